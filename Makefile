@@ -1,0 +1,48 @@
+# make demo   set up, build in release mode, run the demo job to its end
+# make test   set up, run every test
+# make build  set up, build robustd, robustctl and robust-worker in release mode
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+BINS := -p robustd -p robustctl -p robust-worker
+
+.PHONY: all setup build demo test test-fast bench fmt lint doc deny clean
+
+all: build
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	$(CARGO) build --locked --release $(BINS) --bins
+
+demo: build
+	@scripts/demo.sh "$(TARGET_DIR)/release"
+
+# The end-to-end tests start the programs of the same profile, so those are built first.
+test: setup
+	$(CARGO) build --locked $(BINS) --bins
+	@scripts/test.sh
+
+# Everything but the tests that start real jobs.
+test-fast: setup
+	@scripts/test.sh --exclude robust-tests
+
+bench: build
+	@scripts/bench.sh "$(TARGET_DIR)/release"
+
+fmt:
+	$(CARGO) fmt --all -- --check
+
+lint: setup
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+doc: setup
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+deny:
+	$(CARGO) deny check licenses bans sources
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,76 @@
+//! What other threads ask of the progress thread, and how they wake it.
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::buffer::{Buffer, FetchGuard};
+use crate::error::{FetchError, TransportError};
+use crate::key::{Part, RegionKey};
+
+/// One request; answers go back over the sender it carries.
+pub(crate) enum Command {
+    Expose { buffer: Arc<Buffer>, reply: Sender<Result<(u64, RegionKey), TransportError>> },
+    Unexpose { region: u64 },
+    Fetch(FetchCommand),
+    Notify { peer: SocketAddr, message: Vec<u8>, reply: Sender<Result<(), TransportError>> },
+    Disconnect { peer: SocketAddr },
+    Stop,
+}
+
+pub(crate) struct FetchCommand {
+    pub peer: SocketAddr,
+    pub key: RegionKey,
+    /// Already checked against region and buffer.
+    pub parts: Vec<Part>,
+    pub into: FetchGuard,
+    pub events: Sender<FetchEvent>,
+}
+
+pub(crate) enum FetchEvent {
+    Progress(u64),
+    Ended(Result<u64, FetchError>),
+}
+
+/// Sending end: a channel, and an eventfd that ends the progress thread's sleep.
+pub(crate) struct CommandPort {
+    sender: Sender<Command>,
+    wake: OwnedFd,
+}
+
+/// Receiving end, owned by the progress thread.
+pub(crate) struct CommandQueue {
+    pub receiver: Receiver<Command>,
+    wake: OwnedFd,
+}
+
+pub(crate) fn command_channel() -> std::io::Result<(CommandPort, CommandQueue)> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let port = CommandPort { sender, wake: wake.try_clone()? };
+    Ok((port, CommandQueue { receiver, wake }))
+}
+
+impl CommandPort {
+    /// Err if the progress thread is gone.
+    pub fn send(&self, command: Command) -> Result<(), TransportError> {
+        self.sender.send(command).map_err(|_| TransportError::Shutdown)?;
+        // Fails only when the counter is full, and then the thread is awake anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        Ok(())
+    }
+}
+
+impl CommandQueue {
+    /// Forgets past wake-ups. Call before draining the channel, never after (a command between
+    /// the two would be slept over).
+    pub fn acknowledge_wake(&self) {
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+    }
+
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}

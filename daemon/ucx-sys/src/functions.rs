@@ -1,0 +1,108 @@
+//! The imported functions; contracts are those of UCX's headers.
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::types::*;
+
+unsafe extern "C" {
+    pub fn ucs_status_string(status: ucs_status_t) -> *const c_char;
+    pub fn ucs_debug_disable_signal(signum: c_int);
+    pub fn ucp_get_version(major: *mut c_uint, minor: *mut c_uint, release: *mut c_uint);
+
+    pub fn ucp_config_read(
+        env_prefix: *const c_char,
+        filename: *const c_char,
+        config_p: *mut *mut ucp_config,
+    ) -> ucs_status_t;
+    pub fn ucp_config_modify(
+        config: *mut ucp_config,
+        name: *const c_char,
+        value: *const c_char,
+    ) -> ucs_status_t;
+    pub fn ucp_config_release(config: *mut ucp_config);
+
+    pub fn ucp_init_version(
+        api_major_version: c_uint,
+        api_minor_version: c_uint,
+        params: *const ucp_params_t,
+        config: *const ucp_config,
+        context_p: *mut ucp_context_h,
+    ) -> ucs_status_t;
+    pub fn ucp_cleanup(context: ucp_context_h);
+
+    pub fn ucp_worker_create(
+        context: ucp_context_h,
+        params: *const ucp_worker_params_t,
+        worker_p: *mut ucp_worker_h,
+    ) -> ucs_status_t;
+    pub fn ucp_worker_destroy(worker: ucp_worker_h);
+    pub fn ucp_worker_progress(worker: ucp_worker_h) -> c_uint;
+    pub fn ucp_worker_get_efd(worker: ucp_worker_h, fd: *mut c_int) -> ucs_status_t;
+    pub fn ucp_worker_arm(worker: ucp_worker_h) -> ucs_status_t;
+
+    pub fn ucp_listener_create(
+        worker: ucp_worker_h,
+        params: *const ucp_listener_params_t,
+        listener_p: *mut ucp_listener_h,
+    ) -> ucs_status_t;
+    pub fn ucp_listener_query(
+        listener: ucp_listener_h,
+        attr: *mut ucp_listener_attr_t,
+    ) -> ucs_status_t;
+    pub fn ucp_listener_reject(
+        listener: ucp_listener_h,
+        conn_request: ucp_conn_request_h,
+    ) -> ucs_status_t;
+    pub fn ucp_listener_destroy(listener: ucp_listener_h);
+
+    pub fn ucp_ep_create(
+        worker: ucp_worker_h,
+        params: *const ucp_ep_params_t,
+        ep_p: *mut ucp_ep_h,
+    ) -> ucs_status_t;
+    pub fn ucp_ep_close_nbx(ep: ucp_ep_h, param: *const ucp_request_param_t) -> ucs_status_ptr_t;
+
+    pub fn ucp_mem_map(
+        context: ucp_context_h,
+        params: *const ucp_mem_map_params_t,
+        memh_p: *mut ucp_mem_h,
+    ) -> ucs_status_t;
+    pub fn ucp_mem_unmap(context: ucp_context_h, memh: ucp_mem_h) -> ucs_status_t;
+    pub fn ucp_rkey_pack(
+        context: ucp_context_h,
+        memh: ucp_mem_h,
+        rkey_buffer_p: *mut *mut c_void,
+        size_p: *mut usize,
+    ) -> ucs_status_t;
+    pub fn ucp_rkey_buffer_release(rkey_buffer: *mut c_void);
+    pub fn ucp_ep_rkey_unpack(
+        ep: ucp_ep_h,
+        rkey_buffer: *const c_void,
+        rkey_p: *mut ucp_rkey_h,
+    ) -> ucs_status_t;
+    pub fn ucp_rkey_destroy(rkey: ucp_rkey_h);
+
+    pub fn ucp_get_nbx(
+        ep: ucp_ep_h,
+        buffer: *mut c_void,
+        count: usize,
+        remote_addr: u64,
+        rkey: ucp_rkey_h,
+        param: *const ucp_request_param_t,
+    ) -> ucs_status_ptr_t;
+    pub fn ucp_am_send_nbx(
+        ep: ucp_ep_h,
+        id: c_uint,
+        header: *const c_void,
+        header_length: usize,
+        buffer: *const c_void,
+        count: usize,
+        param: *const ucp_request_param_t,
+    ) -> ucs_status_ptr_t;
+    pub fn ucp_worker_set_am_recv_handler(
+        worker: ucp_worker_h,
+        param: *const ucp_am_handler_param_t,
+    ) -> ucs_status_t;
+
+    pub fn ucp_request_cancel(worker: ucp_worker_h, request: *mut c_void);
+    pub fn ucp_request_free(request: *mut c_void);
+}

@@ -1,0 +1,177 @@
+//! All parameters in one contiguous float32 buffer.
+//!
+//! Order: by Hugging Face name, sorted as bytes (so `model.layers.10.` comes before
+//! `model.layers.2.`), each tensor row-major, without gaps. With tied embeddings there is no
+//! `lm_head.weight`. The byte form is the machine's, little-endian on all supported ones.
+
+use tch::{Device, Kind, Tensor};
+
+use super::config::Qwen3Config;
+
+/// Where one parameter lies in the buffer; `offset` and `len` count float32 elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Hugging Face name.
+    pub name: String,
+    /// Row-major shape.
+    pub shape: Vec<i64>,
+    /// First element.
+    pub offset: usize,
+    /// Number of elements.
+    pub len: usize,
+}
+
+/// Why bytes do not fit a flat buffer.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("a flat buffer of {expected} bytes was given {got} bytes")]
+pub struct WrongLength {
+    /// Bytes of the buffer.
+    pub expected: usize,
+    /// Bytes given.
+    pub got: usize,
+}
+
+/// The layout of a model of this shape.
+pub fn layout_of(config: &Qwen3Config) -> Vec<TensorSpec> {
+    let c = config;
+    let (width, head) = (c.hidden_size, c.head_dim);
+    let (queries, keys) = (c.num_attention_heads * head, c.num_key_value_heads * head);
+    let mut shapes: Vec<(String, Vec<i64>)> = vec![
+        ("model.embed_tokens.weight".into(), vec![c.vocab_size, width]),
+        ("model.norm.weight".into(), vec![width]),
+    ];
+    if !c.tie_word_embeddings {
+        shapes.push(("lm_head.weight".into(), vec![c.vocab_size, width]));
+    }
+    for layer in 0..c.num_hidden_layers {
+        let mut add = |name: &str, shape: Vec<i64>| {
+            shapes.push((format!("model.layers.{layer}.{name}.weight"), shape));
+        };
+        add("input_layernorm", vec![width]);
+        add("post_attention_layernorm", vec![width]);
+        add("self_attn.q_proj", vec![queries, width]);
+        add("self_attn.k_proj", vec![keys, width]);
+        add("self_attn.v_proj", vec![keys, width]);
+        add("self_attn.o_proj", vec![width, queries]);
+        add("self_attn.q_norm", vec![head]);
+        add("self_attn.k_norm", vec![head]);
+        add("mlp.gate_proj", vec![c.intermediate_size, width]);
+        add("mlp.up_proj", vec![c.intermediate_size, width]);
+        add("mlp.down_proj", vec![width, c.intermediate_size]);
+    }
+    shapes.sort();
+    let mut offset = 0;
+    let place = |(name, shape): (String, Vec<i64>)| {
+        let len = shape.iter().product::<i64>() as usize;
+        let spec = TensorSpec { name, shape, offset, len };
+        offset += len;
+        spec
+    };
+    shapes.into_iter().map(place).collect()
+}
+
+/// The parameters of a model: one buffer and a view of it for each tensor.
+#[derive(Debug)]
+pub struct FlatParams {
+    flat: Tensor,
+    views: Vec<Tensor>,
+    layout: Vec<TensorSpec>,
+}
+
+impl FlatParams {
+    /// A zeroed buffer of the layout; the allocation is touched, so later copies are fast.
+    pub fn zeros(layout: Vec<TensorSpec>) -> Self {
+        let total: usize = layout.iter().map(|spec| spec.len).sum();
+        let flat = Tensor::zeros([total as i64], (Kind::Float, Device::Cpu));
+        let view = |spec: &TensorSpec| {
+            let view = flat.narrow(0, spec.offset as i64, spec.len as i64);
+            // A detached view shares the memory but is a leaf of its own: its gradient has the
+            // tensor's size instead of the whole buffer's.
+            view.view(spec.shape.as_slice()).detach().set_requires_grad(true)
+        };
+        let views = layout.iter().map(view).collect();
+        Self { flat, views, layout }
+    }
+
+    /// Where each tensor lies.
+    pub fn layout(&self) -> &[TensorSpec] {
+        &self.layout
+    }
+
+    /// The whole buffer as one tensor.
+    pub fn tensor(&self) -> &Tensor {
+        &self.flat
+    }
+
+    /// The views in layout order; leaves that require gradients.
+    pub fn views(&self) -> &[Tensor] {
+        &self.views
+    }
+
+    /// The view of a name, if the layout has it.
+    pub fn view(&self, name: &str) -> Option<&Tensor> {
+        let at = self.layout.binary_search_by(|spec| spec.name.as_str().cmp(name)).ok()?;
+        Some(&self.views[at])
+    }
+
+    /// Number of parameters.
+    pub fn len(&self) -> usize {
+        self.flat.numel()
+    }
+
+    /// Whether there is no parameter.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Size of the buffer in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.len() * size_of::<f32>()
+    }
+
+    /// The buffer's memory.
+    pub fn as_bytes(&self) -> &[u8] {
+        tensor_bytes(&self.flat)
+    }
+
+    /// Replaces all weights.
+    pub fn copy_from_bytes(&mut self, bytes: &[u8]) -> Result<(), WrongLength> {
+        copy_into_tensor(&mut self.flat, bytes)
+    }
+
+    /// Replaces all weights by those of a tensor with as many elements.
+    pub fn copy_from(&mut self, other: &Tensor) -> Result<(), WrongLength> {
+        if other.numel() != self.len() {
+            let (expected, got) = (self.len_bytes(), other.numel() * size_of::<f32>());
+            return Err(WrongLength { expected, got });
+        }
+        tch::no_grad(|| self.flat.copy_(&other.view([-1])));
+        Ok(())
+    }
+}
+
+/// The memory of a contiguous float32 tensor on the CPU.
+pub(crate) fn tensor_bytes(tensor: &Tensor) -> &[u8] {
+    debug_assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float);
+    let len = tensor.numel() * size_of::<f32>();
+    // SAFETY: the buffers of this module are contiguous float32 tensors on the CPU that own
+    // `numel` elements at `data_ptr`, and the borrow of the tensor keeps them allocated.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::slice::from_raw_parts(tensor.data_ptr() as *const u8, len)
+    }
+}
+
+/// Overwrites a contiguous float32 tensor on the CPU.
+pub(crate) fn copy_into_tensor(tensor: &mut Tensor, bytes: &[u8]) -> Result<(), WrongLength> {
+    debug_assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float);
+    let len = tensor.numel() * size_of::<f32>();
+    if bytes.len() != len {
+        return Err(WrongLength { expected: len, got: bytes.len() });
+    }
+    // SAFETY: as in `tensor_bytes`; the tensor is borrowed mutably, any bytes are valid float32.
+    #[allow(unsafe_code)]
+    let memory = unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr() as *mut u8, len) };
+    memory.copy_from_slice(bytes);
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! The Qwen3 decoder: a forward for training and a row-wise incremental one for sampling.
+//!
+//! The incremental forward computes *rows*: one (slot, position, token) each. A prompt is several
+//! rows of one slot, a token being generated is one. Every row runs through kernels of the same
+//! shape whatever it is, so its logits depend only on its own sequence; see [`super::sampler`].
+
+use tch::{Device, IndexOp, Kind, Tensor};
+
+use super::config::{ConfigError, Qwen3Config};
+use super::flat::{FlatParams, layout_of};
+use super::rng::Stream;
+
+/// Standard deviation of the initial weights, as in the published models.
+const INIT_STD: f64 = 0.02;
+
+/// A model with its weights.
+#[derive(Debug)]
+pub struct Qwen3 {
+    config: Qwen3Config,
+    params: FlatParams,
+    layers: Vec<Layer>,
+    embed: usize,
+    final_norm: usize,
+    head: usize,
+    /// Rotary tables, [positions, head_dim].
+    cos: Tensor,
+    sin: Tensor,
+}
+
+/// Indices of a layer's tensors among the views.
+#[derive(Debug)]
+struct Layer {
+    input_norm: usize,
+    post_norm: usize,
+    q: usize,
+    k: usize,
+    v: usize,
+    o: usize,
+    q_norm: usize,
+    k_norm: usize,
+    gate: usize,
+    up: usize,
+    down: usize,
+}
+
+/// Keys and values of all slots, one pair of [slots * kv heads * capacity, head_dim] a layer.
+#[derive(Debug)]
+pub struct KvCache {
+    layers: Vec<(Tensor, Tensor)>,
+    slots: i64,
+    capacity: i64,
+}
+
+/// Rows to compute at once; the three lists have one element a row.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    /// Tokens to feed.
+    pub tokens: Vec<i64>,
+    /// Their positions in their sequences.
+    pub positions: Vec<i64>,
+    /// Their sequences' slots in the cache.
+    pub slots: Vec<i64>,
+}
+
+/// What the layers of one incremental forward share.
+struct RowContext {
+    cos: Tensor,
+    sin: Tensor,
+    mask: Tensor,
+    slots: Tensor,
+    write_at: Tensor,
+}
+
+impl KvCache {
+    /// An empty cache for `slots` sequences of up to `capacity` tokens.
+    pub fn new(config: &Qwen3Config, slots: usize, capacity: usize) -> Self {
+        let (slots, capacity) = (slots as i64, capacity as i64);
+        let shape = [slots * config.num_key_value_heads * capacity, config.head_dim];
+        let zeros = || Tensor::zeros(shape, (Kind::Float, Device::Cpu));
+        let layers = (0..config.num_hidden_layers).map(|_| (zeros(), zeros())).collect();
+        Self { layers, slots, capacity }
+    }
+
+    /// Zeroes everything, so that not even a NaN of earlier weights remains.
+    pub fn clear(&mut self) {
+        for (keys, values) in &mut self.layers {
+            let _ = keys.zero_();
+            let _ = values.zero_();
+        }
+    }
+}
+
+impl Qwen3 {
+    /// A model with zero weights, to be filled.
+    pub fn zeroed(config: Qwen3Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let params = FlatParams::zeros(layout_of(&config));
+        let index = |name: &str| {
+            let found = params.layout().binary_search_by(|spec| spec.name.as_str().cmp(name));
+            found.map_err(|_| ConfigError::Unsupported(format!("no tensor {name}")))
+        };
+        let layer = |n: i64| {
+            let at = |name: &str| index(&format!("model.layers.{n}.{name}.weight"));
+            Ok(Layer {
+                input_norm: at("input_layernorm")?,
+                post_norm: at("post_attention_layernorm")?,
+                q: at("self_attn.q_proj")?,
+                k: at("self_attn.k_proj")?,
+                v: at("self_attn.v_proj")?,
+                o: at("self_attn.o_proj")?,
+                q_norm: at("self_attn.q_norm")?,
+                k_norm: at("self_attn.k_norm")?,
+                gate: at("mlp.gate_proj")?,
+                up: at("mlp.up_proj")?,
+                down: at("mlp.down_proj")?,
+            })
+        };
+        let layers = (0..config.num_hidden_layers).map(layer).collect::<Result<_, ConfigError>>()?;
+        let embed = index("model.embed_tokens.weight")?;
+        let head =
+            if config.tie_word_embeddings { embed } else { index("lm_head.weight")? };
+        let final_norm = index("model.norm.weight")?;
+        let (cos, sin) = rope_tables(&config);
+        Ok(Self { config, params, layers, embed, final_norm, head, cos, sin })
+    }
+
+    /// A model with random weights that depend on the seed alone.
+    pub fn random(config: Qwen3Config, seed: u64) -> Result<Self, ConfigError> {
+        let mut model = Self::zeroed(config)?;
+        let mut values = vec![1.0f32; model.params.len()];
+        for (stream, spec) in model.params.layout().iter().enumerate() {
+            // Norms start at one.
+            if spec.shape.len() > 1 {
+                let mut stream = Stream::new(seed, stream as u64);
+                let range = spec.offset..spec.offset + spec.len;
+                values[range].fill_with(|| (stream.normal() * INIT_STD) as f32);
+            }
+        }
+        let filled = model.params.copy_from(&Tensor::from_slice(&values));
+        debug_assert!(filled.is_ok());
+        Ok(model)
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> &Qwen3Config {
+        &self.config
+    }
+
+    /// The weights.
+    pub fn params(&self) -> &FlatParams {
+        &self.params
+    }
+
+    /// The weights, to be changed in place.
+    pub fn params_mut(&mut self) -> &mut FlatParams {
+        &mut self.params
+    }
+
+    /// Logits [B, T, V] of right-padded ids [B, T]. Attention is causal, so what pads compute
+    /// reaches no real position.
+    pub fn forward(&self, ids: &Tensor) -> Tensor {
+        let (_, length) = ids.size2().unwrap_or((0, 0));
+        let (cos, sin) = (self.cos.i(..length), self.sin.i(..length));
+        let mut hidden = Tensor::embedding(self.weight(self.embed), ids, -1, false, false);
+        for layer in &self.layers {
+            let normed = self.norm(&hidden, layer.input_norm);
+            hidden = hidden + self.attention(layer, &normed, &cos, &sin);
+            hidden = &hidden + self.feed_forward(layer, &self.norm(&hidden, layer.post_norm));
+        }
+        self.norm(&hidden, self.final_norm).linear(self.weight(self.head), None::<&Tensor>)
+    }
+
+    /// Logprobs [B, T-1] of each token given those before it, at a sampling temperature.
+    pub fn token_logprobs(&self, ids: &Tensor, temperature: f64) -> Tensor {
+        let logprobs = self.next_logprobs(ids, temperature);
+        logprobs.gather(2, &ids.i((.., 1..)).unsqueeze(2), false).squeeze_dim(2)
+    }
+
+    /// Logprobs [B, T-1, V] of all continuations of every position but the last.
+    pub fn next_logprobs(&self, ids: &Tensor, temperature: f64) -> Tensor {
+        let length = ids.size()[1];
+        let logits = self.forward(ids).narrow(1, 0, length - 1);
+        let logits = if temperature == 1.0 { logits } else { logits / temperature };
+        logits.log_softmax(-1, Kind::Float)
+    }
+
+    /// Logits [R, V] of rows; writes their keys and values into the cache first, so rows of one
+    /// sequence may come together. Slots and positions must lie inside the cache.
+    pub fn forward_rows(&self, cache: &mut KvCache, rows: &Rows) -> Tensor {
+        let context = self.row_context(cache, rows);
+        let ids = Tensor::from_slice(&rows.tokens);
+        let mut hidden = Tensor::embedding(self.weight(self.embed), &ids, -1, false, false);
+        for (layer, (keys, values)) in self.layers.iter().zip(&mut cache.layers) {
+            let normed = self.norm(&hidden, layer.input_norm);
+            hidden = hidden + self.attention_rows(layer, &normed, &context, keys, values);
+            hidden = &hidden + self.feed_forward(layer, &self.norm(&hidden, layer.post_norm));
+        }
+        self.norm(&hidden, self.final_norm).linear(self.weight(self.head), None::<&Tensor>)
+    }
+
+    fn weight(&self, index: usize) -> &Tensor {
+        &self.params.views()[index]
+    }
+
+    fn norm(&self, x: &Tensor, index: usize) -> Tensor {
+        let weight = self.weight(index);
+        let inverse = (x.square().mean_dim([-1i64].as_slice(), true, Kind::Float)
+            + self.config.rms_norm_eps)
+            .rsqrt();
+        x * inverse * weight
+    }
+
+    fn feed_forward(&self, layer: &Layer, x: &Tensor) -> Tensor {
+        let gate = x.linear(self.weight(layer.gate), None::<&Tensor>).silu();
+        let up = x.linear(self.weight(layer.up), None::<&Tensor>);
+        (gate * up).linear(self.weight(layer.down), None::<&Tensor>)
+    }
+
+    /// Projects to heads [.., heads, head_dim] and normalises queries and keys.
+    fn heads(&self, layer: &Layer, x: &Tensor) -> (Tensor, Tensor, Tensor) {
+        let split = |index: usize| {
+            let y = x.linear(self.weight(index), None::<&Tensor>);
+            let mut shape = y.size();
+            shape.pop();
+            shape.extend([-1, self.config.head_dim]);
+            y.view(shape.as_slice())
+        };
+        let q = self.norm(&split(layer.q), layer.q_norm);
+        let k = self.norm(&split(layer.k), layer.k_norm);
+        (q, k, split(layer.v))
+    }
+
+    fn attention(&self, layer: &Layer, x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
+        let (q, k, v) = self.heads(layer, x);
+        let q = rotate(&q.transpose(1, 2), cos, sin);
+        let k = rotate(&k.transpose(1, 2), cos, sin);
+        let v = v.transpose(1, 2);
+        let mixed = Tensor::scaled_dot_product_attention(
+            &q,
+            &k,
+            &v,
+            None::<&Tensor>,
+            0.0,
+            true,
+            None,
+            self.groups() > 1,
+        );
+        let (batch, length) = (x.size()[0], x.size()[1]);
+        let mixed = mixed.transpose(1, 2).reshape([batch, length, -1]);
+        mixed.linear(self.weight(layer.o), None::<&Tensor>)
+    }
+
+    fn groups(&self) -> i64 {
+        self.config.num_attention_heads / self.config.num_key_value_heads
+    }
+
+    fn row_context(&self, cache: &KvCache, rows: &Rows) -> RowContext {
+        let (capacity, kv_heads) = (cache.capacity, self.config.num_key_value_heads);
+        debug_assert!(rows.slots.iter().all(|&slot| slot < cache.slots));
+        let positions = Tensor::from_slice(&rows.positions);
+        let future = Tensor::arange(capacity, (Kind::Int64, Device::Cpu))
+            .gt_tensor(&positions.unsqueeze(1));
+        let mask = future.zeros_like().to_kind(Kind::Float);
+        let mask = mask.masked_fill(&future, f64::NEG_INFINITY);
+        let write_at: Vec<i64> = rows
+            .slots
+            .iter()
+            .zip(&rows.positions)
+            .flat_map(|(slot, position)| {
+                (0..kv_heads).map(move |head| (slot * kv_heads + head) * capacity + position)
+            })
+            .collect();
+        RowContext {
+            cos: self.cos.index_select(0, &positions).unsqueeze(1),
+            sin: self.sin.index_select(0, &positions).unsqueeze(1),
+            mask: mask.view([-1, 1, 1, capacity]),
+            slots: Tensor::from_slice(&rows.slots),
+            write_at: Tensor::from_slice(&write_at),
+        }
+    }
+
+    fn attention_rows(
+        &self,
+        layer: &Layer,
+        x: &Tensor,
+        context: &RowContext,
+        keys: &mut Tensor,
+        values: &mut Tensor,
+    ) -> Tensor {
+        let (head_dim, kv_heads) = (self.config.head_dim, self.config.num_key_value_heads);
+        let (rows, capacity) = (x.size()[0], context.mask.size()[3]);
+        let (q, k, v) = self.heads(layer, x);
+        let q = rotate(&q, &context.cos, &context.sin);
+        let k = rotate(&k, &context.cos, &context.sin);
+        let _ = keys.index_copy_(0, &context.write_at, &k.reshape([-1, head_dim]));
+        let _ = values.index_copy_(0, &context.write_at, &v.reshape([-1, head_dim]));
+        let gather = |cache: &Tensor| {
+            cache
+                .view([-1, kv_heads * capacity * head_dim])
+                .index_select(0, &context.slots)
+                .view([rows * kv_heads, capacity, head_dim])
+        };
+        let q = q.reshape([rows * kv_heads, self.groups(), head_dim]) / (head_dim as f64).sqrt();
+        let scores = q.bmm(&gather(keys).transpose(1, 2));
+        let scores = scores.view([rows, kv_heads, self.groups(), capacity]) + &context.mask;
+        let weights = scores.softmax(-1, Kind::Float);
+        let weights = weights.view([rows * kv_heads, self.groups(), capacity]);
+        let mixed = weights.bmm(&gather(values)).reshape([rows, -1]);
+        mixed.linear(self.weight(layer.o), None::<&Tensor>)
+    }
+}
+
+/// Rotary position embedding in the half-split form of Hugging Face's models.
+fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
+    let halves = x.chunk(2, -1);
+    let turned = Tensor::cat(&[halves[1].neg(), halves[0].shallow_clone()], -1);
+    x * cos + turned * sin
+}
+
+fn rope_tables(config: &Qwen3Config) -> (Tensor, Tensor) {
+    let half = config.head_dim / 2;
+    let exponents = Tensor::arange(half, (Kind::Double, Device::Cpu)) / half as f64;
+    let frequencies = (exponents * -config.rope_theta.ln()).exp().to_kind(Kind::Float);
+    let positions =
+        Tensor::arange(config.max_position_embeddings, (Kind::Float, Device::Cpu)).unsqueeze(1);
+    let angles = positions * frequencies.unsqueeze(0);
+    let angles = Tensor::cat(&[angles.shallow_clone(), angles], -1);
+    (angles.cos(), angles.sin())
+}

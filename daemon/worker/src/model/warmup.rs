@@ -1,0 +1,2 @@
+//! Supervised warm-up from scratch.
+use super::qwen3::Qwen3;

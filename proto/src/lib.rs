@@ -1,0 +1,10 @@
+//! The gRPC contract: `robust/v1/*.proto` and the code generated from it, checked in so that
+//! building needs no protoc. Serialised with serde, the messages' field names are the JSON names
+//! that `robustctl --json` prints.
+
+/// Generated from `robust/v1/*.proto`; a test regenerates and compares it.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+#[rustfmt::skip]
+pub mod v1 {
+    include!("generated/robust.v1.rs");
+}

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs what the build needs and is missing; says what and why; a second run does nothing.
+#   UCX       system packages libucx-dev + pkg-config (or UCX_DIR=/path/to/ucx)
+#   libtorch  2.11.0, CPU part of PyPI's wheels, in ${ROBUST_CACHE:-~/.cache/robust}
+#             (or LIBTORCH=/path, or LIBTORCH_USE_PYTORCH=1 for the python's own torch)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C.UTF-8
+
+TORCH=2.11.0
+CACHE="${ROBUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/robust}"
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+
+# --- system packages ---------------------------------------------------------------------------
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null 2>&1; then sudo "$@"
+  else return 1; fi
+}
+
+missing=()
+has_ucx() {
+  [ -n "${UCX_DIR:-}" ] && [ -e "$UCX_DIR/include/ucp/api/ucp.h" ] && return 0
+  command -v pkg-config >/dev/null && pkg-config --exists ucx
+}
+command -v cc >/dev/null 2>&1 || missing+=(gcc libc6-dev)
+command -v c++ >/dev/null 2>&1 || missing+=(g++)
+command -v pkg-config >/dev/null 2>&1 || missing+=(pkg-config)
+command -v python3 >/dev/null 2>&1 || missing+=(python3 python3-pip)
+has_ucx || missing+=(libucx-dev)
+if [ "${#missing[@]}" -gt 0 ]; then
+  say "installing ${missing[*]} (compiler, pkg-config and UCX are needed to build)"
+  command -v apt-get >/dev/null 2>&1 || die "no apt-get here; install these yourself: ${missing[*]} (UCX: openucx.org, or set UCX_DIR)"
+  as_root apt-get update -qq || die "apt-get update failed; run as root: apt-get update && apt-get install -y ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
+    || die "could not install; run as root: apt-get install -y ${missing[*]}"
+fi
+
+command -v cargo >/dev/null 2>&1 || die "no cargo on the PATH; install Rust 1.95 or newer (rustup.rs)"
+
+# --- libtorch ----------------------------------------------------------------------------------
+if [ -n "${LIBTORCH_USE_PYTORCH:-}" ]; then say "libtorch: python's own torch (LIBTORCH_USE_PYTORCH)"; exit 0; fi
+if [ -n "${LIBTORCH:-}" ]; then
+  [ -d "$LIBTORCH/include" ] && [ -d "$LIBTORCH/lib" ] || die "LIBTORCH=$LIBTORCH has no include/ and lib/"
+  exit 0
+fi
+
+home="$CACHE/libtorch-$TORCH-cpu"
+if [ ! -e "$home/torch/build-version" ]; then
+  python3 -m pip --version >/dev/null 2>&1 || die "python3 has no pip; install python3-pip"
+  mkdir -p "$CACHE"
+  tmp=$(mktemp -d "$CACHE/tmp.XXXXXX")
+  trap 'rm -rf "$tmp"' EXIT
+  say "downloading libtorch $TORCH (545 MB, once) into $CACHE"
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -d "$tmp/wheels" \
+    "torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 \
+    || die "pip could not download torch $TORCH; set LIBTORCH to an unpacked libtorch $TORCH instead"
+  say "unpacking the CPU part (0.5 GB)"
+  python3 - "$tmp/wheels" "$tmp/out" <<'PY'
+import os, shutil, sys, zipfile
+src, out = sys.argv[1:]
+keep = ("torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1")
+for name in os.listdir(src):
+    with zipfile.ZipFile(os.path.join(src, name)) as z:
+        for i in z.infolist():
+            p = i.filename
+            if p.startswith("torch/include/") or p in keep or p.endswith(("libcudart.so.13", "libcupti.so.13")):
+                z.extract(i, out)
+PY
+  rm -rf "$tmp/wheels"
+  ln -s libtorch_cpu.so "$tmp/out/torch/lib/libtorch.so"
+  rm -rf "$home"; mv "$tmp/out" "$home.new.$$"
+  printf '%s' "$TORCH" > "$home.new.$$/torch/build-version"   # last: the mark of a complete install
+  mv "$home.new.$$" "$home"
+  say "libtorch is in $home"
+fi
+[ "$(readlink .libtorch 2>/dev/null)" = "$home" ] || { ln -sfn "$home" .libtorch; say "linked .libtorch -> $home"; }

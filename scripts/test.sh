@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Runs the tests with nextest where it is installed, else with cargo test. Arguments go to both.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if cargo nextest --version >/dev/null 2>&1; then
+  cargo nextest run --locked --workspace "$@"
+  cargo test --locked --workspace "$@" --doc --quiet
+else
+  cargo test --locked --workspace "$@"
+fi

@@ -1,0 +1,278 @@
+//! Everything that can happen to the controller.
+use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
+use crate::phase::Phase;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// One thing that happened. Given to [`super::Core::handle`] with the time it happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Input {
+    /// The driver is ready: start the job (or go on, after [`super::Output`]).
+    Start,
+    /// A process was started for [`super::Output::Spawn`].
+    Spawned {
+        /// Which life.
+        incarnation: Incarnation,
+        /// Its process id.
+        pid: u32,
+    },
+    /// A process could not be started.
+    SpawnFailed {
+        /// Which life.
+        incarnation: Incarnation,
+        /// The operating system's reason.
+        reason: String,
+    },
+    /// The role's process opened (or, after a daemon restart, reopened) its link and can be
+    /// commanded.
+    Attached {
+        /// Which life.
+        incarnation: Incarnation,
+        /// What it says of itself.
+        hello: Hello,
+    },
+    /// The role's link closed. On its own it is no verdict: the process may be re-linking.
+    Detached {
+        /// Which life.
+        incarnation: Incarnation,
+    },
+    /// The process ended.
+    Exited {
+        /// Which life.
+        incarnation: Incarnation,
+        /// How.
+        exit: Exit,
+        /// The last lines of its error output, or empty.
+        detail: String,
+    },
+    /// The instance entered a phase.
+    PhaseChanged {
+        /// Which life.
+        incarnation: Incarnation,
+        /// The phase now.
+        phase: Phase,
+        /// The step it works on, where one applies.
+        step: Step,
+    },
+    /// A periodic activity sample.
+    Sampled {
+        /// Which life.
+        incarnation: Incarnation,
+        /// The figures.
+        sample: Sample,
+    },
+    /// A health probe's result (real generation of one token for rollouts).
+    Probed {
+        /// Which life.
+        incarnation: Incarnation,
+        /// Whether it answered in time.
+        ok: bool,
+    },
+    /// Evidence asked for by [`super::Output::CollectEvidence`].
+    Evidence {
+        /// Which life.
+        incarnation: Incarnation,
+        /// Stacks, wait channels, states.
+        text: String,
+    },
+    /// The gang restored its state at this step and can train.
+    Restored {
+        /// Which gang.
+        generation: Generation,
+        /// The step restored.
+        step: Step,
+    },
+    /// All ranks finished the step and hold a complete snapshot of it.
+    StepDone {
+        /// Which gang.
+        generation: Generation,
+        /// The step.
+        step: Step,
+        /// Its figures.
+        metrics: StepMetrics,
+    },
+    /// A call to the gang failed without a rank having died (an exception reported by it).
+    StepFailed {
+        /// Which gang.
+        generation: Generation,
+        /// The step.
+        step: Step,
+        /// The exception's text.
+        reason: String,
+    },
+    /// All ranks serve this version; pullers may fetch it from them.
+    Published {
+        /// Which gang.
+        generation: Generation,
+        /// The version.
+        version: WeightVersion,
+        /// Its bytes.
+        bytes: u64,
+        /// The manifest's digest, hex.
+        digest: String,
+    },
+    /// Bytes of a pull so far.
+    PullProgress {
+        /// The puller.
+        incarnation: Incarnation,
+        /// The version.
+        version: WeightVersion,
+        /// Bytes fetched and verified.
+        bytes: u64,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// A pull ended.
+    Pulled {
+        /// The puller.
+        incarnation: Incarnation,
+        /// The version.
+        version: WeightVersion,
+        /// Verified and serving, or why not.
+        result: Result<(), PullFailure>,
+    },
+    /// An agent worker stored the last turn and the reward of a trajectory, durably.
+    TrajectoryFinished {
+        /// The agent that held the lease.
+        incarnation: Incarnation,
+        /// Which.
+        trajectory: TrajectoryId,
+        /// Its reward.
+        reward: f64,
+        /// The oldest weight version that produced any of its spans.
+        oldest_version: WeightVersion,
+    },
+    /// An agent worker gives a trajectory back unfinished.
+    TrajectoryReturned {
+        /// The agent that held the lease.
+        incarnation: Incarnation,
+        /// Which.
+        trajectory: TrajectoryId,
+        /// Why.
+        reason: String,
+    },
+    /// An agent worker wants a rollout for a turn.
+    RouteRequested {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// The agent.
+        incarnation: Incarnation,
+        /// For which trajectory.
+        trajectory: TrajectoryId,
+    },
+    /// The turn ended (well or not); the rollout has one request fewer.
+    RouteReleased {
+        /// The request.
+        ticket: u64,
+    },
+    /// An operator wants something.
+    Operator(Request),
+    /// The time given by [`super::Core::next_timeout`] has come.
+    Timeout,
+}
+
+/// What a role's process says of itself when it attaches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Where its transport listens (`ip:port`), if it has one.
+    pub transport_addr: String,
+    /// Where its HTTP API listens (`ip:port`), for rollouts.
+    pub http_addr: String,
+    /// Rollout: the version it serves. Trainer: the version it published last. None at first.
+    pub version: Option<WeightVersion>,
+    /// Trainer: the step its state is at; none before it restored.
+    pub step: Option<Step>,
+    /// Agent: the trajectories it is working on (after a daemon restart).
+    pub leases: Vec<TrajectoryId>,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// With a code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// It is gone; how is not known (it was adopted, so nobody could wait for it).
+    Gone,
+}
+
+/// Activity of one instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Processor (or accelerator) time used so far; only differences count.
+    pub busy: Duration,
+    /// Tokens generated so far by this incarnation (rollouts).
+    pub tokens_total: u64,
+    /// Requests running now (rollouts).
+    pub running: u32,
+    /// Resident memory in bytes.
+    pub rss_bytes: u64,
+}
+
+/// Figures of a finished step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepMetrics {
+    /// Mean reward of the batch.
+    pub reward: f64,
+    /// Policy loss.
+    pub loss: f64,
+    /// Gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// Steps between the oldest weights used in the batch and the newest (off-policy distance).
+    pub staleness: u64,
+}
+
+/// Why a pull failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullFailure {
+    /// A source stopped or died.
+    Source {
+        /// Which.
+        source: Incarnation,
+        /// The transport's words.
+        reason: String,
+    },
+    /// A chunk's digest differs from the manifest's.
+    Corrupt {
+        /// Who served it.
+        source: Incarnation,
+    },
+    /// A newer version was assigned meanwhile.
+    Superseded,
+}
+
+/// An operator's wish.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Fault injection: strike an instance for real.
+    Inject {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// Kill, hang.
+        fault: Fault,
+        /// Whom; the lowest living index when no index is given.
+        role: Role,
+        /// Which of them.
+        index: Option<u32>,
+    },
+    /// End the job.
+    Stop,
+}
+
+/// A fault an operator can inject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP.
+    Hang,
+}
+
+/// Names an instance in status and events.
+pub type Who = InstanceId;

@@ -1,0 +1,239 @@
+//! Everything the controller can want done.
+use super::input::{Exit, Fault, StepMetrics};
+use crate::ids::{
+    Generation, Incarnation, IncidentId, InstanceId, Role, Step, TrajectoryId, WeightVersion,
+};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+
+/// One thing to do, in order. Outputs that follow a [`Output::Record`] may be acted on only once
+/// that record (and [`super::Core::state`] with it) is durable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Output {
+    /// Start a process.
+    Spawn {
+        /// Place.
+        id: InstanceId,
+        /// Its fencing number.
+        incarnation: Incarnation,
+        /// The gang's fencing number (trainers; 0 otherwise).
+        generation: Generation,
+    },
+    /// Kill the whole process group, with SIGKILL.
+    Kill {
+        /// Place.
+        id: InstanceId,
+        /// Which life.
+        incarnation: Incarnation,
+        /// Why, for the log.
+        reason: String,
+    },
+    /// Send an injected fault's signal to a living instance.
+    Strike {
+        /// Which life.
+        incarnation: Incarnation,
+        /// Signal to send.
+        fault: Fault,
+    },
+    /// Answer to [`super::Request::Inject`].
+    InjectReply {
+        /// The request.
+        ticket: u64,
+        /// Whom it strikes, or why not.
+        result: Result<(InstanceId, Incarnation), Refusal>,
+    },
+    /// Probe the health of a rollout: generate one token.
+    Probe {
+        /// Which life.
+        incarnation: Incarnation,
+    },
+    /// Take stacks and states of a process that is about to be killed for a hang.
+    CollectEvidence {
+        /// Which life.
+        incarnation: Incarnation,
+        /// For which incident.
+        incident: IncidentId,
+    },
+    /// Restore every rank of the gang from the snapshot of `step` (0: the initial weights).
+    Restore {
+        /// Which gang.
+        generation: Generation,
+        /// Members in rank order.
+        ranks: Vec<Incarnation>,
+        /// The committed step.
+        step: Step,
+    },
+    /// Run a training step on the gang: fetch the batch, old logprobs, advantages, update,
+    /// snapshot. Repeated after a daemon restart; workers answer a repeated call from memory.
+    TrainStep {
+        /// Which gang.
+        generation: Generation,
+        /// Members in rank order.
+        ranks: Vec<Incarnation>,
+        /// The step.
+        step: Step,
+        /// The batch, in order.
+        trajectories: Vec<TrajectoryId>,
+    },
+    /// Let every rank serve the version to pullers.
+    Publish {
+        /// Which gang.
+        generation: Generation,
+        /// Members in rank order.
+        ranks: Vec<Incarnation>,
+        /// The version.
+        version: WeightVersion,
+    },
+    /// Tell a rollout to pull a version.
+    AssignPull {
+        /// The puller.
+        puller: Incarnation,
+        /// The version.
+        version: WeightVersion,
+        /// Who serves: all trainer ranks in rank order (each its shard), or one relay (everything).
+        sources: Vec<Incarnation>,
+        /// Whether the sources are trainer ranks.
+        from_trainer: bool,
+    },
+    /// Hand a trajectory to an agent worker. Its stored turns, if any, go with it.
+    Dispatch {
+        /// The agent; it holds the lease until it finishes, returns it, or dies.
+        agent: Incarnation,
+        /// Which.
+        trajectory: TrajectoryId,
+    },
+    /// Take a trajectory away from an agent worker (its lease is void).
+    Revoke {
+        /// The agent.
+        agent: Incarnation,
+        /// Which.
+        trajectory: TrajectoryId,
+    },
+    /// Answer to [`super::Input::RouteRequested`]. Given once a rollout is admitted.
+    Route {
+        /// The request.
+        ticket: u64,
+        /// The rollout to talk to.
+        rollout: Incarnation,
+    },
+    /// Journal entry; see the type's doc for the durability rule.
+    Record(Record),
+    /// Something worth showing.
+    Event(Event),
+    /// The job is over; every role is to be ended gently, then by force.
+    Finish {
+        /// How it ended.
+        outcome: Outcome,
+    },
+}
+
+/// What must be durable before its consequences.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Record {
+    /// An incarnation was issued.
+    Issued {
+        /// Place.
+        id: InstanceId,
+        /// Number.
+        incarnation: Incarnation,
+    },
+    /// A step is committed: its snapshot is complete and these trajectories are consumed (I-3).
+    Committed {
+        /// The step.
+        step: Step,
+        /// Which gang did it.
+        generation: Generation,
+        /// Consumed by it.
+        trajectories: Vec<TrajectoryId>,
+        /// Its figures.
+        metrics: StepMetrics,
+    },
+    /// An incident opened or closed.
+    Incident(Box<crate::core::Incident>),
+    /// A phase interval for the ETTR ledger.
+    Interval(crate::ettr::Interval),
+}
+
+/// Something worth showing to an operator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When.
+    pub at: Time,
+    /// How grave.
+    pub severity: Severity,
+    /// Short kind, such as `restart`, `step`, `admitted`.
+    pub kind: String,
+    /// Whom it is about, if one.
+    pub id: Option<InstanceId>,
+    /// A sentence.
+    pub text: String,
+}
+
+/// How grave an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Normal course.
+    Info,
+    /// Worth a look.
+    Warn,
+    /// A fault.
+    Fault,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// No such instance.
+    #[error("there is no {role} {index}; the job has {count} (0 to {})", count.saturating_sub(1))]
+    UnknownIndex {
+        /// The role asked for.
+        role: Role,
+        /// The index asked for.
+        index: u32,
+        /// How many the job has.
+        count: u32,
+    },
+    /// It is not running.
+    #[error("{id} is not running ({state}); try again when it is")]
+    NotRunning {
+        /// Whom.
+        id: InstanceId,
+        /// Its state.
+        state: String,
+    },
+    /// The job is over or ending.
+    #[error("the job is {state}; nothing can be injected")]
+    JobOver {
+        /// Its state.
+        state: String,
+    },
+}
+
+/// How the job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All steps done.
+    Completed,
+    /// An operator stopped it.
+    Stopped,
+    /// It could not go on.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A process's end in words.
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Exit::Code(c) => write!(f, "exit code {c}"),
+            Exit::Signal(9) => write!(f, "killed by SIGKILL"),
+            Exit::Signal(s) => write!(f, "killed by signal {s}"),
+            Exit::Gone => write!(f, "gone"),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! placeholder
+use serde::{Deserialize, Serialize};
+/// placeholder
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval;
