@@ -7,7 +7,10 @@ fn main() {
         println!("cargo:rustc-link-lib=dylib=ucs");
         return;
     }
-    if let Err(e) = pkg_config::Config::new().atleast_version("1.13").probe("ucx") {
+    if let Err(e) = pkg_config::Config::new()
+        .atleast_version("1.13")
+        .probe("ucx")
+    {
         println!("cargo:warning={e}");
         eprintln!("UCX 1.13 or newer not found: run scripts/setup.sh, or set UCX_DIR");
         std::process::exit(1);

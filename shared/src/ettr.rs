@@ -1,5 +1,294 @@
-//! placeholder
+//! Effective training time ratio (design section 10): an append-only ledger of intervals, and the
+//! three figures derived from it.
+//!
+//! ```text
+//!  value 1.0    rollouts generate, or the trainer computes
+//!  value R/(R+T) the trainer recovers and rollouts generate
+//!  value 0      initialisation, task restart, and whatever blocks both
+//!  waste        laid over the others afterwards: work whose result was thrown away
+//! ```
+//! ETTR is the integral of the plain intervals over the time since the job began; goodput is the
+//! same minus the integral of the waste. Every closed interval also leaves the core as a journal
+//! record, so all three can be computed again from the journal ([`totals`]).
+use crate::time::Time;
 use serde::{Deserialize, Serialize};
-/// placeholder
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interval;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Window of the sliding mean.
+pub const WINDOW: Duration = Duration::from_secs(300);
+const SECOND: u64 = 1_000_000;
+/// Whole seconds kept: the history's 300 values each look back 300 s.
+const KEPT_SECONDS: usize = 601;
+
+/// Why an interval counts what it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Processes start; nothing has ever run.
+    Initialisation,
+    /// The trainer computes and rollouts generate.
+    Both,
+    /// Only the trainer computes.
+    Training,
+    /// Only rollouts generate.
+    Generation,
+    /// The trainer recovers while rollouts generate.
+    TrainerRecovers,
+    /// A recovery, and nothing else runs.
+    Recovery,
+    /// The whole task restarts.
+    TaskRestart,
+    /// Weight sync, snapshot or waiting, with neither training nor generation.
+    Blocked,
+    /// Waste: a training step that has to be done again.
+    StepRepeated,
+}
+
+/// A stretch of time that counted the same throughout.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its begin.
+    pub from: Time,
+    /// Its end, exclusive.
+    pub to: Time,
+    /// What each of its instants counts, 0 to 1.
+    pub value: f64,
+    /// Why.
+    pub cause: Cause,
+    /// Whether it is subtracted from goodput instead of added to ETTR; it then lies over others.
+    pub waste: bool,
+}
+
+impl Interval {
+    /// Seconds it lasts.
+    pub fn seconds(&self) -> f64 {
+        self.to.since(self.from).as_secs_f64()
+    }
+}
+
+/// The figures of a whole journal: (ETTR, goodput) between the first and last instant.
+pub fn totals(intervals: &[Interval]) -> (f64, f64) {
+    let plain = || intervals.iter().filter(|i| !i.waste);
+    let (Some(from), Some(to)) = (plain().map(|i| i.from).min(), plain().map(|i| i.to).max())
+    else {
+        return (0.0, 0.0);
+    };
+    let span = to.since(from).as_secs_f64();
+    if span == 0.0 {
+        return (0.0, 0.0);
+    }
+    let sum = |waste: bool| -> f64 {
+        intervals
+            .iter()
+            .filter(|i| i.waste == waste)
+            .map(|i| i.value * i.seconds())
+            .sum()
+    };
+    (sum(false) / span, (sum(false) - sum(true)).max(0.0) / span)
+}
+
+/// The ledger's running state: what the figures of this moment need, of bounded size. The intervals
+/// themselves are in the journal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    origin: Option<Time>,
+    open: Option<Interval>,
+    /// Counted seconds of all closed intervals.
+    effective: f64,
+    wasted: f64,
+    /// Counted microseconds within each whole second, oldest first; the last is `bucket_end - 1`.
+    buckets: VecDeque<f64>,
+    bucket_end: u64,
+    /// The training-bearing intervals since the running step began, for its waste.
+    since_step: Vec<Interval>,
+}
+
+impl Ledger {
+    /// States what every instant from `now` on counts. Returns the interval this closes, if it
+    /// changed anything and was not empty.
+    pub fn turn(&mut self, now: Time, value: f64, cause: Cause) -> Option<Interval> {
+        self.origin.get_or_insert(now);
+        if self
+            .open
+            .is_some_and(|o| o.value == value && o.cause == cause)
+        {
+            return None;
+        }
+        let closed = self.close(now);
+        self.open = Some(Interval {
+            from: now,
+            to: now,
+            value,
+            cause,
+            waste: false,
+        });
+        closed
+    }
+
+    /// Ends the open interval, as at the end of the job or when the daemon was away.
+    pub fn close(&mut self, now: Time) -> Option<Interval> {
+        let open = self.open.take()?;
+        let closed = Interval {
+            to: now.max(open.from),
+            ..open
+        };
+        if closed.to == closed.from {
+            return None;
+        }
+        self.effective += closed.value * closed.seconds();
+        self.fill(&closed);
+        if matches!(closed.cause, Cause::Both | Cause::Training) && self.since_step.len() < 4096 {
+            self.since_step.push(closed);
+        }
+        Some(closed)
+    }
+
+    /// A training step begins at `now`; what comes is wasted if it has to be done again.
+    pub fn step_begins(&mut self, now: Time) -> Option<Interval> {
+        let again = self.open;
+        let closed = self.close(now);
+        self.open = again.map(|o| Interval { from: now, ..o });
+        self.since_step.clear();
+        closed
+    }
+
+    /// The step since [`Self::step_begins`] was lost at `now`: the waste to journal, of which each
+    /// instant costs the trainer's share where rollouts generated too, else everything.
+    pub fn step_lost(&mut self, now: Time, trainer_share: f64) -> Vec<Interval> {
+        let mut lost = std::mem::take(&mut self.since_step);
+        if let Some(open) = self.open
+            && matches!(open.cause, Cause::Both | Cause::Training)
+            && now > open.from
+        {
+            lost.push(Interval { to: now, ..open });
+        }
+        for interval in &mut lost {
+            interval.value = match interval.cause {
+                Cause::Both => trainer_share,
+                _ => 1.0,
+            };
+            interval.cause = Cause::StepRepeated;
+            interval.waste = true;
+            self.wasted += interval.value * interval.seconds();
+        }
+        lost
+    }
+
+    /// The step was committed: nothing of it can be lost any more.
+    pub fn step_kept(&mut self) {
+        self.since_step.clear();
+    }
+
+    fn fill(&mut self, i: &Interval) {
+        let (mut at, end) = (i.from.0, i.to.0);
+        if self.bucket_end == 0 {
+            self.bucket_end = at / SECOND;
+        }
+        // A ledger that was closed for longer than it keeps starts with empty buckets.
+        let horizon = (end / SECOND).saturating_sub(KEPT_SECONDS as u64);
+        if horizon > self.bucket_end {
+            self.buckets.clear();
+            self.bucket_end = horizon;
+        }
+        at = at.max(horizon * SECOND);
+        while at < end {
+            let second = at / SECOND;
+            let until = ((second + 1) * SECOND).min(end);
+            while self.bucket_end <= second {
+                self.buckets.push_back(0.0);
+                self.bucket_end += 1;
+            }
+            if self.buckets.len() > KEPT_SECONDS {
+                self.buckets.pop_front();
+            }
+            let first = self.bucket_end - self.buckets.len() as u64;
+            let slot = usize::try_from(second.saturating_sub(first)).unwrap_or(usize::MAX);
+            if second >= first
+                && let Some(bucket) = self.buckets.get_mut(slot)
+            {
+                *bucket += (until - at) as f64 * i.value;
+            }
+            at = until;
+        }
+    }
+
+    /// This ledger as if closed at `now`.
+    fn settled(&self, now: Time) -> Ledger {
+        let mut copy = self.clone();
+        copy.close(now);
+        copy
+    }
+
+    /// The figures at `now`.
+    pub fn figures(&self, now: Time) -> Figures {
+        let Some(origin) = self.origin else {
+            return Figures::default();
+        };
+        let ledger = self.settled(now);
+        let span = now.since(origin).as_secs_f64();
+        let over = |sum: f64| {
+            if span > 0.0 {
+                (sum / span).clamp(0.0, 1.0)
+            } else {
+                0.0
+            }
+        };
+        let history = ledger.history(origin, now);
+        Figures {
+            sliding: ledger.mean_until(origin, now.0),
+            total: over(ledger.effective),
+            goodput: over(ledger.effective - ledger.wasted),
+            history,
+        }
+    }
+
+    fn history(&self, origin: Time, now: Time) -> Vec<f64> {
+        let last = now.0 / SECOND;
+        let first = (origin.0 / SECOND + 1).max((last + 1).saturating_sub(300));
+        (first..=last)
+            .map(|second| self.mean_until(origin, second * SECOND))
+            .collect()
+    }
+
+    /// Mean over the window that ends at `end`; its begin is rounded to a whole second.
+    fn mean_until(&self, origin: Time, end: u64) -> f64 {
+        let window = u64::try_from(WINDOW.as_micros()).unwrap_or(u64::MAX);
+        let begin = match end.checked_sub(window) {
+            Some(b) if b > origin.0 => b / SECOND * SECOND,
+            _ => origin.0,
+        };
+        if end <= begin {
+            return 0.0;
+        }
+        let first = self.bucket_end - self.buckets.len() as u64;
+        let index = |second: u64| {
+            usize::try_from(second.saturating_sub(first))
+                .unwrap_or(0)
+                .min(self.buckets.len())
+        };
+        let range = index(begin / SECOND)..index(end.div_ceil(SECOND));
+        let sum: f64 = if range.start < range.end {
+            self.buckets.range(range).sum()
+        } else {
+            0.0
+        };
+        (sum / (end - begin) as f64).clamp(0.0, 1.0)
+    }
+}
+
+/// ETTR at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Mean over the last five minutes.
+    pub sliding: f64,
+    /// Mean since the job began.
+    pub total: f64,
+    /// The same minus what was thrown away.
+    pub goodput: f64,
+    /// The sliding mean at each of the last 300 whole seconds, oldest first.
+    pub history: Vec<f64>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A kind of work a process does for the job (design section 2).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// A rank of the training gang.
@@ -45,14 +43,15 @@ pub struct UnknownRole(pub String);
 impl FromStr for Role {
     type Err = UnknownRole;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        Role::ALL.into_iter().find(|r| r.name() == s).ok_or_else(|| UnknownRole(s.to_owned()))
+        Role::ALL
+            .into_iter()
+            .find(|r| r.name() == s)
+            .ok_or_else(|| UnknownRole(s.to_owned()))
     }
 }
 
 /// A place in the job: rank 1 of the trainer, replica 0 of the rollouts.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceId {
     /// What it does.
     pub role: Role,
@@ -119,9 +118,7 @@ number!(
 
 /// A trajectory's name: which batch (= the step that will consume it), which prompt of that batch
 /// (group) and which response to it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TrajectoryId {
     /// The step that consumes it.
     pub batch: u64,
@@ -135,13 +132,19 @@ impl TrajectoryId {
     /// A key that orders like the id; used by stores and as the sampler's trajectory number.
     /// Injective for up to 65,536 groups of up to 65,536 members.
     pub fn key(self) -> u64 {
-        (self.batch << 32) | (u64::from(self.group & 0xffff) << 16) | u64::from(self.member & 0xffff)
+        (self.batch << 32)
+            | (u64::from(self.group & 0xffff) << 16)
+            | u64::from(self.member & 0xffff)
     }
 
     /// The inverse of [`Self::key`].
     pub fn from_key(key: u64) -> Self {
         let low = |shift: u32| u32::try_from((key >> shift) & 0xffff).unwrap_or(0);
-        Self { batch: key >> 32, group: low(16), member: low(0) }
+        Self {
+            batch: key >> 32,
+            group: low(16),
+            member: low(0),
+        }
     }
 }
 

@@ -18,8 +18,13 @@
 //! - **I-9** In sync mode with deterministic roles, the weights after N steps with any recoverable
 //!   faults equal, bit for bit, those of the run without faults.
 
+pub mod batch;
 pub mod core;
+pub mod dispatch;
 pub mod ettr;
+pub mod grpo;
 pub mod ids;
+pub mod job;
 pub mod phase;
 pub mod time;
+pub mod weights;

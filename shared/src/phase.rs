@@ -105,6 +105,9 @@ pub struct UnknownPhase(pub String);
 impl FromStr for Phase {
     type Err = UnknownPhase;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        Phase::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| UnknownPhase(s.to_owned()))
+        Phase::ALL
+            .into_iter()
+            .find(|p| p.name() == s)
+            .ok_or_else(|| UnknownPhase(s.to_owned()))
     }
 }

@@ -1,1 +1,218 @@
-//! placeholder
+//! A harness for end-to-end tests: starts a real `robustd` with real roles in its own folder, strikes
+//! them, and checks the invariants from outside, through `robustctl --json` and /proc only.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod edit;
+mod invariants;
+mod programs;
+
+pub use edit::JobFile;
+pub use invariants::Watcher;
+pub use programs::{bin, fixture};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything in a test may take before the test fails and says what it waited for.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A running daemon with its own state directory; everything it started dies with this value.
+pub struct Daemon {
+    dir: TempDir,
+    job: PathBuf,
+    child: Option<Child>,
+    watcher: Watcher,
+}
+
+impl Daemon {
+    /// Starts `robustd` with the job file and waits until it answers.
+    pub fn start(job: &JobFile) -> Self {
+        let dir = tempfile::Builder::new().prefix("robust-e2e.").tempdir().unwrap();
+        let path = job.write(dir.path());
+        let mut daemon = Self { dir, job: path, child: None, watcher: Watcher::default() };
+        daemon.launch();
+        daemon
+    }
+
+    /// The state directory.
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// Starts `robustd` on this state directory (again, after [`Self::kill_daemon`]).
+    pub fn launch(&mut self) {
+        let log = |name: &str| {
+            File::options().create(true).append(true).open(self.dir.path().join(name)).unwrap()
+        };
+        let child = Command::new(bin("robustd"))
+            .arg("--job")
+            .arg(&self.job)
+            .arg("--state-dir")
+            .arg(self.state_dir())
+            .env("ROBUST_CACHE", programs::cache())
+            .stdin(Stdio::null())
+            .stdout(log("out.log"))
+            .stderr(log("err.log"))
+            .spawn()
+            .expect("robustd starts");
+        self.child = Some(child);
+        self.wait_for("the daemon to answer", |d| d.try_status().is_some());
+    }
+
+    /// SIGKILL to the daemon alone; its roles live on.
+    pub fn kill_daemon(&mut self) {
+        let mut child = self.child.take().expect("a daemon runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Runs `robustctl` against this daemon.
+    pub fn ctl(&self, args: &[&str]) -> Output {
+        Command::new(bin("robustctl"))
+            .arg("--state-dir")
+            .arg(self.state_dir())
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .expect("robustctl runs")
+    }
+
+    /// Runs `robustctl ... --json` and parses what it prints.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let args = [args, &["--json"]].concat();
+        let out = self.ctl(&args);
+        assert!(
+            out.status.success(),
+            "robustctl {args:?}: {}\n{}",
+            String::from_utf8_lossy(&out.stderr),
+            self.logs()
+        );
+        serde_json::from_slice(&out.stdout).expect("robustctl prints JSON")
+    }
+
+    fn try_status(&self) -> Option<Value> {
+        let out = self.ctl(&["status", "--json"]);
+        serde_json::from_slice(&out.stdout).ok().filter(|_| out.status.success())
+    }
+
+    /// The status now, after the invariants were checked on it.
+    pub fn status(&mut self) -> Value {
+        let status = self.json(&["status"]);
+        self.watcher.check(&status);
+        status
+    }
+
+    /// Polls the status until `done` says so.
+    pub fn until(&mut self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            if done(&status) {
+                return status;
+            }
+            self.patience(start, what);
+        }
+    }
+
+    /// Waits until the committed step is at least `step`.
+    pub fn until_step(&mut self, step: u64) -> Value {
+        self.until(&format!("step {step}"), |s| s["step"].as_u64() >= Some(step))
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            self.patience(start, what);
+        }
+    }
+
+    fn patience(&self, start: Instant, what: &str) {
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}\n{}", self.logs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    /// Waits for the daemon's own end; its exit code.
+    pub fn finish(&mut self) -> i32 {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.as_mut().expect("a daemon runs").try_wait().unwrap() {
+                self.child = None;
+                return status.code().unwrap_or(-1);
+            }
+            if let Some(status) = self.try_status() {
+                self.watcher.check(&status);
+            }
+            self.patience(start, "the daemon to end");
+        }
+    }
+
+    /// What the daemon printed.
+    pub fn stdout(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default()
+    }
+
+    /// The ends of every log, for a failing test.
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        let roles = self.state_dir().join("logs");
+        let roles = std::fs::read_dir(roles).into_iter().flatten().flatten().map(|e| e.path());
+        let own = ["out.log", "err.log"].map(|n| self.dir.path().join(n));
+        for path in own.into_iter().chain(roles) {
+            let all = std::fs::read_to_string(&path).unwrap_or_default();
+            let lines: Vec<&str> = all.lines().collect();
+            let tail = lines[lines.len().saturating_sub(25)..].join("\n");
+            text += &format!("--- {}\n{tail}\n", path.display());
+        }
+        text
+    }
+
+    /// Processes of this job that are alive: (pid, command line).
+    pub fn processes(&self) -> Vec<(i32, String)> {
+        processes_naming(&self.state_dir())
+    }
+}
+
+/// Living processes whose command line names `dir`.
+pub fn processes_naming(dir: &Path) -> Vec<(i32, String)> {
+    let needle = dir.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let raw = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&raw).replace('\0', " ");
+        if line.contains(&needle) && !line.contains("robustctl") {
+            found.push((pid, line));
+        }
+    }
+    found
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // A daemon killed a moment ago may have left roles; nothing else names this directory.
+        for (pid, _) in self.processes() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+/// The roles of a status with this role's name.
+pub fn roles<'a>(status: &'a Value, role: &str) -> Vec<&'a Value> {
+    let all = status["roles"].as_array().expect("status has roles");
+    all.iter().filter(|r| r["role"] == role).collect()
+}
+
+/// Tokens generated so far by all rollouts.
+pub fn tokens(status: &Value) -> u64 {
+    roles(status, "rollout").iter().filter_map(|r| r["tokens_total"].as_u64()).sum()
+}

@@ -1,12 +1,11 @@
 //! Page-aligned host memory that peers may read and fetches may fill.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
 use crate::error::BufferError;
-use crate::mapping::Mapping;
 
 /// Page-aligned, touched host memory.
 ///
@@ -16,10 +15,10 @@ use crate::mapping::Mapping;
 /// have arrived. **Remote reads are not excluded**: while a buffer is exposed, a peer may read
 /// what its owner is writing and get a mixture of old and new bytes. Verify digests.
 pub struct Buffer {
-    mapping: Mapping,
+    /// As an integer: the compiler must not assume who else accesses the bytes.
+    address: usize,
     len: usize,
     uses: Mutex<Uses>,
-    exposed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -41,6 +40,12 @@ impl Drop for Loan<'_> {
     }
 }
 
+impl FetchGuard {
+    pub fn buffer(&self) -> &Arc<Buffer> {
+        &self.0
+    }
+}
+
 impl Drop for FetchGuard {
     fn drop(&mut self) {
         self.0.uses().fetches -= 1;
@@ -51,9 +56,23 @@ impl Buffer {
     /// Allocates `len` zeroed bytes and touches every page, so that no later access can fail or
     /// stall for want of memory.
     pub fn new(len: usize) -> Result<Arc<Buffer>, BufferError> {
-        let mapping = Mapping::new(len)?;
-        let exposed = AtomicBool::new(false);
-        Ok(Arc::new(Buffer { mapping, len, uses: Mutex::default(), exposed }))
+        let mapped = mapped_len(len).ok_or(BufferError::BadLength { len: len as u64 })?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // Populated: every page is there before anybody depends on it.
+        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choice.
+        let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, flags) };
+        let address = mapping
+            .map_err(|e| BufferError::NoMemory {
+                len: len as u64,
+                reason: e.to_string(),
+            })?
+            .expose_provenance();
+        Ok(Arc::new(Buffer {
+            address,
+            len,
+            uses: Mutex::default(),
+        }))
     }
 
     /// Length in bytes.
@@ -69,7 +88,7 @@ impl Buffer {
     /// Where the bytes are, for libraries that copy by address. The loans' rules are then the
     /// caller's to keep.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.mapping.as_ptr()
+        std::ptr::with_exposed_provenance_mut(self.address)
     }
 
     /// Copies `bytes` to `offset`. Refused while the buffer is lent or fetched into.
@@ -92,7 +111,9 @@ impl Buffer {
         self.check(offset, bytes.len())?;
         let uses = self.uses();
         if uses.writer {
-            return Err(BufferError::Busy { by: "a mutable loan" });
+            return Err(BufferError::Busy {
+                by: "a mutable loan",
+            });
         }
         // SAFETY: in bounds by `check`; no mutable loan; `bytes` is the caller's own memory. A
         // running fetch writes from C, outside of Rust's references.
@@ -114,7 +135,9 @@ impl Buffer {
         let _loan = Loan(self, |uses| uses.readers -= 1);
         // SAFETY: the mapping is `len` initialised bytes and lives as long as `self`; the loan
         // keeps writers and fetches away.
-        Ok(read(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }))
+        Ok(read(unsafe {
+            std::slice::from_raw_parts(self.as_ptr(), self.len)
+        }))
     }
 
     /// Lends all bytes for writing in place.
@@ -126,27 +149,33 @@ impl Buffer {
         }
         let _loan = Loan(self, |uses| uses.writer = false);
         // SAFETY: as in `with_bytes`; the mutable loan excludes every other local access.
-        Ok(write(unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }))
+        Ok(write(unsafe {
+            std::slice::from_raw_parts_mut(self.as_ptr(), self.len)
+        }))
     }
 
     /// Marks the buffer as being fetched into. Several fetches may share it (disjoint parts).
     pub(crate) fn begin_fetch(self: &Arc<Self>) -> Result<FetchGuard, BufferError> {
         let mut uses = self.uses();
         if uses.writer || uses.readers > 0 {
-            return Err(BufferError::Busy { by: "a loan to its owner" });
+            return Err(BufferError::Busy {
+                by: "a loan to its owner",
+            });
         }
         uses.fetches += 1;
         drop(uses);
         Ok(FetchGuard(Arc::clone(self)))
     }
 
-    /// From now on the address range must stay readable for ever (T-5).
-    pub(crate) fn mark_exposed(&self) {
-        self.exposed.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn as_void(&self) -> *mut c_void {
-        self.as_ptr().cast()
+    /// Copies bytes that arrived for a fetch; its guard keeps loans away.
+    pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) -> Result<(), BufferError> {
+        self.check(offset, bytes.len())?;
+        // SAFETY: in bounds by `check`. The fetch's guard excludes references lent by
+        // `with_bytes`; `read_at` copies by address and may see a mixture, as documented.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr().add(offset), bytes.len());
+        }
+        Ok(())
     }
 
     fn uses(&self) -> MutexGuard<'_, Uses> {
@@ -168,10 +197,14 @@ impl Buffer {
 impl Uses {
     fn check_readable(&self) -> Result<(), BufferError> {
         if self.writer {
-            return Err(BufferError::Busy { by: "a mutable loan" });
+            return Err(BufferError::Busy {
+                by: "a mutable loan",
+            });
         }
         if self.fetches > 0 {
-            return Err(BufferError::Busy { by: "a fetch into it" });
+            return Err(BufferError::Busy {
+                by: "a fetch into it",
+            });
         }
         Ok(())
     }
@@ -179,7 +212,9 @@ impl Uses {
     fn check_writable(&self) -> Result<(), BufferError> {
         self.check_readable()?;
         if self.readers > 0 {
-            return Err(BufferError::Busy { by: "a loan to a reader" });
+            return Err(BufferError::Busy {
+                by: "a loan to a reader",
+            });
         }
         Ok(())
     }
@@ -187,14 +222,23 @@ impl Uses {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.exposed.load(Ordering::Relaxed) {
-            self.mapping.retire();
+        if let Some(mapped) = mapped_len(self.len) {
+            // SAFETY: mapped by `new` with this length; the last reference is gone.
+            let _ = unsafe { munmap(self.as_ptr().cast(), mapped) };
         }
     }
 }
 
+/// Whole pages for `len` bytes; none if that is no possible allocation.
+fn mapped_len(len: usize) -> Option<usize> {
+    let mapped = len.checked_next_multiple_of(rustix::param::page_size())?;
+    (mapped > 0 && isize::try_from(mapped).is_ok()).then_some(mapped)
+}
+
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Buffer")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }

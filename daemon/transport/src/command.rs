@@ -12,11 +12,22 @@ use crate::key::{Part, RegionKey};
 
 /// One request; answers go back over the sender it carries.
 pub(crate) enum Command {
-    Expose { buffer: Arc<Buffer>, reply: Sender<Result<(u64, RegionKey), TransportError>> },
-    Unexpose { region: u64 },
+    Expose {
+        buffer: Arc<Buffer>,
+        reply: Sender<Result<RegionKey, TransportError>>,
+    },
+    Unexpose {
+        region: u64,
+    },
     Fetch(FetchCommand),
-    Notify { peer: SocketAddr, message: Vec<u8>, reply: Sender<Result<(), TransportError>> },
-    Disconnect { peer: SocketAddr },
+    Notify {
+        peer: SocketAddr,
+        message: Vec<u8>,
+        reply: Sender<Result<(), TransportError>>,
+    },
+    Disconnect {
+        peer: SocketAddr,
+    },
     Stop,
 }
 
@@ -49,14 +60,19 @@ pub(crate) struct CommandQueue {
 pub(crate) fn command_channel() -> std::io::Result<(CommandPort, CommandQueue)> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let port = CommandPort { sender, wake: wake.try_clone()? };
+    let port = CommandPort {
+        sender,
+        wake: wake.try_clone()?,
+    };
     Ok((port, CommandQueue { receiver, wake }))
 }
 
 impl CommandPort {
     /// Err if the progress thread is gone.
     pub fn send(&self, command: Command) -> Result<(), TransportError> {
-        self.sender.send(command).map_err(|_| TransportError::Shutdown)?;
+        self.sender
+            .send(command)
+            .map_err(|_| TransportError::Shutdown)?;
         // Fails only when the counter is full, and then the thread is awake anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         Ok(())

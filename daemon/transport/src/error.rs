@@ -91,7 +91,9 @@ pub enum FetchError {
         reason: String,
     },
     /// A part reaches beyond the remote region or beyond the local buffer.
-    #[error("part {part} does not fit: source {src}+{len} of {region}, target {dst}+{len} of {buffer}")]
+    #[error(
+        "part {part} does not fit: source {src}+{len} of {region}, target {dst}+{len} of {buffer}"
+    )]
     Bounds {
         /// Index of the part.
         part: usize,
@@ -112,15 +114,13 @@ pub enum FetchError {
         /// The address asked.
         peer: SocketAddr,
     },
-    /// The region key cannot be used on this connection.
-    #[error("region key of {peer} is unusable: {text} (UCX status {status})")]
-    Key {
+    /// The peer does not expose the region any more, or not that much of it.
+    #[error("{peer} refused the read: {reason}")]
+    Refused {
         /// The peer's address.
         peer: SocketAddr,
-        /// UCX's status code.
-        status: i8,
-        /// UCX's text for it.
-        text: String,
+        /// Its reason.
+        reason: &'static str,
     },
     /// The target buffer is borrowed by its owner right now.
     #[error(transparent)]

@@ -26,7 +26,10 @@ impl Inbox {
     }
 
     pub fn try_pop(&self) -> Option<Vec<u8>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
     }
 
     pub fn pop_timeout(&self, limit: Duration) -> Option<Vec<u8>> {
@@ -37,8 +40,10 @@ impl Inbox {
                 return Some(message);
             }
             let left = deadline.checked_duration_since(Instant::now())?;
-            (queue, _) =
-                self.arrived.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner);
+            (queue, _) = self
+                .arrived
+                .wait_timeout(queue, left)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -3,20 +3,17 @@ use crate::error::KeyError;
 
 /// Names a region that a transport exposes. Travels by any means (here: the control plane).
 ///
-/// Byte layout, little-endian: `b"RKY1"`, owner u64, address u64, len u64, rkey length u16, rkey,
-/// FNV-1a 64 of all before. The checksum is there because UCX parses a packed rkey without being
-/// told its length: damaged bytes must never reach it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// 36 bytes, little-endian: `b"RKY1"`, owner u64, region u64, len u64, FNV-1a 64 of all before
+/// (against damage and mix-ups, not against malice).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RegionKey {
     /// Random number of the transport that issued the key; a fetch is refused if another one
     /// listens at the peer's address by now.
     pub owner: u64,
-    /// Address of the region in its owner's process.
-    pub address: u64,
+    /// The region's number there; never used again for another.
+    pub region: u64,
     /// Length of the region in bytes.
     pub len: u64,
-    /// UCX's packed remote key.
-    pub rkey: Vec<u8>,
 }
 
 /// One range to fetch: `len` bytes from `src` in the region to `dst` in the local buffer.
@@ -31,50 +28,41 @@ pub struct Part {
 }
 
 const MAGIC: &[u8; 4] = b"RKY1";
-const HEAD: usize = 4 + 8 + 8 + 8 + 2;
-const SUM: usize = 8;
+const BODY: usize = 4 + 8 + 8 + 8;
 
 impl RegionKey {
+    /// Length of [`RegionKey::to_bytes`].
+    pub const BYTES: usize = BODY + 8;
+
     /// The key as bytes for [`RegionKey::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEAD + self.rkey.len() + SUM);
+        let mut out = Vec::with_capacity(Self::BYTES);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&self.owner.to_le_bytes());
-        out.extend_from_slice(&self.address.to_le_bytes());
-        out.extend_from_slice(&self.len.to_le_bytes());
-        // UCX packs about 10 bytes per memory domain: u16 is far beyond what occurs, and a longer
-        // one would be cut here and refused by `from_bytes`.
-        out.extend_from_slice(&(self.rkey.len() as u16).to_le_bytes());
-        out.extend_from_slice(&self.rkey);
+        for field in [self.owner, self.region, self.len] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
         out.extend_from_slice(&fnv1a(&out).to_le_bytes());
         out
     }
 
     /// Reads what [`RegionKey::to_bytes`] wrote; anything else is an error.
     pub fn from_bytes(bytes: &[u8]) -> Result<RegionKey, KeyError> {
-        if bytes.len() < HEAD + SUM {
-            return Err(KeyError("too short"));
-        }
-        let (body, sum) = bytes.split_at(bytes.len() - SUM);
+        let Some((body, sum)) = bytes
+            .split_at_checked(BODY)
+            .filter(|(_, sum)| sum.len() == 8)
+        else {
+            return Err(KeyError("wrong length"));
+        };
         if !body.starts_with(MAGIC) {
             return Err(KeyError("wrong magic"));
         }
         if u64_at(sum, 0) != Some(fnv1a(body)) {
             return Err(KeyError("checksum differs"));
         }
-        let (Some(owner), Some(address), Some(len)) =
-            (u64_at(body, 4), u64_at(body, 12), u64_at(body, 20))
-        else {
-            return Err(KeyError("too short"));
-        };
-        let rkey_len = usize::from(u16::from_le_bytes([body[28], body[29]]));
-        if body.len() - HEAD != rkey_len {
-            return Err(KeyError("wrong length"));
+        match (u64_at(body, 4), u64_at(body, 12), u64_at(body, 20)) {
+            (Some(owner), Some(region), Some(len)) => Ok(RegionKey { owner, region, len }),
+            _ => Err(KeyError("wrong length")),
         }
-        if address.checked_add(len).is_none() {
-            return Err(KeyError("region wraps around"));
-        }
-        Ok(RegionKey { owner, address, len, rkey: body[HEAD..].to_vec() })
     }
 }
 

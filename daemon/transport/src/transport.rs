@@ -41,7 +41,6 @@ pub(crate) struct Shared {
 /// A buffer that peers may read; dropping it withdraws the permission.
 pub struct Exposed {
     port: Arc<CommandPort>,
-    region: u64,
     key: RegionKey,
     buffer: Arc<Buffer>,
 }
@@ -71,9 +70,15 @@ impl Transport {
                 return Err(TransportError::Shutdown);
             }
         };
-        let inner =
-            Inner { port: Arc::new(port), shared, addr, thread: Mutex::new(Some(thread)) };
-        Ok(Transport { inner: Arc::new(inner) })
+        let inner = Inner {
+            port: Arc::new(port),
+            shared,
+            addr,
+            thread: Mutex::new(Some(thread)),
+        };
+        Ok(Transport {
+            inner: Arc::new(inner),
+        })
     }
 
     /// Where peers connect.
@@ -84,9 +89,16 @@ impl Transport {
     /// Lets peers read `buffer` until the returned value is dropped.
     pub fn expose(&self, buffer: Arc<Buffer>) -> Result<Exposed, TransportError> {
         let (reply, answer) = channel();
-        self.inner.port.send(Command::Expose { buffer: Arc::clone(&buffer), reply })?;
-        let (region, key) = answer.recv().map_err(|_| TransportError::Shutdown)??;
-        Ok(Exposed { port: Arc::clone(&self.inner.port), region, key, buffer })
+        self.inner.port.send(Command::Expose {
+            buffer: Arc::clone(&buffer),
+            reply,
+        })?;
+        let key = answer.recv().map_err(|_| TransportError::Shutdown)??;
+        Ok(Exposed {
+            port: Arc::clone(&self.inner.port),
+            key,
+            buffer,
+        })
     }
 
     /// Reads `parts` of the region `key` of `peer` into `into`; blocks until all of it arrived or
@@ -104,12 +116,15 @@ impl Transport {
         let (events, incoming) = channel();
         let command = FetchCommand {
             peer,
-            key: key.clone(),
+            key: *key,
             parts: parts.iter().copied().filter(|part| part.len > 0).collect(),
             into: into.begin_fetch()?,
             events,
         };
-        self.inner.port.send(Command::Fetch(command)).map_err(|_| FetchError::Shutdown)?;
+        self.inner
+            .port
+            .send(Command::Fetch(command))
+            .map_err(|_| FetchError::Shutdown)?;
         loop {
             match incoming.recv() {
                 Ok(FetchEvent::Progress(done)) => on_progress(done),
@@ -127,7 +142,11 @@ impl Transport {
             return Err(TransportError::MessageTooLong { len, max });
         }
         let (reply, answer) = channel();
-        self.inner.port.send(Command::Notify { peer, message: message.to_vec(), reply })?;
+        self.inner.port.send(Command::Notify {
+            peer,
+            message: message.to_vec(),
+            reply,
+        })?;
         answer.recv().map_err(|_| TransportError::Shutdown)?
     }
 
@@ -156,7 +175,9 @@ impl Transport {
 
 impl std::fmt::Debug for Transport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transport").field("addr", &self.addr()).finish_non_exhaustive()
+        f.debug_struct("Transport")
+            .field("addr", &self.addr())
+            .finish_non_exhaustive()
     }
 }
 
@@ -175,14 +196,20 @@ impl Exposed {
 impl Drop for Exposed {
     fn drop(&mut self) {
         // If the thread is gone, the registration went with it.
-        let _ = self.port.send(Command::Unexpose { region: self.region });
+        let _ = self.port.send(Command::Unexpose {
+            region: self.key.region,
+        });
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let _ = self.port.send(Command::Stop);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the transport's progress thread had panicked");
         }
@@ -195,7 +222,14 @@ fn check_parts(key: &RegionKey, parts: &[Part], into: &Buffer) -> Result<(), Fet
     for (index, part) in parts.iter().enumerate() {
         let Part { src, dst, len } = *part;
         if !fits(src, len, region) || !fits(dst, len, buffer) {
-            return Err(FetchError::Bounds { part: index, src, dst, len, region, buffer });
+            return Err(FetchError::Bounds {
+                part: index,
+                src,
+                dst,
+                len,
+                region,
+                buffer,
+            });
         }
     }
     Ok(())

@@ -22,12 +22,10 @@ pub const UCS_ERR_ENDPOINT_TIMEOUT: ucs_status_t = -80;
 pub const UCS_ERR_LAST: ucs_status_t = -100;
 
 pub const UCS_THREAD_MODE_SINGLE: u32 = 0;
-pub const UCS_MEMORY_TYPE_HOST: u32 = 0;
 
 pub const UCP_PARAM_FIELD_FEATURES: u64 = 1 << 0;
 pub const UCP_PARAM_FIELD_NAME: u64 = 1 << 8;
 
-pub const UCP_FEATURE_RMA: u64 = 1 << 1;
 pub const UCP_FEATURE_WAKEUP: u64 = 1 << 4;
 pub const UCP_FEATURE_AM: u64 = 1 << 6;
 
@@ -45,14 +43,6 @@ pub const UCP_EP_PARAM_FIELD_CONN_REQUEST: u64 = 1 << 6;
 pub const UCP_EP_PARAMS_FLAGS_CLIENT_SERVER: u32 = 1 << 0;
 pub const UCP_ERR_HANDLING_MODE_PEER: u32 = 1;
 pub const UCP_EP_CLOSE_FLAG_FORCE: u32 = 1 << 0;
-
-pub const UCP_MEM_MAP_PARAM_FIELD_ADDRESS: u64 = 1 << 0;
-pub const UCP_MEM_MAP_PARAM_FIELD_LENGTH: u64 = 1 << 1;
-pub const UCP_MEM_MAP_PARAM_FIELD_PROT: u64 = 1 << 3;
-pub const UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE: u64 = 1 << 4;
-pub const UCP_MEM_MAP_PROT_LOCAL_READ: u32 = 1 << 0;
-pub const UCP_MEM_MAP_PROT_LOCAL_WRITE: u32 = 1 << 1;
-pub const UCP_MEM_MAP_PROT_REMOTE_READ: u32 = 1 << 8;
 
 pub const UCP_OP_ATTR_FIELD_CALLBACK: u32 = 1 << 1;
 pub const UCP_OP_ATTR_FIELD_USER_DATA: u32 = 1 << 2;

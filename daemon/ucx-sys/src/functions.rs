@@ -61,34 +61,6 @@ unsafe extern "C" {
     ) -> ucs_status_t;
     pub fn ucp_ep_close_nbx(ep: ucp_ep_h, param: *const ucp_request_param_t) -> ucs_status_ptr_t;
 
-    pub fn ucp_mem_map(
-        context: ucp_context_h,
-        params: *const ucp_mem_map_params_t,
-        memh_p: *mut ucp_mem_h,
-    ) -> ucs_status_t;
-    pub fn ucp_mem_unmap(context: ucp_context_h, memh: ucp_mem_h) -> ucs_status_t;
-    pub fn ucp_rkey_pack(
-        context: ucp_context_h,
-        memh: ucp_mem_h,
-        rkey_buffer_p: *mut *mut c_void,
-        size_p: *mut usize,
-    ) -> ucs_status_t;
-    pub fn ucp_rkey_buffer_release(rkey_buffer: *mut c_void);
-    pub fn ucp_ep_rkey_unpack(
-        ep: ucp_ep_h,
-        rkey_buffer: *const c_void,
-        rkey_p: *mut ucp_rkey_h,
-    ) -> ucs_status_t;
-    pub fn ucp_rkey_destroy(rkey: ucp_rkey_h);
-
-    pub fn ucp_get_nbx(
-        ep: ucp_ep_h,
-        buffer: *mut c_void,
-        count: usize,
-        remote_addr: u64,
-        rkey: ucp_rkey_h,
-        param: *const ucp_request_param_t,
-    ) -> ucs_status_ptr_t;
     pub fn ucp_am_send_nbx(
         ep: ucp_ep_h,
         id: c_uint,

@@ -25,7 +25,6 @@ opaque! {
     ucp_listener => ucp_listener_h;
     ucp_conn_request => ucp_conn_request_h;
     ucp_mem => ucp_mem_h;
-    ucp_rkey => ucp_rkey_h;
     ucp_address => ucp_address_ptr;
     sockaddr => sockaddr_ptr;
 }
@@ -149,17 +148,6 @@ pub struct ucp_ep_params_t {
     pub local_sockaddr: ucs_sock_addr_t,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ucp_mem_map_params_t {
-    pub field_mask: u64,
-    pub address: *mut c_void,
-    pub length: usize,
-    pub flags: c_uint,
-    pub prot: c_uint,
-    pub memory_type: c_uint,
-}
-
 /// The C struct has a union of callbacks here; only send-like operations are used.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -211,7 +199,6 @@ zeroed_default!(
     ucp_listener_params_t,
     ucp_listener_attr_t,
     ucp_ep_params_t,
-    ucp_mem_map_params_t,
     ucp_request_param_t,
     ucp_am_handler_param_t,
     sockaddr_storage,

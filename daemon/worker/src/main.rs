@@ -1,2 +1,175 @@
-//! placeholder
-fn main() {}
+//! `robust-worker`: the built-in role processes.
+//!
+//! Exit codes: 0 told to end, 2 wrong usage, 3 fenced (the daemon knows a newer incarnation),
+//! 4 could not start (the last line on stderr is `error: ...`), 5 no daemon for longer than the
+//! job allows.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use robust_shared::job::Job;
+use robust_worker::attach::exit::{self, code};
+use robust_worker::attach::{LinkEnd, RoleArgs, StartError};
+use robust_worker::model::config::Qwen3Config;
+use robust_worker::model::tokenizer::Tokenizer;
+use robust_worker::model::{self, hf, warmup};
+use robust_worker::{agent, rollout, trainer};
+use tokio::runtime::Handle;
+use tracing_subscriber::EnvFilter;
+
+/// How long a role may take to end after its link did.
+const END_WITHIN: Duration = Duration::from_secs(2);
+/// Progress of the warm-up is printed every so many steps.
+const WARMUP_LINE_EVERY: usize = 10;
+
+/// Built-in role processes of RobustRL; robustd starts them.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A rank of the training gang.
+    Trainer(Process),
+    /// A rollout replica with SGLang's HTTP API.
+    Rollout(Process),
+    /// An agent worker.
+    Agent(Process),
+    /// Makes the warm-start model.
+    Warmup {
+        /// The job file (.toml), or a resolved one (.json).
+        #[arg(long)]
+        job: PathBuf,
+        /// The model folder to write.
+        #[arg(long)]
+        out: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct Process {
+    /// The resolved job file.
+    #[arg(long)]
+    job: PathBuf,
+    /// Rank or replica number.
+    #[arg(long)]
+    index: u32,
+    /// Fencing number of this process.
+    #[arg(long)]
+    incarnation: u64,
+    /// Fencing number of the gang.
+    #[arg(long, default_value_t = 0)]
+    generation: u64,
+    /// The daemon's socket for roles.
+    #[arg(long)]
+    host_socket: PathBuf,
+    /// Folder of the shared-memory snapshots.
+    #[arg(long)]
+    snapshot_dir: PathBuf,
+}
+
+fn main() {
+    let started = Instant::now();
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    model::single_thread();
+    let code = match execute(cli.command, started) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            code::START
+        }
+    };
+    exit::now(code)
+}
+
+fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
+    match command {
+        Command::Trainer(process) => role(&process, started, trainer::run),
+        Command::Rollout(process) => role(&process, started, rollout::run),
+        Command::Agent(process) => role(&process, started, agent::run),
+        Command::Warmup { job, out } => make_warm_start(&job, &out).map(|()| code::ENDED),
+    }
+}
+
+fn role(
+    process: &Process,
+    started: Instant,
+    run: fn(&RoleArgs, &Handle, Instant) -> Result<LinkEnd, StartError>,
+) -> anyhow::Result<u8> {
+    let args = RoleArgs {
+        job: RoleArgs::read_job(&process.job)?,
+        index: process.index,
+        incarnation: process.incarnation,
+        generation: process.generation,
+        host_socket: process.host_socket.clone(),
+        snapshot_dir: process.snapshot_dir.clone(),
+        calculator: None,
+        end_within: Some(END_WITHIN),
+    };
+    // One thread for all talk; computing happens elsewhere, so it is never kept waiting.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("talk")
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    let end = run(&args, runtime.handle(), started)?;
+    tracing::info!(?end, "ends");
+    Ok(end.exit_code())
+}
+
+fn make_warm_start(job: &Path, out: &Path) -> anyhow::Result<()> {
+    let job = read_job(job)?;
+    let tokenizer = Tokenizer::load(&job.data.tokenizer)?;
+    let c = &job.model.config;
+    let shape = Qwen3Config {
+        hidden_size: c.hidden_size.into(),
+        num_hidden_layers: c.num_hidden_layers.into(),
+        num_attention_heads: c.num_attention_heads.into(),
+        num_key_value_heads: c.num_key_value_heads.into(),
+        head_dim: c.head_dim.into(),
+        intermediate_size: c.intermediate_size.into(),
+        rms_norm_eps: c.rms_norm_eps,
+        rope_theta: c.rope_theta,
+        max_position_embeddings: c.max_position_embeddings.into(),
+        ..Qwen3Config::demo(tokenizer.vocab_size())
+    };
+    let w = &job.model.warmup;
+    let settings = warmup::WarmupConfig {
+        steps: w.steps as usize,
+        batch: w.batch as usize,
+        lr: w.lr,
+        ..Default::default()
+    };
+    let trained = warmup::run(&shape, &settings, &tokenizer, w.seed, |progress| {
+        if progress.step % WARMUP_LINE_EVERY == 0 || progress.step == progress.steps {
+            let warmup::Progress { step, steps, loss } = progress;
+            println!("warm-up step {step}/{steps} loss {loss:.3}");
+        }
+    })?;
+    if let Some(parent) = out.parent() {
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("creating {}", parent.display()))?;
+    }
+    hf::save(&trained, out)?;
+    Ok(())
+}
+
+fn read_job(path: &Path) -> anyhow::Result<Job> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        return Ok(RoleArgs::read_job(path)?);
+    }
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut job = Job::parse(&text, path)?;
+    let folder = std::path::absolute(path).context("the job file's folder")?;
+    job.resolve(folder.parent().unwrap_or(Path::new("/")));
+    Ok(job)
+}

@@ -1,8 +1,376 @@
 //! The controller as a pure state machine. See [`Input`] and [`Output`] for its two edges.
+//!
+//! # Driving it
+//! One input with the time it happened, then outputs until there are none, then sleep until the next
+//! input or [`Core::next_timeout`] (then [`Input::Timeout`]):
+//! ```text
+//!   core.handle(now, input);
+//!   while let Some(output) = core.poll_output() { .. }   // a Record: persist it and core.state(),
+//!   wake_at(core.next_timeout());                        // then go on with what follows it
+//! ```
+//! After a restart of the driver: [`Core::restore`] with the last state persisted, then `Attached`,
+//! `Spawned` or `Exited` for every instance that was (not) taken over, `TrajectoryFinished` for all
+//! in the store after the committed step, then [`Input::Start`]. What was outstanding is issued
+//! again, with the same generation and step. A process taken over may link later: its grace is
+//! `attach_timeout`.
+//!
+//! A repeated `Restore`, `TrainStep` or `Publish` of a gang replaces the one the driver is running:
+//! a rank whose link broke may have lost its call. Workers answer a repeated call from memory.
+//!
+//! # The machines
+//! The life of an instance (`instance`, `detect`, `restart`); each arrow to the left is a new
+//! incarnation, and whatever an older one still says is dropped (I-1):
+//! ```text
+//!            Spawn          Spawned          Attached
+//!  waiting ───────► spawning ──────► starting ──────► attached ◄──────► unlinked
+//!     ▲                │ SpawnFailed    │ overdue,       │ Exited, verdict   │ grace over,
+//!     └────────────────┴────────────────┴── Exited ──────┴───────────────────┘ Exited
+//! ```
+//! The gang (`gang`); one rank's end is the end of the generation (I-1), and a version is published
+//! only after its step is committed, so that a trainer can be restored at it (I-5):
+//! ```text
+//!            all ranks attached        Restored          Published(committed)
+//!  forming ──────────► restoring ──────────► ready ───► publishing ──► ready ──► training
+//!     ▲                                        ▲                      batch done    │
+//!     └── any fault: new generation            └───────── StepDone: committed ──────┘
+//! ```
+//! The job:
+//! ```text
+//!  new ── Start ──► running ──┬── last step committed and published ──► completed
+//!                             ├── Stop ─────────────────────────────► stopped
+//!                             └── no restart can help, budget spent ──► failed      (I-7)
+//! ```
+mod config;
+mod detect;
+mod gang;
 mod incident;
+mod incidents;
+mod inject;
 mod input;
+mod instance;
+mod link;
 mod output;
+mod restart;
+mod rollouts;
+mod state;
+mod timers;
+mod trajectories;
+mod view;
+mod weights_plan;
 
+#[cfg(test)]
+mod tests;
+
+pub use config::*;
 pub use incident::*;
 pub use input::*;
 pub use output::*;
+pub use restart::{Action, Case, Plan, decide};
+pub use state::State;
+pub use view::{InstanceView, View};
+
+use crate::ettr::Cause;
+use crate::ids::{Incarnation, InstanceId, Role};
+use crate::phase::Phase;
+use crate::time::Time;
+use rollouts::Routes;
+use state::{JobState, Scope, Stage};
+use std::collections::VecDeque;
+
+/// The controller. Sans I/O: no clock, no randomness; the same inputs give the same outputs.
+#[derive(Clone, Debug)]
+pub struct Core {
+    config: CoreConfig,
+    s: State,
+    /// Not persisted: callers ask again when their connection breaks.
+    routes: Routes,
+    out: VecDeque<Output>,
+    now: Time,
+    /// Between restore and [`Input::Start`] only facts are taken in, nothing is wanted.
+    started: bool,
+    rejoin: bool,
+}
+
+impl Core {
+    /// A job that was never started.
+    pub fn new(config: CoreConfig) -> Self {
+        let s = State::new(&config);
+        Self::with(config, s, false)
+    }
+
+    /// Goes on from a persisted state.
+    pub fn restore(config: CoreConfig, state: State) -> Self {
+        Self::with(config, state, true)
+    }
+
+    fn with(config: CoreConfig, s: State, rejoin: bool) -> Self {
+        let (routes, out, now) = (Routes::default(), VecDeque::new(), s.last_now);
+        Self {
+            config,
+            s,
+            routes,
+            out,
+            now,
+            started: false,
+            rejoin,
+        }
+    }
+
+    /// Takes one input that happened at `now`.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.now = self.now.max(now);
+        if std::mem::take(&mut self.rejoin) {
+            self.rejoin();
+        }
+        self.s.last_now = self.now;
+        self.take(input);
+        if self.started && self.s.job == JobState::Running {
+            self.advance();
+            self.account();
+        }
+    }
+
+    /// The next thing to do, in order; none when all is done.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// What to persist with a record.
+    pub fn state(&self) -> &State {
+        &self.s
+    }
+
+    /// The place whose present life this is. None: it is fenced, and its link is to be refused.
+    pub fn is_current(&self, incarnation: Incarnation) -> Option<InstanceId> {
+        self.s.instances.life(incarnation).map(|i| i.id)
+    }
+
+    fn take(&mut self, input: Input) {
+        if let JobState::Over(_) = self.s.job {
+            return self.take_when_over(input);
+        }
+        match input {
+            Input::Start => self.on_start(),
+            Input::Spawned { incarnation, pid } => self.on_spawned(incarnation, pid),
+            Input::SpawnFailed {
+                incarnation,
+                reason,
+            } => {
+                self.on_spawn_failed(incarnation, &reason);
+            }
+            Input::Attached { incarnation, hello } => self.on_attached(incarnation, &hello),
+            Input::Detached { incarnation } => self.on_detached(incarnation),
+            Input::Exited {
+                incarnation,
+                exit,
+                detail,
+            } => {
+                self.on_exited(incarnation, &exit, &detail);
+            }
+            Input::PhaseChanged {
+                incarnation,
+                phase,
+                step,
+            } => {
+                self.on_phase(incarnation, phase, step);
+            }
+            Input::Sampled {
+                incarnation,
+                sample,
+            } => self.on_sample(incarnation, sample),
+            Input::Probed { incarnation, ok } => self.on_probed(incarnation, ok),
+            Input::Evidence { incarnation, text } => self.on_evidence(incarnation, text),
+            Input::PullProgress {
+                incarnation,
+                version,
+                bytes,
+                total,
+            } => {
+                self.on_pull_progress(incarnation, version, bytes, total);
+            }
+            Input::Pulled {
+                incarnation,
+                version,
+                result,
+            } => {
+                self.on_pulled(incarnation, version, result);
+            }
+            Input::Operator(request) => self.on_request(request),
+            Input::Timeout => {}
+            other => self.take_from_agents(other),
+        }
+    }
+
+    fn take_from_agents(&mut self, input: Input) {
+        match input {
+            Input::TrajectoryFinished {
+                incarnation,
+                trajectory,
+                reward,
+                oldest_version,
+            } => {
+                self.on_finished(incarnation, trajectory, reward, oldest_version);
+            }
+            Input::TrajectoryReturned {
+                incarnation,
+                trajectory,
+                reason,
+            } => {
+                self.on_returned(incarnation, trajectory, &reason);
+            }
+            Input::RouteRequested {
+                ticket,
+                incarnation,
+                trajectory,
+            } => {
+                self.on_route_requested(ticket, incarnation, trajectory);
+            }
+            Input::RouteReleased { ticket } => self.on_route_released(ticket),
+            gang => self.take_from_gang(gang),
+        }
+    }
+
+    fn take_from_gang(&mut self, input: Input) {
+        match input {
+            Input::Restored { generation, step } => self.on_restored(generation, step),
+            Input::StepDone {
+                generation,
+                step,
+                metrics,
+            } => {
+                self.on_step_done(generation, step, metrics);
+            }
+            Input::StepFailed {
+                generation,
+                step,
+                reason,
+            } => {
+                self.on_step_failed(generation, step, &reason);
+            }
+            Input::Published {
+                generation,
+                version,
+                bytes,
+                ..
+            } => {
+                self.on_published(generation, version, bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// After the end only answers are given; a restored core says again how the job ended.
+    fn take_when_over(&mut self, input: Input) {
+        match input {
+            Input::Operator(request) => self.on_request(request),
+            Input::Start if !self.started => {
+                self.started = true;
+                if let JobState::Over(outcome) = self.s.job.clone() {
+                    self.out.push_back(Output::Finish { outcome });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Does whatever can be done now, from verdicts to dispatches; what one part makes possible a
+    /// later one uses in the same pass.
+    fn advance(&mut self) {
+        let parts = [
+            Self::check_deadlines,
+            Self::respawn_due,
+            Self::advance_gang,
+            Self::plan_pulls,
+            Self::answer_routes,
+            Self::dispatch,
+            Self::advance_recoveries,
+        ];
+        for part in parts {
+            if self.s.job == JobState::Running {
+                part(self);
+            }
+        }
+    }
+
+    fn event(&mut self, severity: Severity, kind: &str, id: Option<InstanceId>, text: String) {
+        let at = self.now;
+        self.out.push_back(Output::Event(Event {
+            at,
+            severity,
+            kind: kind.to_owned(),
+            id,
+            text,
+        }));
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.s.job = JobState::Over(outcome.clone());
+        if let Some(closed) = self.s.ledger.close(self.now) {
+            self.out.push_back(Output::Record(Record::Interval(closed)));
+        }
+        self.out.push_back(Output::Finish { outcome });
+    }
+
+    /// Tells the ETTR ledger what this instant counts (design section 10).
+    fn account(&mut self) {
+        if self.s.job != JobState::Running {
+            return;
+        }
+        let (value, cause) = self.worth();
+        if let Some(closed) = self.s.ledger.turn(self.now, value, cause) {
+            self.out.push_back(Output::Record(Record::Interval(closed)));
+        }
+    }
+
+    fn worth(&self) -> (f64, Cause) {
+        let generating = self
+            .s
+            .instances
+            .role(Role::Rollout)
+            .any(|r| r.attached() && r.suspect.is_none() && r.phase == Phase::Generating);
+        let training = matches!(self.s.gang.stage, Stage::Training(_))
+            && self
+                .s
+                .instances
+                .role(Role::Trainer)
+                .any(|t| t.phase.is_trainer_compute());
+        let recovering = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
+        if recovering(Scope::Task) {
+            (0.0, Cause::TaskRestart)
+        } else if recovering(Scope::Gang) {
+            match generating {
+                true => (1.0 - self.trainer_share(), Cause::TrainerRecovers),
+                false => (0.0, Cause::Recovery),
+            }
+        } else if self.s.published.is_none() {
+            (0.0, Cause::Initialisation)
+        } else {
+            match (training, generating) {
+                (true, true) => (1.0, Cause::Both),
+                (true, false) => (1.0, Cause::Training),
+                (false, true) => (1.0, Cause::Generation),
+                (false, false) => (0.0, Cause::Blocked),
+            }
+        }
+    }
+
+    /// T/(R+T): the trainer's part of the job's slots.
+    fn trainer_share(&self) -> f64 {
+        let (t, r) = (
+            f64::from(self.config.ranks),
+            f64::from(self.config.rollouts),
+        );
+        if t + r > 0.0 { t / (t + r) } else { 0.0 }
+    }
+}
+
+impl Outcome {
+    /// `completed`, `stopped` or `failed`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Stopped => "stopped",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+}

@@ -28,7 +28,7 @@ pub struct AdamConfig {
 impl Default for AdamConfig {
     fn default() -> Self {
         Self {
-            lr: 1e-4,
+            lr: 3e-5,
             beta1: 0.9,
             beta2: 0.99,
             eps: 1e-8,
@@ -71,7 +71,12 @@ impl Adam {
     /// Fresh state for these parameters.
     pub fn new(params: &FlatParams, config: AdamConfig) -> Self {
         let (m, v) = (params.tensor().zeros_like(), params.tensor().zeros_like());
-        Self { config, step: 0, m, v }
+        Self {
+            config,
+            step: 0,
+            m,
+            v,
+        }
     }
 
     /// Steps taken since the beginning of training.
@@ -85,11 +90,7 @@ impl Adam {
     }
 
     /// One update of the parameters in place, from a flat gradient.
-    pub fn step(
-        &mut self,
-        params: &mut FlatParams,
-        grad: &Tensor,
-    ) -> Result<AdamStats, AdamError> {
+    pub fn step(&mut self, params: &mut FlatParams, grad: &Tensor) -> Result<AdamStats, AdamError> {
         if grad.numel() != params.len() || self.m.numel() != params.len() {
             let (expected, got) = (params.len_bytes(), grad.numel() * size_of::<f32>());
             return Err(WrongLength { expected, got }.into());
@@ -108,12 +109,24 @@ impl Adam {
             return Err(AdamError::NonFiniteGradient(grad_norm));
         }
         let clipped = c.grad_clip > 0.0 && grad_norm > c.grad_clip;
-        let grad = if clipped { grad * (c.grad_clip / grad_norm) } else { grad.shallow_clone() };
+        let grad = if clipped {
+            grad * (c.grad_clip / grad_norm)
+        } else {
+            grad.shallow_clone()
+        };
         self.step += 1;
-        let (unbias1, unbias2) =
-            (1.0 - c.beta1.powi(self.step as i32), 1.0 - c.beta2.powi(self.step as i32));
-        let _ = self.m.g_mul_scalar_(c.beta1).g_add_(&(&grad * (1.0 - c.beta1)));
-        let _ = self.v.g_mul_scalar_(c.beta2).g_add_(&(grad.square() * (1.0 - c.beta2)));
+        let (unbias1, unbias2) = (
+            1.0 - c.beta1.powi(self.step as i32),
+            1.0 - c.beta2.powi(self.step as i32),
+        );
+        let _ = self
+            .m
+            .g_mul_scalar_(c.beta1)
+            .g_add_(&(&grad * (1.0 - c.beta1)));
+        let _ = self
+            .v
+            .g_mul_scalar_(c.beta2)
+            .g_add_(&(grad.square() * (1.0 - c.beta2)));
         let denominator = (self.v.sqrt() / unbias2.sqrt()).g_add_scalar_(c.eps);
         let update = (&self.m / denominator) * (c.lr / unbias1);
         let mut flat = params.tensor().shallow_clone();

@@ -65,6 +65,12 @@ pub struct Qwen3Config {
     /// Whether the output layer is the embedding itself.
     #[serde(default)]
     pub tie_word_embeddings: bool,
+    /// Scaling of older files; refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<serde_json::Value>,
+    /// Attention to a window only; refused.
+    #[serde(default)]
+    pub use_sliding_window: bool,
     /// Biases in the attention's projections: no Qwen3 model has them, and they are refused.
     #[serde(default)]
     pub attention_bias: bool,
@@ -122,6 +128,8 @@ impl Qwen3Config {
             vocab_size,
             max_position_embeddings: 64,
             tie_word_embeddings: true,
+            rope_scaling: None,
+            use_sliding_window: false,
             attention_bias: false,
             hidden_act: default_act(),
         }
@@ -129,10 +137,15 @@ impl Qwen3Config {
 
     /// Reads and checks a `config.json`.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read(path)
-            .map_err(|source| ConfigError::Read { path: path.into(), source })?;
-        let mut config: Self = serde_json::from_slice(&text)
-            .map_err(|source| ConfigError::Parse { path: path.into(), source })?;
+        let text = std::fs::read(path).map_err(|source| ConfigError::Read {
+            path: path.into(),
+            source,
+        })?;
+        let mut config: Self =
+            serde_json::from_slice(&text).map_err(|source| ConfigError::Parse {
+                path: path.into(),
+                source,
+            })?;
         if let Some(rope) = config.rope_parameters.take() {
             if let Some(kind) = rope.rope_type.filter(|kind| kind != "default") {
                 let why = format!("rope_type {kind:?} is not supported, only \"default\"");
@@ -157,23 +170,47 @@ impl Qwen3Config {
             ("vocab_size", self.vocab_size),
             ("max_position_embeddings", self.max_position_embeddings),
         ];
-        if let Some((name, value)) = sizes.iter().find(|(_, value)| !(1..1 << 31).contains(value)) {
-            return refuse(format!("{name} is {value}, expected a positive 31-bit number"));
+        if let Some((name, value)) = sizes
+            .iter()
+            .find(|(_, value)| !(1..1 << 31).contains(value))
+        {
+            return refuse(format!(
+                "{name} is {value}, expected a positive 31-bit number"
+            ));
         }
         if self.model_type != "qwen3" {
-            return refuse(format!("model_type is {:?}, expected \"qwen3\"", self.model_type));
+            return refuse(format!(
+                "model_type is {:?}, expected \"qwen3\"",
+                self.model_type
+            ));
         }
         if self.num_attention_heads % self.num_key_value_heads != 0 {
             return refuse("num_key_value_heads must divide num_attention_heads".into());
         }
         if self.head_dim % 2 != 0 {
-            return refuse(format!("head_dim is {}, expected an even number", self.head_dim));
+            return refuse(format!(
+                "head_dim is {}, expected an even number",
+                self.head_dim
+            ));
         }
-        if self.attention_bias {
-            return refuse("attention_bias is not supported".into());
+        let unsupported = [
+            ("attention_bias", self.attention_bias),
+            ("use_sliding_window", self.use_sliding_window),
+            (
+                "rope_scaling",
+                self.rope_scaling
+                    .as_ref()
+                    .is_some_and(|value| !value.is_null()),
+            ),
+        ];
+        if let Some((name, _)) = unsupported.iter().find(|(_, set)| *set) {
+            return refuse(format!("{name} is not supported"));
         }
         if self.hidden_act != "silu" {
-            return refuse(format!("hidden_act is {:?}, expected \"silu\"", self.hidden_act));
+            return refuse(format!(
+                "hidden_act is {:?}, expected \"silu\"",
+                self.hidden_act
+            ));
         }
         Ok(())
     }

@@ -47,8 +47,10 @@ pub enum DatasetError {
 
 /// Reads a whole dataset; blank lines are skipped.
 pub fn read(path: &Path) -> Result<Vec<Prompt>, DatasetError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| DatasetError::Read { path: path.into(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| DatasetError::Read {
+        path: path.into(),
+        source,
+    })?;
     parse(&text, path)
 }
 
@@ -59,7 +61,11 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Prompt>, DatasetError> {
         if content.trim().is_empty() {
             continue;
         }
-        let bad = |why: String| DatasetError::Line { path: path.into(), line, why };
+        let bad = |why: String| DatasetError::Line {
+            path: path.into(),
+            line,
+            why,
+        };
         let prompt: Prompt =
             serde_json::from_str(content).map_err(|error| bad(json_reason(&error)))?;
         for (key, value) in [("id", &prompt.id), ("prompt", &prompt.prompt)] {
@@ -68,7 +74,10 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Prompt>, DatasetError> {
             }
         }
         if let Some(first) = seen.insert(prompt.id.clone(), line) {
-            return Err(bad(format!("id {:?} was already used in line {first}", prompt.id)));
+            return Err(bad(format!(
+                "id {:?} was already used in line {first}",
+                prompt.id
+            )));
         }
         prompts.push(prompt);
     }
@@ -108,9 +117,15 @@ mod tests {
     fn errors_name_the_file_and_the_line() {
         let good = "{\"id\":\"a\",\"prompt\":\"1+1=\",\"answer\":\"2\"}\n";
         let missing = refused(&format!("{good}{{\"id\":\"b\",\"prompt\":\"1\"}}"));
-        assert!(missing.starts_with("dataset d.jsonl, line 2: missing field `answer`"), "{missing}");
+        assert!(
+            missing.starts_with("dataset d.jsonl, line 2: missing field `answer`"),
+            "{missing}"
+        );
         let twice = refused(&format!("{good}{good}"));
-        assert_eq!(twice, "dataset d.jsonl, line 2: id \"a\" was already used in line 1");
+        assert_eq!(
+            twice,
+            "dataset d.jsonl, line 2: id \"a\" was already used in line 1"
+        );
         assert!(refused("{\"id\":1}").contains("line 1: invalid type"));
         assert_eq!(refused("\n"), "dataset d.jsonl has no prompt");
     }

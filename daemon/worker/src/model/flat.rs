@@ -37,7 +37,10 @@ pub fn layout_of(config: &Qwen3Config) -> Vec<TensorSpec> {
     let (width, head) = (c.hidden_size, c.head_dim);
     let (queries, keys) = (c.num_attention_heads * head, c.num_key_value_heads * head);
     let mut shapes: Vec<(String, Vec<i64>)> = vec![
-        ("model.embed_tokens.weight".into(), vec![c.vocab_size, width]),
+        (
+            "model.embed_tokens.weight".into(),
+            vec![c.vocab_size, width],
+        ),
         ("model.norm.weight".into(), vec![width]),
     ];
     if !c.tie_word_embeddings {
@@ -63,7 +66,12 @@ pub fn layout_of(config: &Qwen3Config) -> Vec<TensorSpec> {
     let mut offset = 0;
     let place = |(name, shape): (String, Vec<i64>)| {
         let len = shape.iter().product::<i64>() as usize;
-        let spec = TensorSpec { name, shape, offset, len };
+        let spec = TensorSpec {
+            name,
+            shape,
+            offset,
+            len,
+        };
         offset += len;
         spec
     };
@@ -87,10 +95,16 @@ impl FlatParams {
             let view = flat.narrow(0, spec.offset as i64, spec.len as i64);
             // A detached view shares the memory but is a leaf of its own: its gradient has the
             // tensor's size instead of the whole buffer's.
-            view.view(spec.shape.as_slice()).detach().set_requires_grad(true)
+            view.view(spec.shape.as_slice())
+                .detach()
+                .set_requires_grad(true)
         };
         let views = layout.iter().map(view).collect();
-        Self { flat, views, layout }
+        Self {
+            flat,
+            views,
+            layout,
+        }
     }
 
     /// Where each tensor lies.
@@ -110,7 +124,10 @@ impl FlatParams {
 
     /// The view of a name, if the layout has it.
     pub fn view(&self, name: &str) -> Option<&Tensor> {
-        let at = self.layout.binary_search_by(|spec| spec.name.as_str().cmp(name)).ok()?;
+        let at = self
+            .layout
+            .binary_search_by(|spec| spec.name.as_str().cmp(name))
+            .ok()?;
         Some(&self.views[at])
     }
 
@@ -167,7 +184,10 @@ pub(crate) fn copy_into_tensor(tensor: &mut Tensor, bytes: &[u8]) -> Result<(), 
     debug_assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float);
     let len = tensor.numel() * size_of::<f32>();
     if bytes.len() != len {
-        return Err(WrongLength { expected: len, got: bytes.len() });
+        return Err(WrongLength {
+            expected: len,
+            got: bytes.len(),
+        });
     }
     // SAFETY: as in `tensor_bytes`; the tensor is borrowed mutably, any bytes are valid float32.
     #[allow(unsafe_code)]

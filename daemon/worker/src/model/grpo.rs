@@ -150,7 +150,10 @@ pub fn grpo_gradient(
         let (expected, got) = (batch.samples.len(), advantages.len());
         return Err(GrpoError::Advantages { expected, got });
     }
-    let without = batch.samples.iter().position(|sample| sample.ref_logprobs.is_none());
+    let without = batch
+        .samples
+        .iter()
+        .position(|sample| sample.ref_logprobs.is_none());
     if let Some(sample) = without.filter(|_| config.kl_coef != 0.0) {
         return Err(GrpoError::NoReference { sample });
     }
@@ -164,7 +167,9 @@ pub fn grpo_gradient(
         let grads: Vec<Tensor> = grads.iter().map(|grad| grad.reshape([-1])).collect();
         let _ = grad.g_add_(&Tensor::cat(&grads, 0));
         let stats = Vec::<f64>::try_from(stats.to_kind(Kind::Double)).unwrap_or_default();
-        sums.iter_mut().zip(stats).for_each(|(sum, value)| *sum += value);
+        sums.iter_mut()
+            .zip(stats)
+            .for_each(|(sum, value)| *sum += value);
     }
     let [loss, clip_frac, kl, ref_kl, entropy] = sums;
     let norm = grad.norm().double_value(&[]);
@@ -173,7 +178,14 @@ pub fn grpo_gradient(
             return Err(GrpoError::NonFinite { what, value });
         }
     }
-    Ok(GradOut { grad, loss, clip_frac, kl, ref_kl, entropy })
+    Ok(GradOut {
+        grad,
+        loss,
+        clip_frac,
+        kl,
+        ref_kl,
+        entropy,
+    })
 }
 
 /// Logprob of every token under this model with the training forward, aligned with the ids (the
@@ -208,17 +220,29 @@ fn check(model: &Qwen3, batch: &TrainBatch) -> Result<(), GrpoError> {
         let columns = [
             ("response_mask", sample.response_mask.len()),
             ("old_logprobs", sample.old_logprobs.len()),
-            ("ref_logprobs", sample.ref_logprobs.as_ref().map_or(length, Vec::len)),
+            (
+                "ref_logprobs",
+                sample.ref_logprobs.as_ref().map_or(length, Vec::len),
+            ),
         ];
         if let Some(&(column, got)) = columns.iter().find(|(_, len)| *len != length) {
-            return Err(GrpoError::ColumnLength { sample: index, column, expected: length, got });
+            return Err(GrpoError::ColumnLength {
+                sample: index,
+                column,
+                expected: length,
+                got,
+            });
         }
         let bad = |why: String| Err(GrpoError::BadSample { sample: index, why });
         if length < 2 || length as i64 > config.max_position_embeddings {
             let longest = config.max_position_embeddings;
             return bad(format!("{length} tokens, expected 2 to {longest}"));
         }
-        if let Some(id) = sample.ids.iter().find(|id| !(0..config.vocab_size).contains(*id)) {
+        if let Some(id) = sample
+            .ids
+            .iter()
+            .find(|id| !(0..config.vocab_size).contains(*id))
+        {
             return bad(format!("token {id} is outside the vocabulary"));
         }
     }
@@ -233,12 +257,17 @@ fn micro_batches(batch: &TrainBatch, size: usize) -> Vec<Vec<usize>> {
 }
 
 fn padded_length(batch: &TrainBatch, indices: &[usize]) -> usize {
-    let longest = indices.iter().map(|&index| batch.samples[index].ids.len()).max();
+    let longest = indices
+        .iter()
+        .map(|&index| batch.samples[index].ids.len())
+        .max();
     longest.unwrap_or(0).next_multiple_of(BUCKET)
 }
 
 fn pad_ids(batch: &TrainBatch, indices: &[usize]) -> Tensor {
-    pad(indices, padded_length(batch, indices), |index| batch.samples[index].ids.as_slice())
+    pad(indices, padded_length(batch, indices), |index| {
+        batch.samples[index].ids.as_slice()
+    })
 }
 
 /// Right-pads a column with zeros to [B, T].
@@ -268,11 +297,19 @@ impl Columns {
     fn gather(batch: &TrainBatch, indices: &[usize], advantages: &[f32]) -> Self {
         let length = padded_length(batch, indices);
         let sample = |index: usize| &batch.samples[index];
-        let mask = pad(indices, length, |index| sample(index).response_mask.as_slice());
-        let old = pad(indices, length, |index| sample(index).old_logprobs.as_slice());
-        let has_reference = indices.iter().all(|&index| sample(index).ref_logprobs.is_some());
+        let mask = pad(indices, length, |index| {
+            sample(index).response_mask.as_slice()
+        });
+        let old = pad(indices, length, |index| {
+            sample(index).old_logprobs.as_slice()
+        });
+        let has_reference = indices
+            .iter()
+            .all(|&index| sample(index).ref_logprobs.is_some());
         let reference = has_reference.then(|| {
-            pad(indices, length, |index| sample(index).ref_logprobs.as_deref().unwrap_or(&[]))
+            pad(indices, length, |index| {
+                sample(index).ref_logprobs.as_deref().unwrap_or(&[])
+            })
         });
         let advantages: Vec<f32> = indices.iter().map(|&index| advantages[index]).collect();
         Self {
@@ -312,11 +349,22 @@ impl Columns {
         let total = |x: &Tensor| (x * &self.mask).sum(Kind::Float) * scale;
         let loss = total(&per_token);
         let stats = tch::no_grad(|| {
-            let entropy = (all.exp() * &all).sum_dim_intlist(-1, false, Kind::Float).neg();
+            let entropy = (all.exp() * &all)
+                .sum_dim_intlist(-1, false, Kind::Float)
+                .neg();
             let was_clipped = clipped.lt_tensor(&plain).to_kind(Kind::Float);
             let ref_kl = ref_kl.as_ref().map_or_else(|| loss.zeros_like(), &total);
             let kl = total(&k3(&(&old - &new)));
-            Tensor::stack(&[loss.detach(), total(&was_clipped), kl, ref_kl, total(&entropy)], 0)
+            Tensor::stack(
+                &[
+                    loss.detach(),
+                    total(&was_clipped),
+                    kl,
+                    ref_kl,
+                    total(&entropy),
+                ],
+                0,
+            )
         });
         (loss, stats)
     }

@@ -56,8 +56,11 @@ pub fn load(folder: &Path) -> Result<Qwen3, HfError> {
     let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
     let mut model = Qwen3::zeroed(config)?;
     let path = folder.join(WEIGHTS_FILE);
-    let data = std::fs::read(&path)
-        .map_err(|source| HfError::Io { doing: "reading", path: path.clone(), source })?;
+    let data = std::fs::read(&path).map_err(|source| HfError::Io {
+        doing: "reading",
+        path: path.clone(),
+        source,
+    })?;
     let bytes = flat_bytes(&model, &data, &path)?;
     let filled = model.params_mut().copy_from_bytes(&bytes);
     debug_assert!(filled.is_ok());
@@ -70,15 +73,24 @@ pub fn save(model: &Qwen3, folder: &Path) -> Result<(), HfError> {
     let partial = folder.with_extension(format!("partial-{}", std::process::id()));
     let io = |doing, path: &Path| {
         let path = path.to_path_buf();
-        move |source| HfError::Io { doing, path, source }
+        move |source| HfError::Io {
+            doing,
+            path,
+            source,
+        }
     };
     std::fs::create_dir_all(&partial).map_err(io("creating", &partial))?;
     let config = serde_json::to_vec_pretty(model.config()).map_err(|source| {
-        HfError::Config(ConfigError::Parse { path: partial.join(CONFIG_FILE), source })
+        HfError::Config(ConfigError::Parse {
+            path: partial.join(CONFIG_FILE),
+            source,
+        })
     })?;
     write_synced(&partial.join(CONFIG_FILE), &config)?;
-    let weights = serialize(model)
-        .map_err(|source| HfError::Format { path: partial.join(WEIGHTS_FILE), source })?;
+    let weights = serialize(model).map_err(|source| HfError::Format {
+        path: partial.join(WEIGHTS_FILE),
+        source,
+    })?;
     write_synced(&partial.join(WEIGHTS_FILE), &weights)?;
     if std::fs::rename(&partial, folder).is_ok() {
         return Ok(());
@@ -99,8 +111,12 @@ pub fn serialize(model: &Qwen3) -> Result<Vec<u8>, SafeTensorError> {
         let data = &bytes[spec.offset * size_of::<f32>()..(spec.offset + spec.len) * 4];
         Ok((spec.name.clone(), TensorView::new(Dtype::F32, shape, data)?))
     };
-    let views: Vec<_> =
-        model.params().layout().iter().map(view).collect::<Result<_, SafeTensorError>>()?;
+    let views: Vec<_> = model
+        .params()
+        .layout()
+        .iter()
+        .map(view)
+        .collect::<Result<_, SafeTensorError>>()?;
     let metadata = [("format".to_string(), "pt".to_string())].into();
     safetensors::serialize(views, Some(metadata))
 }
@@ -111,14 +127,24 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), HfError> {
         std::io::Write::write_all(&mut file, bytes)?;
         file.sync_all()
     };
-    write().map_err(|source| HfError::Io { doing: "writing", path: path.into(), source })
+    write().map_err(|source| HfError::Io {
+        doing: "writing",
+        path: path.into(),
+        source,
+    })
 }
 
 /// The file's tensors as the bytes of the model's flat buffer.
 fn flat_bytes(model: &Qwen3, data: &[u8], path: &Path) -> Result<Vec<u8>, HfError> {
-    let file = SafeTensors::deserialize(data)
-        .map_err(|source| HfError::Format { path: path.into(), source })?;
-    let bad = |name: &str, why: String| HfError::Tensor { path: path.into(), name: name.into(), why };
+    let file = SafeTensors::deserialize(data).map_err(|source| HfError::Format {
+        path: path.into(),
+        source,
+    })?;
+    let bad = |name: &str, why: String| HfError::Tensor {
+        path: path.into(),
+        name: name.into(),
+        why,
+    };
     let mut bytes = Vec::with_capacity(model.params().len_bytes());
     let mut unknown: BTreeSet<&str> = file.names().into_iter().collect();
     for spec in model.params().layout() {
@@ -126,8 +152,17 @@ fn flat_bytes(model: &Qwen3, data: &[u8], path: &Path) -> Result<Vec<u8>, HfErro
             return Err(bad(&spec.name, "missing".into()));
         };
         unknown.remove(spec.name.as_str());
-        if view.shape().iter().map(|&size| size as i64).ne(spec.shape.iter().copied()) {
-            let why = format!("has shape {:?}, config.json says {:?}", view.shape(), spec.shape);
+        if view
+            .shape()
+            .iter()
+            .map(|&size| size as i64)
+            .ne(spec.shape.iter().copied())
+        {
+            let why = format!(
+                "has shape {:?}, config.json says {:?}",
+                view.shape(),
+                spec.shape
+            );
             return Err(bad(&spec.name, why));
         }
         append_f32(&view, &mut bytes).map_err(|why| bad(&spec.name, why))?;
@@ -144,7 +179,10 @@ fn flat_bytes(model: &Qwen3, data: &[u8], path: &Path) -> Result<Vec<u8>, HfErro
 
 fn append_f32(view: &TensorView<'_>, bytes: &mut Vec<u8>) -> Result<(), String> {
     let data = view.data();
-    let halves = || data.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
+    let halves = || {
+        data.chunks_exact(2)
+            .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+    };
     match view.dtype() {
         Dtype::F32 => bytes.extend_from_slice(data),
         Dtype::BF16 => {
@@ -174,7 +212,12 @@ mod tests {
 
     #[test]
     fn half_precision_converts_exactly() {
-        let pairs = [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333_251_95), (0x0001, 5.960_464_5e-8)];
+        let pairs = [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x3555, 0.333_251_95),
+            (0x0001, 5.960_464_5e-8),
+        ];
         for (half, single) in pairs {
             assert_eq!(f16_to_f32(half), single);
         }

@@ -28,5 +28,4 @@ pub mod warmup;
 /// shared cores two threads are slower.
 pub fn single_thread() {
     tch::set_num_threads(1);
-    tch::set_num_interop_threads(1);
 }

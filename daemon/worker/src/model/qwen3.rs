@@ -75,10 +75,19 @@ impl KvCache {
     /// An empty cache for `slots` sequences of up to `capacity` tokens.
     pub fn new(config: &Qwen3Config, slots: usize, capacity: usize) -> Self {
         let (slots, capacity) = (slots as i64, capacity as i64);
-        let shape = [slots * config.num_key_value_heads * capacity, config.head_dim];
+        let shape = [
+            slots * config.num_key_value_heads * capacity,
+            config.head_dim,
+        ];
         let zeros = || Tensor::zeros(shape, (Kind::Float, Device::Cpu));
-        let layers = (0..config.num_hidden_layers).map(|_| (zeros(), zeros())).collect();
-        Self { layers, slots, capacity }
+        let layers = (0..config.num_hidden_layers)
+            .map(|_| (zeros(), zeros()))
+            .collect();
+        Self {
+            layers,
+            slots,
+            capacity,
+        }
     }
 
     /// Zeroes everything, so that not even a NaN of earlier weights remains.
@@ -96,7 +105,9 @@ impl Qwen3 {
         config.check()?;
         let params = FlatParams::zeros(layout_of(&config));
         let index = |name: &str| {
-            let found = params.layout().binary_search_by(|spec| spec.name.as_str().cmp(name));
+            let found = params
+                .layout()
+                .binary_search_by(|spec| spec.name.as_str().cmp(name));
             found.map_err(|_| ConfigError::Unsupported(format!("no tensor {name}")))
         };
         let layer = |n: i64| {
@@ -115,13 +126,27 @@ impl Qwen3 {
                 down: at("mlp.down_proj")?,
             })
         };
-        let layers = (0..config.num_hidden_layers).map(layer).collect::<Result<_, ConfigError>>()?;
+        let layers = (0..config.num_hidden_layers)
+            .map(layer)
+            .collect::<Result<_, ConfigError>>()?;
         let embed = index("model.embed_tokens.weight")?;
-        let head =
-            if config.tie_word_embeddings { embed } else { index("lm_head.weight")? };
+        let head = if config.tie_word_embeddings {
+            embed
+        } else {
+            index("lm_head.weight")?
+        };
         let final_norm = index("model.norm.weight")?;
         let (cos, sin) = rope_tables(&config);
-        Ok(Self { config, params, layers, embed, final_norm, head, cos, sin })
+        Ok(Self {
+            config,
+            params,
+            layers,
+            embed,
+            final_norm,
+            head,
+            cos,
+            sin,
+        })
     }
 
     /// A model with random weights that depend on the seed alone.
@@ -164,23 +189,30 @@ impl Qwen3 {
         let mut hidden = Tensor::embedding(self.weight(self.embed), ids, -1, false, false);
         for layer in &self.layers {
             let normed = self.norm(&hidden, layer.input_norm);
-            hidden = hidden + self.attention(layer, &normed, &cos, &sin);
+            hidden = &hidden + self.attention(layer, &normed, &cos, &sin);
             hidden = &hidden + self.feed_forward(layer, &self.norm(&hidden, layer.post_norm));
         }
-        self.norm(&hidden, self.final_norm).linear(self.weight(self.head), None::<&Tensor>)
+        self.norm(&hidden, self.final_norm)
+            .linear(self.weight(self.head), None::<&Tensor>)
     }
 
     /// Logprobs [B, T-1] of each token given those before it, at a sampling temperature.
     pub fn token_logprobs(&self, ids: &Tensor, temperature: f64) -> Tensor {
         let logprobs = self.next_logprobs(ids, temperature);
-        logprobs.gather(2, &ids.i((.., 1..)).unsqueeze(2), false).squeeze_dim(2)
+        logprobs
+            .gather(2, &ids.i((.., 1..)).unsqueeze(2), false)
+            .squeeze_dim(2)
     }
 
     /// Logprobs [B, T-1, V] of all continuations of every position but the last.
     pub fn next_logprobs(&self, ids: &Tensor, temperature: f64) -> Tensor {
         let length = ids.size()[1];
         let logits = self.forward(ids).narrow(1, 0, length - 1);
-        let logits = if temperature == 1.0 { logits } else { logits / temperature };
+        let logits = if temperature == 1.0 {
+            logits
+        } else {
+            logits / temperature
+        };
         logits.log_softmax(-1, Kind::Float)
     }
 
@@ -192,10 +224,11 @@ impl Qwen3 {
         let mut hidden = Tensor::embedding(self.weight(self.embed), &ids, -1, false, false);
         for (layer, (keys, values)) in self.layers.iter().zip(&mut cache.layers) {
             let normed = self.norm(&hidden, layer.input_norm);
-            hidden = hidden + self.attention_rows(layer, &normed, &context, keys, values);
+            hidden = &hidden + self.attention_rows(layer, &normed, &context, keys, values);
             hidden = &hidden + self.feed_forward(layer, &self.norm(&hidden, layer.post_norm));
         }
-        self.norm(&hidden, self.final_norm).linear(self.weight(self.head), None::<&Tensor>)
+        self.norm(&hidden, self.final_norm)
+            .linear(self.weight(self.head), None::<&Tensor>)
     }
 
     fn weight(&self, index: usize) -> &Tensor {
@@ -258,8 +291,8 @@ impl Qwen3 {
         let (capacity, kv_heads) = (cache.capacity, self.config.num_key_value_heads);
         debug_assert!(rows.slots.iter().all(|&slot| slot < cache.slots));
         let positions = Tensor::from_slice(&rows.positions);
-        let future = Tensor::arange(capacity, (Kind::Int64, Device::Cpu))
-            .gt_tensor(&positions.unsqueeze(1));
+        let future =
+            Tensor::arange(capacity, (Kind::Int64, Device::Cpu)).gt_tensor(&positions.unsqueeze(1));
         let mask = future.zeros_like().to_kind(Kind::Float);
         let mask = mask.masked_fill(&future, f64::NEG_INFINITY);
         let write_at: Vec<i64> = rows
@@ -320,7 +353,9 @@ fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
 fn rope_tables(config: &Qwen3Config) -> (Tensor, Tensor) {
     let half = config.head_dim / 2;
     let exponents = Tensor::arange(half, (Kind::Double, Device::Cpu)) / half as f64;
-    let frequencies = (exponents * -config.rope_theta.ln()).exp().to_kind(Kind::Float);
+    let frequencies = (exponents * -config.rope_theta.ln())
+        .exp()
+        .to_kind(Kind::Float);
     let positions =
         Tensor::arange(config.max_position_embeddings, (Kind::Float, Device::Cpu)).unsqueeze(1);
     let angles = positions * frequencies.unsqueeze(0);

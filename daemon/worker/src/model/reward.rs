@@ -20,7 +20,10 @@ pub fn final_answer(tokenizer: &Tokenizer, response: &[i64]) -> Option<String> {
     if *last != s.eos {
         return None;
     }
-    let start = body.iter().rposition(|&id| id == s.res_end).map_or(0, |at| at + 1);
+    let start = body
+        .iter()
+        .rposition(|&id| id == s.res_end)
+        .map_or(0, |at| at + 1);
     let tail = &body[start..];
     let special = [s.pad, s.bos, s.eos, s.call, s.call_end, s.res, s.res_end];
     if tail.is_empty() || tail.iter().any(|id| special.contains(id)) {
@@ -35,7 +38,10 @@ mod tests {
     use super::*;
 
     fn tokenizer() -> Tokenizer {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tokenizers/arith");
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/tokenizers/arith"
+        );
         Tokenizer::load(&std::path::Path::new(folder).join("tokenizer.json")).unwrap()
     }
 
@@ -75,9 +81,18 @@ mod tests {
         let tokenizer = tokenizer();
         let parse = |text: &str| tokenizer.parse_call(&tokenizer.encode(text).unwrap());
         assert_eq!(parse("<call>12+34</call>").as_deref(), Some("12+34"));
-        assert_eq!(parse("<call>1</call><res>1</res><call>2*3</call>").as_deref(), Some("2*3"));
+        assert_eq!(
+            parse("<call>1</call><res>1</res><call>2*3</call>").as_deref(),
+            Some("2*3")
+        );
         assert_eq!(parse("<call></call>").as_deref(), Some(""));
-        for text in ["12+34</call>", "<call>12+34", "<call>1</call>5", "<call>1<eos></call>", ""] {
+        for text in [
+            "12+34</call>",
+            "<call>12+34",
+            "<call>1</call>5",
+            "<call>1<eos></call>",
+            "",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

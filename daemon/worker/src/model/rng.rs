@@ -42,7 +42,11 @@ pub struct Stream {
 impl Stream {
     /// The stream's beginning.
     pub fn new(seed: u64, stream: u64) -> Self {
-        Self { seed, stream, position: 0 }
+        Self {
+            seed,
+            stream,
+            position: 0,
+        }
     }
 
     /// The next number in [0, 1).
@@ -81,6 +85,9 @@ mod tests {
         for position in 0..10_000 {
             bins[(uniform(7, 3, position) * 10.0) as usize] += 1;
         }
-        assert!(bins.iter().all(|&count| (850..1150).contains(&count)), "{bins:?}");
+        assert!(
+            bins.iter().all(|&count| (850..1150).contains(&count)),
+            "{bins:?}"
+        );
     }
 }

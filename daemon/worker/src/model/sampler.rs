@@ -11,10 +11,13 @@
 //! capacity; batches are padded to at least [`MIN_ROWS`] rows, below which libtorch picks other
 //! kernels; random numbers are a function of (seed, trajectory, position).
 //!
+//! The price: a row reads `max_len` cached positions however short its sequence is, so `max_len`
+//! should not be larger than the job needs.
+//!
 //! Not guaranteed: equality in the last bits with the training forward, or after a weight swap
 //! without [`Engine::refresh`].
 
-use std::collections::HashMap;
+use std::collections::{HashSet, VecDeque};
 
 use tch::Tensor;
 
@@ -124,8 +127,8 @@ pub struct Engine {
     free: Vec<i64>,
     /// In order of arrival; the front ones have slots.
     running: Vec<Sequence>,
-    waiting: std::collections::VecDeque<SeqRequest>,
-    keys: std::collections::HashSet<u64>,
+    waiting: VecDeque<SeqRequest>,
+    keys: HashSet<u64>,
 }
 
 impl Engine {
@@ -147,7 +150,15 @@ impl Engine {
         let free = (0..config.max_seqs as i64).rev().collect();
         let vocab_size = model.vocab_size;
         let (running, waiting, keys) = Default::default();
-        Ok(Self { config, vocab_size, cache, free, running, waiting, keys })
+        Ok(Self {
+            config,
+            vocab_size,
+            cache,
+            free,
+            running,
+            waiting,
+            keys,
+        })
     }
 
     /// Takes a sequence in; it starts in the next step that has a slot for it.
@@ -158,7 +169,11 @@ impl Engine {
             let (got, longest) = (request.ids.len(), self.config.max_len - 1);
             return refuse(format!("{got} input tokens, expected 1 to {longest}"));
         }
-        if let Some(id) = request.ids.iter().find(|id| !(0..self.vocab_size).contains(*id)) {
+        if let Some(id) = request
+            .ids
+            .iter()
+            .find(|id| !(0..self.vocab_size).contains(*id))
+        {
             return refuse(format!("token {id} is outside the vocabulary"));
         }
         if request.max_new_tokens == 0 {
@@ -180,7 +195,11 @@ impl Engine {
             return false;
         }
         self.waiting.retain(|request| request.key != key);
-        if let Some(at) = self.running.iter().position(|sequence| sequence.request.key == key) {
+        if let Some(at) = self
+            .running
+            .iter()
+            .position(|sequence| sequence.request.key == key)
+        {
             self.free.push(self.running.remove(at).slot);
         }
         true
@@ -222,7 +241,12 @@ impl Engine {
                 return;
             };
             let prompt_len = request.ids.len();
-            self.running.push(Sequence { request, prompt_len, cached: 0, slot });
+            self.running.push(Sequence {
+                request,
+                prompt_len,
+                cached: 0,
+                slot,
+            });
         }
     }
 
@@ -262,8 +286,11 @@ impl Engine {
         for &(row, index) in sampled {
             let sequence = &self.running[index];
             let (request, length) = (&sequence.request, sequence.request.ids.len());
-            let number =
-                rng::uniform(request.seed, request.trajectory, request.position0 + length as u64);
+            let number = rng::uniform(
+                request.seed,
+                request.trajectory,
+                request.position0 + length as u64,
+            );
             let row = &values[row * width..(row + 1) * width];
             let Some((token, logprob)) = choose(row, request.temperature, number) else {
                 return Err(SamplerError::NonFinite { key: request.key });
@@ -274,10 +301,8 @@ impl Engine {
             .into_iter()
             .map(|(index, token, logprob)| self.push(index, token, logprob))
             .collect();
-        let ended: HashMap<u64, ()> =
-            outputs.iter().filter(|out| out.finished.is_some()).map(|out| (out.key, ())).collect();
-        for key in ended.keys() {
-            self.abort(*key);
+        for ended in outputs.iter().filter(|out| out.finished.is_some()) {
+            self.abort(ended.key);
         }
         Ok(outputs)
     }
@@ -295,14 +320,23 @@ impl Engine {
         } else {
             None
         };
-        StepOut { key: request.key, token, logprob, finished }
+        StepOut {
+            key: request.key,
+            token,
+            logprob,
+            finished,
+        }
     }
 }
 
 /// Draws a token by inverting the distribution function, in double precision and in vocabulary
 /// order, so that the result is a function of the logits' bits. None if they are not finite.
 fn choose(logits: &[f32], temperature: f64, number: f64) -> Option<(i64, f32)> {
-    let scale = if temperature == 0.0 { 1.0 } else { 1.0 / temperature };
+    let scale = if temperature == 0.0 {
+        1.0
+    } else {
+        1.0 / temperature
+    };
     let (mut best, mut highest) = (0, f64::NEG_INFINITY);
     for (token, &logit) in logits.iter().enumerate() {
         if !logit.is_finite() {

@@ -63,11 +63,16 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Loads a `tokenizer.json`.
     pub fn load(path: &Path) -> Result<Self, TokenizerError> {
-        let inner = tokenizers::Tokenizer::from_file(path)
-            .map_err(|why| TokenizerError::Load { path: path.into(), why: why.to_string() })?;
+        let inner = tokenizers::Tokenizer::from_file(path).map_err(|why| TokenizerError::Load {
+            path: path.into(),
+            why: why.to_string(),
+        })?;
         let id = |token: &'static str| {
             let found = inner.token_to_id(token).map(i64::from);
-            found.ok_or_else(|| TokenizerError::MissingToken { path: path.into(), token })
+            found.ok_or_else(|| TokenizerError::MissingToken {
+                path: path.into(),
+                token,
+            })
         };
         let specials = Specials {
             pad: id("<pad>")?,
@@ -93,8 +98,14 @@ impl Tokenizer {
 
     /// Text, in which special tokens may be written out, to ids.
     pub fn encode(&self, text: &str) -> Result<Vec<i64>, TokenizerError> {
-        let failed = |why: String| TokenizerError::Encode { text: text.into(), why };
-        let encoding = self.inner.encode(text, false).map_err(|why| failed(why.to_string()))?;
+        let failed = |why: String| TokenizerError::Encode {
+            text: text.into(),
+            why,
+        };
+        let encoding = self
+            .inner
+            .encode(text, false)
+            .map_err(|why| failed(why.to_string()))?;
         Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
     }
 
@@ -116,7 +127,9 @@ impl Tokenizer {
     /// Ids to text, special tokens written out.
     pub fn decode(&self, ids: &[i64]) -> Result<String, TokenizerError> {
         let token = |&id: &i64| {
-            let token = u32::try_from(id).ok().and_then(|id| self.inner.id_to_token(id));
+            let token = u32::try_from(id)
+                .ok()
+                .and_then(|id| self.inner.id_to_token(id));
             token.ok_or(TokenizerError::Decode(id))
         };
         ids.iter().map(token).collect()
@@ -126,7 +139,9 @@ impl Tokenizer {
     /// `...<call>EXPR</call>`.
     pub fn parse_call(&self, tokens: &[i64]) -> Option<String> {
         let (last, before) = tokens.split_last()?;
-        let open = before.iter().rposition(|&token| token == self.specials.call)?;
+        let open = before
+            .iter()
+            .rposition(|&token| token == self.specials.call)?;
         let expression = &before[open + 1..];
         let s = self.specials;
         let plain = |id: &i64| ![s.pad, s.bos, s.eos, s.call_end, s.res, s.res_end].contains(id);

@@ -1,0 +1,106 @@
+//! `manifest.json`: what a checkpoint consists of.
+use super::{Checkpoint, CkptError, Request, Shard, write};
+use robust_shared::ids::{Generation, Step, TrajectoryId};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The file's name; a folder without it is no checkpoint.
+pub const FILE: &str = "manifest.json";
+/// The format written by this build; a higher one is refused.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    /// XXH3-64, hex, of the body as compact JSON: a flipped bit must not pass for another step.
+    xxh3: String,
+    body: Body,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    format: u32,
+    step: Step,
+    generation: Generation,
+    ranks: u32,
+    shards: Vec<Entry>,
+    consumed: Vec<TrajectoryId>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    rank: u32,
+    file: String,
+    bytes: u64,
+    xxh3: String,
+}
+
+/// The file name of a rank's shard.
+pub fn shard_file(rank: u32) -> String {
+    format!("rank-{rank}.safetensors")
+}
+
+/// Writes the manifest of a request whose shards are all in `dir`, durably and all at once.
+pub fn store(dir: &Path, request: &Request) -> Result<(), CkptError> {
+    let entry = |s: &Shard| Entry {
+        rank: s.rank,
+        file: shard_file(s.rank),
+        bytes: s.bytes,
+        xxh3: format!("{:016x}", s.xxh3),
+    };
+    let body = Body {
+        format: FORMAT,
+        step: request.step,
+        generation: request.generation,
+        ranks: u32::try_from(request.shards.len()).unwrap_or(u32::MAX),
+        shards: request.shards.iter().map(entry).collect(),
+        consumed: request.consumed.clone(),
+    };
+    let path = dir.join(FILE);
+    let text = digest(&body)
+        .and_then(|xxh3| serde_json::to_string_pretty(&File { xxh3, body }))
+        .map_err(|e| CkptError::io("encode", &path)(e.into()))?;
+    write::replace(&path, text.as_bytes())?;
+    write::sync_dir(dir)
+}
+
+/// Reads a manifest; the error is a sentence. None when there is none.
+pub fn load(dir: &Path) -> Result<Option<Checkpoint>, String> {
+    let text = match std::fs::read(dir.join(FILE)) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(format!("its manifest cannot be read: {e}")),
+    };
+    let unreadable = |e: serde_json::Error| format!("its manifest cannot be read: {e}");
+    let File { xxh3, body } = serde_json::from_slice(&text).map_err(unreadable)?;
+    if body.format > FORMAT {
+        return Err(format!("its format {} is newer than {FORMAT}", body.format));
+    }
+    if digest(&body).map_err(unreadable)? != xxh3 {
+        return Err("its manifest does not match its own digest".to_owned());
+    }
+    let shard = |entry: Entry| {
+        let xxh3 = u64::from_str_radix(&entry.xxh3, 16).map_err(|e| e.to_string())?;
+        Ok(Shard {
+            rank: entry.rank,
+            path: dir.join(&entry.file),
+            bytes: entry.bytes,
+            xxh3,
+        })
+    };
+    Ok(Some(Checkpoint {
+        step: body.step,
+        generation: body.generation,
+        dir: dir.to_owned(),
+        shards: body
+            .shards
+            .into_iter()
+            .map(shard)
+            .collect::<Result<_, String>>()?,
+        consumed: body.consumed,
+    }))
+}
+
+fn digest(body: &Body) -> Result<String, serde_json::Error> {
+    Ok(format!("{:016x}", xxh3_64(&serde_json::to_vec(body)?)))
+}

@@ -1,0 +1,157 @@
+//! Durable files.
+use super::staging::{ALIGN, SnapshotMemory, StagingBlock};
+use super::{CkptError, Shard};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Copies a slot to `to`, hashing on the way; the file appears whole and durable or not at all.
+/// Says whether the page cache was bypassed.
+pub fn copy_shard(
+    shard: &Shard,
+    to: &Path,
+    memory: &dyn SnapshotMemory,
+) -> Result<bool, CkptError> {
+    let temporary = to.with_extension("tmp");
+    let direct = copy_checked(shard, &temporary, memory)
+        .and_then(|direct| {
+            std::fs::rename(&temporary, to).map_err(CkptError::io("rename", &temporary))?;
+            Ok(direct)
+        })
+        .inspect_err(|_| {
+            // Frees the space when the disk is full; the error at hand is the one to tell.
+            let _ = std::fs::remove_file(&temporary);
+        })?;
+    Ok(direct)
+}
+
+fn copy_checked(
+    shard: &Shard,
+    temporary: &Path,
+    memory: &dyn SnapshotMemory,
+) -> Result<bool, CkptError> {
+    let reading = CkptError::io("read", &shard.path);
+    let mut slot = File::open(&shard.path).map_err(reading)?;
+    let mut block = memory
+        .block()
+        .map_err(|e| CkptError::io("stage", &shard.path)(io::Error::other(e)))?;
+    // A file system that refuses direct writes does so when opening or at the first write.
+    if let Some(mut output) = open_direct(temporary) {
+        match copy(shard, &mut slot, &mut output, temporary, &mut *block, true) {
+            Err(CkptError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+                slot = File::open(&shard.path).map_err(CkptError::io("read", &shard.path))?;
+            }
+            result => return result.map(|()| true),
+        }
+    }
+    let mut output = File::create(temporary).map_err(CkptError::io("make", temporary))?;
+    copy(shard, &mut slot, &mut output, temporary, &mut *block, false).map(|()| false)
+}
+
+fn open_direct(path: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_DIRECT);
+    options.open(path).ok()
+}
+
+fn copy(
+    shard: &Shard,
+    slot: &mut File,
+    output: &mut File,
+    path: &Path,
+    block: &mut dyn StagingBlock,
+    direct: bool,
+) -> Result<(), CkptError> {
+    let torn = |detail: String| CkptError::Torn {
+        path: shard.path.clone(),
+        detail,
+    };
+    let bytes = block
+        .bytes()
+        .map_err(|e| CkptError::io("stage", &shard.path)(io::Error::other(e)))?;
+    let (mut hash, mut total) = (Xxh3::new(), 0);
+    loop {
+        let filled = fill(slot, bytes).map_err(CkptError::io("read", &shard.path))?;
+        total += filled as u64;
+        hash.update(&bytes[..filled]);
+        // A direct write is a multiple of the alignment; what is too much at the end is cut below.
+        let length = if direct {
+            filled.next_multiple_of(ALIGN)
+        } else {
+            filled
+        };
+        bytes[filled..length].fill(0);
+        output
+            .write_all(&bytes[..length])
+            .map_err(CkptError::io("write", path))?;
+        if filled < bytes.len() {
+            break;
+        }
+    }
+    if total != shard.bytes {
+        return Err(torn(format!("{total} bytes instead of {}", shard.bytes)));
+    }
+    let digest = hash.digest();
+    if digest != shard.xxh3 {
+        return Err(torn(format!(
+            "digest {digest:016x} instead of {:016x}",
+            shard.xxh3
+        )));
+    }
+    output
+        .set_len(total)
+        .and_then(|()| output.sync_all())
+        .map_err(CkptError::io("sync", path))
+}
+
+fn fill(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+/// Length and digest of a file.
+pub fn digest(path: &Path) -> io::Result<(u64, u64)> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut total) = (Xxh3::new(), 0);
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        let filled = fill(&mut file, &mut bytes)?;
+        if filled == 0 {
+            return Ok((total, hash.digest()));
+        }
+        total += filled as u64;
+        hash.update(&bytes[..filled]);
+    }
+}
+
+/// Replaces a small file: all of it is there after a crash, or what was there before.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), CkptError> {
+    let temporary = path.with_extension("tmp");
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(CkptError::io("write", &temporary))?;
+    std::fs::rename(&temporary, path).map_err(CkptError::io("rename", &temporary))
+}
+
+/// Makes names in a folder durable.
+pub fn sync_dir(dir: &Path) -> Result<(), CkptError> {
+    File::open(dir)
+        .and_then(|d| d.sync_all())
+        .map_err(CkptError::io("sync", dir))
+}

@@ -1,0 +1,81 @@
+//! The command line and how the program ends.
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Runs an RL post-training job on this node and keeps it running through the failures of its
+/// roles.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "robustd", version, after_help = EXIT_CODES)]
+pub struct Args {
+    /// The job file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub job: PathBuf,
+    /// Where the job's state and the control socket live [default: $ROBUST_STATE_DIR, else
+    /// $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Serve the control API on this loopback TCP address too (token in STATE/token)
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// The robust-worker program [default: beside robustd]
+    #[arg(long, value_name = "PATH", env = "ROBUST_WORKER")]
+    pub worker: Option<PathBuf>,
+    /// Discard what an earlier job left in the state directory
+    #[arg(long)]
+    pub fresh: bool,
+    /// Keep serving status and report for so long after the job's end
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub linger: u64,
+}
+
+/// What each exit code means.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0    the job completed (or was completed before)
+  1    the job failed, or was stopped through the control API
+  2    wrong usage, or a bad job file or dataset
+  3    the state directory is in use, or belongs to another job
+  4    the store or the state directory cannot be used
+  5    the address is in use or refused
+  6    something the job needs is missing (worker program, model, dataset, tokenizer)
+  130  ended in order after SIGINT
+  143  ended in order after SIGTERM";
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// The job completed.
+    Completed = 0,
+    /// The job failed or was stopped.
+    Failed = 1,
+    /// Wrong usage or a bad job file.
+    BadJob = 2,
+    /// The state directory is in use or another job's.
+    InUse = 3,
+    /// The store cannot be used.
+    Store = 4,
+    /// The address is in use or refused.
+    Address = 5,
+    /// Something is missing.
+    Environment = 6,
+    /// Ended after SIGINT.
+    Interrupted = 130,
+    /// Ended after SIGTERM.
+    Terminated = 143,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_exit_code_is_documented() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+        for code in [0, 1, 2, 3, 4, 5, 6, 130, 143] {
+            assert!(EXIT_CODES.contains(&format!("\n  {code:<5}")), "{code}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Everything that can be known to be wrong before anything starts.
+use super::args::Args;
+use super::failure::Failure;
+use super::warmup::{cache_dir, is_complete};
+use crate::control::{Prompts, read_dataset};
+use crate::grpc::loopback_only;
+use robust_shared::job::Job;
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// What the checks found.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Paths absolute; `model.path` is the warm start's folder where none is named.
+    pub job: Job,
+    /// The same without the warm start's folder, if that is still to be made.
+    pub warmup: Option<Job>,
+    /// The dataset.
+    pub prompts: Prompts,
+    /// The worker program.
+    pub worker: PathBuf,
+    /// Where to listen besides the socket.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Reads and checks all that the command line names.
+pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
+    let listen = args.listen.as_deref().map(loopback_only).transpose()?;
+    let mut job = read_job(&args.job)?;
+    for file in job.required_files() {
+        File::open(&file.path).map_err(|source| Failure::Missing {
+            key: file.key,
+            job: args.job.clone(),
+            path: file.path.clone(),
+            source,
+        })?;
+    }
+    let prompts = read_dataset(&job.data.prompts)?;
+    let worker = find_worker(args.worker.as_deref())?;
+    let warmup = match job.model.path {
+        Some(_) => None,
+        None => plan_warmup(&mut job, &args.job)?,
+    };
+    Ok(Prepared { job, warmup, prompts, worker, listen })
+}
+
+fn read_job(path: &Path) -> Result<Job, Failure> {
+    let unreadable = |source| Failure::JobUnreadable { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let mut job = Job::parse(&text, path).map_err(|e| Failure::Job(Box::new(e)))?;
+    let absolute = fs::canonicalize(path).map_err(unreadable)?;
+    job.resolve(absolute.parent().unwrap_or(Path::new("/")));
+    Ok(job)
+}
+
+/// Names the warm start's folder in the job; the job without it is returned if it must be made.
+fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
+    let tokenizer = fs::read(&job.data.tokenizer).map_err(|source| Failure::Missing {
+        key: "data.tokenizer",
+        job: job_file.to_owned(),
+        path: job.data.tokenizer.clone(),
+        source,
+    })?;
+    let folder = job.warmup_folder(&cache_dir(), &tokenizer);
+    let without = job.clone();
+    job.model.path = Some(folder.clone());
+    Ok((!is_complete(&folder)).then_some(without))
+}
+
+fn find_worker(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let beside = || {
+        let own = std::env::current_exe().unwrap_or_default();
+        own.parent().unwrap_or(Path::new(".")).join("robust-worker")
+    };
+    let path = named.map_or_else(beside, Path::to_owned);
+    let missing = |source| Failure::NoWorker { path: path.clone(), source };
+    let found = fs::canonicalize(&path).map_err(missing)?;
+    let meta = fs::metadata(&found).map_err(missing)?;
+    if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
+        return Err(missing(io::Error::new(io::ErrorKind::PermissionDenied, "not executable")));
+    }
+    Ok(found)
+}

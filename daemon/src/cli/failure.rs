@@ -1,0 +1,121 @@
+//! Why the daemon does not run, or ran into its end; each with its exit code.
+use super::args::ExitCode;
+use super::warmup::WarmupError;
+use crate::control::DatasetError;
+use crate::driver::{AdoptError, DriverError};
+use crate::grpc::ListenError;
+use crate::state::{JobFileError, StateDirError};
+use crate::store::StoreError;
+use robust_shared::job::JobError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why the daemon does not run. The text says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The job file cannot be read.
+    #[error("cannot read the job file {path}: {source}")]
+    JobUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The job file is wrong.
+    #[error("{0}")]
+    Job(Box<JobError>),
+    /// The dataset is wrong.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// A file the job names is not there.
+    #[error("{key} in {job}: {path}: {source}")]
+    Missing {
+        /// The key of the job file.
+        key: &'static str,
+        /// The job file.
+        job: PathBuf,
+        /// The file that is not there.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The worker program is not there.
+    #[error("the worker program {path}: {source}; build it, or name it with --worker")]
+    NoWorker {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The warm start could not be made.
+    #[error(transparent)]
+    Warmup(#[from] WarmupError),
+    /// The address is in use or refused.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// The state directory is another job's.
+    #[error(transparent)]
+    OtherJob(#[from] JobFileError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What an earlier life left cannot be gone on with.
+    #[error(transparent)]
+    Past(#[from] AdoptError),
+    /// The job could not go on; its roles were ended and its state is kept.
+    #[error("{0}; the job's state is kept: start robustd again to go on")]
+    Driver(#[from] DriverError),
+    /// A thread or a signal handler could not be had.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The job in the state directory is over.
+    #[error("the job {job} {state} at step {step}{reason}; start with --fresh to run it anew")]
+    Over {
+        /// Its name.
+        job: String,
+        /// How it ended.
+        state: String,
+        /// Where.
+        step: u64,
+        /// Why, with a colon before it, or empty.
+        reason: String,
+    },
+    /// Old role processes are in the way.
+    #[error("processes {pids:?} of the discarded job cannot be killed; end them and try again")]
+    Leftovers {
+        /// Which.
+        pids: Vec<u32>,
+    },
+}
+
+impl Failure {
+    /// How the program ends.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::JobUnreadable { .. } | Self::Job(_) => ExitCode::BadJob,
+            Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
+            Self::Dataset(_) => ExitCode::BadJob,
+            Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => {
+                ExitCode::Environment
+            }
+            Self::Listen(ListenError::PathTooLong { .. } | ListenError::Mode(_)) => ExitCode::Store,
+            Self::Listen(_) => ExitCode::Address,
+            Self::Store(StoreError::Locked { .. })
+            | Self::OtherJob(JobFileError::OtherJob { .. }) => ExitCode::InUse,
+            Self::StateDir(_)
+            | Self::OtherJob(_)
+            | Self::Store(_)
+            | Self::Past(_)
+            | Self::Driver(_) => ExitCode::Store,
+            Self::Start { .. } | Self::Over { .. } | Self::Leftovers { .. } => ExitCode::Failed,
+        }
+    }
+}

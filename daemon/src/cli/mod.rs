@@ -1,0 +1,11 @@
+//! The program: command line, checks before anything starts, order of beginning and end.
+mod args;
+mod checks;
+mod failure;
+mod run;
+mod signals;
+mod warmup;
+
+pub use args::{Args, EXIT_CODES, ExitCode};
+pub use failure::Failure;
+pub use run::run;

@@ -1,0 +1,304 @@
+//! Beginning and end of the daemon, in order.
+//!
+//! ```text
+//!  checks ─► state directory and store (held) ─► addresses bound ─► control served
+//!    ─► warm start if needed ─► past taken over ─► roles served ─► the job
+//!    ─► roles ended, last checkpoint ─► report ─► linger
+//! ```
+//! Nothing is started before everything that can be checked is.
+use super::args::{Args, ExitCode};
+use super::checks::{Prepared, prepare};
+use super::failure::Failure;
+use super::signals::{self, Asked};
+use super::warmup;
+use crate::ckpt::{self, Checkpointer};
+use crate::control::report;
+use crate::driver::{
+    self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
+    World,
+};
+use crate::grpc::{
+    self, ControlService, RoleHostService, Token, bind_tcp, bind_unix, serve_tcp,
+};
+use crate::launcher::Launcher;
+use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
+use crate::store::Store;
+use crate::store::lock::StateLock;
+use crate::telemetry::{Telemetry, detect_accelerators};
+use robust_proto::v1;
+use robust_shared::core::{Outcome, Refusal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+
+/// Runs the daemon from the checks to its end.
+pub async fn run(args: Args) -> Result<ExitCode, Failure> {
+    let prepared = prepare(&args)?;
+    let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let store = open_store(&state, args.fresh).await?;
+    state.remove_sockets()?;
+    let json = serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?;
+    write_job(&state, &json)?;
+    let past = driver::past(&store)?;
+    if let Some(status) = past.over(&prepared.job) {
+        return was_over(&store, &prepared, &status).await;
+    }
+    let daemon = Daemon::open(&args, prepared, state, store, past).await?;
+    daemon.serve_and_run(Duration::from_secs(args.linger)).await
+}
+
+/// Everything held before anything is started.
+struct Daemon {
+    prepared: Prepared,
+    state: StateDir,
+    store: Store,
+    past: Past,
+    clock: Clock,
+    feeds: Feeds,
+    happenings: Happenings,
+    arrivals: UnboundedReceiver<Happening>,
+    roles_socket: UnixListener,
+    servers: JoinSet<()>,
+}
+
+impl Daemon {
+    async fn open(
+        args: &Args,
+        prepared: Prepared,
+        state: StateDir,
+        store: Store,
+        past: Past,
+    ) -> Result<Self, Failure> {
+        let tcp = match prepared.listen {
+            Some(addr) => Some((bind_tcp(addr).await?, Token::load_or_create(&state.token())?)),
+            None => None,
+        };
+        let control_socket = bind_unix(&state.control_socket())?;
+        let roles_socket = bind_unix(&state.roles_socket())?;
+        let clock = Clock::starting_after(past.until());
+        let feeds = Feeds::new(Frame::new(&prepared.job), store.clone(), clock.now());
+        let (happenings, arrivals) = unbounded_channel();
+        let control = ControlService {
+            happenings: happenings.clone(),
+            store: store.clone(),
+            status: feeds.status(),
+            events: feeds.events(),
+            samples_per_step: prepared.job.samples_per_step(),
+        };
+        let mut servers = JoinSet::new();
+        servers.spawn(served("control socket", grpc::serve_control(control_socket, control.clone())));
+        if let Some((listener, token)) = tcp {
+            let at = listener.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
+            tracing::info!("control API on {at}, token in {}", state.token().display());
+            servers.spawn(served("control address", serve_tcp(listener, control, token)));
+        }
+        tracing::info!("job file {}, state in {}", args.job.display(), state.root().display());
+        Ok(Self {
+            prepared,
+            state,
+            store,
+            past,
+            clock,
+            feeds,
+            happenings,
+            arrivals,
+            roles_socket,
+            servers,
+        })
+    }
+
+    async fn serve_and_run(mut self, linger: Duration) -> Result<ExitCode, Failure> {
+        let asked = signals::listen(self.happenings.clone())?;
+        if !self.warm_up().await? {
+            return Ok(ended(&asked, &Outcome::Stopped));
+        }
+        make_private_dir(&self.state.snapshots())?;
+        let leases = Leases::default();
+        let (parts, mut world) = assemble(
+            &self.prepared,
+            &self.state,
+            &self.store,
+            self.clock,
+            self.feeds,
+            (self.happenings.clone(), self.arrivals),
+            leases.clone(),
+        )?;
+        let feed = parts.feeds.status();
+        let mut driver = Driver::new(parts, self.past).await?;
+        // Served only now: the leases of those who were here before are known.
+        let first = self.clock.now().0;
+        let roles = RoleHostService::new(self.happenings, leases, self.store.clone(), first);
+        self.servers.spawn(served("role socket", grpc::serve_roles(self.roles_socket, roles)));
+        let result = driver.run(&mut world).await;
+        let end = driver.end(&mut world).await;
+        if !end.unkilled.is_empty() {
+            tracing::error!("processes {:?} do not end though killed", end.unkilled);
+        }
+        // Kept when the store failed: the job goes on from its snapshots when robustd runs again.
+        let outcome = result?;
+        remove_folder(&self.state.snapshots())?;
+        let status = feed.borrow().clone();
+        let text = report(&self.store, &status, self.prepared.job.samples_per_step())?;
+        driver::print(&driver::summary(&text));
+        let mut asked = asked;
+        if asked.borrow().is_none() {
+            // A signal ends the lingering.
+            let _ = tokio::time::timeout(linger, asked.changed()).await;
+        }
+        self.state.remove_sockets()?;
+        Ok(ended(&asked, &outcome))
+    }
+
+    /// Makes the warm start if it is missing; false when it was stopped.
+    async fn warm_up(&mut self) -> Result<bool, Failure> {
+        let (Some(job), Some(folder)) = (&self.prepared.warmup, &self.prepared.job.model.path)
+        else {
+            return Ok(true);
+        };
+        tracing::info!("no warm start cached for these settings: making {}", folder.display());
+        let progress = |line: &str| {
+            tracing::info!("warm-up: {line}");
+            self.feeds.starting(self.clock.now(), &format!("warm-up: {line}"));
+        };
+        let making = warmup::make(&self.prepared.worker, job, folder, progress);
+        tokio::select! {
+            made = making => Ok(made.map(|()| true)?),
+            () = until_stopped(&mut self.arrivals) => Ok(false),
+        }
+    }
+}
+
+/// Answers what comes before the core runs; returns when the end is wanted.
+async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>) {
+    while let Some(happening) = arrivals.recv().await {
+        match happening {
+            Happening::Stop => return,
+            Happening::Inject { answer, .. } => {
+                // The operator may have left.
+                let _ = answer.send(Err(Refusal::JobOver { state: "starting".to_owned() }));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn assemble(
+    prepared: &Prepared,
+    state: &StateDir,
+    store: &Store,
+    clock: Clock,
+    feeds: Feeds,
+    (happenings, arrivals): (Happenings, UnboundedReceiver<Happening>),
+    leases: Leases,
+) -> Result<(Parts, World), Failure> {
+    let job = Arc::new(prepared.job.clone());
+    let start = |what| move |source| Failure::Start { what, source };
+    let (exits, launches) = unbounded_channel();
+    let (sampled, samples) = unbounded_channel();
+    let (written, checkpoints) = unbounded_channel();
+    // The seam for accelerators: here only its one line in the log.
+    drop(detect_accelerators());
+    let checkpoint_config = ckpt::Config {
+        dir: state.checkpoints(),
+        keep: job.checkpoint.keep as usize,
+    };
+    let parts = Parts {
+        prompts: prepared.prompts.clone(),
+        clock,
+        store: store.clone(),
+        launcher: Launcher::new(exits).map_err(start("the launcher"))?,
+        telemetry: Telemetry::start(job.detect.sample_interval(), sampled)
+            .map_err(start("the telemetry"))?,
+        checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
+            .map_err(start("the checkpoint writer"))?,
+        checkpoints: state.checkpoints(),
+        leases,
+        worker: WorkerPlan::new(prepared.worker.clone(), state.clone(), &job),
+        feeds,
+        happenings,
+        job,
+    };
+    Ok((parts, World { happenings: arrivals, launches, samples, checkpoints }))
+}
+
+async fn served<F>(what: &'static str, server: F)
+where
+    F: Future<Output = Result<(), tonic::transport::Error>>,
+{
+    if let Err(error) = server.await {
+        tracing::error!("the {what} is not served any more: {error}");
+    }
+}
+
+async fn open_store(state: &StateDir, fresh: bool) -> Result<Store, Failure> {
+    if fresh {
+        discard(state).await?;
+    }
+    let (store, note) = Store::open(state.root())?;
+    if let Some(note) = note {
+        tracing::warn!("{note}");
+    }
+    Ok(store)
+}
+
+/// Ends what is left of the job and removes its state.
+async fn discard(state: &StateDir) -> Result<(), Failure> {
+    match Store::open(state.root()) {
+        Ok((store, _)) => kill_all(&store).await?,
+        Err(error @ crate::store::StoreError::Locked { .. }) => return Err(error.into()),
+        // It is discarded in any case; processes it knew of are fenced when they link.
+        Err(error) => tracing::warn!("the discarded store cannot be read: {error}"),
+    }
+    let _held = StateLock::take(state.root())?;
+    Ok(state.clear()?)
+}
+
+async fn kill_all(store: &Store) -> Result<(), Failure> {
+    let start = |source| Failure::Start { what: "the launcher", source };
+    match driver::kill_leftovers(store).await.map_err(start)? {
+        pids if pids.is_empty() => Ok(()),
+        pids => Err(Failure::Leftovers { pids }),
+    }
+}
+
+/// The job was over before: says so, and that is all.
+async fn was_over(
+    store: &Store,
+    prepared: &Prepared,
+    status: &v1::Status,
+) -> Result<ExitCode, Failure> {
+    // Roles may be left if the daemon was killed while it ended.
+    kill_all(store).await?;
+    if status.state != "completed" {
+        let reason = match status.reason.as_str() {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        let (job, state) = (status.job.clone(), format!("was {}", status.state));
+        return Err(Failure::Over { job, state, step: status.step, reason });
+    }
+    let report = report(store, status, prepared.job.samples_per_step())?;
+    driver::print(&driver::summary(&report));
+    driver::print("this job was completed before; start with --fresh to run it anew");
+    Ok(ExitCode::Completed)
+}
+
+fn ended(asked: &Asked, outcome: &Outcome) -> ExitCode {
+    match (outcome, *asked.borrow()) {
+        (Outcome::Completed, _) => ExitCode::Completed,
+        (Outcome::Stopped, Some(code)) => code,
+        (Outcome::Stopped | Outcome::Failed { .. }, _) => ExitCode::Failed,
+    }
+}
+
+/// `$ROBUST_STATE_DIR`, else `$XDG_RUNTIME_DIR/robust`, else `/tmp/robust-UID`.
+fn default_state_dir() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let uid = rustix::process::getuid().as_raw();
+    set("ROBUST_STATE_DIR")
+        .or_else(|| set("XDG_RUNTIME_DIR").map(|dir| dir.join("robust")))
+        .unwrap_or_else(|| PathBuf::from(format!("/tmp/robust-{uid}")))
+}

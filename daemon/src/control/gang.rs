@@ -1,0 +1,86 @@
+//! The gang as the controller calls it.
+use super::calls::{CallError, GangCalls};
+use super::collate::CollateError;
+use super::wire::WireCall;
+use crate::store::StoreError;
+use futures::future::try_join_all;
+use robust_shared::batch::BatchError;
+use robust_shared::dispatch::{DispatchError, WorkerGroup};
+use robust_shared::grpo::GrpoError;
+use robust_shared::ids::{Generation, Incarnation};
+
+/// Why the gang did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// A rank's call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The call could not be fanned out, or its replies do not fit together.
+    #[error(transparent)]
+    Dispatch(#[from] DispatchError),
+    /// The batch is not one.
+    #[error("the batch: {0}")]
+    Batch(BatchError),
+    /// The trajectories make no batch.
+    #[error(transparent)]
+    Collate(#[from] CollateError),
+    /// The rewards have no advantages.
+    #[error("advantages: {0}")]
+    Grpo(#[from] GrpoError),
+    /// The trajectories cannot be read.
+    #[error("reading the batch's trajectories: {0}")]
+    Store(#[from] StoreError),
+    /// There is nothing to restore from.
+    #[error(
+        "step {step} cannot be restored: {}; start the job again with --fresh",
+        tried.join("; ")
+    )]
+    NothingToRestore {
+        /// The committed step.
+        step: u64,
+        /// What was tried, and why it did not do.
+        tried: Vec<String>,
+    },
+}
+
+/// One life of the gang.
+#[derive(Clone, Debug)]
+pub struct Gang {
+    /// The way to the ranks.
+    pub calls: GangCalls,
+    /// Its fencing number.
+    pub generation: Generation,
+    /// Members in rank order.
+    pub ranks: Vec<Incarnation>,
+}
+
+impl Gang {
+    /// Makes one call of the dispatch table and waits for all replies. `number` (a step or a
+    /// version) makes its key: the same work asked for again has the same key.
+    pub(super) async fn call<C: WireCall>(
+        &self,
+        number: u64,
+        whole: C::Whole,
+    ) -> Result<C::Output, StepError> {
+        let count = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let (sends, gather) = WorkerGroup::new(count)?.plan::<C>(whole)?;
+        let key = format!("{}/{}/{number}", C::NAME, self.generation);
+        let replies = sends.into_iter().map(|(rank, args)| self.one::<C>(rank, args, &key));
+        Ok(gather.finish(try_join_all(replies).await?)?)
+    }
+
+    async fn one<C: WireCall>(
+        &self,
+        rank: u32,
+        args: C::Args,
+        key: &str,
+    ) -> Result<(u32, C::Reply), StepError> {
+        let no_rank = || DispatchError::NoReply { call: C::NAME, rank };
+        let to = *self.ranks.get(rank as usize).ok_or_else(no_rank)?;
+        let body = C::body(args)?;
+        let result = self.calls.call(self.generation, to, key.to_owned(), body).await?;
+        let reply = C::reply(result, self.ranks.len());
+        let wrong = || CallError::WrongReply { key: key.to_owned(), rank: to };
+        Ok((rank, reply.ok_or_else(wrong)?))
+    }
+}

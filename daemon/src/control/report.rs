@@ -1,0 +1,120 @@
+//! The report of a run, from the store alone, so that it can be made after the fact.
+use crate::driver::incident;
+use crate::store::{Store, StoreError, StoredStep};
+use robust_proto::v1;
+
+/// Steps over which the first and the last reward are averaged.
+const WINDOW: usize = 20;
+
+/// The report as of now; what is not in the store comes from the status.
+pub fn report(
+    store: &Store,
+    status: &v1::Status,
+    samples_per_step: u64,
+) -> Result<v1::Report, StoreError> {
+    let steps = store.steps()?;
+    let incidents = store.incidents()?.iter().map(incident).collect();
+    Ok(assemble(&steps, incidents, status, samples_per_step))
+}
+
+fn assemble(
+    steps: &[StoredStep],
+    incidents: Vec<v1::Incident>,
+    status: &v1::Status,
+    samples_per_step: u64,
+) -> v1::Report {
+    let rewards: Vec<f64> = steps.iter().map(|s| s.metrics.reward).collect();
+    let (reward_first, reward_last) = first_and_last(&rewards);
+    let last_ms = steps.last().map_or(0, |s| s.at.millis());
+    let over = matches!(status.state.as_str(), "completed" | "stopped" | "failed");
+    // A run that is over took until its last step, however long the daemon lingers.
+    let until = if over && last_ms > 0 { last_ms } else { status.now_ms };
+    v1::Report {
+        job: status.job.clone(),
+        mode: status.mode.clone(),
+        policy: status.policy.clone(),
+        state: status.state.clone(),
+        steps: steps.last().map_or(0, |s| s.step.0),
+        duration_s: until.saturating_sub(status.started_ms) as f64 / 1e3,
+        reward_first,
+        reward_last,
+        ettr: status.ettr,
+        goodput: status.goodput,
+        tokens: steps.iter().map(|s| s.metrics.tokens).sum(),
+        incidents,
+        step_lines: lines(steps, status.started_ms),
+        // Each committed step consumed exactly one batch (I-3).
+        trajectories: steps.len() as u64 * samples_per_step,
+        reason: status.reason.clone(),
+    }
+}
+
+fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {
+    let before = std::iter::once(started_ms).chain(steps.iter().map(|s| s.at.millis()));
+    steps.iter().zip(before).map(|(step, before)| line(step, before)).collect()
+}
+
+/// One committed step as operators see it; `before_ms` is when the one before was committed.
+pub fn line(step: &StoredStep, before_ms: u64) -> v1::StepLine {
+    v1::StepLine {
+        step: step.step.0,
+        at_ms: step.at.millis(),
+        reward: step.metrics.reward,
+        loss: step.metrics.loss,
+        grad_norm: step.metrics.grad_norm,
+        tokens: step.metrics.tokens,
+        staleness: step.metrics.staleness,
+        seconds: step.at.millis().saturating_sub(before_ms) as f64 / 1e3,
+    }
+}
+
+/// Mean reward of the first and of the last steps (20 each, fewer in a shorter run).
+pub fn first_and_last(rewards: &[f64]) -> (f64, f64) {
+    let window = WINDOW.min(rewards.len());
+    (mean(&rewards[..window]), mean(&rewards[rewards.len() - window..]))
+}
+
+fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use robust_shared::core::StepMetrics;
+    use robust_shared::ids::{Generation, Step};
+    use robust_shared::time::Time;
+
+    fn step(number: u64, at_ms: u64, reward: f64) -> StoredStep {
+        StoredStep {
+            step: Step(number),
+            at: Time(at_ms * 1000),
+            generation: Generation(1),
+            metrics: StepMetrics { reward, tokens: 10, ..Default::default() },
+        }
+    }
+
+    fn status(state: &str) -> v1::Status {
+        let state = state.to_owned();
+        v1::Status { state, started_ms: 1_000, now_ms: 60_000, ..Default::default() }
+    }
+
+    #[test]
+    fn first_and_last_rewards_are_means_of_twenty_steps_or_of_what_there_is() {
+        let climbing: Vec<f64> = (0..100).map(f64::from).collect();
+        assert_eq!(first_and_last(&climbing), (9.5, 89.5));
+        assert_eq!(first_and_last(&climbing[..4]), (1.5, 1.5));
+        assert_eq!(first_and_last(&[]), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_finished_run_took_until_its_last_step_and_a_running_one_until_now() {
+        let steps = [step(1, 2_000, 0.5), step(2, 4_500, 1.0)];
+        let done = assemble(&steps, Vec::new(), &status("completed"), 4);
+        assert_eq!((done.duration_s, done.tokens, done.trajectories), (3.5, 20, 8));
+        let seconds: Vec<f64> = done.step_lines.iter().map(|l| l.seconds).collect();
+        assert_eq!(seconds, [1.0, 2.5]);
+        assert_eq!(assemble(&steps, Vec::new(), &status("running"), 4).duration_s, 59.0);
+        assert_eq!(assemble(&[], Vec::new(), &status("failed"), 4).duration_s, 59.0);
+    }
+}

@@ -1,0 +1,246 @@
+//! The dispatch table's calls as messages: what goes out, what comes back.
+use super::gang::StepError;
+use robust_proto::v1::{self, call, call_reply};
+use robust_shared::batch::{Batch, BatchError, Jagged};
+use robust_shared::dispatch::WorkerCall;
+use robust_shared::dispatch::calls::{
+    OldLogprobs, Peer, Publish, Region, Restore, Served, Shard, Snapshot, Update, UpdateMetrics,
+    columns,
+};
+use robust_shared::ids::{Step, WeightVersion};
+use robust_shared::weights::{Manifest, TensorSpec};
+
+/// A call that can go over the link.
+pub(super) trait WireCall: WorkerCall {
+    /// One rank's arguments as a message.
+    fn body(args: Self::Args) -> Result<call::Body, BatchError>;
+    /// A rank's reply; none when it answers another call. `ranks` is the size of the gang.
+    fn reply(result: call_reply::Result, ranks: usize) -> Option<Self::Reply>;
+}
+
+impl WireCall for Restore {
+    fn body(args: Self) -> Result<call::Body, BatchError> {
+        Ok(call::Body::Restore(v1::Restore {
+            step: args.step.0,
+            shards: args.shards.iter().map(shard_to_wire).collect(),
+            peers: args.peers.iter().map(peer_to_wire).collect(),
+        }))
+    }
+
+    fn reply(result: call_reply::Result, _: usize) -> Option<Step> {
+        match result {
+            call_reply::Result::Restore(reply) => Some(Step(reply.step)),
+            _ => None,
+        }
+    }
+}
+
+impl WireCall for OldLogprobs {
+    fn body(args: Self) -> Result<call::Body, BatchError> {
+        let samples = samples(&args.samples)?;
+        Ok(call::Body::OldLogprobs(v1::OldLogprobs { step: args.step.0, samples }))
+    }
+
+    fn reply(result: call_reply::Result, _: usize) -> Option<Vec<Vec<f32>>> {
+        match result {
+            call_reply::Result::Logprobs(reply) => {
+                Some(reply.rows.into_iter().map(|row| row.values).collect())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl WireCall for Update {
+    fn body(args: Self) -> Result<call::Body, BatchError> {
+        Ok(call::Body::Update(v1::Update {
+            step: args.step.0,
+            samples: samples(&args.samples)?,
+            batch_trainable_tokens: args.batch_trainable_tokens,
+        }))
+    }
+
+    /// Ranks exchange their figures with their gradients, so each replies with the gang's sums: an
+    /// equal share of them is its own.
+    fn reply(result: call_reply::Result, ranks: usize) -> Option<UpdateMetrics> {
+        let call_reply::Result::Update(reply) = result else { return None };
+        let share = 1.0 / ranks.max(1) as f64;
+        Some(UpdateMetrics {
+            loss: reply.loss * share,
+            grad_norm: reply.grad_norm,
+            clip_fraction: reply.clip_fraction * share,
+            entropy: reply.entropy * share,
+            kl: reply.kl * share,
+        })
+    }
+}
+
+impl WireCall for Snapshot {
+    fn body(args: Self) -> Result<call::Body, BatchError> {
+        Ok(call::Body::Snapshot(v1::Snapshot { step: args.step.0 }))
+    }
+
+    fn reply(result: call_reply::Result, _: usize) -> Option<Shard> {
+        match result {
+            call_reply::Result::Snapshot(reply) => Some(shard_from_wire(&reply)),
+            _ => None,
+        }
+    }
+}
+
+impl WireCall for Publish {
+    fn body(args: Self) -> Result<call::Body, BatchError> {
+        Ok(call::Body::Publish(v1::Publish { version: args.version.0 }))
+    }
+
+    fn reply(result: call_reply::Result, _: usize) -> Option<Served> {
+        let call_reply::Result::Publish(served) = result else { return None };
+        let manifest = manifest_from_wire(&served.manifest?);
+        let region = served.region?;
+        Some(Served { manifest, region: Region { key: region.key, bytes: region.bytes } })
+    }
+}
+
+/// Rows as messages. Columns that the call has no use for are not there and stay empty.
+fn samples(batch: &Batch) -> Result<Vec<v1::Sample>, BatchError> {
+    let ids = batch.u32_tokens(columns::IDS)?;
+    let trainable = batch.bool_tokens(columns::TRAINABLE)?;
+    batch.require_aligned(columns::TRAINABLE, columns::IDS, 0)?;
+    let logprobs = optional(batch, columns::ROLLOUT_LOGPROBS, 0)?;
+    let old = optional(batch, columns::OLD_LOGPROBS, 1)?;
+    let advantages = match batch.column(columns::ADVANTAGE) {
+        Ok(_) => Some(batch.f64s(columns::ADVANTAGE)?),
+        Err(_) => None,
+    };
+    let row = |column: Option<&Jagged<f32>>, at| column.map_or(vec![], |c| c.row(at).to_vec());
+    let sample = |at| v1::Sample {
+        ids: ids.row(at).to_vec(),
+        trainable: trainable.row(at).to_vec(),
+        rollout_logprobs: row(logprobs, at),
+        advantage: advantages.and_then(|a| a.get(at).copied()).unwrap_or(0.0),
+        old_logprobs: row(old, at),
+    };
+    Ok((0..batch.len()).map(sample).collect())
+}
+
+fn optional<'a>(
+    batch: &'a Batch,
+    name: &str,
+    shorter_by: usize,
+) -> Result<Option<&'a Jagged<f32>>, BatchError> {
+    if batch.column(name).is_err() {
+        return Ok(None);
+    }
+    batch.require_aligned(name, columns::IDS, shorter_by)?;
+    batch.f32_tokens(name).map(Some)
+}
+
+/// A shard as a message.
+pub(super) fn shard_to_wire(shard: &Shard) -> v1::SnapshotReply {
+    let Shard { step, path, bytes, xxh3 } = shard;
+    v1::SnapshotReply { step: step.0, path: path.clone(), bytes: *bytes, xxh3: *xxh3 }
+}
+
+/// A shard from a message.
+pub(super) fn shard_from_wire(shard: &v1::SnapshotReply) -> Shard {
+    let v1::SnapshotReply { step, path, bytes, xxh3 } = shard;
+    Shard { step: Step(*step), path: path.clone(), bytes: *bytes, xxh3: *xxh3 }
+}
+
+fn region_to_wire(region: &Region) -> v1::Region {
+    v1::Region { key: region.key.clone(), bytes: region.bytes }
+}
+
+fn peer_to_wire(peer: &Peer) -> v1::Peer {
+    v1::Peer {
+        rank: peer.rank,
+        incarnation: peer.incarnation.0,
+        transport_addr: peer.transport_addr.clone(),
+        gradients: peer.gradients.iter().map(region_to_wire).collect(),
+    }
+}
+
+/// What one rank serves, as pullers get it.
+pub(super) fn served_to_wire(manifest: &Manifest, region: &Region) -> v1::ServedVersion {
+    v1::ServedVersion {
+        version: manifest.version.0,
+        manifest: Some(manifest_to_wire(manifest)),
+        region: Some(region_to_wire(region)),
+    }
+}
+
+fn manifest_to_wire(manifest: &Manifest) -> v1::Manifest {
+    let tensor = |t: &TensorSpec| v1::TensorSpec {
+        name: t.name.clone(),
+        dtype: t.dtype.clone(),
+        shape: t.shape.clone(),
+        offset: t.offset,
+        bytes: t.bytes,
+    };
+    v1::Manifest {
+        version: manifest.version.0,
+        bytes: manifest.bytes,
+        chunk_bytes: manifest.chunk_bytes,
+        chunk_xxh3: manifest.chunk_xxh3.clone(),
+        tensors: manifest.tensors.iter().map(tensor).collect(),
+        blake3: manifest.digest().to_vec(),
+    }
+}
+
+fn manifest_from_wire(manifest: &v1::Manifest) -> Manifest {
+    let tensor = |t: &v1::TensorSpec| TensorSpec {
+        name: t.name.clone(),
+        dtype: t.dtype.clone(),
+        shape: t.shape.clone(),
+        offset: t.offset,
+        bytes: t.bytes,
+    };
+    Manifest {
+        version: WeightVersion(manifest.version),
+        bytes: manifest.bytes,
+        chunk_bytes: manifest.chunk_bytes,
+        chunk_xxh3: manifest.chunk_xxh3.clone(),
+        tensors: manifest.tensors.iter().map(tensor).collect(),
+    }
+}
+
+impl From<BatchError> for StepError {
+    fn from(error: BatchError) -> Self {
+        StepError::Batch(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_manifest_keeps_its_digest_over_the_wire() {
+        let manifest = Manifest::build(WeightVersion(3), &[1, 2, 3, 4, 5], 2, vec![]).unwrap();
+        let wire = manifest_to_wire(&manifest);
+        assert_eq!(manifest_from_wire(&wire), manifest);
+        assert_eq!(wire.blake3, manifest.digest());
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_the_tokens_are_refused_by_name() {
+        let ids: Jagged<u32> = [vec![1, 2, 3]].iter().collect();
+        let trainable: Jagged<bool> = [vec![false, true, true]].iter().collect();
+        let old: Jagged<f32> = [vec![0.5_f32]].iter().collect();
+        let batch = Batch::new(1)
+            .with(columns::IDS, ids)
+            .and_then(|b| b.with(columns::TRAINABLE, trainable))
+            .unwrap();
+        assert_eq!(samples(&batch).unwrap()[0].ids, [1, 2, 3]);
+        let batch = batch.with(columns::OLD_LOGPROBS, old).unwrap();
+        assert!(samples(&batch).unwrap_err().to_string().contains("old_logprobs"));
+    }
+
+    #[test]
+    fn a_reply_to_another_call_is_no_reply() {
+        let restored = call_reply::Result::Restore(v1::RestoreReply { step: 1 });
+        assert!(<Snapshot as WireCall>::reply(restored.clone(), 2).is_none());
+        assert_eq!(<Restore as WireCall>::reply(restored, 2), Some(Step(1)));
+    }
+}

@@ -1,0 +1,154 @@
+//! Beginning: a new job, or one that an earlier life of the daemon left running.
+use super::saved::{self, Saved, SavedError};
+use super::{Driver, Frame, Parts};
+use robust_proto::v1;
+use crate::control::GangCalls;
+use crate::driver::Links;
+use crate::launcher::Running;
+use crate::store::{Store, StoreError, StoredInstance};
+use robust_shared::core::{Core, CoreConfig, Exit, Input};
+use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
+use robust_shared::job::Job;
+use robust_shared::time::Time;
+use std::collections::{HashMap, VecDeque};
+
+/// What an earlier life left; nothing for a new job.
+#[derive(Debug, Default)]
+pub struct Past {
+    saved: Option<Saved>,
+}
+
+impl Past {
+    /// The latest time it recorded.
+    pub fn until(&self) -> Time {
+        self.saved.as_ref().map_or(Time::default(), |s| s.at)
+    }
+
+    /// The last status of a job that is over.
+    pub fn over(&self, job: &Job) -> Option<v1::Status> {
+        let saved = self.saved.as_ref()?;
+        let view = Core::restore(CoreConfig::from(job), saved.core.clone()).view(saved.at);
+        let over = matches!(view.state.as_str(), "completed" | "stopped" | "failed");
+        over.then(|| Frame::new(job).status(&view, saved.at))
+    }
+}
+
+/// Why it cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The state cannot be read.
+    #[error("{0}; or discard the job with --fresh")]
+    Saved(#[from] SavedError),
+}
+
+/// Reads what an earlier life left.
+pub fn past(store: &Store) -> Result<Past, AdoptError> {
+    let bytes = store.load_core_state()?;
+    let saved = bytes.map(|bytes| saved::decode(&bytes)).transpose()?;
+    Ok(Past { saved })
+}
+
+impl Driver {
+    /// A driver that goes on from the past: living role processes are adopted, dead ones reported.
+    pub async fn new(parts: Parts, past: Past) -> Result<Self, AdoptError> {
+        let config = CoreConfig::from(&*parts.job);
+        let (core, snapshots, again) = match past.saved {
+            None => (Core::new(config), saved::Snapshots::default(), false),
+            Some(saved) => (Core::restore(config, saved.core), saved.snapshots, true),
+        };
+        let links = Links::default();
+        // Numbers from the clock: those of an earlier life are all smaller.
+        let first = parts.clock.now().0;
+        let mut driver = Driver {
+            calls: GangCalls::new(links.clone(), first),
+            parts,
+            core,
+            links,
+            gang: None,
+            tasks: first,
+            processes: HashMap::new(),
+            link_samples: HashMap::new(),
+            served: Default::default(),
+            snapshots,
+            routes: HashMap::new(),
+            injections: HashMap::new(),
+            inputs: VecDeque::new(),
+            outcome: None,
+            written: None,
+            dirty: true,
+        };
+        if again {
+            driver.take_over().await?;
+        }
+        Ok(driver)
+    }
+
+    async fn take_over(&mut self) -> Result<(), AdoptError> {
+        for stored in self.parts.store.instances()? {
+            self.take_over_process(stored);
+        }
+        let now = self.parts.clock.now();
+        let view = self.core.view(now);
+        for instance in &view.instances {
+            let incarnation = instance.incarnation;
+            if incarnation.0 != 0 && !self.processes.contains_key(&incarnation) {
+                let detail = "gone while the daemon was away".to_owned();
+                let exit = Exit::Gone;
+                self.inputs.push_back(Input::Exited { incarnation, exit, detail });
+            }
+        }
+        self.restore_leases().await;
+        for (trajectory, end) in self.parts.store.finished_unconsumed(view.step)? {
+            self.inputs.push_back(Input::TrajectoryFinished {
+                incarnation: Incarnation(0),
+                trajectory,
+                reward: end.reward,
+                oldest_version: WeightVersion(end.oldest_version),
+            });
+        }
+        Ok(())
+    }
+
+    fn take_over_process(&mut self, stored: StoredInstance) {
+        let StoredInstance { id, incarnation, pid, start_time, .. } = stored;
+        let running = Running { pid, start_time };
+        let log = self.parts.worker.log_path(id);
+        if !self.parts.launcher.adopt(incarnation, running, Some(&log)) {
+            drop(self.parts.store.remove_instance(incarnation));
+        } else if self.core.is_current(incarnation).is_none() {
+            // Its kill was decided and not carried out; its exit will be reported and removes it.
+            self.parts.launcher.kill(incarnation);
+        } else {
+            tracing::info!("adopted {id} {incarnation} (pid {pid})");
+            self.processes.insert(incarnation, running);
+            self.parts.telemetry.watch(incarnation, pid);
+            self.inputs.push_back(Input::Spawned { incarnation, pid });
+        }
+    }
+
+    /// The leases of agents that live on, so that what they store before they link again counts.
+    async fn restore_leases(&mut self) {
+        let job = &self.parts.job;
+        let committed = self.core.view(self.parts.clock.now()).step.0;
+        let open = committed + 1..=committed + 2;
+        for (trajectory, agent) in open
+            .flat_map(|batch| batch_of(job, batch))
+            .flat_map(|t| self.processes.keys().map(move |agent| (t, *agent)))
+        {
+            if self.core.holds_lease(agent, trajectory) {
+                self.parts.leases.grant(agent, trajectory).await;
+            }
+        }
+    }
+}
+
+/// Every trajectory of a batch.
+pub(super) fn batch_of(job: &Job, batch: u64) -> Vec<TrajectoryId> {
+    let members = 0..job.batch.responses;
+    (0..job.batch.prompts)
+        .flat_map(|group| members.clone().map(move |member| TrajectoryId { batch, group, member }))
+        .collect()
+}

@@ -1,0 +1,194 @@
+//! From arrivals to inputs. Nothing is decided here; what the core need not know (replies, samples
+//! of links, what a process serves) is noted.
+use super::happening::{Down, Fenced, Happening, Struck};
+use super::world::Arrival;
+use super::{Driver, LinkSample, WaitingRoute, translate};
+use crate::ckpt::CkptEvent;
+use crate::control::StepOutcome;
+use crate::driver::LinkId;
+use crate::launcher::LaunchEvent;
+use crate::telemetry::ProcessSample;
+use robust_proto::v1::{self, host_message, role_message::Body};
+use robust_shared::core::{Exit, Fault, Input, Refusal, Request, Sample};
+use robust_shared::ids::{Incarnation, Role};
+use tokio::sync::oneshot;
+
+impl Driver {
+    pub(super) async fn on_arrival(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Happening(happening) => self.on_happening(happening).await,
+            Arrival::Launch(LaunchEvent::Exited { incarnation, exit, tail_of_log }) => {
+                self.on_exited(incarnation, exit, tail_of_log).await;
+            }
+            Arrival::Samples(samples) => self.on_samples(&samples),
+            Arrival::Checkpoint(event) => self.on_checkpoint(&event),
+            Arrival::Timeout => self.inputs.push_back(Input::Timeout),
+            Arrival::StatusDue => self.dirty = true,
+        }
+    }
+
+    async fn on_happening(&mut self, happening: Happening) {
+        match happening {
+            Happening::Attach { hello, link, down, admitted } => {
+                self.on_attach(*hello, link, down, admitted).await;
+            }
+            Happening::LinkClosed { incarnation, link } => {
+                if self.links.close(incarnation, link) {
+                    self.inputs.push_back(Input::Detached { incarnation });
+                }
+            }
+            Happening::Said { incarnation, link, body } => self.on_said(incarnation, link, body),
+            Happening::Finished { incarnation, trajectory, reward, oldest_version } => {
+                let oldest_version = robust_shared::ids::WeightVersion(oldest_version);
+                self.inputs.push_back(Input::TrajectoryFinished {
+                    incarnation,
+                    trajectory,
+                    reward,
+                    oldest_version,
+                });
+            }
+            Happening::RouteWanted { ticket, incarnation, trajectory, answer } => {
+                self.routes.insert(ticket, WaitingRoute { incarnation, trajectory, answer });
+                self.inputs.push_back(Input::RouteRequested { ticket, incarnation, trajectory });
+            }
+            Happening::RouteReleased { ticket } => {
+                self.routes.remove(&ticket);
+                self.inputs.push_back(Input::RouteReleased { ticket });
+            }
+            Happening::Stepped { task, outcome } => self.on_stepped(task, outcome),
+            Happening::Probed { incarnation, ok } => {
+                self.inputs.push_back(Input::Probed { incarnation, ok });
+            }
+            Happening::Evidence { incarnation, text } => {
+                self.inputs.push_back(Input::Evidence { incarnation, text });
+            }
+            Happening::Inject { fault, role, index, answer } => {
+                self.on_inject(fault, role, index, answer);
+            }
+            Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
+        }
+    }
+
+    async fn on_attach(
+        &mut self,
+        hello: v1::Hello,
+        link: LinkId,
+        down: Down,
+        admitted: oneshot::Sender<Result<(), Fenced>>,
+    ) {
+        let incarnation = Incarnation(hello.incarnation);
+        // The process id too: a store that was lost or discarded issues numbers anew.
+        let known = self.processes.get(&incarnation).is_some_and(|p| p.pid == hello.pid);
+        if !known || self.core.is_current(incarnation).is_none() {
+            // Whoever asked may be gone already.
+            let _ = admitted.send(Err(Fenced(incarnation)));
+            return;
+        }
+        let said = translate::hello(&hello);
+        if let Some(served) = hello.served.clone() {
+            self.served.add(incarnation, served);
+        }
+        let held = said.leases.clone();
+        self.links.open(hello, link, down);
+        let welcome = v1::Welcome { daemon_version: env!("CARGO_PKG_VERSION").to_owned() };
+        self.links.send(incarnation, host_message::Body::Welcome(welcome));
+        if admitted.send(Ok(())).is_err() {
+            self.links.close(incarnation, link);
+            return;
+        }
+        self.calls.resend(incarnation);
+        // What waits comes first: the leases below are those after it.
+        let now = self.parts.clock.now();
+        while let Some(input) = self.inputs.pop_front() {
+            self.core.handle(now, input);
+        }
+        self.core.handle(now, Input::Attached { incarnation, hello: said });
+        for trajectory in held {
+            if self.core.holds_lease(incarnation, trajectory) {
+                self.parts.leases.grant(incarnation, trajectory).await;
+            }
+        }
+        // Makes the loop fetch what the core wants now.
+        self.inputs.push_back(Input::Timeout);
+    }
+
+    fn on_said(&mut self, incarnation: Incarnation, link: LinkId, body: Body) {
+        if !self.links.is_current(incarnation, link) {
+            return;
+        }
+        match &body {
+            Body::Reply(reply) => return self.calls.answer(incarnation, reply.clone()),
+            Body::Sample(sample) => {
+                let (tokens_total, running) = (sample.tokens_total, sample.running);
+                self.link_samples.insert(incarnation, LinkSample { tokens_total, running });
+                return;
+            }
+            Body::PullDone(v1::PullDone { result: Some(done), .. }) => {
+                if let v1::pull_done::Result::Ok(served) = done {
+                    self.served.add(incarnation, served.clone());
+                }
+            }
+            _ => {}
+        }
+        match translate::input(incarnation, &body) {
+            Ok(input) => self.inputs.extend(input),
+            Err(error) => tracing::warn!("{incarnation} says nonsense: {error}"),
+        }
+    }
+
+    async fn on_exited(&mut self, incarnation: Incarnation, exit: Exit, detail: String) {
+        self.processes.remove(&incarnation);
+        self.link_samples.remove(&incarnation);
+        self.parts.telemetry.unwatch(incarnation);
+        self.links.forget(incarnation);
+        self.served.forget(incarnation);
+        self.abandon_gang_of(incarnation);
+        self.parts.leases.revoke_all(incarnation).await;
+        // Not waited for: adopting a process that is gone only finds that it is gone.
+        drop(self.parts.store.remove_instance(incarnation));
+        self.inputs.push_back(Input::Exited { incarnation, exit, detail });
+    }
+
+    fn on_samples(&mut self, samples: &[ProcessSample]) {
+        for ProcessSample { incarnation, usage } in samples {
+            let link = self.link_samples.get(incarnation).copied().unwrap_or_default();
+            let sample = Sample {
+                busy: usage.busy,
+                tokens_total: link.tokens_total,
+                running: link.running,
+                rss_bytes: usage.rss_bytes,
+            };
+            self.inputs.push_back(Input::Sampled { incarnation: *incarnation, sample });
+        }
+    }
+
+    pub(super) fn on_checkpoint(&mut self, event: &CkptEvent) {
+        if let CkptEvent::Written { step, .. } = event {
+            self.written = Some(*step);
+        }
+        let now = self.parts.clock.now();
+        self.parts.feeds.note(now, event.severity(), "checkpoint", event.to_string());
+    }
+
+    fn on_stepped(&mut self, task: u64, outcome: StepOutcome) {
+        if self.gang.as_ref().is_none_or(|running| running.number != task) {
+            return;
+        }
+        self.gang = None;
+        let input = self.note_outcome(outcome);
+        self.inputs.push_back(input);
+    }
+
+    fn on_inject(
+        &mut self,
+        fault: Fault,
+        role: Role,
+        index: Option<u32>,
+        answer: oneshot::Sender<Result<Struck, Refusal>>,
+    ) {
+        self.tasks += 1;
+        let ticket = self.tasks;
+        self.injections.insert(ticket, answer);
+        self.inputs.push_back(Input::Operator(Request::Inject { ticket, fault, role, index }));
+    }
+}

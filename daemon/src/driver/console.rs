@@ -1,0 +1,114 @@
+//! What the daemon prints on standard output: a line a step and, at the end, a summary.
+use robust_proto::v1;
+use robust_shared::core::{StepMetrics, View};
+use robust_shared::ids::Step;
+use std::io::Write;
+
+/// One committed step.
+pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) {
+    let width = view.steps_total.to_string().len();
+    print(&format!(
+        "step {:>width$}/{}  reward {:.3}  loss {:+.4}  tokens {:>5}  {:>5.2} s  version {}  \
+         ETTR {:.3}",
+        step.0,
+        view.steps_total,
+        metrics.reward,
+        metrics.loss,
+        metrics.tokens,
+        view.step_duration.as_secs_f64(),
+        // The one before: this step's version is published from here on.
+        view.version.map_or(0, |v| v.0),
+        view.ettr.sliding,
+    ));
+}
+
+/// The end of a run.
+pub fn summary(report: &v1::Report) -> String {
+    let mut lines = vec![
+        String::new(),
+        format!("job {} {} after {} steps in {:.1} s", report.job, report.state, report.steps, report.duration_s),
+    ];
+    if !report.reason.is_empty() {
+        lines.push(format!("reason: {}", report.reason));
+    }
+    lines.push(rewards(report));
+    lines.push(format!(
+        "ETTR {:.3}, goodput {:.3}, {} tokens trained on, {} trajectories consumed",
+        report.ettr, report.goodput, report.tokens, report.trajectories
+    ));
+    lines.extend(incidents(&report.incidents));
+    lines.join("\n")
+}
+
+fn rewards(report: &v1::Report) -> String {
+    let (first, last) = (report.reward_first, report.reward_last);
+    let window = report.step_lines.len().min(20);
+    let ratio = if first > 0.0 { format!("{:.2}", last / first) } else { "-".to_owned() };
+    format!(
+        "mean reward: {first:.3} over the first {window} steps, {last:.3} over the last {window}, \
+         ratio {ratio}"
+    )
+}
+
+fn incidents(incidents: &[v1::Incident]) -> Vec<String> {
+    if incidents.is_empty() {
+        return vec!["no incidents".to_owned()];
+    }
+    let mut lines = vec![format!(
+        "{:>3}  {:<12} {:<16} {:>5}  {:>9} {:>10} {:>12} {:>9}  outcome",
+        "#", "who", "rule", "step", "detect ms", "restart ms", "reconnect ms", "total ms"
+    )];
+    lines.extend(incidents.iter().map(|i| {
+        format!(
+            "{:>3}  {:<12} {:<16} {:>5}  {:>9.0} {:>10.0} {:>12.0} {:>9.0}  {}",
+            i.id,
+            format!("{}-{}", i.role, i.index),
+            i.rule,
+            i.step,
+            i.detect_ms,
+            i.restart_ms,
+            i.reconnect_ms,
+            i.total_ms,
+            i.outcome
+        )
+    }));
+    lines
+}
+
+/// Prints a line; a reader that left is no reason to stop a job.
+pub fn print(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_says_how_the_reward_grew_and_what_each_incident_cost() {
+        let incident = v1::Incident {
+            id: 1,
+            role: "trainer".into(),
+            rule: "exit".into(),
+            detect_ms: 12.4,
+            restart_ms: 900.0,
+            reconnect_ms: 80.0,
+            total_ms: 992.4,
+            outcome: "recovered".into(),
+            ..Default::default()
+        };
+        let report = v1::Report {
+            job: "demo".into(),
+            state: "completed".into(),
+            steps: 2,
+            reward_first: 0.2,
+            reward_last: 0.5,
+            step_lines: vec![v1::StepLine::default(); 2],
+            incidents: vec![incident],
+            ..Default::default()
+        };
+        let text = summary(&report);
+        assert!(text.contains("0.200 over the first 2 steps, 0.500 over the last 2, ratio 2.50"));
+        assert!(text.contains("trainer-0") && text.contains("992"), "{text}");
+    }
+}

@@ -1,0 +1,247 @@
+//! Carrying out what the core wants, in order, and never before what it rests on is durable.
+use super::happening::{Happening, Struck};
+use super::saved;
+use super::served::{Share, pull_order};
+use super::{Driver, DriverError, probe};
+use crate::launcher::{self, Signal};
+use crate::store::{StoreError, StoredInstance};
+use robust_proto::v1::{self, host_message};
+use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal};
+use robust_shared::ids::{Generation, Incarnation, InstanceId, TrajectoryId, WeightVersion};
+use robust_shared::weights::shard_chunks;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long records are tried again (a full disk may be freed) before the daemon gives up in order.
+const STORE_PATIENCE: Duration = Duration::from_secs(20);
+const STORE_RETRY: Duration = Duration::from_millis(500);
+
+impl Driver {
+    /// What comes before the first record may leave at once; the rest waits until every record of
+    /// the batch is durable, in one piece with the state that all of them led to.
+    pub(super) async fn carry_out(&mut self, outputs: Vec<Output>) -> Result<(), DriverError> {
+        let first_record = outputs.iter().position(|o| matches!(o, Output::Record(_)));
+        let records: Vec<Record> = outputs
+            .iter()
+            .filter_map(|o| match o {
+                Output::Record(record) => Some(record.clone()),
+                _ => None,
+            })
+            .collect();
+        for (at, output) in outputs.into_iter().enumerate() {
+            if first_record == Some(at) {
+                self.persist(records.clone()).await?;
+            }
+            self.effect(output).await;
+        }
+        Ok(())
+    }
+
+    async fn persist(&mut self, records: Vec<Record>) -> Result<(), DriverError> {
+        let now = self.parts.clock.now();
+        let state = saved::encode(now, self.core.state(), &self.snapshots)?;
+        let give_up = Instant::now() + STORE_PATIENCE;
+        loop {
+            match self.parts.store.record(records.clone(), state.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Full { path, source }) if Instant::now() < give_up => {
+                    let path = path.display();
+                    tracing::error!("no space for {path} ({source}): trying again, free some");
+                    tokio::time::sleep(STORE_RETRY).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn effect(&mut self, output: Output) {
+        match output {
+            Output::Spawn { id, incarnation, generation } => {
+                self.spawn(id, incarnation, generation);
+            }
+            Output::Kill { id, incarnation, reason } => {
+                tracing::info!("killing {id} {incarnation}: {reason}");
+                self.abandon_gang_of(incarnation);
+                self.parts.launcher.kill(incarnation);
+            }
+            Output::Strike { incarnation, fault } => self.strike(incarnation, fault),
+            Output::InjectReply { ticket, result } => self.reply_inject(ticket, result),
+            Output::Probe { incarnation } => self.probe(incarnation),
+            Output::CollectEvidence { incarnation, .. } => self.collect_evidence(incarnation),
+            Output::Restore { generation, ranks, step } => self.restore(generation, ranks, step),
+            Output::TrainStep { generation, ranks, step, trajectories } => {
+                self.train(generation, ranks, step, trajectories);
+            }
+            Output::Publish { generation, ranks, version } => {
+                self.publish(generation, ranks, version);
+            }
+            Output::AssignPull { puller, version, sources, from_trainer } => {
+                self.assign_pull(puller, version, &sources, from_trainer);
+            }
+            Output::Dispatch { agent, trajectory } => self.dispatch(agent, trajectory).await,
+            Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory).await,
+            Output::Route { ticket, rollout } => self.route(ticket, rollout),
+            Output::Record(record) => self.after_record(record),
+            Output::Event(event) => self.parts.feeds.event(event),
+            Output::Finish { outcome } => self.outcome = Some(outcome),
+        }
+    }
+
+    fn spawn(&mut self, id: InstanceId, incarnation: Incarnation, generation: Generation) {
+        let spec = self.parts.worker.spec(id, incarnation, generation);
+        let running = match self.parts.launcher.spawn(spec) {
+            Ok(running) => running,
+            Err(error) => {
+                let reason = error.to_string();
+                return self.inputs.push_back(Input::SpawnFailed { incarnation, reason });
+            }
+        };
+        self.processes.insert(incarnation, running);
+        self.parts.telemetry.watch(incarnation, running.pid);
+        // Not waited for: a process that a later daemon does not know of is fenced when it links.
+        drop(self.parts.store.put_instance(StoredInstance {
+            id,
+            incarnation,
+            generation,
+            pid: running.pid,
+            start_time: running.start_time,
+        }));
+        self.inputs.push_back(Input::Spawned { incarnation, pid: running.pid });
+    }
+
+    fn strike(&mut self, incarnation: Incarnation, fault: Fault) {
+        let signal = match fault {
+            Fault::Kill => Signal::KILL,
+            Fault::Hang => Signal::STOP,
+        };
+        if !self.parts.launcher.signal(incarnation, signal) {
+            tracing::warn!("{incarnation} was gone before it could be struck");
+        }
+    }
+
+    fn reply_inject(&mut self, ticket: u64, result: Result<(InstanceId, Incarnation), Refusal>) {
+        let Some(answer) = self.injections.remove(&ticket) else { return };
+        let pid = |incarnation| self.processes.get(&incarnation).map_or(0, |p| p.pid);
+        let struck =
+            result.map(|(id, incarnation)| Struck { id, incarnation, pid: pid(incarnation) });
+        // The operator may have left.
+        let _ = answer.send(struck);
+    }
+
+    fn probe(&mut self, incarnation: Incarnation) {
+        let addr = self.links.hello(incarnation).map(|h| h.http_addr).unwrap_or_default();
+        let timeout = self.parts.job.detect.probe_timeout();
+        let happenings = self.parts.happenings.clone();
+        tokio::spawn(async move {
+            let ok = probe::health_generate(&addr, timeout).await;
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Probed { incarnation, ok });
+        });
+    }
+
+    fn collect_evidence(&mut self, incarnation: Incarnation) {
+        let Some(pid) = self.processes.get(&incarnation).map(|p| p.pid) else { return };
+        let happenings = self.parts.happenings.clone();
+        tokio::task::spawn_blocking(move || {
+            let text = launcher::evidence(pid);
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Evidence { incarnation, text });
+        });
+    }
+
+    fn assign_pull(
+        &mut self,
+        puller: Incarnation,
+        version: WeightVersion,
+        sources: &[Incarnation],
+        from_trainer: bool,
+    ) {
+        let addr = |s: Incarnation| self.links.hello(s).map(|h| h.transport_addr);
+        let places: Vec<_> =
+            sources.iter().map(|&s| (s, addr(s).unwrap_or_default())).collect();
+        let ranks = sources.len() as u64;
+        let share = |total, place| match from_trainer {
+            true => {
+                let chunks = shard_chunks(total, ranks, place as u64);
+                Share { first: chunks.start, count: chunks.end - chunks.start }
+            }
+            false => Share { first: 0, count: total },
+        };
+        match pull_order(&self.served, version, &places, share) {
+            Ok(order) => {
+                // Without an open link the core plans the pull anew when the rollout links again.
+                self.links.send(puller, host_message::Body::Pull(order));
+            }
+            Err(unknown) => {
+                let source = unknown.source_id();
+                let reason = unknown.to_string();
+                let result = Err(PullFailure::Source { source, reason });
+                self.inputs.push_back(Input::Pulled { incarnation: puller, version, result });
+            }
+        }
+    }
+
+    async fn dispatch(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
+        self.parts.leases.grant(agent, trajectory).await;
+        // Read after the lease moved: no write of an earlier holder can come any more.
+        let stored = match self.parts.store.trajectory(trajectory) {
+            Ok(stored) => stored.unwrap_or_default(),
+            Err(error) => {
+                let reason = format!("the store cannot be read: {error}");
+                return self.inputs.push_back(Input::TrajectoryReturned {
+                    incarnation: agent,
+                    trajectory,
+                    reason,
+                });
+            }
+        };
+        if let Some(end) = stored.finished {
+            // Its last holder died between the end's storage and our hearing of it.
+            return self.inputs.push_back(Input::TrajectoryFinished {
+                incarnation: agent,
+                trajectory,
+                reward: end.reward,
+                oldest_version: WeightVersion(end.oldest_version),
+            });
+        }
+        let prompt = self.parts.prompts.of(&self.parts.job, trajectory);
+        let message = v1::Dispatch {
+            trajectory: trajectory.key(),
+            prompt: prompt.prompt.clone(),
+            answer: prompt.answer.clone(),
+            seed: self.parts.job.trajectory_seed(),
+            turns: stored.turns,
+        };
+        // Without an open link the core hands it out again when the agent links.
+        self.links.send(agent, host_message::Body::Dispatch(message));
+    }
+
+    async fn revoke(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
+        self.parts.leases.revoke(agent, trajectory).await;
+        // Dropping a waiting request answers it: the lease is void.
+        self.routes.retain(|_, r| (r.incarnation, r.trajectory) != (agent, trajectory));
+        let message = v1::Revoke { trajectory: trajectory.key() };
+        self.links.send(agent, host_message::Body::Revoke(message));
+    }
+
+    fn route(&mut self, ticket: u64, rollout: Incarnation) {
+        let http_addr = self.links.hello(rollout).map(|h| h.http_addr).unwrap_or_default();
+        let reply = v1::RouteReply { ticket, http_addr, rollout: rollout.0 };
+        let answered = self.routes.remove(&ticket).map(|waiting| waiting.answer.send(reply));
+        if !matches!(answered, Some(Ok(()))) {
+            self.inputs.push_back(Input::RouteReleased { ticket });
+        }
+    }
+
+    /// What follows from a record, now that it is durable.
+    fn after_record(&mut self, record: Record) {
+        if let Record::Committed { step, generation, trajectories, metrics } = record {
+            let view = self.core.view(self.parts.clock.now());
+            super::console::step_line(step, &metrics, &view);
+            let every = self.parts.job.checkpoint.every;
+            if every > 0 && step.0.is_multiple_of(every) {
+                self.offer_checkpoint(step, generation, trajectories);
+            }
+        }
+    }
+}

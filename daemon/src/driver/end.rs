@@ -1,0 +1,115 @@
+//! Ending in order: roles first gently, then by force; the last step goes to disk meanwhile.
+use super::Driver;
+use super::adopt::batch_of;
+use super::world::World;
+use crate::ckpt::CkptEvent;
+use crate::launcher::{LaunchEvent, Launcher, Running};
+use crate::store::Store;
+use robust_proto::v1::{self, host_message::Body};
+use robust_shared::ids::Step;
+use std::time::Duration;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::{Instant, timeout_at};
+
+/// How long roles may take to end by themselves.
+const GENTLE: Duration = Duration::from_secs(2);
+/// How long the kernel may take to end a killed process.
+const FORCED: Duration = Duration::from_secs(5);
+/// How long the last checkpoint may take.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(60);
+
+/// What was left when the daemon ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// Processes that did not even end when killed (uninterruptible in the kernel).
+    pub unkilled: Vec<u32>,
+}
+
+impl Driver {
+    /// Ends every role process and has the last committed step written to disk.
+    pub async fn end(&mut self, world: &mut World) -> End {
+        self.gang = None;
+        let last = self.offer_last_checkpoint();
+        self.links.send_to_all(&Body::Shutdown(v1::Shutdown {}));
+        self.wait_for_exits(world, GENTLE).await;
+        for incarnation in self.processes.keys() {
+            self.parts.launcher.kill(*incarnation);
+        }
+        self.wait_for_exits(world, FORCED).await;
+        if let Some(step) = last {
+            self.wait_for_checkpoint(world, step).await;
+        }
+        // What the store was given last becomes durable; a failure was said when it happened.
+        let _ = self.parts.store.sync().await;
+        End { unkilled: self.processes.values().map(|p| p.pid).collect() }
+    }
+
+    /// Keeps what must be remembered of the end itself.
+    async fn wait_for_exits(&mut self, world: &mut World, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while !self.processes.is_empty() {
+            match timeout_at(deadline, world.launches.recv()).await {
+                Ok(Some(LaunchEvent::Exited { incarnation, .. })) => {
+                    self.processes.remove(&incarnation);
+                    drop(self.parts.store.remove_instance(incarnation));
+                }
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    fn offer_last_checkpoint(&mut self) -> Option<Step> {
+        let step = self.core.view(self.parts.clock.now()).step;
+        let generation = self.snapshots.get(step)?.generation;
+        if self.parts.job.checkpoint.every == 0 || self.written == Some(step) {
+            return None;
+        }
+        let consumed = batch_of(&self.parts.job, step.0);
+        self.offer_checkpoint(step, generation, consumed);
+        Some(step)
+    }
+
+    async fn wait_for_checkpoint(&mut self, world: &mut World, step: Step) {
+        let deadline = Instant::now() + LAST_CHECKPOINT;
+        while let Ok(Some(event)) = timeout_at(deadline, world.checkpoints.recv()).await {
+            self.on_checkpoint(&event);
+            match event {
+                CkptEvent::Written { step: of, .. } | CkptEvent::Failed { step: of, .. }
+                    if of == step =>
+                {
+                    return;
+                }
+                // The writer was busy with an earlier step when this one was offered.
+                CkptEvent::Written { .. } | CkptEvent::Failed { .. } => {
+                    self.offer_last_checkpoint();
+                }
+                CkptEvent::Untidy(_) => {}
+            }
+        }
+        tracing::warn!("the checkpoint of step {step} was not written in time");
+    }
+}
+
+/// Kills the role processes of a job that is being discarded; those that do not end are returned.
+pub async fn kill_leftovers(store: &Store) -> std::io::Result<Vec<u32>> {
+    let (events, mut exits) = unbounded_channel();
+    let launcher = Launcher::new(events)?;
+    let stored = store.instances().unwrap_or_default();
+    let mut left: Vec<_> = stored
+        .into_iter()
+        .filter(|i| {
+            let running = Running { pid: i.pid, start_time: i.start_time };
+            launcher.adopt(i.incarnation, running, None) && launcher.kill(i.incarnation)
+        })
+        .collect();
+    let deadline = Instant::now() + FORCED;
+    while !left.is_empty() {
+        match timeout_at(deadline, exits.recv()).await {
+            Ok(Some(LaunchEvent::Exited { incarnation, .. })) => {
+                left.retain(|i| i.incarnation != incarnation);
+            }
+            Ok(None) | Err(_) => break,
+        }
+    }
+    Ok(left.iter().map(|i| i.pid).collect())
+}

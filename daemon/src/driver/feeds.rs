@@ -1,0 +1,67 @@
+//! What operators see of the driver: status and events.
+use super::status::Frame;
+use crate::store::Store;
+use robust_proto::v1;
+use robust_shared::core::{Event, Severity, View};
+use robust_shared::time::Time;
+use std::sync::Arc;
+use tokio::sync::{broadcast, watch};
+
+/// Events a slow reader may be behind before it is sent back to the store.
+const EVENTS_BUFFERED: usize = 256;
+
+/// Where status and events go.
+pub struct Feeds {
+    frame: Frame,
+    status: watch::Sender<Arc<v1::Status>>,
+    events: broadcast::Sender<(u64, Event)>,
+    store: Store,
+}
+
+impl Feeds {
+    /// Feeds of a job that is starting.
+    pub fn new(frame: Frame, store: Store, now: Time) -> Self {
+        let (status, _) = watch::channel(Arc::new(frame.starting(now, "")));
+        let (events, _) = broadcast::channel(EVENTS_BUFFERED);
+        Self { frame, status, events, store }
+    }
+
+    /// The status, as it changes.
+    pub fn status(&self) -> watch::Receiver<Arc<v1::Status>> {
+        self.status.subscribe()
+    }
+
+    /// The events, as they happen.
+    pub fn events(&self) -> broadcast::Sender<(u64, Event)> {
+        self.events.clone()
+    }
+
+    /// Shows what happens before the core runs.
+    pub fn starting(&self, now: Time, reason: &str) {
+        self.status.send_replace(Arc::new(self.frame.starting(now, reason)));
+    }
+
+    /// Shows the core's view.
+    pub fn publish(&self, view: &View, now: Time) {
+        self.status.send_replace(Arc::new(self.frame.status(view, now)));
+    }
+
+    /// Stores, logs and shows an event.
+    pub fn event(&self, event: Event) {
+        let who = event.id.map_or_else(String::new, |id| id.to_string());
+        match event.severity {
+            Severity::Info => tracing::info!(kind = event.kind, who, "{}", event.text),
+            Severity::Warn => tracing::warn!(kind = event.kind, who, "{}", event.text),
+            Severity::Fault => tracing::error!(kind = event.kind, who, "{}", event.text),
+        }
+        // An event is worth showing, not worth waiting for: durability follows by itself.
+        let (seq, _) = self.store.append_event(&event);
+        // Nobody may be listening.
+        let _ = self.events.send((seq, event));
+    }
+
+    /// An event of the daemon's own.
+    pub fn note(&self, at: Time, severity: Severity, kind: &str, text: String) {
+        self.event(Event { at, severity, kind: kind.to_owned(), id: None, text });
+    }
+}

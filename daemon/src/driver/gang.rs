@@ -1,0 +1,178 @@
+//! The gang's tasks: at most one at a time, ended with the life of the gang it is for.
+use super::happening::Happening;
+use super::Driver;
+use crate::ckpt::{Offer, Request, Shard};
+use crate::control::{self, Gang, RestoreFrom, StepError, StepOutcome};
+use robust_shared::core::{Input, Severity};
+use robust_shared::dispatch::calls::{Peer, Region};
+use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
+use std::future::Future;
+use std::path::PathBuf;
+use tokio::task::JoinHandle;
+
+/// What a task is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Restore(Step),
+    Train(Step),
+    Publish(WeightVersion),
+}
+
+impl Work {
+    fn step(self) -> Step {
+        match self {
+            Work::Restore(step) | Work::Train(step) => step,
+            Work::Publish(version) => Step(version.0),
+        }
+    }
+}
+
+/// A running task; dropping it ends it, and its calls are forgotten.
+#[derive(Debug)]
+pub(super) struct GangTask {
+    /// Tells its outcome from that of an earlier task.
+    pub number: u64,
+    work: Work,
+    generation: Generation,
+    ranks: Vec<Incarnation>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for GangTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Driver {
+    pub(super) fn restore(&mut self, generation: Generation, ranks: Vec<Incarnation>, step: Step) {
+        let from = RestoreFrom {
+            snapshot: self.snapshots.get(step).cloned(),
+            checkpoints: self.parts.checkpoints.clone(),
+        };
+        let peers = self.peers(&ranks);
+        self.begin(Work::Restore(step), generation, ranks, |gang| {
+            control::restore(gang, step, from, peers)
+        });
+    }
+
+    pub(super) fn train(
+        &mut self,
+        generation: Generation,
+        ranks: Vec<Incarnation>,
+        step: Step,
+        trajectories: Vec<TrajectoryId>,
+    ) {
+        let store = self.parts.store.clone();
+        let group_size = self.parts.job.batch.responses as usize;
+        self.begin(Work::Train(step), generation, ranks, |gang| {
+            control::train(gang, store, step, trajectories, group_size)
+        });
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        generation: Generation,
+        ranks: Vec<Incarnation>,
+        version: WeightVersion,
+    ) {
+        self.begin(Work::Publish(version), generation, ranks, |gang| {
+            control::publish(gang, version)
+        });
+    }
+
+    /// Starts the work unless this very work is running: its calls go out again over new links by
+    /// themselves. Other work is replaced.
+    fn begin<F, O>(
+        &mut self,
+        work: Work,
+        generation: Generation,
+        ranks: Vec<Incarnation>,
+        start: F,
+    ) where
+        F: FnOnce(Gang) -> O,
+        O: Future<Output = Result<StepOutcome, StepError>> + Send + 'static,
+    {
+        let same = |t: &GangTask| (t.work, t.generation, &t.ranks) == (work, generation, &ranks);
+        if self.gang.as_ref().is_some_and(same) {
+            return;
+        }
+        self.gang = None;
+        self.tasks += 1;
+        let number = self.tasks;
+        let gang = Gang { calls: self.calls.clone(), generation, ranks: ranks.clone() };
+        let doing = start(gang);
+        let happenings = self.parts.happenings.clone();
+        let task = tokio::spawn(async move {
+            let outcome = StepOutcome::of(generation, work.step(), doing.await);
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Stepped { task: number, outcome });
+        });
+        self.gang = Some(GangTask { number, work, generation, ranks, task });
+    }
+
+    /// Ends the task that this rank takes part in: its gang is over.
+    pub(super) fn abandon_gang_of(&mut self, rank: Incarnation) {
+        if self.gang.as_ref().is_some_and(|task| task.ranks.contains(&rank)) {
+            self.gang = None;
+        }
+    }
+
+    /// Remembers what the outcome brings, and says it to the core.
+    pub(super) fn note_outcome(&mut self, outcome: StepOutcome) -> Input {
+        match outcome {
+            StepOutcome::Restored { generation, step, from } => {
+                let text = format!("gang {generation} is at step {step}: {from}");
+                let now = self.parts.clock.now();
+                self.parts.feeds.note(now, Severity::Info, "restored", text);
+                Input::Restored { generation, step }
+            }
+            StepOutcome::Done { generation, step, metrics, snapshot } => {
+                self.snapshots.add(step, snapshot);
+                Input::StepDone { generation, step, metrics }
+            }
+            StepOutcome::Published { generation, version, bytes, digest, served } => {
+                for (rank, served) in served {
+                    self.served.add(rank, served);
+                }
+                Input::Published { generation, version, bytes, digest }
+            }
+            StepOutcome::Failed { generation, step, reason } => {
+                Input::StepFailed { generation, step, reason }
+            }
+        }
+    }
+
+    /// Has a committed step written to disk, in the background; false when the writer is busy.
+    pub(super) fn offer_checkpoint(
+        &mut self,
+        step: Step,
+        generation: Generation,
+        consumed: Vec<TrajectoryId>,
+    ) -> bool {
+        let Some(snapshot) = self.snapshots.get(step) else { return true };
+        let shard = |(rank, s): (u32, &robust_proto::v1::SnapshotReply)| Shard {
+            rank,
+            path: PathBuf::from(&s.path),
+            bytes: s.bytes,
+            xxh3: s.xxh3,
+        };
+        let shards = (0..).zip(&snapshot.shards).map(shard).collect();
+        let request = Request { step, generation, shards, consumed };
+        self.parts.checkpointer.offer(request) == Offer::Taken
+    }
+
+    fn peers(&self, ranks: &[Incarnation]) -> Vec<Peer> {
+        let peer = |(rank, incarnation): (u32, &Incarnation)| {
+            let hello = self.links.hello(*incarnation).unwrap_or_default();
+            let region = |r: robust_proto::v1::Region| Region { key: r.key, bytes: r.bytes };
+            Peer {
+                rank,
+                incarnation: *incarnation,
+                transport_addr: hello.transport_addr,
+                gradients: hello.gradients.into_iter().map(region).collect(),
+            }
+        };
+        (0..).zip(ranks).map(peer).collect()
+    }
+}

@@ -1,0 +1,133 @@
+//! From the core's view to what operators' tools read.
+use robust_proto::v1;
+use robust_shared::core::{Incident, IncidentOutcome, InstanceView, View};
+use robust_shared::job::Job;
+use robust_shared::time::Time;
+use std::time::Duration;
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// What does not change while the daemon runs.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    job: String,
+    mode: &'static str,
+    policy: &'static str,
+    steps: u64,
+    node: String,
+}
+
+impl Frame {
+    /// Of this job, on this machine.
+    pub fn new(job: &Job) -> Self {
+        Self {
+            job: job.job.name.clone(),
+            mode: job.job.mode.name(),
+            policy: job.job.policy.name(),
+            steps: job.job.steps,
+            node: job.nodes.first().map_or_else(|| "local".to_owned(), |n| n.name.clone()),
+        }
+    }
+
+    /// The status before the core runs.
+    pub fn starting(&self, now: Time, reason: &str) -> v1::Status {
+        v1::Status {
+            job: self.job.clone(),
+            mode: self.mode.to_owned(),
+            policy: self.policy.to_owned(),
+            state: "starting".to_owned(),
+            steps_total: self.steps,
+            now_ms: now.millis(),
+            started_ms: now.millis(),
+            node: self.node.clone(),
+            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+            reason: reason.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    /// The status the core shows.
+    pub fn status(&self, view: &View, now: Time) -> v1::Status {
+        v1::Status {
+            state: view.state.clone(),
+            step: view.step.0,
+            steps_total: view.steps_total,
+            weight_version: view.version.map_or(0, |v| v.0),
+            reward: view.reward,
+            ettr_sliding: view.ettr.sliding,
+            ettr: view.ettr.total,
+            goodput: view.ettr.goodput,
+            roles: view.instances.iter().map(|i| role(i, now)).collect(),
+            incidents: view.incidents.iter().map(incident).collect(),
+            ettr_history: view.ettr.history.clone(),
+            reward_history: view.reward_history.clone(),
+            started_ms: view.started.millis(),
+            step_seconds: view.step_duration.as_secs_f64(),
+            trajectories_in_flight: view.in_flight,
+            trajectories_finished: view.finished,
+            reason: view.reason.clone(),
+            weight_bytes: view.weight_bytes,
+            ..self.starting(now, "")
+        }
+    }
+}
+
+fn role(i: &InstanceView, now: Time) -> v1::RoleStatus {
+    v1::RoleStatus {
+        role: i.id.role.name().to_owned(),
+        index: i.id.index,
+        incarnation: i.incarnation.0,
+        pid: i.pid,
+        state: i.state.to_owned(),
+        phase: i.phase.name().to_owned(),
+        weight_version: i.version.map_or(0, |v| v.0),
+        tokens_total: i.tokens_total,
+        tokens_per_s: i.tokens_per_s,
+        running: i.running,
+        restarts: i.restarts,
+        cpu_percent: i.cpu * 100.0,
+        rss_bytes: i.rss_bytes,
+        admitted: i.admitted,
+        pull_bytes: i.pull_bytes,
+        pull_total: i.pull_total,
+        pull_version: i.pull_version.map_or(0, |v| v.0),
+        phase_ms: u64::try_from(now.since(i.phase_since).as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// An incident as operators see it.
+pub fn incident(i: &Incident) -> v1::Incident {
+    let starts = std::iter::once(i.struck).chain(i.marks.iter().map(|(_, at)| *at));
+    let stages = i.marks.iter().zip(starts).map(|((name, at), from)| v1::Stage {
+        name: name.clone(),
+        ms: ms(at.since(from)),
+    });
+    v1::Incident {
+        id: i.id.0,
+        role: i.who.role.name().to_owned(),
+        index: i.who.index,
+        incarnation: i.incarnation.0,
+        rule: i.rule.clone(),
+        reason: i.reason.clone(),
+        plan: i.plan.clone(),
+        detect_ms: ms(i.detect()),
+        restart_ms: i.restart().map_or(0.0, ms),
+        reconnect_ms: i.reconnect().map_or(0.0, ms),
+        total_ms: i.total().map_or(0.0, ms),
+        outcome: outcome(i.outcome).to_owned(),
+        at_ms: i.verdict.millis(),
+        step: i.step.0,
+        evidence: i.evidence.clone(),
+        stages: stages.collect(),
+    }
+}
+
+fn outcome(outcome: IncidentOutcome) -> &'static str {
+    match outcome {
+        IncidentOutcome::Recovering => "recovering",
+        IncidentOutcome::Recovered => "recovered",
+        IncidentOutcome::Escalated => "failed",
+    }
+}

@@ -1,0 +1,84 @@
+//! From a role's words to the core's inputs. Nonsense is refused here, not in the core.
+use robust_proto::v1::{self, pull_done, role_message::Body};
+use robust_shared::core::{Hello, Input, PullFailure};
+use robust_shared::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
+use robust_shared::phase::UnknownPhase;
+
+/// What a role said when it linked.
+pub fn hello(hello: &v1::Hello) -> Hello {
+    Hello {
+        transport_addr: hello.transport_addr.clone(),
+        http_addr: hello.http_addr.clone(),
+        version: hello.version.map(WeightVersion),
+        step: hello.step.map(Step),
+        leases: hello.leases.iter().copied().map(TrajectoryId::from_key).collect(),
+    }
+}
+
+/// The input a message stands for; none for those the driver handles by itself.
+pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, UnknownPhase> {
+    Ok(match body {
+        Body::Hello(_) | Body::Sample(_) | Body::Reply(_) => None,
+        Body::Phase(change) => Some(Input::PhaseChanged {
+            incarnation,
+            phase: change.phase.parse()?,
+            step: Step(change.step),
+        }),
+        Body::PullProgress(p) => Some(Input::PullProgress {
+            incarnation,
+            version: WeightVersion(p.version),
+            bytes: p.bytes,
+            total: p.total,
+        }),
+        Body::PullDone(done) => Some(Input::Pulled {
+            incarnation,
+            version: WeightVersion(done.version),
+            result: pulled(done.result.as_ref()),
+        }),
+        Body::Returned(returned) => Some(Input::TrajectoryReturned {
+            incarnation,
+            trajectory: TrajectoryId::from_key(returned.trajectory),
+            reason: returned.reason.clone(),
+        }),
+    })
+}
+
+fn pulled(result: Option<&pull_done::Result>) -> Result<(), PullFailure> {
+    match result {
+        Some(pull_done::Result::Ok(_)) => Ok(()),
+        Some(pull_done::Result::Error(e)) => Err(match e.kind.as_str() {
+            "corrupt" => PullFailure::Corrupt { source: Incarnation(e.source) },
+            "superseded" => PullFailure::Superseded,
+            _ => PullFailure::Source {
+                source: Incarnation(e.source),
+                reason: e.reason.clone(),
+            },
+        }),
+        None => Err(PullFailure::Source {
+            source: Incarnation(0),
+            reason: "the puller gave no result".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_unknown_phase_is_refused_and_a_pull_without_a_result_failed() {
+        let phase = v1::PhaseChange { phase: "dancing".into(), step: 1 };
+        assert_eq!(
+            input(Incarnation(1), &Body::Phase(phase)).unwrap_err().to_string(),
+            "unknown phase `dancing`"
+        );
+        let done = v1::PullDone { version: 3, result: None };
+        let Some(Input::Pulled { result, .. }) =
+            input(Incarnation(1), &Body::PullDone(done)).unwrap()
+        else {
+            unreachable!()
+        };
+        assert!(result.is_err());
+    }
+}

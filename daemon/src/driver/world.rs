@@ -1,0 +1,74 @@
+//! The outside world as one stream of arrivals. It only waits and hands over; [`super::Driver`]
+//! decides nothing either, it asks the core.
+use super::clock::Clock;
+use super::happening::Happening;
+use crate::ckpt::CkptEvent;
+use crate::launcher::LaunchEvent;
+use crate::telemetry::ProcessSample;
+use robust_shared::time::Time;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+/// Something arrived.
+#[derive(Debug)]
+pub enum Arrival {
+    /// From the services and the driver's own tasks.
+    Happening(Happening),
+    /// From the launcher.
+    Launch(LaunchEvent),
+    /// From the telemetry.
+    Samples(Vec<ProcessSample>),
+    /// From the checkpoint writer.
+    Checkpoint(CkptEvent),
+    /// The core's time has come.
+    Timeout,
+    /// Time to publish the status.
+    StatusDue,
+}
+
+/// Everything the driver listens to.
+#[derive(Debug)]
+pub struct World {
+    /// From the services and the driver's own tasks.
+    pub happenings: UnboundedReceiver<Happening>,
+    /// From the launcher.
+    pub launches: UnboundedReceiver<LaunchEvent>,
+    /// From the telemetry.
+    pub samples: UnboundedReceiver<Vec<ProcessSample>>,
+    /// From the checkpoint writer.
+    pub checkpoints: UnboundedReceiver<CkptEvent>,
+}
+
+/// Longest the driver sleeps; the core's own timeouts are usually sooner.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+impl World {
+    /// Waits for the next arrival. Exits come first: everything else may depend on who lives.
+    pub async fn next(&mut self, clock: Clock, wake: Option<Time>, status_due: Instant) -> Arrival {
+        let sleep = wake.map_or(LONGEST_SLEEP, |at| clock.until(at).min(LONGEST_SLEEP));
+        tokio::select! {
+            biased;
+            Some(event) = self.launches.recv() => Arrival::Launch(event),
+            Some(happening) = self.happenings.recv() => Arrival::Happening(happening),
+            () = tokio::time::sleep(sleep) => Arrival::Timeout,
+            () = tokio::time::sleep_until(status_due) => Arrival::StatusDue,
+            Some(samples) = self.samples.recv() => Arrival::Samples(samples),
+            Some(event) = self.checkpoints.recv() => Arrival::Checkpoint(event),
+        }
+    }
+
+    /// What has arrived meanwhile, without waiting.
+    pub fn next_ready(&mut self) -> Option<Arrival> {
+        if let Ok(event) = self.launches.try_recv() {
+            return Some(Arrival::Launch(event));
+        }
+        if let Ok(happening) = self.happenings.try_recv() {
+            return Some(Arrival::Happening(happening));
+        }
+        if let Ok(samples) = self.samples.try_recv() {
+            return Some(Arrival::Samples(samples));
+        }
+        self.checkpoints.try_recv().ok().map(Arrival::Checkpoint)
+    }
+}

@@ -1,0 +1,246 @@
+//! What operators' tools ask of the daemon.
+use crate::control::report;
+use crate::driver::{Happening, Happenings, Struck};
+use crate::store::Store;
+use robust_proto::v1::{self, control_server::Control};
+use robust_shared::core::{Event, Fault, Refusal, Severity};
+use robust_shared::ids::Role;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{broadcast, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+/// How long an injection with `wait` waits by default.
+const DEFAULT_WAIT: Duration = Duration::from_secs(120);
+/// Events read from the store at a time.
+const PAGE: usize = 256;
+
+/// The newest status; replaced as a whole.
+pub type StatusFeed = watch::Receiver<Arc<v1::Status>>;
+
+/// The service operators' tools talk to. It reads the newest status and the store; wishes go to the
+/// driver.
+#[derive(Clone)]
+pub struct ControlService {
+    /// The way to the driver.
+    pub happenings: Happenings,
+    /// Events and figures of the past.
+    pub store: Store,
+    /// The newest status.
+    pub status: StatusFeed,
+    /// Events as they happen, with their numbers.
+    pub events: broadcast::Sender<(u64, Event)>,
+    /// Trajectories that each step consumes.
+    pub samples_per_step: u64,
+}
+
+impl std::fmt::Debug for ControlService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ControlService")
+    }
+}
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+fn ending() -> Status {
+    Status::unavailable("the daemon is ending")
+}
+
+fn unreadable(error: impl std::fmt::Display) -> Status {
+    Status::internal(format!("the store cannot be read: {error}"))
+}
+
+fn refused(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::UnknownIndex { .. } => Status::invalid_argument(refusal.to_string()),
+        Refusal::NotRunning { .. } | Refusal::JobOver { .. } => {
+            Status::failed_precondition(refusal.to_string())
+        }
+    }
+}
+
+fn fault(name: &str) -> Result<Fault, Status> {
+    match name {
+        "kill" => Ok(Fault::Kill),
+        "hang" => Ok(Fault::Hang),
+        other => Err(Status::invalid_argument(format!(
+            "unknown fault `{other}`; faults are kill, hang"
+        ))),
+    }
+}
+
+fn event(seq: u64, event: &Event) -> v1::Event {
+    v1::Event {
+        seq,
+        at_ms: event.at.millis(),
+        severity: match event.severity {
+            Severity::Info => "info",
+            Severity::Warn => "warn",
+            Severity::Fault => "fault",
+        }
+        .to_owned(),
+        kind: event.kind.clone(),
+        role: event.id.map_or_else(String::new, |id| id.role.name().to_owned()),
+        index: event.id.map_or(0, |id| id.index),
+        text: event.text.clone(),
+    }
+}
+
+impl ControlService {
+    fn tell(&self, happening: Happening) -> Result<(), Status> {
+        self.happenings.send(happening).map_err(|_| ending())
+    }
+
+    async fn strike(&self, request: &v1::InjectRequest) -> Result<Struck, Status> {
+        let fault = fault(&request.fault)?;
+        let role: Role = request
+            .role
+            .parse()
+            .map_err(|e: robust_shared::ids::UnknownRole| Status::invalid_argument(e.to_string()))?;
+        let (answer, answered) = oneshot::channel();
+        self.tell(Happening::Inject { fault, role, index: request.index, answer })?;
+        answered.await.map_err(|_| ending())?.map_err(|refusal| refused(&refusal))
+    }
+
+    async fn recovery_of(&self, struck: Struck, wait: Duration) -> Result<v1::Incident, Status> {
+        let mut feed = self.status.clone();
+        let closed = feed.wait_for(|status| closed_incident(status, struck).is_some());
+        let found = match tokio::time::timeout(wait, closed).await {
+            Ok(Ok(status)) => closed_incident(&status, struck).cloned(),
+            Ok(Err(_)) => return Err(ending()),
+            Err(_) => None,
+        };
+        found.ok_or_else(|| {
+            Status::deadline_exceeded(format!(
+                "{} ({}) was struck and has not recovered after {} s",
+                struck.id,
+                struck.incarnation,
+                wait.as_secs()
+            ))
+        })
+    }
+}
+
+fn closed_incident(status: &v1::Status, struck: Struck) -> Option<&v1::Incident> {
+    status
+        .incidents
+        .iter()
+        .find(|i| i.incarnation == struck.incarnation.0 && i.outcome != "recovering")
+}
+
+/// Sends stored events, then new ones; ends when the client leaves.
+async fn send_events(
+    service: ControlService,
+    request: v1::EventsRequest,
+    to: tokio::sync::mpsc::Sender<Result<v1::Event, Status>>,
+) -> Option<()> {
+    // Subscribed before the store is read, so that nothing falls between.
+    let mut live = service.events.subscribe();
+    let mut next = request.since_seq.max(1);
+    loop {
+        loop {
+            let page = match service.store.events_since(next, PAGE) {
+                Ok(page) => page,
+                Err(error) => {
+                    to.send(Err(unreadable(error))).await.ok()?;
+                    return None;
+                }
+            };
+            let Some((last, _)) = page.last() else { break };
+            next = last + 1;
+            for (seq, stored) in &page {
+                to.send(Ok(event(*seq, stored))).await.ok()?;
+            }
+        }
+        if !request.follow {
+            return Some(());
+        }
+        // Only the signal counts: what is new is read from the store, each once and in order.
+        tokio::select! {
+            () = to.closed() => return None,
+            news = live.recv() => match news {
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return Some(()),
+            },
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Control for ControlService {
+    type WatchStream = Answers<v1::Status>;
+    type EventsStream = Answers<v1::Event>;
+
+    async fn get_status(
+        &self,
+        _: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::Status>, Status> {
+        Ok(Response::new(v1::Status::clone(&self.status.borrow())))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let interval = match request.into_inner().interval_ms {
+            0 => Duration::from_secs(1),
+            ms => Duration::from_millis(u64::from(ms.clamp(50, 60_000))),
+        };
+        let feed = self.status.clone();
+        let ticks = tokio_stream::wrappers::IntervalStream::new(tokio::time::interval(interval));
+        let statuses = ticks.map(move |_| Ok(v1::Status::clone(&feed.borrow())));
+        Ok(Response::new(Box::pin(statuses)))
+    }
+
+    async fn events(
+        &self,
+        request: Request<v1::EventsRequest>,
+    ) -> Result<Response<Self::EventsStream>, Status> {
+        let (to, events) = tokio::sync::mpsc::channel(PAGE);
+        tokio::spawn(send_events(self.clone(), request.into_inner(), to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(events))))
+    }
+
+    async fn inject(
+        &self,
+        request: Request<v1::InjectRequest>,
+    ) -> Result<Response<v1::InjectReply>, Status> {
+        let request = request.into_inner();
+        let struck = self.strike(&request).await?;
+        let wait = match request.wait_timeout_ms {
+            0 => DEFAULT_WAIT,
+            ms => Duration::from_millis(ms.into()),
+        };
+        let incident = match request.wait {
+            true => Some(self.recovery_of(struck, wait).await?),
+            false => None,
+        };
+        Ok(Response::new(v1::InjectReply {
+            role: struck.id.role.name().to_owned(),
+            index: struck.id.index,
+            incarnation: struck.incarnation.0,
+            pid: struck.pid,
+            incident,
+        }))
+    }
+
+    async fn stop(
+        &self,
+        _: Request<v1::StopRequest>,
+    ) -> Result<Response<v1::StopReply>, Status> {
+        self.tell(Happening::Stop)?;
+        Ok(Response::new(v1::StopReply {}))
+    }
+
+    async fn get_report(
+        &self,
+        _: Request<v1::GetReportRequest>,
+    ) -> Result<Response<v1::Report>, Status> {
+        let status = self.status.borrow().clone();
+        let report = report(&self.store, &status, self.samples_per_step).map_err(unreadable)?;
+        Ok(Response::new(report))
+    }
+}

@@ -1,0 +1,170 @@
+//! Where the services listen: Unix sockets for their owner, TCP on loopback only.
+use super::MAX_MESSAGE_BYTES;
+use super::token::{Token, TokenCheck};
+use super::{ControlService, RoleHostService};
+use crate::state::{StateDirError, make_private};
+use robust_proto::v1::control_server::ControlServer;
+use robust_proto::v1::role_host_server::RoleHostServer;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+
+/// Why the daemon does not listen somewhere.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Not an address.
+    #[error("--listen {given}: not an ip:port address; for example 127.0.0.1:7070")]
+    NotAnAddress {
+        /// What was given.
+        given: String,
+    },
+    /// Reachable from other machines, which needs TLS.
+    #[error(
+        "--listen {addr}: refused, other machines could reach it and TLS is not configured; use a \
+         loopback address such as 127.0.0.1:{}",
+        addr.port()
+    )]
+    NotLoopback {
+        /// What was given.
+        addr: SocketAddr,
+    },
+    /// Something else listens there.
+    #[error("--listen {addr}: the port is in use by another process; choose another")]
+    InUse {
+        /// Where.
+        addr: SocketAddr,
+    },
+    /// The operating system refused.
+    #[error("cannot listen on {place}: {source}")]
+    Bind {
+        /// Where.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A Unix socket's path is longer than the system allows.
+    #[error(
+        "the state directory's path is too long for a Unix socket ({path}, {max} bytes at most); \
+         choose a shorter one with --state-dir"
+    )]
+    PathTooLong {
+        /// The socket.
+        path: PathBuf,
+        /// Longest path.
+        max: usize,
+    },
+    /// The socket's mode could not be set.
+    #[error(transparent)]
+    Mode(#[from] StateDirError),
+}
+
+/// Reads a `--listen` address; anything that other machines could reach is refused.
+pub fn loopback_only(given: &str) -> Result<SocketAddr, ListenError> {
+    let addr: SocketAddr =
+        given.parse().map_err(|_| ListenError::NotAnAddress { given: given.to_owned() })?;
+    if addr.ip().to_canonical().is_loopback() {
+        Ok(addr)
+    } else {
+        Err(ListenError::NotLoopback { addr })
+    }
+}
+
+/// Binds the TCP address.
+pub async fn bind_tcp(addr: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(addr).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::InUse { addr },
+        _ => ListenError::Bind { place: addr.to_string(), source },
+    })
+}
+
+/// Binds a Unix socket that only its owner can use. The directory is the owner's alone, so nobody
+/// else gets in before the mode is set.
+pub fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
+    // sockaddr_un holds 108 bytes with the terminating zero.
+    const MAX: usize = 107;
+    if path.as_os_str().len() > MAX {
+        return Err(ListenError::PathTooLong { path: path.to_owned(), max: MAX });
+    }
+    let listener = UnixListener::bind(path)
+        .map_err(|source| ListenError::Bind { place: path.display().to_string(), source })?;
+    make_private(path)?;
+    Ok(listener)
+}
+
+/// Serves operators' tools on their socket, until the task is dropped.
+pub async fn serve_control(
+    listener: UnixListener,
+    control: ControlService,
+) -> Result<(), tonic::transport::Error> {
+    Server::builder()
+        .add_service(ControlServer::new(control).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await
+}
+
+/// Serves role processes on their socket, until the task is dropped.
+pub async fn serve_roles(
+    listener: UnixListener,
+    roles: RoleHostService,
+) -> Result<(), tonic::transport::Error> {
+    Server::builder()
+        .add_service(RoleHostServer::new(roles).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await
+}
+
+/// Serves operators' tools over TCP to those who show the token, until the task is dropped.
+pub async fn serve_tcp(
+    listener: TcpListener,
+    control: ControlService,
+    token: Token,
+) -> Result<(), tonic::transport::Error> {
+    let service = InterceptedService::new(ControlServer::new(control), TokenCheck(token));
+    Server::builder()
+        .add_service(service)
+        .serve_with_incoming(TcpListenerStream::new(listener))
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_listened_on() {
+        for good in ["127.0.0.1:0", "[::1]:7070", "127.8.9.1:1", "[::ffff:127.0.0.1]:1"] {
+            loopback_only(good).unwrap();
+        }
+        for bad in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:1", "[2001:db8::1]:1"] {
+            let refusal = loopback_only(bad).unwrap_err();
+            assert!(matches!(refusal, ListenError::NotLoopback { .. }), "{bad}");
+            assert!(refusal.to_string().contains("TLS"), "{refusal}");
+        }
+        for bad in ["localhost:1", "7070", "127.0.0.1", "127.0.0.1:99999", ""] {
+            assert!(matches!(loopback_only(bad), Err(ListenError::NotAnAddress { .. })), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let first = bind_tcp("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let refusal = bind_tcp(first.local_addr().unwrap()).await.unwrap_err();
+        assert!(matches!(refusal, ListenError::InUse { .. }));
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_its_owners_alone_and_a_path_too_long_is_said() {
+        use std::os::unix::fs::PermissionsExt;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("s.sock");
+        let _listener = bind_unix(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let long = temp.path().join("x".repeat(120));
+        assert!(matches!(bind_unix(&long), Err(ListenError::PathTooLong { .. })));
+    }
+}

@@ -1,0 +1,16 @@
+//! The daemon's two gRPC services and where they listen.
+mod control;
+mod listen;
+mod roles;
+mod token;
+
+pub use control::ControlService;
+pub use listen::{
+    ListenError, bind_tcp, bind_unix, loopback_only, serve_control, serve_roles, serve_tcp,
+};
+pub use roles::RoleHostService;
+pub use token::{Token, TokenCheck};
+
+/// Largest message either way. A batch's samples are far below it; a manifest of a 100 GB model in
+/// 1 MiB chunks has about 1 MiB.
+pub const MAX_MESSAGE_BYTES: usize = 64 << 20;

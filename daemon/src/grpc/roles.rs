@@ -1,0 +1,226 @@
+//! What role processes ask of their daemon.
+use crate::driver::{Happening, Happenings, LeaseError, Leases, LinkId};
+use crate::store::{Appended, Finish, Store, StoreError};
+use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
+use robust_shared::ids::{Incarnation, TrajectoryId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The service role processes attach to. Writes of trajectories go to the store from here; all else
+/// goes to the driver.
+#[derive(Clone)]
+pub struct RoleHostService {
+    happenings: Happenings,
+    leases: Leases,
+    store: Store,
+    numbers: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for RoleHostService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RoleHostService")
+    }
+}
+
+impl RoleHostService {
+    /// `first_number` names links and route requests from there on; it must be above those of
+    /// earlier lives of the daemon.
+    pub fn new(happenings: Happenings, leases: Leases, store: Store, first_number: u64) -> Self {
+        Self { happenings, leases, store, numbers: Arc::new(AtomicU64::new(first_number)) }
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn tell(&self, happening: Happening) -> Result<(), Status> {
+        self.happenings.send(happening).map_err(|_| ending())
+    }
+
+    async fn admit(&self, hello: v1::Hello, link: LinkId) -> Result<Attached, Status> {
+        let (down, messages) = mpsc::unbounded_channel();
+        let (admitted, answer) = oneshot::channel();
+        let incarnation = Incarnation(hello.incarnation);
+        let hello = Box::new(hello);
+        self.tell(Happening::Attach { hello, link, down, admitted })?;
+        answer
+            .await
+            .map_err(|_| ending())?
+            .map_err(|fenced| Status::failed_precondition(fenced.to_string()))?;
+        Ok(Attached { incarnation, messages })
+    }
+}
+
+struct Attached {
+    incarnation: Incarnation,
+    messages: mpsc::UnboundedReceiver<v1::HostMessage>,
+}
+
+fn ending() -> Status {
+    Status::unavailable("the daemon is ending")
+}
+
+impl From<LeaseError> for Status {
+    fn from(error: LeaseError) -> Self {
+        Status::failed_precondition(error.to_string())
+    }
+}
+
+// UNAVAILABLE lets the agent try again: nothing was acknowledged.
+fn not_stored(error: StoreError) -> Status {
+    Status::unavailable(format!("not stored: {error}"))
+}
+
+async fn relay(
+    service: RoleHostService,
+    incarnation: Incarnation,
+    link: LinkId,
+    mut up: Streaming<v1::RoleMessage>,
+) {
+    while let Ok(Some(message)) = up.message().await {
+        let Some(body) = message.body else { continue };
+        if service.tell(Happening::Said { incarnation, link, body }).is_err() {
+            return;
+        }
+    }
+    // When the driver is gone there is nobody to tell.
+    let _ = service.tell(Happening::LinkClosed { incarnation, link });
+}
+
+/// Releases a route request when the agent stops waiting for the answer.
+struct ReleaseUnlessAnswered {
+    happenings: Happenings,
+    ticket: Option<u64>,
+}
+
+impl Drop for ReleaseUnlessAnswered {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            // When the driver is gone there is nothing to release.
+            let _ = self.happenings.send(Happening::RouteReleased { ticket });
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl RoleHost for RoleHostService {
+    type AttachStream = std::pin::Pin<
+        Box<dyn tokio_stream::Stream<Item = Result<v1::HostMessage, Status>> + Send>,
+    >;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<v1::RoleMessage>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let mut up = request.into_inner();
+        let first = up.message().await?.and_then(|m| m.body);
+        let Some(Body::Hello(hello)) = first else {
+            return Err(Status::invalid_argument("a link starts with hello"));
+        };
+        let link = LinkId(self.number());
+        let attached = self.admit(hello, link).await?;
+        tokio::spawn(relay(self.clone(), attached.incarnation, link, up));
+        let messages = UnboundedReceiverStream::new(attached.messages).map(Ok);
+        Ok(Response::new(Box::pin(messages)))
+    }
+
+    async fn route(
+        &self,
+        request: Request<v1::RouteRequest>,
+    ) -> Result<Response<v1::RouteReply>, Status> {
+        let request = request.into_inner();
+        let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
+        drop(self.leases.check(incarnation, trajectory).await?);
+        let ticket = self.number();
+        let (answer, answered) = oneshot::channel();
+        let mut waiting = ReleaseUnlessAnswered {
+            happenings: self.happenings.clone(),
+            ticket: Some(ticket),
+        };
+        self.tell(Happening::RouteWanted { ticket, incarnation, trajectory, answer })?;
+        let reply = answered.await.map_err(|_| {
+            Status::failed_precondition(format!("the request of {trajectory} is void"))
+        })?;
+        waiting.ticket = None;
+        Ok(Response::new(reply))
+    }
+
+    async fn release_route(
+        &self,
+        request: Request<v1::ReleaseRouteRequest>,
+    ) -> Result<Response<v1::Ack>, Status> {
+        let ticket = request.into_inner().ticket;
+        self.tell(Happening::RouteReleased { ticket })?;
+        Ok(Response::new(v1::Ack {}))
+    }
+
+    async fn append_turn(
+        &self,
+        request: Request<v1::AppendTurnRequest>,
+    ) -> Result<Response<v1::Ack>, Status> {
+        let request = request.into_inner();
+        let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
+        let turn = request.turn.ok_or_else(|| Status::invalid_argument("no turn given"))?;
+        let _held = self.leases.check(incarnation, trajectory).await?;
+        let stored = self.store.append_turn(trajectory, request.prompt_ids, turn).await;
+        match stored.map_err(not_stored)? {
+            Appended::Stored | Appended::Repeated => Ok(Response::new(v1::Ack {})),
+            Appended::Already => Err(Status::aborted(format!(
+                "{trajectory} has another turn of this index; it stays as it is"
+            ))),
+        }
+    }
+
+    async fn finish_trajectory(
+        &self,
+        request: Request<v1::FinishTrajectoryRequest>,
+    ) -> Result<Response<v1::Ack>, Status> {
+        let request = request.into_inner();
+        let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
+        if !request.reward.is_finite() {
+            return Err(Status::invalid_argument("the reward is not a finite number"));
+        }
+        let held = self.leases.check(incarnation, trajectory).await?;
+        let oldest_version = self.store_end(trajectory, &request).await?;
+        // Told while the lease is held: the driver hears of the end before it can move the lease.
+        let reward = request.reward;
+        self.tell(Happening::Finished { incarnation, trajectory, reward, oldest_version })?;
+        drop(held);
+        Ok(Response::new(v1::Ack {}))
+    }
+}
+
+impl RoleHostService {
+    async fn store_end(
+        &self,
+        trajectory: TrajectoryId,
+        request: &v1::FinishTrajectoryRequest,
+    ) -> Result<u64, Status> {
+        let stored = self.store.trajectory(trajectory).map_err(not_stored)?.unwrap_or_default();
+        if stored.turns.len() != request.turns as usize {
+            return Err(Status::invalid_argument(format!(
+                "{trajectory} ends after {} turns, but {} are stored",
+                request.turns,
+                stored.turns.len()
+            )));
+        }
+        let versions = stored.turns.iter().flat_map(|t| &t.spans).map(|s| s.version);
+        let oldest_version = versions.min().unwrap_or(0);
+        let finish = Finish {
+            reward: request.reward,
+            answer: request.answer.clone(),
+            oldest_version,
+            turns: request.turns,
+        };
+        self.store.finish(trajectory, finish).await.map_err(not_stored)?;
+        Ok(oldest_version)
+    }
+}
+
+fn named(incarnation: u64, trajectory: u64) -> (Incarnation, TrajectoryId) {
+    (Incarnation(incarnation), TrajectoryId::from_key(trajectory))
+}

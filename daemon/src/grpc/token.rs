@@ -1,0 +1,94 @@
+//! The token that TCP clients show: who can read the state directory may command the daemon.
+use crate::state::{StateDirError, write_private};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use tonic::service::Interceptor;
+use tonic::{Request, Status};
+
+/// 32 random bytes in hex.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    /// Reads the token, or makes one that only its owner can read.
+    pub fn load_or_create(path: &Path) -> Result<Self, StateDirError> {
+        if let Ok(text) = fs::read_to_string(path)
+            && text.trim().len() == 64
+        {
+            return Ok(Self(text.trim().into()));
+        }
+        let text = random_hex().map_err(|source| StateDirError::Io {
+            doing: "reading",
+            path: "/dev/urandom".into(),
+            source,
+        })?;
+        write_private(path, format!("{text}\n").as_bytes())?;
+        Ok(Self(text.into()))
+    }
+
+    fn matches(&self, shown: &str) -> bool {
+        // Compared without an early exit, so that the time taken tells nothing.
+        let (a, b) = (self.0.as_bytes(), shown.as_bytes());
+        a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+fn random_hex() -> io::Result<String> {
+    let mut bytes = [0_u8; 32];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Lets requests pass that carry `authorization: Bearer TOKEN`.
+#[derive(Clone, Debug)]
+pub struct TokenCheck(pub Token);
+
+impl Interceptor for TokenCheck {
+    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+        let shown = request
+            .metadata()
+            .get("authorization")
+            .and_then(|v| v.to_str().ok()?.strip_prefix("Bearer "));
+        match shown {
+            Some(shown) if self.0.matches(shown) => Ok(request),
+            Some(_) => Err(Status::unauthenticated("the token is not this daemon's")),
+            None => Err(Status::unauthenticated(
+                "no token: send `authorization: Bearer` with the content of the state \
+                 directory's file `token`",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn with(header: &str) -> Request<()> {
+        let mut request = Request::new(());
+        request.metadata_mut().insert("authorization", header.parse().unwrap());
+        request
+    }
+
+    #[test]
+    fn only_the_tokens_holder_passes() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("token");
+        let token = Token::load_or_create(&path).unwrap();
+        assert_eq!(Token::load_or_create(&path).unwrap(), token, "a restart keeps it");
+        let text = fs::read_to_string(&path).unwrap();
+        let mut check = TokenCheck(token);
+        check.call(with(&format!("Bearer {}", text.trim()))).unwrap();
+        check.call(with("Bearer nonsense")).unwrap_err();
+        check.call(Request::new(())).unwrap_err();
+    }
+}

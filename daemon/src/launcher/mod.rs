@@ -1,0 +1,99 @@
+//! Starts role processes, sees their ends and strikes them. Mechanics only: it decides nothing.
+//!
+//! ```text
+//! spawn ─┐                       ┌─► the group's leftovers are killed ─► the leader is reaped
+//!        ├─► watched by its pidfd┤
+//! adopt ─┘                       └─► one LaunchEvent::Exited, exactly once
+//! ```
+//! A role is a session and process group of its own, so that the whole group can be killed, and so
+//! that it outlives the daemon: in the daemon's session, the kernel would send SIGHUP to stopped
+//! roles when the daemon dies. No parent-death signal, for the same reason. cgroups are not used:
+//! a grandchild that makes a session of its own escapes the kill.
+mod evidence;
+pub mod proc_stat;
+mod spawn;
+mod tail;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use evidence::evidence;
+pub use rustix::process::Signal;
+pub use watch::Launcher;
+
+use robust_shared::core::Exit;
+use robust_shared::ids::Incarnation;
+use std::path::PathBuf;
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct SpawnSpec {
+    /// Names the process in every later call and event.
+    pub incarnation: Incarnation,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Set on top of the daemon's own environment.
+    pub env: Vec<(String, String)>,
+    /// Output and errors are appended here.
+    pub log_path: PathBuf,
+    /// A line written to the log before the process starts.
+    pub header: String,
+}
+
+/// A process that was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Its process id, which is its group's id too.
+    pub pid: u32,
+    /// Field 22 of `/proc/PID/stat`; tells it from a later process of the same id.
+    pub start_time: u64,
+}
+
+/// What happened to a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaunchEvent {
+    /// It ended. Sent exactly once for each process.
+    Exited {
+        /// Which.
+        incarnation: Incarnation,
+        /// How.
+        exit: Exit,
+        /// The last lines it wrote, or empty.
+        tail_of_log: String,
+    },
+}
+
+/// Why a process could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The argv is empty.
+    #[error("nothing to start for {0}: its command line is empty")]
+    NoProgram(Incarnation),
+    /// Incarnations are never reused.
+    #[error("{0} is running already")]
+    Running(Incarnation),
+    /// The log cannot be written.
+    #[error("cannot open the log {path}: {source}")]
+    Log {
+        /// Its path.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The program does not start.
+    #[error("cannot start {program}: {source}")]
+    Exec {
+        /// The program.
+        program: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// It started, cannot be watched, and was killed again.
+    #[error("cannot watch process {pid}: {source}")]
+    Watch {
+        /// Its process id.
+        pid: u32,
+        /// The system's words.
+        source: std::io::Error,
+    },
+}

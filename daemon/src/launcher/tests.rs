@@ -1,0 +1,237 @@
+//! With real processes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::proc_stat::ProcStat;
+use super::*;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+struct Bench {
+    launcher: Launcher,
+    events: UnboundedReceiver<LaunchEvent>,
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (sender, events) = unbounded_channel();
+        let launcher = Launcher::new(sender).unwrap();
+        Self {
+            launcher,
+            events,
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn spec(&self, n: u64, script: &str) -> SpawnSpec {
+        SpawnSpec {
+            incarnation: Incarnation(n),
+            argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            env: vec![("COLOUR".to_owned(), "green".to_owned())],
+            log_path: self.dir.path().join(format!("logs/{n}.log")),
+            header: format!("== incarnation {n}"),
+        }
+    }
+
+    async fn exit(&mut self) -> (u64, Exit, String) {
+        let wait = tokio::time::timeout(Duration::from_secs(20), self.events.recv());
+        let event = wait.await.expect("an event within 20 s").unwrap();
+        let LaunchEvent::Exited {
+            incarnation,
+            exit,
+            tail_of_log,
+        } = event;
+        (incarnation.0, exit, tail_of_log)
+    }
+
+    /// Waits for the n-th process's script to have written a line, and returns it.
+    fn line(&self, n: u64) -> String {
+        let path = self.dir.path().join(format!("logs/{n}.log"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            if let Some(line) = text.lines().nth(1)
+                && text.ends_with('\n')
+            {
+                return line.to_owned();
+            }
+            assert!(Instant::now() < deadline, "no line in {text:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn gone_within(pid: u32, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    while ProcStat::read(pid).is_ok_and(|stat| !stat.is_dead()) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+#[tokio::test]
+async fn an_exit_is_told_once_with_code_and_last_lines() {
+    let mut bench = Bench::new();
+    let spec = bench.spec(1, "echo colour $COLOUR; echo no luck >&2; exit 7");
+    bench.launcher.spawn(spec).unwrap();
+    let told = bench.exit().await;
+    assert_eq!(told, (1, Exit::Code(7), "colour green\nno luck".to_owned()));
+    let log = std::fs::read_to_string(bench.dir.path().join("logs/1.log")).unwrap();
+    assert!(log.starts_with("== incarnation 1\n"), "{log}");
+    assert!(bench.launcher.running().is_empty());
+    let more = tokio::time::timeout(Duration::from_millis(200), bench.events.recv()).await;
+    assert!(more.is_err(), "a second event: {more:?}");
+}
+
+#[tokio::test]
+async fn a_kill_is_seen_within_100_ms_in_the_median() {
+    let mut bench = Bench::new();
+    let mut delays = Vec::new();
+    for n in 0..15 {
+        bench
+            .launcher
+            .spawn(bench.spec(n, "echo up; exec sleep 100"))
+            .unwrap();
+        bench.line(n);
+        let struck = Instant::now();
+        assert!(bench.launcher.kill(Incarnation(n)));
+        let (who, exit, _) = bench.exit().await;
+        delays.push(struck.elapsed());
+        assert_eq!((who, exit), (n, Exit::Signal(9)));
+    }
+    delays.sort();
+    assert!(delays[7] < Duration::from_millis(100), "{delays:?}");
+}
+
+#[tokio::test]
+async fn a_killed_group_takes_its_grandchildren_along() {
+    let mut bench = Bench::new();
+    bench
+        .launcher
+        .spawn(bench.spec(1, "sleep 100 & echo $!; wait"))
+        .unwrap();
+    let grandchild: u32 = bench.line(1).parse().unwrap();
+    assert!(bench.launcher.kill(Incarnation(1)));
+    assert_eq!(bench.exit().await.1, Exit::Signal(9));
+    assert!(gone_within(grandchild, Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn leftovers_are_killed_when_the_leader_ends_by_itself() {
+    let mut bench = Bench::new();
+    bench
+        .launcher
+        .spawn(bench.spec(1, "sleep 100 & echo $!; exit 0"))
+        .unwrap();
+    let leftover: u32 = bench.line(1).parse().unwrap();
+    assert_eq!(bench.exit().await.1, Exit::Code(0));
+    assert!(gone_within(leftover, Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn a_stopped_process_is_killed_all_the_same() {
+    let mut bench = Bench::new();
+    let running = bench
+        .launcher
+        .spawn(bench.spec(1, "echo up; exec sleep 100"))
+        .unwrap();
+    bench.line(1);
+    assert!(bench.launcher.signal(Incarnation(1), Signal::STOP));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while ProcStat::read(running.pid).unwrap().state != 'T' {
+        assert!(Instant::now() < deadline);
+    }
+    let text = evidence(running.pid);
+    assert!(
+        text.contains("is in state T") && text.contains("wchan"),
+        "{text}"
+    );
+    assert!(bench.launcher.kill(Incarnation(1)));
+    assert_eq!(bench.exit().await.1, Exit::Signal(9));
+}
+
+/// The shell starts the process in the background and ends: like a role whose daemon died.
+#[tokio::test]
+async fn the_end_of_an_adopted_process_is_seen() {
+    let mut bench = Bench::new();
+    let script = "setsid sleep 100 >/dev/null 2>&1 & echo $!";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script])
+        .output()
+        .unwrap();
+    let pid: u32 = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while ProcStat::read(pid).unwrap().name != "sleep" {
+        assert!(Instant::now() < deadline);
+    }
+    let start_time = ProcStat::read(pid).unwrap().start_time;
+    let other = Running {
+        pid,
+        start_time: start_time + 1,
+    };
+    assert!(
+        !bench.launcher.adopt(Incarnation(1), other, None),
+        "not that process"
+    );
+    assert!(
+        bench
+            .launcher
+            .adopt(Incarnation(1), Running { pid, start_time }, None)
+    );
+    assert!(bench.launcher.kill(Incarnation(1)));
+    assert_eq!(bench.exit().await, (1, Exit::Gone, String::new()));
+    assert!(gone_within(pid, Duration::from_secs(5)));
+    assert!(
+        !bench
+            .launcher
+            .adopt(Incarnation(2), Running { pid, start_time }, None)
+    );
+}
+
+#[tokio::test]
+async fn a_role_inherits_no_descriptor_and_leads_its_own_session() {
+    let bench = Bench::new();
+    let leaky = std::fs::File::open("/dev/null").unwrap();
+    rustix::io::fcntl_setfd(&leaky, rustix::io::FdFlags::empty()).unwrap();
+    let pid = bench
+        .launcher
+        .spawn(bench.spec(1, "echo up; exec sleep 100"))
+        .unwrap()
+        .pid;
+    bench.line(1);
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let mut open: Vec<_> = open
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    open.sort();
+    assert_eq!(open, ["0", "1", "2"]);
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let session = stat.split_ascii_whitespace().nth(5).unwrap();
+    assert_eq!(
+        (ProcStat::read(pid).unwrap().group, session),
+        (pid, pid.to_string().as_str())
+    );
+    bench.launcher.kill(Incarnation(1));
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why() {
+    let bench = Bench::new();
+    let mut spec = bench.spec(1, "");
+    spec.argv = vec!["/no/such/program".to_owned()];
+    let error = bench.launcher.spawn(spec.clone()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot start /no/such/program: No such file"),
+        "{error}"
+    );
+    spec.argv.clear();
+    let error = bench.launcher.spawn(spec).unwrap_err().to_string();
+    assert_eq!(error, "nothing to start for #1: its command line is empty");
+    assert!(!bench.launcher.kill(Incarnation(1)));
+}

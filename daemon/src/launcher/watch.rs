@@ -1,0 +1,251 @@
+//! One thread that waits on all pidfds.
+use super::proc_stat::ProcStat;
+use super::{LaunchEvent, Running, SpawnError, SpawnSpec, spawn, tail};
+use robust_shared::core::Exit;
+use robust_shared::ids::Incarnation;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Wakes the thread to end; no incarnation has this number.
+const WAKE: u64 = u64::MAX;
+
+/// Starts processes and sees their ends. Cheap to clone; the processes live on when the last clone
+/// is dropped, only nobody watches them then.
+#[derive(Clone)]
+pub struct Launcher {
+    shared: Arc<Shared>,
+    _ending: Arc<Ending>,
+}
+
+struct Shared {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    table: Mutex<HashMap<u64, Watched>>,
+    events: UnboundedSender<LaunchEvent>,
+}
+
+/// Ends the thread with the last launcher.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
+    }
+}
+
+struct Watched {
+    pidfd: OwnedFd,
+    pid: Pid,
+    process: Running,
+    is_child: bool,
+    log: Option<(PathBuf, u64)>,
+}
+
+impl Launcher {
+    /// Starts the watching thread; ends of processes are sent to `events`.
+    pub fn new(events: UnboundedSender<LaunchEvent>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(WAKE);
+        epoll::add(&epoll, &wake, data, epoll::EventFlags::IN)?;
+        let shared = Arc::new(Shared {
+            epoll,
+            wake,
+            table: Mutex::default(),
+            events,
+        });
+        let watching = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("launcher".to_owned())
+            .spawn(move || watching.run())?;
+        Ok(Self {
+            _ending: Arc::new(Ending(Arc::clone(&shared))),
+            shared,
+        })
+    }
+
+    /// Starts a process in a session and group of its own. Blocks for the exec only.
+    pub fn spawn(&self, spec: SpawnSpec) -> Result<Running, SpawnError> {
+        if self.shared.table().contains_key(&spec.incarnation.0) {
+            return Err(SpawnError::Running(spec.incarnation));
+        }
+        let (mut child, from) = spawn::start(&spec)?;
+        let pid = child.id();
+        let log = Some((spec.log_path, from));
+        // The child cannot be reaped before the thread knows it, so its id cannot be reused.
+        let watched = self.shared.watch(spec.incarnation, pid, log, true, None);
+        watched.map_err(|source| {
+            let _ = child.kill();
+            let _ = child.wait();
+            SpawnError::Watch { pid, source }
+        })
+    }
+
+    /// Watches a process that an earlier daemon started. False when it is not that process any
+    /// more; then nothing is watched and no event will come.
+    pub fn adopt(&self, incarnation: Incarnation, process: Running, log: Option<&Path>) -> bool {
+        let end = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.len());
+        // What it wrote under the earlier daemon counts too; the tail is short anyway.
+        let log = log.map(|path| (path.to_owned(), end(path).saturating_sub(4096)));
+        let Running { pid, start_time } = process;
+        self.shared
+            .watch(incarnation, pid, log, false, Some(start_time))
+            .is_ok()
+    }
+
+    /// SIGKILL to its whole group; never waits for the end. False when it is not running.
+    pub fn kill(&self, incarnation: Incarnation) -> bool {
+        self.signal(incarnation, Signal::KILL)
+    }
+
+    /// A signal to its whole group. False when it is not running.
+    pub fn signal(&self, incarnation: Incarnation, signal: Signal) -> bool {
+        // The table stays locked, so that the process cannot be reaped and its id reused between.
+        let table = self.shared.table();
+        let Some(watched) = table.get(&incarnation.0) else {
+            return false;
+        };
+        watched.is_itself() && kill_process_group(watched.pid, signal).is_ok()
+    }
+
+    /// The processes watched now.
+    pub fn running(&self) -> Vec<(Incarnation, Running)> {
+        self.shared
+            .table()
+            .iter()
+            .map(|(n, w)| (Incarnation(*n), w.process))
+            .collect()
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(
+        &self,
+        incarnation: Incarnation,
+        pid: u32,
+        log: Option<(PathBuf, u64)>,
+        is_child: bool,
+        expected_start: Option<u64>,
+    ) -> io::Result<Running> {
+        let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let id = id.ok_or(io::ErrorKind::InvalidInput)?;
+        let pidfd = pidfd_open(id, PidfdFlags::empty())?;
+        // Read after the pidfd is open: what it says is of the process the pidfd holds.
+        let stat = ProcStat::read(pid)?;
+        if let Some(expected) = expected_start
+            && (stat.start_time != expected || stat.is_dead())
+        {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let process = Running {
+            pid,
+            start_time: stat.start_time,
+        };
+        let mut table = self.table();
+        if table.contains_key(&incarnation.0) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let data = epoll::EventData::new_u64(incarnation.0);
+        epoll::add(&self.epoll, &pidfd, data, epoll::EventFlags::IN)?;
+        table.insert(
+            incarnation.0,
+            Watched {
+                pidfd,
+                pid: id,
+                process,
+                is_child,
+                log,
+            },
+        );
+        Ok(process)
+    }
+
+    fn run(&self) {
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            ready.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut ready),
+                None,
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => {
+                    tracing::error!("cannot wait for process ends: {e}");
+                    return;
+                }
+            }
+            for event in &ready {
+                match event.data.u64() {
+                    WAKE => return,
+                    number => self.on_end(Incarnation(number)),
+                }
+            }
+        }
+    }
+
+    fn on_end(&self, incarnation: Incarnation) {
+        let ended = {
+            let mut table = self.table();
+            // Removal decides who reports: the event is sent once.
+            let Some(watched) = table.remove(&incarnation.0) else {
+                return;
+            };
+            let _ = epoll::delete(&self.epoll, &watched.pidfd);
+            let exit = watched.reap();
+            (exit, watched.log)
+        };
+        let (exit, log) = ended;
+        let tail_of_log = log
+            .map(|(path, from)| tail::tail(&path, from))
+            .unwrap_or_default();
+        // The receiver is gone when the daemon ends.
+        let _ = self.events.send(LaunchEvent::Exited {
+            incarnation,
+            exit,
+            tail_of_log,
+        });
+    }
+}
+
+impl Watched {
+    /// Kills what is left of the group, then reaps the leader: as long as its zombie stands, its
+    /// id names this group and no other.
+    fn reap(&self) -> Exit {
+        if self.is_itself() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        if !self.is_child {
+            return Exit::Gone;
+        }
+        let id = WaitId::PidFd(self.pidfd.as_fd());
+        match waitid(id, WaitIdOptions::EXITED) {
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Exit::Code(code),
+                (None, Some(signal)) => Exit::Signal(signal),
+                (None, None) => Exit::Gone,
+            },
+            Ok(None) | Err(_) => Exit::Gone,
+        }
+    }
+
+    /// False when the id is another process's by now. Somebody else reaps an adopted process, so
+    /// its id may be free (its group may yet have members) or taken.
+    fn is_itself(&self) -> bool {
+        self.is_child
+            || ProcStat::read(self.process.pid)
+                .map_or(true, |stat| stat.start_time == self.process.start_time)
+    }
+}

@@ -1,0 +1,17 @@
+//! The node daemon: hosts roles, detects and recovers, persists checkpoints and trajectories.
+//!
+//! ```text
+//!  cli ──► driver ◄──► shared::core (decides)        grpc: Control, RoleHost
+//!            │  │ └──► control (the gang's calls)      │
+//!            │  └────► launcher, telemetry             └──► happenings ──► driver
+//!            └───────► store, ckpt (durable)
+//! ```
+pub mod ckpt;
+pub mod cli;
+pub mod control;
+pub mod driver;
+pub mod grpc;
+pub mod launcher;
+pub mod state;
+pub mod store;
+pub mod telemetry;

@@ -1,0 +1,81 @@
+//! The job a state directory belongs to.
+use super::{StateDir, StateDirError, write_private};
+use std::path::PathBuf;
+use std::{fs, io};
+
+/// Whether the directory already belonged to this job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenJob {
+    /// The directory was empty.
+    New,
+    /// The same job was here before: it goes on.
+    Same,
+}
+
+/// Why a job cannot live in a state directory.
+#[derive(Debug, thiserror::Error)]
+pub enum JobFileError {
+    /// Another job's state is there.
+    #[error(
+        "state directory {dir} belongs to another job ({there}); start with --fresh to discard \
+         it, or choose another with --state-dir"
+    )]
+    OtherJob {
+        /// The directory.
+        dir: PathBuf,
+        /// That job's name.
+        there: String,
+    },
+    /// It could not be read or written.
+    #[error(transparent)]
+    State(#[from] StateDirError),
+}
+
+/// Writes the resolved job, unless a job is there already: the same one goes on, another one is a
+/// refusal.
+pub fn write_job(dir: &StateDir, json: &str) -> Result<WrittenJob, JobFileError> {
+    let path = dir.job_json();
+    match fs::read_to_string(&path) {
+        Ok(there) if there == json => Ok(WrittenJob::Same),
+        Ok(there) => Err(JobFileError::OtherJob {
+            dir: dir.root().to_owned(),
+            there: job_name(&there),
+        }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            write_private(&path, json.as_bytes())?;
+            Ok(WrittenJob::New)
+        }
+        Err(source) => {
+            Err(StateDirError::Io { doing: "reading", path, source }.into())
+        }
+    }
+}
+
+fn job_name(json: &str) -> String {
+    let job: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    let name = job.pointer("/job/name").or_else(|| job.get("name"));
+    match name.and_then(serde_json::Value::as_str) {
+        Some(name) => format!("`{name}`, or another version of its job file"),
+        None => "its job.json is unreadable".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_same_job_goes_on_and_another_is_refused_by_name() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::make(temp.path()).unwrap();
+        let one = r#"{"job":{"name":"one"}}"#;
+        assert_eq!(write_job(&dir, one).unwrap(), WrittenJob::New);
+        assert_eq!(write_job(&dir, one).unwrap(), WrittenJob::Same);
+        let refusal = write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap_err();
+        assert!(refusal.to_string().contains("`one`"), "{refusal}");
+        assert!(refusal.to_string().contains("--fresh"));
+        dir.clear().unwrap();
+        assert_eq!(write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap(), WrittenJob::New);
+    }
+}

@@ -1,0 +1,195 @@
+//! The state directory: who holds it and what lies where in it.
+//!
+//! ```text
+//! STATE/                 0700
+//!   lock                 held by the one daemon that has the store open
+//!   job.json             the resolved job its roles read
+//!   control.sock         0600, what operators' tools talk to
+//!   roles.sock           0600, what role processes attach to
+//!   token                0600, with --listen
+//!   db/ ckpt/ logs/
+//! ```
+mod job_file;
+mod shm;
+
+pub use job_file::{JobFileError, WrittenJob, write_job};
+pub use shm::snapshot_dir;
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirError {
+    /// A file operation failed.
+    #[error("{doing} {path}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+impl StateDirError {
+    fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+/// A state directory. Whoever has the store open holds it.
+#[derive(Clone, Debug)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+impl StateDir {
+    /// Makes the directory where needed, for its owner alone.
+    pub fn make(root: &Path) -> Result<Self, StateDirError> {
+        make_private_dir(root)?;
+        let root = root.canonicalize().map_err(StateDirError::io("resolving", root))?;
+        let dir = Self { root };
+        for sub in [dir.logs(), dir.checkpoints()] {
+            make_private_dir(&sub)?;
+        }
+        Ok(dir)
+    }
+
+    /// Removes sockets that a dead daemon left. For the holder only.
+    pub fn remove_sockets(&self) -> Result<(), StateDirError> {
+        remove_if_there(&self.control_socket())?;
+        remove_if_there(&self.roles_socket())
+    }
+
+    /// Removes what an earlier job left, its logs excepted. For the holder only.
+    pub fn clear(&self) -> Result<(), StateDirError> {
+        for folder in [self.store(), self.checkpoints(), self.snapshots()] {
+            remove_folder(&folder)?;
+        }
+        remove_if_there(&self.job_json())?;
+        make_private_dir(&self.checkpoints())
+    }
+
+    /// The directory itself, absolute.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The resolved job.
+    pub fn job_json(&self) -> PathBuf {
+        self.root.join("job.json")
+    }
+
+    /// Where operators' tools connect.
+    pub fn control_socket(&self) -> PathBuf {
+        self.root.join("control.sock")
+    }
+
+    /// Where role processes connect.
+    pub fn roles_socket(&self) -> PathBuf {
+        self.root.join("roles.sock")
+    }
+
+    /// The token for TCP clients.
+    pub fn token(&self) -> PathBuf {
+        self.root.join("token")
+    }
+
+    /// The database's folder.
+    pub fn store(&self) -> PathBuf {
+        self.root.join("db")
+    }
+
+    /// Checkpoints on disk.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.root.join("ckpt")
+    }
+
+    /// Role processes' output.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    /// Where the trainer keeps its snapshots: shared memory, named after this directory.
+    pub fn snapshots(&self) -> PathBuf {
+        snapshot_dir(&self.root)
+    }
+}
+
+/// Makes a directory (and those above it) that only its owner can enter.
+pub fn make_private_dir(path: &Path) -> Result<(), StateDirError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(StateDirError::io("creating", path))
+}
+
+/// Writes a file that only its owner can read, so that readers see the old text or the new.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StateDirError> {
+    let temporary = path.with_extension("new");
+    remove_if_there(&temporary)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(StateDirError::io("creating", &temporary))?;
+    file.write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(StateDirError::io("writing", &temporary))?;
+    fs::rename(&temporary, path).map_err(StateDirError::io("renaming", path))
+}
+
+/// Lets only the owner use a socket.
+pub fn make_private(path: &Path) -> Result<(), StateDirError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        .map_err(StateDirError::io("setting the mode of", path))
+}
+
+/// Removes a folder and all in it, if it is there.
+pub fn remove_folder(path: &Path) -> Result<(), StateDirError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(StateDirError::io("removing", path)(e))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn remove_if_there(path: &Path) -> Result<(), StateDirError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(StateDirError::io("removing", path)(e))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_directory_and_private_files_are_for_the_owner_only() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::make(&temp.path().join("a/b")).unwrap();
+        write_private(&dir.token(), b"x").unwrap();
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(dir.root()), mode(&dir.token())), (0o700, 0o600));
+    }
+
+    #[test]
+    fn sockets_of_a_dead_daemon_are_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::write(temp.path().join("control.sock"), b"").unwrap();
+        let dir = StateDir::make(temp.path()).unwrap();
+        dir.remove_sockets().unwrap();
+        assert!(!dir.control_socket().exists());
+    }
+}

@@ -1,0 +1,209 @@
+//! Group commit: one thread turns the jobs that wait into one atomic, synced batch.
+//!
+//! ```text
+//! submit ──► queue ──► [ job, job, job ] ──► one Batch ──► apply, flush, fdatasync ──► answers
+//!                        while a group syncs, the next one gathers in the queue
+//! ```
+//! A job that is refused leaves nothing in the batch; the others of its group go on. When a commit
+//! fails, every job of the group gets the error, and the database is opened anew before the next
+//! group, because sled answers everything with its first error from then on.
+use super::database::{self, Commit};
+use super::durable::Durable;
+use super::error::StoreError;
+use super::keys::Key;
+use super::txn::Txn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// Jobs of one group at most; bounds the wait of the first one.
+const GROUP_JOBS: usize = 4096;
+/// A group is closed once it has this many bytes.
+const GROUP_BYTES: usize = 4 << 20;
+
+/// The open database, or the error that closed it.
+pub type Slot = Result<sled::Db, StoreError>;
+
+trait Job: Send {
+    fn run(&mut self, txn: &mut Txn<'_>) -> bool;
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+struct Work<T, F> {
+    write: Option<F>,
+    outcome: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Job for Work<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut Txn<'_>) -> Result<T, StoreError> + Send,
+{
+    fn run(&mut self, txn: &mut Txn<'_>) -> bool {
+        self.outcome = self.write.take().map(|write| write(txn));
+        matches!(self.outcome, Some(Ok(_)))
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let outcome = self.outcome.unwrap_or(Err(StoreError::Closed));
+        // Nobody waits any more: the writer dropped its `Durable`.
+        let _ = self
+            .reply
+            .send(outcome.and_then(|value| committed.map(|()| value)));
+    }
+}
+
+/// Takes jobs for the committer thread, and ends it when dropped.
+pub struct Committer {
+    queue: Option<Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Committer {
+    pub(super) fn start(
+        path: PathBuf,
+        slot: Arc<RwLock<Slot>>,
+        commit: Box<dyn Commit>,
+    ) -> std::io::Result<Self> {
+        let (queue, jobs) = channel();
+        let thread = std::thread::Builder::new()
+            .name("store-commit".to_owned())
+            .spawn(move || {
+                Groups {
+                    path,
+                    slot,
+                    commit,
+                    next_journal: None,
+                }
+                .run(&jobs)
+            })?;
+        Ok(Self {
+            queue: Some(queue),
+            thread: Some(thread),
+        })
+    }
+
+    /// Queues a write. It runs on the committer thread after all that were queued before.
+    pub fn submit<T, F>(&self, write: F) -> Durable<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Txn<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let work = Box::new(Work {
+            write: Some(write),
+            outcome: None,
+            reply,
+        });
+        if let Some(queue) = &self.queue {
+            // A send that fails drops the reply, which the receiver sees as `Closed`.
+            let _ = queue.send(work);
+        }
+        Durable::new(answer)
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Groups {
+    path: PathBuf,
+    slot: Arc<RwLock<Slot>>,
+    commit: Box<dyn Commit>,
+    next_journal: Option<u64>,
+}
+
+impl Groups {
+    fn run(&mut self, jobs: &Receiver<Box<dyn Job>>) {
+        while let Ok(first) = jobs.recv() {
+            let mut group = vec![first];
+            let attempt = catch_unwind(AssertUnwindSafe(|| self.group(&mut group, jobs)));
+            let result = attempt
+                .unwrap_or_else(|panic| Err(database::panicked(&self.path, "committing", &panic)));
+            if let Err(error) = &result {
+                tracing::error!("{} writes failed: {error}", group.len());
+                self.close(error.clone());
+            }
+            for job in group {
+                job.answer(result.clone());
+            }
+        }
+    }
+
+    fn group(
+        &mut self,
+        group: &mut Vec<Box<dyn Job>>,
+        jobs: &Receiver<Box<dyn Job>>,
+    ) -> Result<(), StoreError> {
+        let db = self.database()?;
+        let next = match self.next_journal {
+            Some(next) => next,
+            None => last_journal(&db, &self.path)? + 1,
+        };
+        let mut txn = Txn::new(&db, &self.path, next);
+        run_job(group.first_mut(), &mut txn);
+        while group.len() < GROUP_JOBS && txn.bytes() < GROUP_BYTES {
+            let Ok(job) = jobs.try_recv() else { break };
+            group.push(job);
+            run_job(group.last_mut(), &mut txn);
+        }
+        self.next_journal = Some(txn.next_journal);
+        let number = database::last_group(&db, &self.path)? + 1;
+        let Some(batch) = txn.into_batch(number) else {
+            return Ok(());
+        };
+        self.commit.commit(&db, batch)?;
+        database::set_mark(&self.path, number);
+        Ok(())
+    }
+
+    /// The open database; opens it when the last commit failed.
+    fn database(&self) -> Result<sled::Db, StoreError> {
+        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.is_err() {
+            *slot = database::open_existing(&self.path);
+            if slot.is_ok() {
+                tracing::info!("database {} opened again", self.path.display());
+            }
+        }
+        slot.clone()
+    }
+
+    /// Readers must not see what is not durable, and sled is of no use after its first error.
+    fn close(&mut self, error: StoreError) {
+        *self.slot.write().unwrap_or_else(PoisonError::into_inner) = Err(error);
+        self.next_journal = None;
+    }
+}
+
+fn run_job(job: Option<&mut Box<dyn Job>>, txn: &mut Txn<'_>) {
+    if let Some(job) = job {
+        if job.run(txn) {
+            txn.keep_job()
+        } else {
+            txn.drop_job()
+        }
+    }
+}
+
+fn last_journal(tree: &sled::Tree, path: &std::path::Path) -> Result<u64, StoreError> {
+    let (from, to) = (Key::Journal(0).encode(), Key::Journal(u64::MAX).encode());
+    let last = tree.range(from..=to).keys().next_back();
+    let last = last
+        .transpose()
+        .map_err(|e| StoreError::sled("read", path, e))?;
+    Ok(match last.and_then(|key| Key::decode(&key)) {
+        Some(Key::Journal(seq)) => seq,
+        _ => 0,
+    })
+}

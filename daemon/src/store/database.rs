@@ -1,0 +1,204 @@
+//! Opening sled, and making a batch survive a power cut.
+use super::OpenNote;
+use super::error::StoreError;
+use super::keys::{Key, VERSION};
+use super::lock;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// sled stores items above a quarter of this in blob files, which it never syncs; see
+/// [`super::parts`].
+const SEGMENT_BYTES: usize = 2 << 20;
+
+/// The file, in the database's folder so that it is set aside with it, that names the last
+/// acknowledged group.
+const MARK: &str = "acknowledged";
+
+/// Commits batches. The seam where tests make the disk fail.
+pub trait Commit: Send {
+    /// Applies the batch; when this returns, it survives SIGKILL and a power cut.
+    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError>;
+}
+
+/// The real thing.
+#[derive(Debug)]
+pub struct SledCommit {
+    path: PathBuf,
+}
+
+impl SledCommit {
+    /// For the database folder `path`.
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+}
+
+impl Commit for SledCommit {
+    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError> {
+        tree.apply_batch(batch)
+            .map_err(|e| StoreError::sled("write", &self.path, e))?;
+        tree.flush()
+            .map_err(|e| StoreError::sled("flush", &self.path, e))?;
+        // flush() is sync_file_range, which leaves the drive's cache and the file's length alone.
+        let file = self.path.join("db");
+        File::open(&file)
+            .and_then(|f| f.sync_data())
+            .map_err(|e| StoreError::io("sync", &file, e))
+    }
+}
+
+/// Opens `DIR/db`; a damaged one is set aside and a new one made.
+pub fn open(dir: &Path) -> Result<(sled::Db, Option<OpenNote>), StoreError> {
+    let path = dir.join("db");
+    match open_existing(&path) {
+        Ok(db) => Ok((db, None)),
+        Err(StoreError::Corrupt { detail, .. }) => {
+            let note = set_aside(&path, detail)?;
+            tracing::error!("{note}");
+            Ok((open_existing(&path)?, Some(note)))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// Opens the database and checks its schema and every page. sled panics on some damage; a panic
+/// here is damage too.
+pub fn open_existing(path: &Path) -> Result<sled::Db, StoreError> {
+    let attempt = catch_unwind(AssertUnwindSafe(|| {
+        let config = sled::Config::new()
+            .path(path)
+            .segment_size(SEGMENT_BYTES)
+            .cache_capacity(64 << 20)
+            .flush_every_ms(None);
+        let db = lock::patiently(|| config.open(), is_held)
+            .map_err(|e| StoreError::sled("open", path, e))?;
+        check(&db, path)?;
+        Ok(db)
+    }));
+    attempt.unwrap_or_else(|panic| Err(panicked(path, "opening", &panic)))
+}
+
+/// sled locks its file too, and has no error of its own for it.
+fn is_held(result: &sled::Result<sled::Db>) -> bool {
+    matches!(result, Err(sled::Error::Io(e)) if e.to_string().contains("could not acquire lock"))
+}
+
+/// A panic inside sled, as the damage it stands for.
+pub fn panicked(path: &Path, doing: &str, panic: &(dyn std::any::Any + Send)) -> StoreError {
+    let words = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    StoreError::Corrupt {
+        path: path.to_owned(),
+        detail: format!("{doing}: sled panicked: {words}"),
+    }
+}
+
+fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
+    let corrupt = |detail: String| StoreError::Corrupt {
+        path: path.to_owned(),
+        detail,
+    };
+    let version = db
+        .get(Key::Version.encode())
+        .map_err(|e| StoreError::sled("read", path, e))?;
+    match version {
+        None if db.is_empty() => {
+            db.insert(Key::Version.encode(), &VERSION.to_be_bytes())
+                .map_err(|e| StoreError::sled("write", path, e))?;
+        }
+        None => return Err(corrupt("it has entries and no schema version".to_owned())),
+        Some(bytes) => {
+            let bytes: [u8; 4] = bytes
+                .as_ref()
+                .try_into()
+                .map_err(|_| corrupt("its schema version is no number".to_owned()))?;
+            let found = u32::from_be_bytes(bytes);
+            if found > VERSION {
+                let path = path.to_owned();
+                return Err(StoreError::TooNew {
+                    path,
+                    found,
+                    supported: VERSION,
+                });
+            }
+        }
+    }
+    for entry in db.iter() {
+        entry.map_err(|e| StoreError::sled("read", path, e))?;
+    }
+    let (found, acknowledged) = (last_group(db, path)?, mark(path));
+    if found < acknowledged {
+        return Err(corrupt(format!(
+            "group {acknowledged} of writes was acknowledged, the log ends at {found}"
+        )));
+    }
+    Ok(())
+}
+
+/// The number of the last group in the database.
+pub fn last_group(tree: &sled::Tree, path: &Path) -> Result<u64, StoreError> {
+    let value = tree
+        .get(Key::Group.encode())
+        .map_err(|e| StoreError::sled("read", path, e))?;
+    let number = value.and_then(|bytes| bytes.as_ref().try_into().ok().map(u64::from_be_bytes));
+    Ok(number.unwrap_or(0))
+}
+
+/// Notes an acknowledged group beside sled's log. sled drops, without a word, everything after the
+/// first damaged message of its log; this tells. Not synced: after a power cut it may lag behind
+/// the database, never be ahead of it.
+pub fn set_mark(path: &Path, number: u64) {
+    let file = path.join(MARK);
+    // Overwritten in place: truncating makes some file systems write back at once.
+    let marked = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&file)
+        .and_then(|f| f.write_all_at(format!("{number:020}").as_bytes(), 0));
+    if let Err(e) = marked {
+        tracing::warn!("cannot write {}: {e}", file.display());
+    }
+}
+
+fn mark(path: &Path) -> u64 {
+    let text = std::fs::read_to_string(path.join(MARK));
+    text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn set_aside(path: &Path, reason: String) -> Result<OpenNote, StoreError> {
+    let stamp = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis());
+    let aside = path.with_file_name(format!("db.corrupt-{stamp}"));
+    std::fs::rename(path, &aside).map_err(|e| StoreError::io("set aside", path, e))?;
+    let evidence = aside.join("evidence.txt");
+    if let Err(e) = std::fs::write(&evidence, format!("{reason}\n{}", listing(&aside))) {
+        tracing::warn!("cannot write {}: {e}", evidence.display());
+    }
+    Ok(OpenNote {
+        set_aside: aside,
+        reason,
+    })
+}
+
+fn listing(dir: &Path) -> String {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return String::new();
+    };
+    entries
+        .flatten()
+        .map(|e| {
+            let bytes = e.metadata().map_or(0, |m| m.len());
+            format!("{} {bytes} bytes\n", e.file_name().to_string_lossy())
+        })
+        .collect()
+}

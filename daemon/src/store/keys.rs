@@ -1,0 +1,190 @@
+//! Every key of the database, in one place. Schema [`VERSION`].
+//!
+//! One sled tree, so that one batch is atomic across everything. Numbers are big-endian, so that
+//! keys sort like what they name.
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `m` | schema version, u32 big-endian, never split |
+//! | `g` | number of the last committed group, u64 big-endian, never split |
+//! | `a` | the core's state, as the core wrote it |
+//! | `j` seq:8 | [`Record`](robust_shared::core::Record), CBOR |
+//! | `e` seq:8 | [`Event`](robust_shared::core::Event), CBOR |
+//! | `s` step:8 | [`StoredStep`](super::StoredStep), CBOR |
+//! | `n` incident:8 | [`Incident`](robust_shared::core::Incident), CBOR, its last state |
+//! | `i` incarnation:8 | [`StoredInstance`](super::StoredInstance), CBOR |
+//! | `k` step:8 | [`StoredCheckpoint`](super::StoredCheckpoint), CBOR |
+//! | `t` trajectory:8 `c` | the step that consumed it, u64 big-endian |
+//! | `t` trajectory:8 `f` | [`Finish`](super::Finish), CBOR |
+//! | `t` trajectory:8 `p` | prompt token ids, u32 little-endian each |
+//! | `t` trajectory:8 `t` index:4 | `robust.v1.Turn`, protobuf |
+//! | `u` trajectory:8 | empty: finished and not consumed |
+//! | `x` key part:4 | part of a long value, raw (see [`super::parts`]) |
+
+/// The schema written by this build; a higher one found on disk is refused.
+pub const VERSION: u32 = 1;
+
+/// A key. See the module's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// `m`
+    Version,
+    /// `g`
+    Group,
+    /// `a`
+    CoreState,
+    /// `j`
+    Journal(u64),
+    /// `e`
+    Event(u64),
+    /// `s`
+    Step(u64),
+    /// `n`
+    Incident(u64),
+    /// `i`
+    Instance(u64),
+    /// `k`
+    Checkpoint(u64),
+    /// `t..c`
+    Consumed(u64),
+    /// `t..f`
+    Finish(u64),
+    /// `t..p`
+    Prompt(u64),
+    /// `t..t`
+    Turn(u64, u32),
+    /// `u`
+    Unconsumed(u64),
+}
+
+impl Key {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let numbered = |tag: u8, n: u64| [&[tag][..], &n.to_be_bytes()].concat();
+        let of_trajectory = |n: u64, tail: &[u8]| [&b"t"[..], &n.to_be_bytes(), tail].concat();
+        match *self {
+            Key::Version => vec![b'm'],
+            Key::Group => vec![b'g'],
+            Key::CoreState => vec![b'a'],
+            Key::Journal(n) => numbered(b'j', n),
+            Key::Event(n) => numbered(b'e', n),
+            Key::Step(n) => numbered(b's', n),
+            Key::Incident(n) => numbered(b'n', n),
+            Key::Instance(n) => numbered(b'i', n),
+            Key::Checkpoint(n) => numbered(b'k', n),
+            Key::Unconsumed(n) => numbered(b'u', n),
+            Key::Consumed(n) => of_trajectory(n, b"c"),
+            Key::Finish(n) => of_trajectory(n, b"f"),
+            Key::Prompt(n) => of_trajectory(n, b"p"),
+            Key::Turn(n, index) => of_trajectory(n, &[&b"t"[..], &index.to_be_bytes()].concat()),
+        }
+    }
+
+    /// The inverse of [`Self::encode`]; none for bytes that are no key of this schema.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (tag, rest) = bytes.split_first()?;
+        if rest.is_empty() {
+            return match tag {
+                b'm' => Some(Key::Version),
+                b'g' => Some(Key::Group),
+                b'a' => Some(Key::CoreState),
+                _ => None,
+            };
+        }
+        let (number, tail) = rest.split_first_chunk::<8>()?;
+        let n = u64::from_be_bytes(*number);
+        match (tag, tail) {
+            (b'j', []) => Some(Key::Journal(n)),
+            (b'e', []) => Some(Key::Event(n)),
+            (b's', []) => Some(Key::Step(n)),
+            (b'n', []) => Some(Key::Incident(n)),
+            (b'i', []) => Some(Key::Instance(n)),
+            (b'k', []) => Some(Key::Checkpoint(n)),
+            (b'u', []) => Some(Key::Unconsumed(n)),
+            (b't', b"c") => Some(Key::Consumed(n)),
+            (b't', b"f") => Some(Key::Finish(n)),
+            (b't', b"p") => Some(Key::Prompt(n)),
+            (b't', [b't', index @ ..]) => {
+                Some(Key::Turn(n, u32::from_be_bytes(index.try_into().ok()?)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The key of one part of a long value.
+pub fn part(key: &[u8], index: u32) -> Vec<u8> {
+    [&b"x"[..], key, &index.to_be_bytes()].concat()
+}
+
+/// What every key of a trajectory starts with; the end of a range of trajectories too.
+pub fn trajectory_prefix(trajectory: u64) -> Vec<u8> {
+    [&b"t"[..], &trajectory.to_be_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_key() -> impl Strategy<Value = Key> {
+        prop_oneof![
+            Just(Key::Version),
+            Just(Key::Group),
+            Just(Key::CoreState),
+            any::<u64>().prop_map(Key::Journal),
+            any::<u64>().prop_map(Key::Event),
+            any::<u64>().prop_map(Key::Step),
+            any::<u64>().prop_map(Key::Incident),
+            any::<u64>().prop_map(Key::Instance),
+            any::<u64>().prop_map(Key::Checkpoint),
+            any::<u64>().prop_map(Key::Consumed),
+            any::<u64>().prop_map(Key::Finish),
+            any::<u64>().prop_map(Key::Prompt),
+            any::<u64>().prop_map(Key::Unconsumed),
+            (any::<u64>(), any::<u32>()).prop_map(|(n, i)| Key::Turn(n, i)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_reads_back_as_itself(key in any_key()) {
+            prop_assert_eq!(Key::decode(&key.encode()), Some(key));
+        }
+
+        #[test]
+        fn turns_sort_by_trajectory_then_index(a: (u64, u32), b: (u64, u32)) {
+            let (x, y) = (Key::Turn(a.0, a.1).encode(), Key::Turn(b.0, b.1).encode());
+            prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        }
+    }
+
+    /// A change here makes every database of schema 1 unreadable: raise [`VERSION`] instead.
+    #[test]
+    fn the_keys_of_schema_1_have_these_bytes() {
+        assert_eq!(VERSION, 1);
+        assert_eq!(Key::Version.encode(), b"m");
+        assert_eq!(Key::Group.encode(), b"g");
+        assert_eq!(Key::CoreState.encode(), b"a");
+        assert_eq!(Key::Journal(258).encode(), b"j\0\0\0\0\0\0\x01\x02");
+        assert_eq!(Key::Turn(1, 2).encode(), b"t\0\0\0\0\0\0\0\x01t\0\0\0\x02");
+        assert_eq!(Key::Finish(1).encode(), b"t\0\0\0\0\0\0\0\x01f");
+        assert_eq!(part(b"a", 3), b"xa\0\0\0\x03");
+    }
+
+    #[test]
+    fn foreign_bytes_are_no_key() {
+        for bytes in [
+            &b""[..],
+            b"q",
+            b"j",
+            b"j123",
+            b"t12345678",
+            b"t12345678tx",
+            b"x12345678a",
+        ] {
+            assert_eq!(Key::decode(bytes), None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The daemon's durable memory: journal, core state, trajectories, events, processes, checkpoints.
+//!
+//! sled holds what is small and transactional, in `STATE/db`; [`keys`] registers every key.
+//! A write is acknowledged when it survives SIGKILL and a power cut: batches are applied by one
+//! committer thread, flushed, and the database file is synced ([`database`]). Reads see only what
+//! was applied. One process at a time ([`lock`]).
+mod codec;
+mod committer;
+pub mod database;
+mod durable;
+mod error;
+pub mod keys;
+pub mod lock;
+pub mod parts;
+mod reader;
+mod records;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod trajectories;
+mod txn;
+mod types;
+
+pub use durable::Durable;
+pub use error::StoreError;
+pub use types::*;
+
+use committer::{Committer, Slot};
+use database::{Commit, SledCommit};
+use reader::Reader;
+use robust_shared::time::Time;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+use txn::Txn;
+
+/// What can be chosen about a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Trajectories of batches older than this many steps are removed when a step commits. Larger
+    /// than the distance to the oldest kept checkpoint, going back to it generates nothing again.
+    pub keep_steps: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { keep_steps: 64 }
+    }
+}
+
+/// The store. Cheap to clone; the last clone finishes what is queued and closes the database.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+/// Fields drop in this order: the committer ends before the database closes, and the state
+/// directory is free only after both.
+struct Inner {
+    committer: Committer,
+    slot: Arc<RwLock<Slot>>,
+    path: PathBuf,
+    next_event: Mutex<u64>,
+    options: Options,
+    _lock: lock::StateLock,
+}
+
+impl Store {
+    /// Opens or makes `DIR/db`. A damaged database is set aside, which the note says.
+    pub fn open(dir: &Path) -> Result<(Store, Option<OpenNote>), StoreError> {
+        Self::open_with(dir, Options::default(), |commit| commit)
+    }
+
+    /// Like [`Self::open`], with options, and with the committing step wrapped (fault injection).
+    pub fn open_with(
+        dir: &Path,
+        options: Options,
+        wrap: impl FnOnce(Box<dyn Commit>) -> Box<dyn Commit>,
+    ) -> Result<(Store, Option<OpenNote>), StoreError> {
+        std::fs::create_dir_all(dir).map_err(|e| StoreError::io("make", dir, e))?;
+        let lock = lock::StateLock::take(dir)?;
+        let path = dir.join("db");
+        let (db, note) = database::open(dir)?;
+        let slot = Arc::new(RwLock::new(Ok(db)));
+        let commit = wrap(Box::new(SledCommit::new(&path)));
+        let committer = Committer::start(path.clone(), Arc::clone(&slot), commit)
+            .map_err(|e| StoreError::io("start the committer of", &path, e))?;
+        let next_event = Mutex::new(1);
+        let inner = Inner {
+            committer,
+            slot,
+            path,
+            next_event,
+            options,
+            _lock: lock,
+        };
+        let store = Store {
+            inner: Arc::new(inner),
+        };
+        let last = store.read(|reader| reader.last_event())?;
+        *store
+            .inner
+            .next_event
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = last + 1;
+        Ok((store, note))
+    }
+
+    /// Waits until everything queued before is durable, or says why it is not.
+    pub fn sync(&self) -> Durable<()> {
+        self.submit(|_| Ok(()))
+    }
+
+    fn submit<T, F>(&self, write: F) -> Durable<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Txn<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.inner.committer.submit(write)
+    }
+
+    /// Reads under the slot's lock, so that no handle keeps a failed database open.
+    fn read<T>(
+        &self,
+        read: impl Fn(&Reader<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let slot = self
+            .inner
+            .slot
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let db = slot.as_ref().map_err(Clone::clone)?;
+        Reader::new(db, &self.inner.path).consistently(read)
+    }
+}
+
+fn now() -> Time {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Time(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

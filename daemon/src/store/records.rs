@@ -1,0 +1,180 @@
+//! The journal, the core's state and what is derived from records: steps, incidents, intervals.
+use super::codec::{decode, encode};
+use super::error::StoreError;
+use super::keys::{self, Key};
+use super::parts::Get;
+use super::txn::Txn;
+use super::types::StoredStep;
+use super::{Durable, Store};
+use robust_shared::core::{Event, Incident, Record};
+use robust_shared::ettr::Interval;
+use robust_shared::ids::{Step, TrajectoryId};
+use robust_shared::time::Time;
+
+impl Store {
+    /// Journals records and replaces the core's state, atomically: after a crash either all of it
+    /// is there or nothing. A `Committed` record consumes its trajectories in the same write, and
+    /// prunes those of long past steps.
+    pub fn record(&self, records: Vec<Record>, core_state: Vec<u8>) -> Durable<()> {
+        let at = super::now();
+        let keep_steps = self.inner.options.keep_steps;
+        self.submit(move |txn| {
+            for record in &records {
+                let seq = txn.next_journal;
+                txn.put(&Key::Journal(seq), &encode("record", record)?)?;
+                txn.next_journal = seq + 1;
+                apply(txn, record, at, keep_steps)?;
+            }
+            txn.put(&Key::CoreState, &core_state)
+        })
+    }
+
+    /// The core's state of the last durable `record`.
+    pub fn load_core_state(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(|reader| reader.get(&Key::CoreState.encode()))
+    }
+
+    /// The journal from `seq` on, `limit` entries at most. Numbers start at 1.
+    pub fn journal_since(&self, seq: u64, limit: usize) -> Result<Vec<(u64, Record)>, StoreError> {
+        self.numbered(Key::Journal(seq), Key::Journal(u64::MAX), limit)
+    }
+
+    /// Every committed step's figures, in order.
+    pub fn steps(&self) -> Result<Vec<StoredStep>, StoreError> {
+        self.values(Key::Step(0), Key::Step(u64::MAX))
+    }
+
+    /// Every incident in its last state, in order.
+    pub fn incidents(&self) -> Result<Vec<Incident>, StoreError> {
+        self.values(Key::Incident(0), Key::Incident(u64::MAX))
+    }
+
+    /// The ledger of phase intervals, in the order they were recorded.
+    pub fn intervals(&self) -> Result<Vec<Interval>, StoreError> {
+        let journal = self.journal_since(0, usize::MAX)?;
+        let interval = |(_, record)| match record {
+            Record::Interval(interval) => Some(interval),
+            _ => None,
+        };
+        Ok(journal.into_iter().filter_map(interval).collect())
+    }
+
+    /// Appends an event. Its number is known at once; await the rest to know it durable.
+    pub fn append_event(&self, event: impl std::borrow::Borrow<Event>) -> (u64, Durable<()>) {
+        let bytes = encode("event", event.borrow());
+        // Held over the submission so that numbers reach the disk in their order.
+        let mut next = self
+            .inner
+            .next_event
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        let seq = *next;
+        *next += 1;
+        (
+            seq,
+            self.submit(move |txn| txn.put(&Key::Event(seq), &bytes?)),
+        )
+    }
+
+    /// Events numbered `seq` and above, `limit` at most. Numbers start at 1.
+    pub fn events_since(&self, seq: u64, limit: usize) -> Result<Vec<(u64, Event)>, StoreError> {
+        self.numbered(Key::Event(seq), Key::Event(u64::MAX), limit)
+    }
+
+    fn numbered<T: serde::de::DeserializeOwned>(
+        &self,
+        from: Key,
+        to: Key,
+        limit: usize,
+    ) -> Result<Vec<(u64, T)>, StoreError> {
+        self.read(|reader| {
+            let mut found = Vec::new();
+            for key in reader.keys(&from, &to).take(limit) {
+                let key = key?;
+                let (Some(Key::Journal(seq) | Key::Event(seq)), Some(bytes)) =
+                    (Key::decode(&key), reader.get(&key)?)
+                else {
+                    continue;
+                };
+                found.push((seq, decode(reader.path(), &key, &bytes)?));
+            }
+            Ok(found)
+        })
+    }
+
+    pub(super) fn values<T: serde::de::DeserializeOwned>(
+        &self,
+        from: Key,
+        to: Key,
+    ) -> Result<Vec<T>, StoreError> {
+        self.read(|reader| {
+            let mut found = Vec::new();
+            for key in reader.keys(&from, &to) {
+                let key = key?;
+                if let Some(bytes) = reader.get(&key)? {
+                    found.push(decode(reader.path(), &key, &bytes)?);
+                }
+            }
+            Ok(found)
+        })
+    }
+}
+
+fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep_steps: u64) -> Result<(), StoreError> {
+    match record {
+        Record::Committed {
+            step,
+            generation,
+            trajectories,
+            metrics,
+        } => {
+            let figures = StoredStep {
+                step: *step,
+                at,
+                generation: *generation,
+                metrics: *metrics,
+            };
+            txn.put(&Key::Step(step.0), &encode("step", &figures)?)?;
+            trajectories
+                .iter()
+                .try_for_each(|id| consume(txn, *id, *step))?;
+            prune(txn, step.0.saturating_sub(keep_steps))
+        }
+        Record::Incident(incident) => txn.put(
+            &Key::Incident(incident.id.0),
+            &encode("incident", incident)?,
+        ),
+        Record::Issued { .. } | Record::Interval(_) => Ok(()),
+    }
+}
+
+/// I-3: exactly one committed step; the same step may say so again after a restart.
+fn consume(txn: &mut Txn<'_>, trajectory: TrajectoryId, step: Step) -> Result<(), StoreError> {
+    let key = Key::Consumed(trajectory.key());
+    if let Some(by) = super::trajectories::consumer(txn, trajectory)?
+        && by != step
+    {
+        return Err(StoreError::ConsumedTwice {
+            trajectory,
+            by,
+            again: step,
+        });
+    }
+    txn.put(&key, &step.0.to_be_bytes())?;
+    txn.remove(&Key::Unconsumed(trajectory.key()))
+}
+
+/// Removes every trajectory of a batch before `step`.
+fn prune(txn: &mut Txn<'_>, step: u64) -> Result<(), StoreError> {
+    let end = TrajectoryId {
+        batch: step,
+        group: 0,
+        member: 0,
+    }
+    .key();
+    let whole = keys::trajectory_prefix(0)..keys::trajectory_prefix(end);
+    let parts = [&b"x"[..], &whole.start].concat()..[&b"x"[..], &whole.end].concat();
+    txn.remove_range(whole)?;
+    txn.remove_range(parts)?;
+    txn.remove_range(Key::Unconsumed(0).encode()..Key::Unconsumed(end).encode())
+}

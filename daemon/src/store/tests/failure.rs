@@ -1,0 +1,135 @@
+//! Disks that fail.
+use super::*;
+use crate::store::database::Commit;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Fails while the switch is on, after or before the batch reached sled.
+struct Failing {
+    inner: Box<dyn Commit>,
+    fails: Arc<AtomicBool>,
+    applies_first: bool,
+}
+
+impl Commit for Failing {
+    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError> {
+        if !self.fails.load(Ordering::SeqCst) {
+            return self.inner.commit(tree, batch);
+        }
+        if self.applies_first {
+            tree.apply_batch(batch).unwrap();
+        }
+        let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        Err(StoreError::io("write", Path::new("db"), source))
+    }
+}
+
+fn failing(applies_first: bool) -> (TempDir, Store, Arc<AtomicBool>) {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&fails);
+    let wrap = |inner| {
+        Box::new(Failing {
+            inner,
+            fails: switch,
+            applies_first,
+        }) as Box<dyn Commit>
+    };
+    let (store, _) = Store::open_with(dir.path(), Options::default(), wrap).unwrap();
+    (dir, store, fails)
+}
+
+#[test]
+fn a_full_disk_fails_every_writer_and_the_store_goes_on_when_there_is_space() {
+    for applies_first in [false, true] {
+        let (_dir, store, fails) = failing(applies_first);
+        store
+            .record(vec![issued(1)], b"one".to_vec())
+            .wait()
+            .unwrap();
+        fails.store(true, Ordering::SeqCst);
+        let (record, append) = (
+            store.record(vec![issued(2)], b"two".to_vec()),
+            store.append_turn(id(1, 0), vec![1], turn(0, 3)),
+        );
+        let error = record.wait().unwrap_err();
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        assert!(
+            error.to_string().starts_with("no space for db: "),
+            "{error}"
+        );
+        append.wait().unwrap_err();
+        // What is not durable is not read either.
+        assert!(store.load_core_state().is_err());
+        fails.store(false, Ordering::SeqCst);
+        store
+            .append_turn(id(1, 0), vec![1], turn(0, 3))
+            .wait()
+            .unwrap();
+        store
+            .record(vec![issued(3)], b"three".to_vec())
+            .wait()
+            .unwrap();
+        assert_eq!(store.load_core_state().unwrap().unwrap(), b"three");
+        assert_eq!(
+            store.trajectory(id(1, 0)).unwrap().unwrap().turns,
+            [turn(0, 3)]
+        );
+    }
+}
+
+const DIR: &str = "ROBUST_TEST_FULL_DIR";
+
+/// The child's part: files of this process cannot grow beyond 12 MiB, like on a full disk.
+#[test]
+#[ignore = "run by the test below, with limits"]
+fn child_that_fills_its_disk() {
+    let Some(dir) = std::env::var_os(DIR) else {
+        return;
+    };
+    let (store, _) = Store::open(Path::new(&dir)).unwrap();
+    let mut acknowledged = 0;
+    for index in 0..2000 {
+        match store
+            .append_turn(id(1, 0), vec![1], turn(index, 4000))
+            .wait()
+        {
+            Ok(_) => acknowledged = index + 1,
+            Err(error) => {
+                std::fs::write(Path::new(&dir).join("error"), error.to_string()).unwrap();
+                break;
+            }
+        }
+    }
+    std::fs::write(
+        Path::new(&dir).join("acknowledged"),
+        acknowledged.to_string(),
+    )
+    .unwrap();
+    // sled may wait for ever for writes that cannot be done; what is acknowledged is on disk.
+    std::process::exit(0);
+}
+
+#[test]
+fn on_a_really_full_disk_writes_fail_with_words_and_nothing_acknowledged_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 24576; exec '{}' --exact --ignored \
+         store::tests::failure::child_that_fills_its_disk",
+        std::env::current_exe().unwrap().display()
+    );
+    let status = Command::new("sh")
+        .args(["-c", &script])
+        .env(DIR, dir.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let read = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
+    let error = read("error");
+    assert!(error.starts_with("no space for "), "{error}");
+    let acknowledged: usize = read("acknowledged").parse().unwrap();
+    assert!(acknowledged > 10, "{acknowledged}");
+    let (store, note) = Store::open(dir.path()).unwrap();
+    assert_eq!(note, None);
+    assert!(store.trajectory(id(1, 0)).unwrap().unwrap().turns.len() >= acknowledged);
+}

@@ -1,0 +1,179 @@
+//! Trajectories, turn by turn. Every write is idempotent and the first one wins, so that an agent
+//! whose acknowledgement got lost, or a fenced agent's successor, cannot change what others saw
+//! (I-2).
+use super::codec::{decode, encode, undecodable};
+use super::error::StoreError;
+use super::keys::Key;
+use super::parts::Get;
+use super::txn::Txn;
+use super::types::{Appended, Finish, StoredTrajectory};
+use super::{Durable, Store};
+use prost::Message;
+use robust_proto::v1::Turn;
+use robust_shared::ids::{Step, TrajectoryId};
+
+impl Store {
+    /// Stores a turn. `prompt_ids` is kept from the first turn and ignored later.
+    pub fn append_turn(
+        &self,
+        trajectory: TrajectoryId,
+        prompt_ids: Vec<u32>,
+        turn: Turn,
+    ) -> Durable<Appended> {
+        self.submit(move |txn| append(txn, trajectory, &prompt_ids, &turn))
+    }
+
+    /// Stores the end of a trajectory, whose turns must all be stored.
+    pub fn finish(&self, trajectory: TrajectoryId, finish: Finish) -> Durable<Appended> {
+        self.submit(move |txn| end(txn, trajectory, &finish))
+    }
+
+    /// One trajectory with all its turns.
+    pub fn trajectory(&self, id: TrajectoryId) -> Result<Option<StoredTrajectory>, StoreError> {
+        self.read(|reader| load(reader, id))
+    }
+
+    /// Finished trajectories of batches after `after` that no step consumed, in order.
+    pub fn finished_unconsumed(
+        &self,
+        after: Step,
+    ) -> Result<Vec<(TrajectoryId, Finish)>, StoreError> {
+        let first = TrajectoryId {
+            batch: after.0 + 1,
+            group: 0,
+            member: 0,
+        }
+        .key();
+        self.read(|reader| {
+            let mut found = Vec::new();
+            for key in reader.keys(&Key::Unconsumed(first), &Key::Unconsumed(u64::MAX)) {
+                let Some(Key::Unconsumed(number)) = Key::decode(&key?) else {
+                    continue;
+                };
+                if let Some(finish) = finish_of(reader, number)? {
+                    found.push((TrajectoryId::from_key(number), finish));
+                }
+            }
+            Ok(found)
+        })
+    }
+}
+
+fn append(
+    txn: &mut Txn<'_>,
+    trajectory: TrajectoryId,
+    prompt_ids: &[u32],
+    turn: &Turn,
+) -> Result<Appended, StoreError> {
+    let number = trajectory.key();
+    let bytes = turn.encode_to_vec();
+    let key = Key::Turn(number, turn.index);
+    if let Some(stored) = txn.value(&key)? {
+        return Ok(if stored == bytes {
+            Appended::Repeated
+        } else {
+            Appended::Already
+        });
+    }
+    if txn.has(&Key::Finish(number))? {
+        return Err(StoreError::AfterFinish {
+            trajectory,
+            index: turn.index,
+        });
+    }
+    let expected = turns_stored(txn, number, turn.index)?;
+    if expected != turn.index {
+        return Err(StoreError::TurnGap {
+            trajectory,
+            expected,
+            got: turn.index,
+        });
+    }
+    if turn.index == 0 {
+        let prompt: Vec<u8> = prompt_ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        txn.put(&Key::Prompt(number), &prompt)?;
+    }
+    txn.put(&key, &bytes)?;
+    Ok(Appended::Stored)
+}
+
+/// How many turns are stored, `most` at most.
+fn turns_stored(txn: &Txn<'_>, number: u64, most: u32) -> Result<u32, StoreError> {
+    for index in 0..most {
+        if !txn.has(&Key::Turn(number, index))? {
+            return Ok(index);
+        }
+    }
+    Ok(most)
+}
+
+fn end(
+    txn: &mut Txn<'_>,
+    trajectory: TrajectoryId,
+    finish: &Finish,
+) -> Result<Appended, StoreError> {
+    let number = trajectory.key();
+    let bytes = encode("finish", finish)?;
+    if let Some(stored) = txn.value(&Key::Finish(number))? {
+        return Ok(if stored == bytes {
+            Appended::Repeated
+        } else {
+            Appended::Already
+        });
+    }
+    let stored = turns_stored(txn, number, finish.turns.saturating_add(1))?;
+    if stored != finish.turns {
+        return Err(StoreError::TurnCount {
+            trajectory,
+            stored,
+            named: finish.turns,
+        });
+    }
+    txn.put(&Key::Finish(number), &bytes)?;
+    if consumer(txn, trajectory)?.is_none() {
+        txn.put(&Key::Unconsumed(number), &[])?;
+    }
+    Ok(Appended::Stored)
+}
+
+/// The step that consumed a trajectory, if one did.
+pub fn consumer<G: Get>(from: &G, trajectory: TrajectoryId) -> Result<Option<Step>, StoreError> {
+    let key = Key::Consumed(trajectory.key()).encode();
+    let Some(bytes) = from.get(&key)? else {
+        return Ok(None);
+    };
+    let bytes: [u8; 8] = bytes
+        .try_into()
+        .map_err(|_| undecodable(from.path(), &key, &"not 8 bytes"))?;
+    Ok(Some(Step(u64::from_be_bytes(bytes))))
+}
+
+fn finish_of<G: Get>(from: &G, number: u64) -> Result<Option<Finish>, StoreError> {
+    let key = Key::Finish(number).encode();
+    from.get(&key)?
+        .map(|bytes| decode(from.path(), &key, &bytes))
+        .transpose()
+}
+
+fn load<G: Get>(from: &G, id: TrajectoryId) -> Result<Option<StoredTrajectory>, StoreError> {
+    let number = id.key();
+    let finished = finish_of(from, number)?;
+    let prompt = from.get(&Key::Prompt(number).encode())?;
+    if prompt.is_none() && finished.is_none() {
+        return Ok(None);
+    }
+    let mut turns = Vec::new();
+    for index in 0.. {
+        let key = Key::Turn(number, index).encode();
+        let Some(bytes) = from.get(&key)? else { break };
+        turns.push(Turn::decode(&bytes[..]).map_err(|e| undecodable(from.path(), &key, &e))?);
+    }
+    let ids = prompt.unwrap_or_default();
+    let (ids, _) = ids.as_chunks::<4>();
+    Ok(Some(StoredTrajectory {
+        prompt_ids: ids.iter().map(|b| u32::from_le_bytes(*b)).collect(),
+        turns,
+        finished,
+        consumed_by: consumer(from, id)?,
+    }))
+}

@@ -1,0 +1,133 @@
+//! The writes of one group, seen by the jobs that follow in it before any of them is stored.
+use super::error::StoreError;
+use super::keys::Key;
+use super::parts::{self, Get};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// A growing batch over the stored state. Only the committer has one, so what a job reads cannot
+/// change before what it writes is applied.
+pub struct Txn<'a> {
+    tree: &'a sled::Tree,
+    path: &'a Path,
+    /// Of jobs that succeeded.
+    group: Writes,
+    /// Of the job that runs.
+    job: Writes,
+    bytes: usize,
+    /// Of the journal's next record.
+    pub(super) next_journal: u64,
+}
+
+impl<'a> Txn<'a> {
+    pub(super) fn new(tree: &'a sled::Tree, path: &'a Path, next_journal: u64) -> Self {
+        Self {
+            tree,
+            path,
+            group: Writes::new(),
+            job: Writes::new(),
+            bytes: 0,
+            next_journal,
+        }
+    }
+
+    /// Sets a value, splitting it when it is long.
+    pub fn put(&mut self, key: &Key, value: &[u8]) -> Result<(), StoreError> {
+        let key = key.encode();
+        let old = self.get_raw(&key)?.map_or(0, |raw| parts::part_count(&raw));
+        let entries = parts::entries(&key, value);
+        let new = u32::try_from(entries.len() - 1).unwrap_or(u32::MAX);
+        self.job
+            .extend(entries.into_iter().map(|(k, v)| (k, Some(v))));
+        for index in new..old {
+            self.job.insert(super::keys::part(&key, index), None);
+        }
+        Ok(())
+    }
+
+    /// Removes a value and its parts.
+    pub fn remove(&mut self, key: &Key) -> Result<(), StoreError> {
+        let key = key.encode();
+        if let Some(raw) = self.get_raw(&key)? {
+            for index in 0..parts::part_count(&raw) {
+                self.job.insert(super::keys::part(&key, index), None);
+            }
+            self.job.insert(key, None);
+        }
+        Ok(())
+    }
+
+    /// Removes every raw entry of a range.
+    pub fn remove_range(&mut self, range: Range<Vec<u8>>) -> Result<(), StoreError> {
+        for key in self.tree.range(range.clone()).keys() {
+            let key = key.map_err(|e| StoreError::sled("scan", self.path, e))?;
+            self.job.insert(key.to_vec(), None);
+        }
+        let pending: Vec<_> = [&self.group, &self.job]
+            .iter()
+            .flat_map(|writes| writes.range(range.clone()).map(|(k, _)| k.clone()))
+            .collect();
+        self.job.extend(pending.into_iter().map(|k| (k, None)));
+        Ok(())
+    }
+
+    /// Whether a key has a value.
+    pub fn has(&self, key: &Key) -> Result<bool, StoreError> {
+        Ok(self.get_raw(&key.encode())?.is_some())
+    }
+
+    /// The whole value of a key.
+    pub fn value(&self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get(&key.encode())
+    }
+
+    pub(super) fn keep_job(&mut self) {
+        self.bytes += self.job.values().flatten().map(Vec::len).sum::<usize>();
+        // Not `append`, which rebuilds the whole map.
+        self.group.extend(std::mem::take(&mut self.job));
+    }
+
+    pub(super) fn drop_job(&mut self) {
+        self.job.clear();
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The batch, carrying the group's number; none when nothing is written.
+    pub(super) fn into_batch(self, number: u64) -> Option<sled::Batch> {
+        if self.group.is_empty() {
+            return None;
+        }
+        let mut batch = sled::Batch::default();
+        batch.insert(Key::Group.encode(), &number.to_be_bytes());
+        for (key, value) in self.group {
+            match value {
+                Some(value) => batch.insert(key, value),
+                None => batch.remove(key),
+            }
+        }
+        Some(batch)
+    }
+}
+
+impl Get for Txn<'_> {
+    fn get_raw(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        if let Some(write) = self.job.get(key).or_else(|| self.group.get(key)) {
+            return Ok(write.clone());
+        }
+        let value = self
+            .tree
+            .get(key)
+            .map_err(|e| StoreError::sled("read", self.path, e))?;
+        Ok(value.map(|v| v.to_vec()))
+    }
+
+    fn path(&self) -> &Path {
+        self.path
+    }
+}

@@ -1,0 +1,106 @@
+//! What the store gives back.
+use robust_proto::v1::Turn;
+use robust_shared::core::StepMetrics;
+use robust_shared::ids::{Generation, Incarnation, InstanceId, Step};
+use robust_shared::time::Time;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Said by `open` when the database was damaged and a new one made. `Display` says it plainly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenNote {
+    /// Where the damaged one is now.
+    pub set_aside: PathBuf,
+    /// What was wrong with it.
+    pub reason: String,
+}
+
+impl std::fmt::Display for OpenNote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the database was damaged ({}) and is set aside as {}; a new, empty one is used: \
+             trajectories, journal and events begin anew, checkpoints are found by their manifests",
+            self.reason,
+            self.set_aside.display()
+        )
+    }
+}
+
+/// What became of a turn, or of a trajectory's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// Stored now.
+    Stored,
+    /// The very same was stored before.
+    Repeated,
+    /// Another one was stored before; it stays, this one is dropped.
+    Already,
+}
+
+/// The end of a trajectory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Finish {
+    /// Its reward.
+    pub reward: f64,
+    /// The final answer.
+    pub answer: String,
+    /// The oldest weight version that produced any of its spans.
+    pub oldest_version: u64,
+    /// How many turns it has.
+    pub turns: u32,
+}
+
+/// A trajectory as stored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoredTrajectory {
+    /// Token ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Its turns, from 0 without a gap.
+    pub turns: Vec<Turn>,
+    /// Its end, once it has one.
+    pub finished: Option<Finish>,
+    /// The committed step that consumed it, once one did.
+    pub consumed_by: Option<Step>,
+}
+
+/// The figures of a committed step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredStep {
+    /// The step.
+    pub step: Step,
+    /// When its record was submitted.
+    pub at: Time,
+    /// The gang that did it.
+    pub generation: Generation,
+    /// Its figures.
+    pub metrics: StepMetrics,
+}
+
+/// A process to be adopted after a restart of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredInstance {
+    /// Its place.
+    pub id: InstanceId,
+    /// Its fencing number.
+    pub incarnation: Incarnation,
+    /// Its gang's fencing number (trainers; 0 otherwise).
+    pub generation: Generation,
+    /// Its process id.
+    pub pid: u32,
+    /// Field 22 of `/proc/PID/stat`.
+    pub start_time: u64,
+}
+
+/// A complete checkpoint. The truth is its manifest file; this can be rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredCheckpoint {
+    /// The step.
+    pub step: Step,
+    /// Its folder's name under `STATE/ckpt`.
+    pub folder: String,
+    /// Bytes of all shards.
+    pub bytes: u64,
+    /// When it was complete.
+    pub at: Time,
+}

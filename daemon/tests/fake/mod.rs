@@ -1,0 +1,126 @@
+//! Role processes without libtorch or UCX: they keep the contract and compute nothing. The test
+//! binary runs itself as such a process, through a script that stands for `robust-worker`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod agent;
+mod trainer;
+
+use hyper_util::rt::TokioIo;
+use robust_proto::v1::role_host_client::RoleHostClient;
+use robust_proto::v1::{self, HostMessage, RoleMessage, host_message, role_message::Body};
+use robust_shared::ids::WeightVersion;
+use robust_shared::weights::Manifest;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// What every role may change while it runs; repeated in each hello.
+pub struct Fake {
+    pub hello: v1::Hello,
+    pub snapshots: PathBuf,
+    replies: HashMap<String, v1::CallReply>,
+    trainer_step: u64,
+}
+
+/// A way to say something to the daemon.
+pub type Up = UnboundedSender<RoleMessage>;
+
+pub fn say(up: &Up, body: Body) {
+    let _ = up.send(RoleMessage { body: Some(body) });
+}
+
+pub async fn connect(socket: PathBuf) -> Result<RoleHostClient<Channel>, tonic::transport::Error> {
+    let dial = move |_: Uri| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    };
+    let channel = Endpoint::from_static("http://roles")
+        .connect_with_connector(tower::service_fn(dial))
+        .await?;
+    Ok(RoleHostClient::new(channel))
+}
+
+/// The bytes of a version: the same on every rank.
+pub fn served(version: u64) -> v1::ServedVersion {
+    let m = Manifest::build(WeightVersion(version), &version.to_le_bytes(), 4, vec![]).unwrap();
+    let manifest = v1::Manifest {
+        version,
+        bytes: m.bytes,
+        chunk_bytes: m.chunk_bytes,
+        chunk_xxh3: m.chunk_xxh3.clone(),
+        tensors: vec![],
+        blake3: m.digest().to_vec(),
+    };
+    let region = Some(v1::Region { key: vec![1], bytes: m.bytes });
+    v1::ServedVersion { version, manifest: Some(manifest), region }
+}
+
+/// Runs the role that the command line names, until it is told to end or fenced.
+pub fn run(args: &str) {
+    let words: Vec<&str> = args.split_whitespace().collect();
+    let after = |name: &str| words[words.iter().position(|w| *w == name).unwrap() + 1].to_owned();
+    let hello = v1::Hello {
+        role: words[0].to_owned(),
+        index: after("--index").parse().unwrap(),
+        incarnation: after("--incarnation").parse().unwrap(),
+        generation: after("--generation").parse().unwrap(),
+        pid: std::process::id(),
+        transport_addr: "127.0.0.1:1".to_owned(),
+        http_addr: "127.0.0.1:1".to_owned(),
+        gradients: vec![v1::Region::default(); 2],
+        ..Default::default()
+    };
+    let snapshots = PathBuf::from(after("--snapshot-dir"));
+    let mut fake = Fake { hello, snapshots, replies: HashMap::new(), trainer_step: 0 };
+    let socket = PathBuf::from(after("--host-socket"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let code = runtime.block_on(async {
+        loop {
+            if let Some(code) = fake.link(&socket).await {
+                return code;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    std::process::exit(code);
+}
+
+impl Fake {
+    /// One link; the exit code when the role is to end.
+    async fn link(&mut self, socket: &Path) -> Option<i32> {
+        let mut client = connect(socket.to_owned()).await.ok()?;
+        let (up, messages) = tokio::sync::mpsc::unbounded_channel();
+        say(&up, Body::Hello(self.hello.clone()));
+        let mut down = match client.attach(UnboundedReceiverStream::new(messages)).await {
+            Ok(answer) => answer.into_inner(),
+            Err(status) if status.code() == tonic::Code::FailedPrecondition => return Some(3),
+            Err(_) => return None,
+        };
+        while let Ok(Some(HostMessage { body: Some(message) })) = down.message().await {
+            match message {
+                host_message::Body::Shutdown(_) => return Some(0),
+                host_message::Body::Call(call) => {
+                    let reply = self.answer(&up, call).await;
+                    say(&up, Body::Reply(reply));
+                }
+                host_message::Body::Pull(pull) => {
+                    let version = served(pull.version);
+                    assert_eq!(pull.manifest, version.manifest);
+                    self.hello.version = Some(pull.version);
+                    self.hello.served = Some(version.clone());
+                    let result = Some(v1::pull_done::Result::Ok(version));
+                    say(&up, Body::PullDone(v1::PullDone { version: pull.version, result }));
+                }
+                host_message::Body::Dispatch(dispatch) => {
+                    let me = self.hello.incarnation;
+                    tokio::spawn(agent::converse(client.clone(), me, dispatch));
+                }
+                host_message::Body::Revoke(_) | host_message::Body::Welcome(_) => {}
+            }
+        }
+        None
+    }
+}

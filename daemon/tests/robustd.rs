@@ -1,0 +1,371 @@
+//! The daemon as a program, with fake role processes: order of beginning and end, recovery, and
+//! every refusal with its exit code.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod fake;
+
+use hyper_util::rt::TokioIo;
+use robust_proto::v1;
+use robust_proto::v1::control_client::ControlClient;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// Not a test: what the script that stands for `robust-worker` runs.
+#[test]
+#[ignore = "runs as a role process only"]
+fn fake_role() {
+    if let Ok(args) = std::env::var("FAKE_ROLE") {
+        fake::run(&args);
+    }
+}
+
+struct Site {
+    temp: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(steps: u64) -> Self {
+        let site = Self { temp: tempfile::tempdir().unwrap() };
+        fs::write(site.file("data.jsonl"), "{\"prompt\":\"1+1=\",\"answer\":\"2\"}\n").unwrap();
+        fs::write(site.file("tokenizer.json"), "{}").unwrap();
+        fs::create_dir(site.file("model")).unwrap();
+        for name in ["config.json", "model.safetensors"] {
+            fs::write(site.file("model").join(name), "{}").unwrap();
+        }
+        site.write_job(steps);
+        let exe = std::env::current_exe().unwrap();
+        let script = format!(
+            "#!/bin/sh\nFAKE_ROLE=\"$*\" exec {} --exact fake_role --ignored --nocapture\n",
+            exe.display()
+        );
+        fs::write(site.file("worker"), script).unwrap();
+        fs::set_permissions(site.file("worker"), fs::Permissions::from_mode(0o755)).unwrap();
+        site
+    }
+
+    fn write_job(&self, steps: u64) {
+        let job = format!(
+            "[job]\nname = \"fake\"\nsteps = {steps}\n[model]\npath = \"model\"\n\
+             [data]\nprompts = \"data.jsonl\"\ntokenizer = \"tokenizer.json\"\n\
+             [batch]\nprompts = 2\nresponses = 2\n[checkpoint]\nevery = 2\n\
+             [detect]\nsample_interval_ms = 50\n"
+        );
+        fs::write(self.file("job.toml"), job).unwrap();
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.file("state")
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_robustd"));
+        command
+            .arg("--job")
+            .arg(self.file("job.toml"))
+            .arg("--state-dir")
+            .arg(self.state())
+            .arg("--worker")
+            .arg(self.file("worker"))
+            .args(more)
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, more: &[&str]) -> Output {
+        self.command(more).output().unwrap()
+    }
+
+    fn start(&self) -> Daemon {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.file("log")).unwrap();
+        Daemon { child: self.command(&[]).stderr(log).spawn().unwrap() }
+    }
+
+    /// Role processes of this site that live, found by the socket they were given.
+    fn roles(&self) -> Vec<i32> {
+        let socket = self.state().join("roles.sock").display().to_string();
+        let of = |entry: fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let environ = fs::read(entry.path().join("environ")).ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let alive = !stat.rsplit(')').next()?.trim_start().starts_with('Z');
+            let environ = String::from_utf8_lossy(&environ);
+            (alive && environ.contains("FAKE_ROLE=") && environ.contains(&socket)).then_some(pid)
+        };
+        fs::read_dir("/proc").unwrap().flatten().filter_map(of).collect()
+    }
+
+    async fn control(&self) -> ControlClient<Channel> {
+        let socket = self.state().join("control.sock");
+        let dial = move |_: Uri| {
+            let socket = socket.clone();
+            async move { tokio::net::UnixStream::connect(socket).await.map(TokioIo::new) }
+        };
+        let endpoint = Endpoint::from_static("http://control");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            match endpoint.connect_with_connector(tower::service_fn(dial.clone())).await {
+                Ok(channel) => return ControlClient::new(channel),
+                Err(error) => assert!(Instant::now() < deadline, "{error}: {}", self.log()),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn wait_for(&self, what: &str, when: impl Fn(&v1::Status) -> bool) -> v1::Status {
+        let mut control = self.control().await;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let status = control.get_status(v1::GetStatusRequest {}).await.unwrap().into_inner();
+            if when(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "no {what}: {status:#?}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap_or_default()
+    }
+}
+
+struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    fn output(mut self) -> (i32, String) {
+        let mut out = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        let status = self.child.wait().unwrap();
+        (status.code().unwrap_or(-1), out)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Only after a failed assertion is it still there.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for pid in self.roles() {
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid),
+                nix::sys::signal::Signal::SIGKILL,
+            );
+        }
+        let _ = fs::remove_dir_all(robustd::state::snapshot_dir(&self.state()));
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn assert_ended_cleanly(site: &Site) {
+    assert_eq!(site.roles(), [] as [i32; 0], "no role process stays");
+    let state = fs::canonicalize(site.state()).unwrap();
+    assert!(!robustd::state::snapshot_dir(&state).exists(), "no snapshot stays in memory");
+    assert!(!state.join("control.sock").exists());
+}
+
+fn steps_printed(out: &str) -> Vec<u64> {
+    let number = |line: &str| line.strip_prefix("step ")?.trim_start().split('/').next()?.parse().ok();
+    out.lines().filter_map(number).collect()
+}
+
+#[test]
+fn a_job_runs_to_its_end_and_a_second_start_says_that_it_is_done() {
+    let site = Site::new(3);
+    let output = site.run(&[]);
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(steps_printed(&out), [1, 2, 3]);
+    assert!(out.contains("mean reward: 0.500 over the first 3 steps"), "{out}");
+    assert!(out.contains("12 trajectories consumed") && out.contains("no incidents"), "{out}");
+    assert!(site.state().join("ckpt/step-3/manifest.json").exists(), "the end is on disk");
+    assert_ended_cleanly(&site);
+
+    let again = site.run(&[]);
+    assert_eq!(again.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&again.stdout).contains("was completed before"));
+    let anew = site.run(&["--fresh"]);
+    assert_eq!(anew.status.code(), Some(0), "{}", said(&anew));
+    assert_eq!(steps_printed(&String::from_utf8_lossy(&anew.stdout)), [1, 2, 3]);
+    assert_ended_cleanly(&site);
+}
+
+#[tokio::test]
+async fn each_role_that_is_killed_comes_back_and_the_incident_is_timed() {
+    let site = Site::new(40);
+    let daemon = site.start();
+    site.wait_for("first step", |s| s.step >= 1).await;
+    let mut control = site.control().await;
+    for role in ["trainer", "rollout", "agent"] {
+        let request = v1::InjectRequest {
+            fault: "kill".into(),
+            role: role.into(),
+            index: Some(1),
+            wait: true,
+            wait_timeout_ms: 20_000,
+        };
+        let struck = control.inject(request).await.unwrap_or_else(|e| panic!("{e}: {}", site.log()));
+        let struck = struck.into_inner();
+        let incident = struck.incident.unwrap();
+        assert_eq!((struck.role.as_str(), struck.index), (role, 1));
+        assert_eq!((incident.rule.as_str(), incident.outcome.as_str()), ("exit", "recovered"));
+        assert!(incident.detect_ms < 1000.0, "{incident:?}");
+        assert!(incident.total_ms > 0.0, "{incident:?}");
+    }
+    let (code, out) = daemon.output();
+    assert_eq!(code, 0, "{}", site.log());
+    assert_eq!(steps_printed(&out), (1..=40).collect::<Vec<_>>());
+    assert_ended_cleanly(&site);
+}
+
+#[tokio::test]
+async fn a_killed_daemon_takes_its_living_roles_over_and_goes_on() {
+    let site = Site::new(12);
+    let daemon = site.start();
+    let before = site.wait_for("second step", |s| s.step >= 2).await;
+    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(daemon);
+    assert_eq!(site.roles().len(), 7, "roles outlive their daemon");
+    let daemon = site.start();
+    let after = site.wait_for("another step", |s| s.step > before.step + 1).await;
+    let pids = |s: &v1::Status| s.roles.iter().map(|r| (r.incarnation, r.pid)).collect::<Vec<_>>();
+    assert_eq!(pids(&before), pids(&after), "the very same processes: {}", site.log());
+    let (code, out) = daemon.output();
+    assert_eq!(code, 0, "{}", site.log());
+    assert_eq!(steps_printed(&out).last(), Some(&12));
+    assert!(out.contains("no incidents"), "{out}");
+    assert_ended_cleanly(&site);
+}
+
+#[tokio::test]
+async fn a_role_that_died_with_its_daemon_is_started_again() {
+    let site = Site::new(10);
+    let daemon = site.start();
+    let before = site.wait_for("second step", |s| s.step >= 2).await;
+    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(daemon);
+    let trainer = before.roles.iter().find(|r| r.role == "trainer").unwrap();
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(trainer.pid).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let (code, out) = site.start().output();
+    assert_eq!(code, 0, "{}", site.log());
+    assert_eq!(steps_printed(&out).last(), Some(&10));
+    assert!(out.contains("trainer-0"), "the incident is reported: {out}");
+    assert_ended_cleanly(&site);
+}
+
+#[tokio::test]
+async fn signals_and_the_stop_request_end_everything_in_order() {
+    use nix::sys::signal::Signal;
+    for (signal, code) in [(Some(Signal::SIGTERM), 143), (Some(Signal::SIGINT), 130), (None, 1)] {
+        let site = Site::new(1000);
+        let daemon = site.start();
+        site.wait_for("first step", |s| s.step >= 1).await;
+        match signal {
+            Some(signal) => daemon.signal(signal),
+            None => drop(site.control().await.stop(v1::StopRequest {}).await.unwrap()),
+        }
+        let (ended, out) = daemon.output();
+        assert_eq!(ended, code, "{}", site.log());
+        assert!(out.contains("job fake stopped after"), "{out}");
+        assert_ended_cleanly(&site);
+        let again = site.run(&[]);
+        assert_eq!(again.status.code(), Some(1));
+        assert!(said(&again).contains("--fresh"), "{}", said(&again));
+    }
+}
+
+#[tokio::test]
+async fn a_state_directory_has_one_daemon_and_one_job() {
+    let site = Site::new(1000);
+    let daemon = site.start();
+    site.wait_for("first step", |s| s.step >= 1).await;
+    let second = site.run(&[]);
+    assert_eq!(second.status.code(), Some(3), "{}", said(&second));
+    assert!(said(&second).contains(&format!("pid {}", daemon.child.id())), "{}", said(&second));
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.output();
+    site.write_job(7);
+    let other = site.run(&[]);
+    assert_eq!(other.status.code(), Some(3), "{}", said(&other));
+    assert!(said(&other).contains("another job"), "{}", said(&other));
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_with_their_reason() {
+    let site = Site::new(1000);
+    let daemon = site.start();
+    site.wait_for("first step", |s| s.step >= 1).await;
+    let mut control = site.control().await;
+    for (fault, role, index, what) in [
+        ("burn", "trainer", None, "unknown fault `burn`"),
+        ("kill", "king", None, "unknown role `king`"),
+        ("kill", "trainer", Some(9), "there is no trainer 9; the job has 2"),
+    ] {
+        let (fault, role) = (fault.into(), role.into());
+        let request = v1::InjectRequest { fault, role, index, ..Default::default() };
+        let refusal = control.inject(request).await.unwrap_err();
+        assert_eq!(refusal.code(), tonic::Code::InvalidArgument);
+        assert!(refusal.message().contains(what), "{refusal}");
+    }
+    let mut stranger = fake::connect(site.state().join("roles.sock")).await.unwrap();
+    let hello = v1::Hello { incarnation: 1, pid: 1, ..Default::default() };
+    let message = v1::RoleMessage { body: Some(v1::role_message::Body::Hello(hello)) };
+    let refusal = stranger.attach(tokio_stream::iter([message])).await.unwrap_err();
+    assert_eq!(refusal.code(), tonic::Code::FailedPrecondition);
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(daemon.output().0, 143);
+}
+
+fn refuse(site: &Site, more: &[&str], code: i32, what: &str) {
+    let output = site.run(more);
+    assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+    assert!(said(&output).contains(what), "{what}: {}", said(&output));
+    assert_eq!(site.roles(), [] as [i32; 0]);
+}
+
+#[test]
+fn bad_input_gives_one_clear_error_and_its_exit_code() {
+    let site = Site::new(3);
+    refuse(&site, &["--listen", "0.0.0.0:1"], 5, "TLS");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    refuse(&site, &["--listen", &addr], 5, "in use");
+    refuse(&site, &["--worker", "/nonexistent"], 6, "/nonexistent");
+    fs::write(site.file("data.jsonl"), "{\"prompt\":\"1\",\"answer\":\"1\"}\n{\"x\":1}\n").unwrap();
+    refuse(&site, &[], 2, "data.jsonl:2: ");
+    fs::remove_file(site.file("data.jsonl")).unwrap();
+    refuse(&site, &[], 6, "data.prompts");
+    fs::write(site.file("job.toml"), "[job]\nnmae = \"x\"\n").unwrap();
+    refuse(&site, &[], 2, "job.toml:2");
+    fs::remove_file(site.file("job.toml")).unwrap();
+    refuse(&site, &[], 2, "job.toml");
+    assert!(!Path::new(&site.state().join("job.json")).exists(), "nothing was half-started");
+}

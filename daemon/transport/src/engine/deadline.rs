@@ -1,0 +1,118 @@
+//! Deadlines: nothing waits for a peer for ever.
+//!
+//! UCX reports no error for a stopped peer or a cut network, so progress is watched here. A
+//! pause of this very process (stopped, starved, machine suspended) is no fault of its peers: the
+//! clock used for deadlines leaves such pauses out.
+
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use super::link::{LinkEnd, LinkState};
+use crate::ucx::LinkId;
+
+/// A gap between two looks at the clock that only a pause of this process explains.
+const PAUSE: Duration = Duration::from_millis(400);
+
+/// Time as deadlines see it: without the pauses of this process.
+pub(super) struct Clock {
+    seen: Instant,
+    paused: Duration,
+    /// Until when the present sleep was meant to last.
+    asleep_until: Option<Instant>,
+}
+
+impl Clock {
+    pub fn new() -> Clock {
+        Clock {
+            seen: Instant::now(),
+            paused: Duration::ZERO,
+            asleep_until: None,
+        }
+    }
+
+    /// The time of the last look.
+    pub fn now(&self) -> Instant {
+        self.seen.checked_sub(self.paused).unwrap_or(self.seen)
+    }
+
+    pub fn look(&mut self) {
+        self.look_at(Instant::now());
+    }
+
+    fn look_at(&mut self, now: Instant) {
+        let expected = self
+            .asleep_until
+            .take()
+            .map_or(self.seen, |until| until.max(self.seen));
+        let late = now.saturating_duration_since(expected);
+        if late > PAUSE {
+            self.paused += late;
+        }
+        self.seen = now;
+    }
+
+    /// About to sleep for at most `limit`.
+    pub fn sleeps(&mut self, limit: Duration) {
+        self.asleep_until = Some(self.seen + limit);
+    }
+}
+
+impl Engine {
+    /// The earliest time at which something must be given up.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines().map(|(_, at, _)| at).min()
+    }
+
+    /// Ends every link on which something waited too long.
+    pub(super) fn check_deadlines(&mut self) {
+        self.clock.look();
+        let now = self.clock.now();
+        let due: Vec<(LinkId, LinkEnd)> = self
+            .deadlines()
+            .filter(|(_, at, _)| *at <= now)
+            .map(|(link, _, end)| (link, end))
+            .collect();
+        for (link, end) in due {
+            self.end_link(link, end);
+        }
+    }
+
+    fn deadlines(&self) -> impl Iterator<Item = (LinkId, Instant, LinkEnd)> + '_ {
+        let stall = self.config.stall_timeout;
+        let connects = self.links.iter().filter_map(|(id, link)| match link.state {
+            LinkState::Connecting { deadline, .. } => {
+                Some((*id, deadline, LinkEnd::ConnectTimeout))
+            }
+            _ => None,
+        });
+        let fetches = self.running_fetches();
+        let notes = self.notes.values().filter(|note| note.is_sent());
+        let notes = notes.map(|note| (note.link, note.since));
+        let stalls = fetches.chain(notes).filter(|(link, _)| self.is_open(*link));
+        connects.chain(stalls.map(move |(link, since)| (link, since + stall, LinkEnd::Stalled)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_this_process_is_left_out_of_the_clock() {
+        let mut clock = Clock::new();
+        let start = clock.seen;
+        clock.look_at(start + Duration::from_millis(100));
+        assert_eq!(clock.now(), start + Duration::from_millis(100));
+        clock.look_at(start + Duration::from_millis(5100));
+        assert_eq!(clock.now(), start + Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_sleep_that_was_asked_for_is_no_pause() {
+        let mut clock = Clock::new();
+        let start = clock.seen;
+        clock.sleeps(Duration::from_secs(2));
+        clock.look_at(start + Duration::from_secs(2));
+        assert_eq!(clock.now(), start + Duration::from_secs(2));
+    }
+}

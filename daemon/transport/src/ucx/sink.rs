@@ -1,0 +1,219 @@
+//! Where UCX's callbacks leave what happened; they do nothing else.
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ucx_sys::{
+    UCP_AM_RECV_ATTR_FIELD_REPLY_EP, UCP_AM_RECV_ATTR_FLAG_RNDV, UCS_OK, ucp_am_recv_param_t,
+    ucp_conn_request_h, ucp_ep_h, ucs_status_t,
+};
+
+use super::endpoint::ConnRequest;
+use super::{LinkId, OpId, Status};
+use crate::buffer::Buffer;
+
+/// Something that happened in UCX, handled by the engine after `progress` returned.
+pub(crate) enum Event {
+    /// A peer wants to connect.
+    ConnectRequest(ConnRequest),
+    /// UCX gave an endpoint up; it must be closed.
+    LinkFailed { link: LinkId, status: Status },
+    /// An operation ended; its memory is the process's own again.
+    OpDone { op: OpId, status: Status },
+    /// An active message arrived. `from` is the endpoint on which the sender can be answered.
+    Message {
+        kind: MessageKind,
+        bytes: Vec<u8>,
+        from: Option<ReplyTo>,
+    },
+    /// An expected chunk arrived and is in its buffer, unless its length was wrong.
+    Arrived { token: u64, fits: bool },
+}
+
+/// Pointer value of an endpoint, only ever compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReplyTo(pub(super) usize);
+
+/// Active message identifiers on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum MessageKind {
+    /// First message of whoever connected.
+    Hello = 1,
+    /// Answer to it.
+    Welcome = 2,
+    /// A caller's message.
+    Note = 3,
+    /// Asks for a chunk of a region.
+    Read = 4,
+    /// Refuses it.
+    Refusal = 5,
+    /// The chunk: its token as header, its bytes as payload.
+    Data = 6,
+}
+
+impl MessageKind {
+    pub const ALL: [MessageKind; 6] = [
+        Self::Hello,
+        Self::Welcome,
+        Self::Note,
+        Self::Read,
+        Self::Refusal,
+        Self::Data,
+    ];
+
+    /// Whether the receiver must be able to answer on the same endpoint.
+    pub fn wants_reply(self) -> bool {
+        matches!(self, Self::Hello | Self::Read)
+    }
+}
+
+/// Header of `Data`: the token of the read it answers.
+pub(crate) const DATA_HEADER_BYTES: usize = 8;
+
+/// More than any message of ours but `Data`; longer ones are not from us.
+const MESSAGE_LIMIT: usize = 16 * 1024;
+
+/// Where the bytes of one read belong.
+pub(super) struct Target {
+    pub buffer: Arc<Buffer>,
+    pub offset: usize,
+    pub len: usize,
+}
+
+/// Collects events, and copies arriving chunks to where they are expected: straight from UCX's
+/// receive buffer, the only copy in this process. Locked because UCX documents no thread for its
+/// callbacks and has one of its own for connection management.
+#[derive(Default)]
+pub(super) struct Sink {
+    events: Mutex<Vec<Event>>,
+    targets: Mutex<HashMap<u64, Target>>,
+}
+
+impl Sink {
+    pub fn push(&self, event: Event) {
+        self.events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(event);
+    }
+
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn targets(&self) -> MutexGuard<'_, HashMap<u64, Target>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A chunk that nobody expects (any more), or of another length, is dropped (T-1).
+    fn on_data(&self, header: &[u8], data: &[u8]) {
+        let Ok(token) = header.try_into().map(u64::from_le_bytes) else {
+            return;
+        };
+        let Some(target) = self.targets().remove(&token) else {
+            return;
+        };
+        let fits = data.len() == target.len && target.buffer.fill(target.offset, data).is_ok();
+        self.push(Event::Arrived { token, fits });
+    }
+}
+
+/// User data of one operation, given back by its completion.
+pub(super) struct OpTag {
+    pub sink: *const Sink,
+    pub op: OpId,
+}
+
+/// Argument of one endpoint's error handler; lives until the endpoint is closed.
+pub(super) struct LinkTag {
+    pub sink: *const Sink,
+    pub link: LinkId,
+}
+
+/// Argument of one message kind's handler; lives as long as the worker.
+pub(super) struct KindTag {
+    pub sink: *const Sink,
+    pub kind: MessageKind,
+}
+
+// In all callbacks below the sink outlives the worker, and thus every callback.
+
+pub(super) unsafe extern "C" fn on_op_done(
+    _request: *mut c_void,
+    status: ucs_status_t,
+    tag: *mut c_void,
+) {
+    // SAFETY: made by `Box::into_raw` when the operation started; UCX calls back once.
+    let tag = unsafe { Box::from_raw(tag.cast::<OpTag>()) };
+    // SAFETY: see above.
+    unsafe { &*tag.sink }.push(Event::OpDone {
+        op: tag.op,
+        status: Status(status),
+    });
+}
+
+pub(super) unsafe extern "C" fn on_link_error(
+    tag: *mut c_void,
+    _ep: ucp_ep_h,
+    status: ucs_status_t,
+) {
+    // SAFETY: the endpoint's tag lives until its close completed.
+    let tag = unsafe { &*tag.cast::<LinkTag>() };
+    // SAFETY: see above.
+    unsafe { &*tag.sink }.push(Event::LinkFailed {
+        link: tag.link,
+        status: Status(status),
+    });
+}
+
+pub(super) unsafe extern "C" fn on_connect_request(request: ucp_conn_request_h, sink: *mut c_void) {
+    // SAFETY: see above.
+    unsafe { &*sink.cast::<Sink>() }.push(Event::ConnectRequest(ConnRequest(request)));
+}
+
+pub(super) unsafe extern "C" fn on_message(
+    tag: *mut c_void,
+    header: *const c_void,
+    header_length: usize,
+    data: *mut c_void,
+    length: usize,
+    param: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: UCX passes a valid parameter block.
+    let param = unsafe { &*param };
+    // A rendezvous hands over a descriptor, not bytes; we never send one. Returning OK without
+    // receiving it releases it.
+    if param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV != 0 {
+        return UCS_OK;
+    }
+    // SAFETY: the tag lives as long as the worker, the sink longer.
+    let (tag, sink) = unsafe {
+        let tag = &*tag.cast::<KindTag>();
+        (tag, &*tag.sink)
+    };
+    // SAFETY: an eager message: both ranges are readable until we return.
+    let (header, data) = unsafe { (bytes(header, header_length), bytes(data, length)) };
+    if tag.kind == MessageKind::Data {
+        sink.on_data(header, data);
+    } else if data.len() <= MESSAGE_LIMIT {
+        let from = (param.recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP != 0)
+            .then_some(ReplyTo(param.reply_ep as usize));
+        sink.push(Event::Message {
+            kind: tag.kind,
+            bytes: data.to_vec(),
+            from,
+        });
+    }
+    UCS_OK
+}
+
+/// # Safety
+/// `len` bytes at `data` must be readable for `'a`; `data` may be null if `len` is zero.
+unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
+    if len == 0 || data.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(data.cast(), len) }
+}

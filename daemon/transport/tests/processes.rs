@@ -1,0 +1,298 @@
+//! Transports in several processes, some of which are killed or stopped.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use robust_transport::{Buffer, FetchError, Part};
+use rustix::process::Signal;
+use support::{Peer, holds, start_notifier, start_puller, transport, whole};
+
+const MIB: usize = 1 << 20;
+const STALL: Duration = Duration::from_millis(700);
+
+#[test]
+#[ignore = "body of the peer process that other tests start"]
+fn peer_that_serves() {
+    support::serve_until_stdin_closes();
+}
+
+#[test]
+#[ignore = "body of the peer process that other tests start"]
+fn peer_that_notifies() {
+    support::notify_in_order();
+}
+
+#[test]
+#[ignore = "body of the peer process that other tests start"]
+fn peer_that_pulls() {
+    support::pull_for_ever();
+}
+
+#[test]
+fn a_fetch_from_another_process_delivers_identical_bytes() {
+    let len = 40 * MIB + 12_345;
+    let peer = Peer::serve(7, len);
+    let transport = transport(STALL);
+    let into = Buffer::new(len).unwrap();
+    let mut seen = Vec::new();
+    let got = transport
+        .fetch(peer.addr, &peer.key, &whole(len), &into, |n| seen.push(n))
+        .unwrap();
+    assert_eq!(got, len as u64);
+    assert!(holds(&into, 7));
+    assert!(seen.is_sorted());
+    assert_eq!(seen.last(), Some(&(len as u64)));
+    assert_eq!(transport.stats().bytes_fetched, len as u64);
+    assert_eq!(transport.stats().errors, 0);
+}
+
+#[test]
+fn parts_land_where_they_are_asked_to() {
+    let peer = Peer::serve(3, 8 * MIB);
+    let source = support::pattern(3, 8 * MIB);
+    let transport = transport(STALL);
+    let into = Buffer::new(4 * MIB).unwrap();
+    let parts = [
+        Part {
+            src: 5_000_001,
+            dst: 17,
+            len: 1_500_003,
+        },
+        Part {
+            src: 0,
+            dst: 0,
+            len: 0,
+        },
+        Part {
+            src: 1,
+            dst: 3_000_000,
+            len: 1,
+        },
+    ];
+    let got = transport
+        .fetch(peer.addr, &peer.key, &parts, &into, |_| ())
+        .unwrap();
+    assert_eq!(got, 1_500_004);
+    let expected = [&[0; 17], &source[5_000_001..6_500_004], &[0; 50]].concat();
+    let mut bytes = vec![0; expected.len()];
+    into.read_at(0, &mut bytes).unwrap();
+    assert!(bytes == expected);
+    let mut byte = [0];
+    into.read_at(3_000_000, &mut byte).unwrap();
+    assert_eq!(byte[0], source[1]);
+}
+
+#[test]
+fn after_a_peer_was_killed_the_same_transport_fetches_from_another() {
+    let len = 256 * MIB;
+    let peer = Peer::serve(1, len);
+    let other = Peer::serve(2, 16 * MIB);
+    let transport = transport(Duration::from_secs(5));
+    let into = Buffer::new(len).unwrap();
+    let started = Instant::now();
+    let mut killed = None;
+    let result = transport.fetch(peer.addr, &peer.key, &whole(len), &into, |done| {
+        if done > 20 * MIB as u64 && killed.is_none() {
+            peer.signal(Signal::KILL);
+            killed = Some(Instant::now());
+        }
+    });
+    let error = result.unwrap_err();
+    let killed = killed.unwrap_or(started);
+    assert!(matches!(error, FetchError::Peer { .. }), "{error}");
+    assert!(
+        killed.elapsed() < Duration::from_secs(4),
+        "told after {:?}",
+        killed.elapsed()
+    );
+    // Answered means drained: the buffer is the caller's again.
+    into.with_bytes_mut(|bytes| bytes[0] = 1).unwrap();
+
+    let into = Buffer::new(16 * MIB).unwrap();
+    transport
+        .fetch(other.addr, &other.key, &whole(16 * MIB), &into, |_| ())
+        .unwrap();
+    assert!(holds(&into, 2));
+    // The dead peer's endpoint is not cached: connecting to it is refused.
+    let again = transport
+        .fetch(peer.addr, &peer.key, &whole(1), &into, |_| ())
+        .unwrap_err();
+    assert!(matches!(again, FetchError::Connect { .. }), "{again}");
+}
+
+#[test]
+fn a_stopped_peer_is_a_stall_and_others_go_on() {
+    let mut peer = Peer::serve(1, 256 * MIB);
+    let other = Peer::serve(2, 16 * MIB);
+    let transport = transport(STALL);
+    let into = Buffer::new(256 * MIB).unwrap();
+    let mut stopped = None;
+    let result = transport.fetch(peer.addr, &peer.key, &whole(256 * MIB), &into, |_| {
+        stopped.get_or_insert_with(|| {
+            peer.signal(Signal::STOP);
+            Instant::now()
+        });
+    });
+    let waited = stopped.unwrap().elapsed();
+    match result.unwrap_err() {
+        FetchError::Stalled { after, total, .. } => {
+            assert_eq!((after, total), (STALL, 256 * MIB as u64));
+        }
+        error => panic!("{error}"),
+    }
+    assert!(
+        waited < STALL + Duration::from_millis(1500),
+        "told after {waited:?}"
+    );
+    into.with_bytes_mut(|bytes| bytes.fill(0)).unwrap();
+
+    // Connecting to a stopped peer ends as well.
+    let error = transport
+        .fetch(peer.addr, &peer.key, &whole(1), &into, |_| ())
+        .unwrap_err();
+    assert!(matches!(error, FetchError::Connect { .. }), "{error}");
+    assert!(transport.notify(peer.addr, b"hello?").is_err());
+
+    let small = Buffer::new(16 * MIB).unwrap();
+    transport
+        .fetch(other.addr, &other.key, &whole(16 * MIB), &small, |_| ())
+        .unwrap();
+    assert!(holds(&small, 2));
+
+    // Nothing of the failed fetch comes late, and the peer is of use again once it goes on.
+    peer.signal(Signal::CONT);
+    transport
+        .fetch(peer.addr, &peer.key, &whole(16 * MIB), &small, |_| ())
+        .unwrap();
+    small
+        .with_bytes(|bytes| assert!(bytes == support::pattern(1, 16 * MIB)))
+        .unwrap();
+    into.with_bytes(|bytes| assert!(bytes.iter().all(|byte| *byte == 0)))
+        .unwrap();
+    assert!(peer.is_alive());
+}
+
+#[test]
+fn several_threads_fetch_from_several_peers_at_once() {
+    let len = 24 * MIB;
+    let peers: Vec<Peer> = (0..3).map(|seed| Peer::serve(seed, len)).collect();
+    let transport = transport(Duration::from_secs(5));
+    std::thread::scope(|scope| {
+        for round in 0..6 {
+            let (transport, peer) = (&transport, &peers[round % 3]);
+            scope.spawn(move || {
+                let into = Buffer::new(len).unwrap();
+                transport
+                    .fetch(peer.addr, &peer.key, &whole(len), &into, |_| ())
+                    .unwrap();
+                assert!(holds(&into, round as u64 % 3));
+            });
+        }
+    });
+    assert_eq!(transport.stats().endpoints_open, 3);
+}
+
+#[test]
+fn two_fetches_fill_one_buffer() {
+    let len = 16 * MIB;
+    let peer = Peer::serve(9, len);
+    let transport = transport(STALL);
+    let into = Buffer::new(len).unwrap();
+    let half = len as u64 / 2;
+    std::thread::scope(|scope| {
+        for at in [0, half] {
+            let (transport, peer, into) = (&transport, &peer, Arc::clone(&into));
+            let parts = [Part {
+                src: at,
+                dst: at,
+                len: half,
+            }];
+            scope.spawn(move || {
+                transport
+                    .fetch(peer.addr, &peer.key, &parts, &into, |_| ())
+                    .unwrap()
+            });
+        }
+    });
+    assert!(holds(&into, 9));
+}
+
+#[test]
+fn messages_of_one_peer_arrive_in_order() {
+    let transport = transport(STALL);
+    let mut child = start_notifier(transport.addr(), 2000);
+    for n in 0..2000u32 {
+        let message = transport
+            .recv_timeout(Duration::from_secs(20))
+            .expect("a message");
+        assert_eq!(message[..4], n.to_le_bytes());
+        assert_eq!(message.len(), 4 + (n as usize * 37) % 4000);
+        assert!(message[4..].iter().all(|byte| *byte == n as u8));
+    }
+    assert_eq!(transport.try_recv(), None);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn disconnecting_fails_what_is_under_way_and_the_next_call_connects_again() {
+    let len = 256 * MIB;
+    let peer = Peer::serve(4, len);
+    let transport = transport(STALL);
+    let into = Buffer::new(len).unwrap();
+    let mut asked = false;
+    let result = transport.fetch(peer.addr, &peer.key, &whole(len), &into, |_| {
+        if !std::mem::replace(&mut asked, true) {
+            transport.disconnect(peer.addr);
+        }
+    });
+    assert!(
+        matches!(result, Err(FetchError::Disconnected { .. })),
+        "{result:?}"
+    );
+    transport
+        .fetch(peer.addr, &peer.key, &whole(len), &into, |_| ())
+        .unwrap();
+    assert!(holds(&into, 4));
+}
+
+/// With emulated one-sided gets a source was seen to abort inside of UCX after its puller had closed
+/// in the middle: sources must survive whatever pullers do.
+#[test]
+fn a_source_survives_pullers_that_are_killed_stopped_or_disconnect_in_the_middle() {
+    let len = 64 * MIB;
+    let mut source = Peer::serve(6, len);
+    let transport = transport(STALL);
+    let into = Buffer::new(len).unwrap();
+    for round in 0..8u64 {
+        let mut puller = start_puller(source.addr, &source.key);
+        let pid = rustix::process::Pid::from_child(&puller);
+        // Varies where in its stream the puller is hit; nothing is waited for.
+        std::thread::sleep(Duration::from_millis(7 * round));
+        if round % 2 == 1 {
+            rustix::process::kill_process(pid, Signal::STOP).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        puller.kill().unwrap();
+        puller.wait().unwrap();
+        let mut calls = 0;
+        let result = transport.fetch(source.addr, &source.key, &whole(len), &into, |_| {
+            calls += 1;
+            if calls == 1 + round {
+                transport.disconnect(source.addr);
+            }
+        });
+        assert!(
+            matches!(result, Err(FetchError::Disconnected { .. })),
+            "{result:?}"
+        );
+        assert!(source.is_alive(), "the source died in round {round}");
+    }
+    transport
+        .fetch(source.addr, &source.key, &whole(len), &into, |_| ())
+        .unwrap();
+    assert!(holds(&into, 6));
+}

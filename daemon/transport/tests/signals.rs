@@ -1,0 +1,26 @@
+//! Crash signals belong to the process. A file of its own: the handlers are the process's.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use robust_transport::{Config, Transport};
+
+/// Whether a handler is installed, by signal number.
+fn is_caught(signal: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal - 1)) != 0
+}
+
+#[test]
+fn a_started_transport_leaves_crashes_to_the_system() {
+    if std::env::var_os("UCX_HANDLE_ERRORS").is_some() {
+        return; // The user decided.
+    }
+    let transport = Transport::start(Config::default()).unwrap();
+    for signal in [4, 7, 8, 11] {
+        assert!(!is_caught(signal), "signal {signal} is caught");
+    }
+    drop(transport);
+}

@@ -1,0 +1,101 @@
+//! What an agent asks of the daemon, patiently: it may be restarting.
+
+use std::path::Path;
+use std::time::Duration;
+
+use robust_proto::v1::role_host_client::RoleHostClient;
+use robust_proto::v1::{
+    AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest, RouteReply, RouteRequest,
+};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::attach;
+
+/// Pause before an unanswered request is repeated. Whether the daemon stays away too long is the
+/// link's to judge.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Why the daemon does not do what was asked.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The lease is void: the trajectory is somebody else's now.
+    Void,
+    /// It will not work by asking again.
+    Other(String),
+}
+
+#[derive(Clone)]
+pub(super) struct Host {
+    client: RoleHostClient<Channel>,
+    pub incarnation: u64,
+}
+
+impl Host {
+    pub fn new(socket: &Path, incarnation: u64) -> Self {
+        Self { client: RoleHostClient::new(attach::channel(socket)), incarnation }
+    }
+
+    /// Waits for a rollout.
+    pub async fn route(&self, trajectory: u64) -> Result<RouteReply, Refusal> {
+        let request = RouteRequest { incarnation: self.incarnation, trajectory };
+        self.ask(|mut client| async move { client.route(request).await }).await
+    }
+
+    /// Gives the rollout's place back, without waiting for it.
+    pub fn release(&self, ticket: u64) {
+        let host = self.clone();
+        tokio::spawn(async move {
+            let request = ReleaseRouteRequest { ticket };
+            let released = host.ask(|mut c| async move { c.release_route(request).await }).await;
+            if let Err(refusal) = released {
+                // A restarted daemon does not know the ticket, and counts from the start.
+                tracing::debug!(ticket, ?refusal, "release");
+            }
+        });
+    }
+
+    /// Returns when the turn is stored durably.
+    pub async fn append(&self, request: AppendTurnRequest) -> Result<(), Refusal> {
+        self.ask(|mut client| {
+            let request = request.clone();
+            async move { client.append_turn(request).await }
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Returns when the trajectory's end is stored durably.
+    pub async fn finish(&self, request: FinishTrajectoryRequest) -> Result<(), Refusal> {
+        self.ask(|mut client| {
+            let request = request.clone();
+            async move { client.finish_trajectory(request).await }
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn ask<T, F>(
+        &self,
+        request: impl Fn(RoleHostClient<Channel>) -> F,
+    ) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        loop {
+            let status = match request(self.client.clone()).await {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(status) => status,
+            };
+            match status.code() {
+                Code::FailedPrecondition => return Err(Refusal::Void),
+                Code::InvalidArgument | Code::NotFound | Code::Unimplemented | Code::OutOfRange => {
+                    return Err(Refusal::Other(status.message().to_owned()));
+                }
+                // The daemon is away, ends, or could not store it: its own matter.
+                _ => tracing::debug!(%status, "asking the daemon again"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! An agent worker: conversations between a model and its tool.
+//!
+//! ```text
+//!   Dispatch ──► stored turns ──► ┌─► Route ──► /generate ──► turn complete ──► tool call? ─┐
+//!                                 │     ▲           │ broken                       │ yes   │ no
+//!                                 │     └───────────┘ (goes on elsewhere           ▼       │
+//!                                 │                    from the tokens so far)    tool     │
+//!                                 └──────────── AppendTurn (durable) ◄─────────────┘       ▼
+//!                                                            AppendTurn ──► reward ──► Finish
+//! ```
+//!
+//! A turn counts once the daemon has stored it (I-2). Before that it lives only here: a rollout's
+//! death costs nothing, because the tokens that arrived are sent along to the next one; this
+//! worker's own death costs the turn it was in.
+
+mod conversation;
+mod generate;
+mod host;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use robust_proto::v1::host_message::Body;
+use robust_proto::v1::{Dispatch, Hello};
+use robust_shared::ids::Role;
+use robust_shared::phase::Phase;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+
+use crate::attach::{self, FromHost, Link, LinkEnd, RoleArgs, Stages, StartError};
+use crate::model::config::Qwen3Config;
+use crate::model::hf::CONFIG_FILE;
+use crate::model::tokenizer::Tokenizer;
+use crate::tool::Calculator;
+
+use conversation::Conversation;
+use host::Host;
+
+/// What all conversations of a worker share.
+struct Worker {
+    host: Host,
+    link: Link,
+    http: reqwest::Client,
+    tokenizer: Tokenizer,
+    tool: Calculator,
+    /// Tokens that prompt, turns and results may have together.
+    max_len: usize,
+    max_turns: u32,
+    max_new_tokens: usize,
+    temperature: f64,
+    slots: Semaphore,
+    leases: Leases,
+}
+
+/// The trajectories of this worker; a watch that becomes true is a revocation.
+#[derive(Clone, Default)]
+struct Leases(Arc<Mutex<BTreeMap<u64, watch::Sender<bool>>>>);
+
+/// Runs a worker until its link ends. `started` is when the process began.
+pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, StartError> {
+    let mut stages = Stages::since(started);
+    stages.end("process");
+    let leases = Leases::default();
+    let known = leases.clone();
+    let (link, mut inbox) =
+        attach::start(runtime, args.link(Role::Agent), move || known.hello());
+    link.phase(Phase::Init, 0);
+    let worker = Arc::new(prepare(args, runtime, link, leases)?);
+    stages.end("attach and tokenizer");
+    tracing::info!("start: {}", stages.line());
+    worker.report();
+    loop {
+        match inbox.blocking_recv() {
+            Some(FromHost::Message(_, message)) => match message.body {
+                Some(Body::Dispatch(dispatch)) => Worker::dispatch(&worker, runtime, dispatch),
+                Some(Body::Revoke(revoke)) => worker.leases.revoke(revoke.trajectory),
+                other => tracing::warn!(?other, "not for an agent"),
+            },
+            Some(FromHost::Ended(end)) => return Ok(end),
+            None => return Ok(LinkEnd::Shutdown),
+        }
+    }
+}
+
+fn prepare(
+    args: &RoleArgs,
+    runtime: &Handle,
+    link: Link,
+    leases: Leases,
+) -> Result<Worker, StartError> {
+    let job = &args.job;
+    let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
+    let (timeout, memory_mb) = (job.agent.tool.timeout(), job.agent.tool.memory_mb);
+    let tool = match args.calculator.clone() {
+        Some(program) => Calculator { program, timeout, memory_mb },
+        None => Calculator::beside_executable(timeout, memory_mb).map_err(|source| {
+            let path = "robust-calc".into();
+            StartError::Io { doing: "finding", path, source }
+        })?,
+    };
+    let _on_runtime = runtime.enter();
+    Ok(Worker {
+        host: Host::new(&args.host_socket, args.incarnation),
+        link,
+        http: generate::client().map_err(|error| StartError::Io {
+            doing: "making",
+            path: "HTTP client".into(),
+            source: std::io::Error::other(error),
+        })?,
+        tokenizer: Tokenizer::load(&job.data.tokenizer)?,
+        tool,
+        max_len: config.max_position_embeddings as usize,
+        max_turns: job.agent.max_turns,
+        max_new_tokens: job.rollout.max_new_tokens as usize,
+        temperature: job.rollout.temperature,
+        slots: Semaphore::new(job.agent.concurrency.max(1) as usize),
+        leases,
+    })
+}
+
+impl Worker {
+    fn dispatch(worker: &Arc<Self>, runtime: &Handle, dispatch: Dispatch) {
+        let trajectory = dispatch.trajectory;
+        let Some(mut revoked) = worker.leases.take(trajectory) else {
+            // The daemon restarted and does not know that it had said so before.
+            tracing::debug!(trajectory, "dispatched again, is under way");
+            return;
+        };
+        worker.report();
+        let worker = Arc::clone(worker);
+        runtime.spawn(async move {
+            let ended = tokio::select! {
+                ended = Conversation::run(&worker, dispatch) => ended,
+                // The sender lives in the lease; it changes when it is revoked, once.
+                _ = revoked.wait_for(|revoked| *revoked) => Ok(()),
+            };
+            worker.leases.release(trajectory);
+            worker.report();
+            if let Err(reason) = ended {
+                tracing::warn!(trajectory, %reason, "gives a trajectory back");
+                worker.link.returned(trajectory, reason);
+            }
+        });
+    }
+
+    fn report(&self) {
+        let running = self.leases.count();
+        let phase = if running > 0 { Phase::Generating } else { Phase::Idle };
+        self.link.set_running(running);
+        self.link.phase(phase, 0);
+    }
+}
+
+impl Leases {
+    /// None if it is held already.
+    fn take(&self, trajectory: u64) -> Option<watch::Receiver<bool>> {
+        let mut held = self.lock();
+        if held.contains_key(&trajectory) {
+            return None;
+        }
+        let (revoke, revoked) = watch::channel(false);
+        held.insert(trajectory, revoke);
+        Some(revoked)
+    }
+
+    fn revoke(&self, trajectory: u64) {
+        if let Some(revoke) = self.lock().get(&trajectory) {
+            revoke.send_replace(true);
+        }
+    }
+
+    fn release(&self, trajectory: u64) {
+        self.lock().remove(&trajectory);
+    }
+
+    fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn hello(&self) -> Hello {
+        Hello { leases: self.lock().keys().copied().collect(), ..Default::default() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, watch::Sender<bool>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,52 @@
+//! How a role process ends.
+
+use std::time::Duration;
+
+use super::LinkEnd;
+
+/// Exit codes of `robust-worker`.
+pub mod code {
+    /// Told to end.
+    pub const ENDED: u8 = 0;
+    /// Wrong usage.
+    pub const USAGE: u8 = 2;
+    /// The daemon knows a newer incarnation.
+    pub const FENCED: u8 = 3;
+    /// The role could not start; the last line on stderr says why.
+    pub const START: u8 = 4;
+    /// No daemon for longer than the job's `daemon_grace_s`.
+    pub const NO_DAEMON: u8 = 5;
+}
+
+impl LinkEnd {
+    /// The process's exit code for this end.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LinkEnd::Shutdown => code::ENDED,
+            LinkEnd::Fenced(_) => code::FENCED,
+            LinkEnd::NoDaemon(_) => code::NO_DAEMON,
+        }
+    }
+}
+
+/// Ends the process without running exit handlers: those of libtorch and UCX free what their
+/// threads may still be using.
+pub fn now(code: u8) -> ! {
+    // SAFETY: `_exit` takes any number, does not return and touches none of this process's memory.
+    #[allow(unsafe_code)]
+    unsafe {
+        nix::libc::_exit(i32::from(code))
+    }
+}
+
+/// Ends the process in a while, in case a compute thread is stuck and the role cannot.
+pub(super) fn at_latest_in(grace: Duration, code: u8) {
+    let spawned = std::thread::Builder::new().name("exit".into()).spawn(move || {
+        std::thread::sleep(grace);
+        tracing::warn!("a thread is stuck: ending without it");
+        now(code)
+    });
+    if spawned.is_err() {
+        now(code);
+    }
+}

@@ -1,0 +1,202 @@
+//! The link to the node's daemon.
+//!
+//! ```text
+//!            connect                 Hello ► ◄ Welcome
+//!   ┌──► away ───────► connected ─────────────────────► linked ──┐
+//!   │                      │ FAILED_PRECONDITION          │ │    │ broken
+//!   │                      ▼                     Shutdown │ └────┴──► away
+//!   └─ 100 ms ── …       fenced                           ▼
+//!        └─ no daemon for `daemon_grace` ─► alone        ended
+//! ```
+//!
+//! The daemon may be killed and come back; the role goes on meanwhile. Every new link begins with
+//! a Hello of the state at that moment. Then what may have been lost follows once more: answers,
+//! ended pulls and returned trajectories that were not sent, or sent shortly before the break.
+//! Answers to calls of another daemon process are not: the new one numbers its calls itself and
+//! repeats what it still needs.
+
+mod activity;
+mod client;
+pub mod exit;
+pub mod manifest;
+mod role;
+mod session;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use robust_proto::v1::role_message::Body;
+use robust_proto::v1::{CallReply, Hello, HostMessage, PhaseChange, PullDone, TrajectoryReturned};
+use robust_shared::ids::Role;
+use robust_shared::phase::Phase;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+pub use client::channel;
+pub use role::{RoleArgs, Stages, StartError};
+
+/// Who attaches, and how.
+#[derive(Debug, Clone)]
+pub struct LinkConfig {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// What this process is.
+    pub role: Role,
+    /// Rank or replica number.
+    pub index: u32,
+    /// Its fencing number.
+    pub incarnation: u64,
+    /// The gang's fencing number (trainers).
+    pub generation: u64,
+    /// How often activity is reported.
+    pub sample_interval: Duration,
+    /// How long to go on without any daemon.
+    pub daemon_grace: Duration,
+    /// Ends the process so long after the link, if it has not ended by itself.
+    pub end_within: Option<Duration>,
+}
+
+/// Figures that the samples report; the role adds to them.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Tokens generated so far; never goes back.
+    pub tokens_total: AtomicU64,
+    /// Requests or conversations under way.
+    pub running: AtomicU32,
+}
+
+/// Why there will be no further link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// The daemon said so.
+    Shutdown,
+    /// The daemon knows a newer incarnation.
+    Fenced(String),
+    /// Nobody listened for the whole grace period.
+    NoDaemon(Duration),
+}
+
+/// What comes down the link.
+#[derive(Debug)]
+pub enum FromHost {
+    /// A command, with the daemon process it is from.
+    Message(DaemonEpoch, HostMessage),
+    /// The last event.
+    Ended(LinkEnd),
+}
+
+/// Counts the daemon processes that this role was linked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DaemonEpoch(u64);
+
+/// The sending side; clones share it.
+#[derive(Clone)]
+pub struct Link {
+    queue: UnboundedSender<Outgoing>,
+    shared: Arc<Shared>,
+}
+
+/// A message on its way up.
+#[derive(Debug, Clone)]
+struct Outgoing {
+    body: Body,
+    /// Set on answers: worth nothing to another daemon process.
+    epoch: Option<DaemonEpoch>,
+}
+
+#[derive(Default)]
+struct Shared {
+    phase: Mutex<Option<PhaseChange>>,
+    counters: Arc<Counters>,
+}
+
+/// Keeps the process linked until the end. `hello` says what the role is at the moment of asking;
+/// names and numbers are filled in here. Runs on `runtime`.
+pub fn start(
+    runtime: &tokio::runtime::Handle,
+    config: LinkConfig,
+    hello: impl Fn() -> Hello + Send + Sync + 'static,
+) -> (Link, UnboundedReceiver<FromHost>) {
+    let (queue, outgoing) = unbounded_channel();
+    let (events, inbox) = unbounded_channel();
+    let shared = Arc::new(Shared::default());
+    let end_within = config.end_within;
+    let client = client::Client::new(config, Box::new(hello), Arc::clone(&shared), outgoing);
+    runtime.spawn(async move {
+        let end = client.run(&events).await;
+        tracing::info!(?end, "link ended");
+        if let Some(grace) = end_within {
+            exit::at_latest_in(grace, end.exit_code());
+        }
+        // Nobody listens any more only if the role is ending by itself.
+        let _ = events.send(FromHost::Ended(end));
+    });
+    (Link { queue, shared }, inbox)
+}
+
+impl Link {
+    /// Enters a phase.
+    pub fn phase(&self, phase: Phase, step: u64) {
+        let change = PhaseChange {
+            phase: phase.name().to_owned(),
+            step,
+        };
+        *self
+            .shared
+            .phase
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(change.clone());
+        self.send(Body::Phase(change), None);
+    }
+
+    /// Answers a call that came from this daemon process.
+    pub fn reply(&self, epoch: DaemonEpoch, reply: CallReply) {
+        self.send(Body::Reply(reply), Some(epoch));
+    }
+
+    /// Reports the end of a pull.
+    pub fn pull_done(&self, done: PullDone) {
+        self.send(Body::PullDone(done), None);
+    }
+
+    /// Gives a trajectory back.
+    pub fn returned(&self, trajectory: u64, reason: String) {
+        self.send(
+            Body::Returned(TrajectoryReturned { trajectory, reason }),
+            None,
+        );
+    }
+
+    /// Sends a message that may be lost with the link, such as progress.
+    pub fn report(&self, body: Body) {
+        self.send(body, None);
+    }
+
+    /// The figures that samples report.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.shared.counters)
+    }
+
+    /// Adds generated tokens to the samples' count.
+    pub fn add_tokens(&self, tokens: u64) {
+        self.shared
+            .counters
+            .tokens_total
+            .fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// Sets the number of requests under way.
+    pub fn set_running(&self, running: usize) {
+        let running = u32::try_from(running).unwrap_or(u32::MAX);
+        self.shared
+            .counters
+            .running
+            .store(running, Ordering::Relaxed);
+    }
+
+    fn send(&self, body: Body, epoch: Option<DaemonEpoch>) {
+        // Fails only after the end, and then nobody needs it.
+        let _ = self.queue.send(Outgoing { body, epoch });
+    }
+}

@@ -1,0 +1,220 @@
+//! The calls of the driver, each done once.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use robust_proto::v1::call::Body;
+use robust_proto::v1::call_reply::Result as Answer;
+use robust_proto::v1::{
+    Call, CallReply, LogprobsReply, OldLogprobs, Publish, Restore, RestoreReply, ServedVersion,
+    Snapshot, SnapshotReply, Update, UpdateReply,
+};
+use robust_shared::phase::Phase;
+
+use super::exchange::{Exchange, ExchangeError};
+use super::restore::{RestoreError, restore};
+use super::served::{Facts, PublishError, Regions};
+use super::snapshot::{Slots, SnapshotError};
+use super::state::TrainState;
+use crate::attach::{DaemonEpoch, Link};
+use crate::model::adam::AdamError;
+use crate::model::grpo::GrpoError;
+
+/// Answers kept: far more than one step's calls, and a driver repeats only those of its last.
+const REMEMBERED: usize = 32;
+
+/// Why a call failed; the text goes to the driver.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Meant for another life of the gang.
+    #[error("the call is for generation {asked}, this is generation {own}")]
+    Generation {
+        /// Of the call.
+        asked: u64,
+        /// Of this rank.
+        own: u64,
+    },
+    /// The call does not follow from the rank's state.
+    #[error("{what} of step {asked}, but this rank's state is of step {own}")]
+    Order {
+        /// The call.
+        what: &'static str,
+        /// Its step.
+        asked: u64,
+        /// The state's step.
+        own: u64,
+    },
+    /// The message has no body that this version knows.
+    #[error("unknown call")]
+    Unknown,
+    /// See [`RestoreError`].
+    #[error("restore: {0}")]
+    Restore(#[from] RestoreError),
+    /// See [`GrpoError`].
+    #[error("training: {0}")]
+    Grpo(#[from] GrpoError),
+    /// See [`AdamError`].
+    #[error("numeric fault: {0}")]
+    Adam(#[from] AdamError),
+    /// See [`ExchangeError`].
+    #[error("gradient exchange: {0}")]
+    Exchange(#[from] ExchangeError),
+    /// See [`SnapshotError`].
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// See [`PublishError`].
+    #[error("publish: {0}")]
+    Publish(#[from] PublishError),
+}
+
+/// A rank and everything it works with.
+pub(super) struct Rank {
+    pub generation: u64,
+    pub folder: PathBuf,
+    pub chunk_bytes: u64,
+    /// The last answers with their keys.
+    pub replies: VecDeque<(String, Answer)>,
+    pub link: Link,
+    pub facts: Facts,
+    pub regions: Regions,
+    pub exchange: Exchange,
+    pub slots: Slots,
+    pub state: TrainState,
+}
+
+impl Rank {
+    /// Does a call, or remembers having done it, and answers.
+    pub fn answer(&mut self, epoch: DaemonEpoch, call: Call) {
+        let (call_id, key) = (call.call_id, call.key.clone());
+        let known = self.replies.iter().find(|(known, _)| *known == key);
+        let known = known.map(|(_, answer)| answer.clone());
+        let repeated = known.is_some();
+        let result = match known {
+            Some(answer) => Ok(answer),
+            None => self.perform(call),
+        };
+        let (error, result) = match result {
+            Ok(answer) => (String::new(), Some(answer)),
+            Err(error) => (error.to_string(), None),
+        };
+        if !error.is_empty() {
+            tracing::error!(%key, %error, "call failed");
+        }
+        tracing::debug!(%key, repeated, "call answered");
+        if let Some(answer) = result.clone().filter(|_| !repeated) {
+            // A failed call is not kept: it changed nothing and may be tried again.
+            self.remember(key, answer);
+        }
+        self.link.phase(Phase::AwaitBatch, self.state.step);
+        self.link.reply(
+            epoch,
+            CallReply {
+                call_id,
+                error,
+                result,
+            },
+        );
+    }
+
+    fn remember(&mut self, key: String, answer: Answer) {
+        if self.replies.len() >= REMEMBERED {
+            self.replies.pop_front();
+        }
+        self.replies.push_back((key, answer));
+    }
+
+    fn perform(&mut self, call: Call) -> Result<Answer, CallError> {
+        if call.generation != self.generation {
+            return Err(CallError::Generation {
+                asked: call.generation,
+                own: self.generation,
+            });
+        }
+        match call.body.ok_or(CallError::Unknown)? {
+            Body::Restore(request) => self.restore(&request).map(Answer::Restore),
+            Body::OldLogprobs(request) => self.old_logprobs(&request).map(Answer::Logprobs),
+            Body::Update(request) => self.update(&request).map(Answer::Update),
+            Body::Snapshot(request) => self.snapshot(&request).map(Answer::Snapshot),
+            Body::Publish(request) => self.publish(&request).map(Answer::Publish),
+        }
+    }
+
+    fn restore(&mut self, request: &Restore) -> Result<RestoreReply, CallError> {
+        self.link.phase(Phase::LoadCheckpoint, request.step);
+        self.facts.set_step(None);
+        self.exchange
+            .set_peers(&request.peers, self.regions.gradient_bytes())?;
+        restore(&mut self.state, request, &self.folder)?;
+        self.slots.prepare(self.state.model.params().len())?;
+        self.facts.set_step(Some(self.state.step));
+        Ok(RestoreReply {
+            step: self.state.step,
+        })
+    }
+
+    fn old_logprobs(&mut self, request: &OldLogprobs) -> Result<LogprobsReply, CallError> {
+        self.in_order("old logprobs", request.step, self.state.step + 1)?;
+        self.link.phase(Phase::OldLogprob, request.step);
+        Ok(LogprobsReply {
+            rows: self.state.old_logprobs(&request.samples)?,
+        })
+    }
+
+    fn update(&mut self, request: &Update) -> Result<UpdateReply, CallError> {
+        self.in_order("update", request.step, self.state.step + 1)?;
+        if self.state.has_reference() {
+            self.link.phase(Phase::RefLogprob, request.step);
+        }
+        self.link.phase(Phase::Update, request.step);
+        let own = self
+            .state
+            .gradient(&request.samples, request.batch_trainable_tokens)?;
+        let kl = if self.state.has_reference() {
+            own.ref_kl
+        } else {
+            own.kl
+        };
+        let statistics = [own.loss, own.clip_frac, own.entropy, kl];
+        let region = &self.regions.gradients[(request.step % 2) as usize];
+        let bytes = crate::model::flat::tensor_bytes(&own.grad);
+        let (gradient, statistics) = self.exchange.sum(request.step, region, bytes, statistics)?;
+        let adam = self.state.apply(request.step, &gradient)?;
+        self.facts.set_step(Some(request.step));
+        let [loss, clip_fraction, entropy, kl] = statistics;
+        Ok(UpdateReply {
+            loss,
+            grad_norm: adam.grad_norm,
+            clip_fraction,
+            entropy,
+            kl,
+        })
+    }
+
+    fn snapshot(&mut self, request: &Snapshot) -> Result<SnapshotReply, CallError> {
+        self.in_order("snapshot", request.step, self.state.step)?;
+        self.link.phase(Phase::Snapshot, request.step);
+        Ok(self.slots.write(&self.state, self.generation)?)
+    }
+
+    fn publish(&mut self, request: &Publish) -> Result<ServedVersion, CallError> {
+        self.in_order("publish", request.version, self.state.step)?;
+        self.link.phase(Phase::Publish, request.version);
+        let params = self.state.model.params();
+        let served = self
+            .regions
+            .publish(request.version, params, self.chunk_bytes)?;
+        self.facts.set_served(served.clone());
+        Ok(served)
+    }
+
+    fn in_order(&self, what: &'static str, asked: u64, expected: u64) -> Result<(), CallError> {
+        if asked == expected {
+            return Ok(());
+        }
+        Err(CallError::Order {
+            what,
+            asked,
+            own: self.state.step,
+        })
+    }
+}

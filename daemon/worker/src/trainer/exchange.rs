@@ -1,0 +1,261 @@
+//! The ranks' gradients, summed.
+//!
+//! Each rank writes its gradient into a region that its peers can read, tells them, and fetches
+//! theirs. Two regions by the step's parity suffice: a rank that writes step s+2 has seen every
+//! peer's notice of s+1, which is sent only after that peer's fetches of s.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use robust_proto::v1::Peer;
+use robust_transport::{
+    Buffer, BufferError, Exposed, FetchError, Part, RegionKey, Transport, TransportError,
+};
+
+/// Statistics that travel behind a gradient, each a little-endian float64.
+pub(super) const STATISTICS: usize = 4;
+
+/// How long a failing peer is tried again. A dead peer is the daemon's to see, within 100 ms, and
+/// it then ends this rank as well: reporting an error at once would let the echo of a death
+/// compete with the death itself for the verdict.
+const ECHO_WINDOW: Duration = Duration::from_secs(3);
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Why the gradients could not be summed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// Restore has not told the peers yet, or told nonsense.
+    #[error("peers: {0}")]
+    Peers(String),
+    /// A peer could not be told.
+    #[error("telling rank {rank} of the gradient: {source}")]
+    Notify {
+        /// The peer.
+        rank: u32,
+        /// What the transport said.
+        source: TransportError,
+    },
+    /// A peer's gradient could not be fetched.
+    #[error("fetching the gradient of rank {rank}: {source}")]
+    Fetch {
+        /// The peer.
+        rank: u32,
+        /// What the transport said.
+        source: FetchError,
+    },
+    /// Memory.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+}
+
+struct Remote {
+    rank: u32,
+    addr: SocketAddr,
+    regions: Vec<RegionKey>,
+    landing: Arc<Buffer>,
+}
+
+/// This rank's view of the gang.
+pub(super) struct Exchange {
+    transport: Transport,
+    generation: u64,
+    rank: u32,
+    ranks: u32,
+    remotes: Vec<Remote>,
+    /// (step, rank) of gradients that can be fetched.
+    ready: BTreeSet<(u64, u32)>,
+}
+
+impl Exchange {
+    pub fn new(transport: Transport, generation: u64, rank: u32) -> Self {
+        let (remotes, ready) = Default::default();
+        Self {
+            transport,
+            generation,
+            rank,
+            ranks: 0,
+            remotes,
+            ready,
+        }
+    }
+
+    /// Learns who the peers are, this rank included.
+    pub fn set_peers(&mut self, peers: &[Peer], bytes: usize) -> Result<(), ExchangeError> {
+        let bad = |why: String| ExchangeError::Peers(why);
+        let mut remotes = Vec::new();
+        for (rank, peer) in (0u32..).zip(peers) {
+            if peer.rank != rank {
+                return Err(bad(format!("rank {} where rank {rank} was due", peer.rank)));
+            }
+            if rank == self.rank {
+                continue;
+            }
+            let addr = peer.transport_addr.parse();
+            let addr = addr.map_err(|error| bad(format!("{:?}: {error}", peer.transport_addr)))?;
+            let key = |region: &robust_proto::v1::Region| RegionKey::from_bytes(&region.key);
+            let regions: Result<Vec<_>, _> = peer.gradients.iter().map(key).collect();
+            let regions = regions.map_err(|error| bad(format!("rank {rank}: {error}")))?;
+            let fits = |region: &robust_proto::v1::Region| region.bytes == bytes as u64;
+            if regions.len() != 2 || !peer.gradients.iter().all(fits) {
+                return Err(bad(format!(
+                    "rank {rank} has other gradient regions than this rank"
+                )));
+            }
+            remotes.push(Remote {
+                rank,
+                addr,
+                regions,
+                landing: Buffer::new(bytes)?,
+            });
+        }
+        if self.rank as usize >= peers.len() {
+            return Err(bad(format!(
+                "{} ranks, this is rank {}",
+                peers.len(),
+                self.rank
+            )));
+        }
+        self.ranks = u32::try_from(peers.len()).unwrap_or(u32::MAX);
+        self.remotes = remotes;
+        Ok(())
+    }
+
+    /// Fills `own` with this rank's gradient and statistics, and returns the sums over all ranks,
+    /// added up in rank order.
+    pub fn sum(
+        &mut self,
+        step: u64,
+        own: &Exposed,
+        gradient: &[u8],
+        statistics: [f64; STATISTICS],
+    ) -> Result<(Vec<f32>, [f64; STATISTICS]), ExchangeError> {
+        if self.ranks == 0 {
+            return Err(ExchangeError::Peers("not restored yet".into()));
+        }
+        own.buffer().with_bytes_mut(|region| {
+            let (head, tail) = region.split_at_mut(gradient.len());
+            head.copy_from_slice(gradient);
+            for (slot, value) in tail.chunks_exact_mut(8).zip(statistics) {
+                slot.copy_from_slice(&value.to_le_bytes());
+            }
+        })?;
+        self.tell(step)?;
+        let mut waiting: BTreeSet<u32> = self.remotes.iter().map(|remote| remote.rank).collect();
+        while !waiting.is_empty() {
+            self.take_notices();
+            let ready = waiting
+                .iter()
+                .find(|rank| self.ready.contains(&(step, **rank)))
+                .copied();
+            match ready {
+                Some(rank) => {
+                    self.fetch(step, rank)?;
+                    waiting.remove(&rank);
+                }
+                // A peer may take as long as it likes: whether it hangs is not judged here.
+                None => self.note(self.transport.recv_timeout(Duration::from_secs(1))),
+            }
+        }
+        self.ready.retain(|(other, _)| *other >= step);
+        self.add_up(own, gradient.len())
+    }
+
+    fn tell(&self, step: u64) -> Result<(), ExchangeError> {
+        let mut notice = [0; 24];
+        notice[..8].copy_from_slice(&self.generation.to_le_bytes());
+        notice[8..16].copy_from_slice(&step.to_le_bytes());
+        notice[16..].copy_from_slice(&u64::from(self.rank).to_le_bytes());
+        for remote in &self.remotes {
+            let rank = remote.rank;
+            persist(|| self.transport.notify(remote.addr, &notice))
+                .map_err(|source| ExchangeError::Notify { rank, source })?;
+        }
+        Ok(())
+    }
+
+    fn take_notices(&mut self) {
+        while let Some(notice) = self.transport.try_recv() {
+            self.note(Some(notice));
+        }
+    }
+
+    fn note(&mut self, notice: Option<Vec<u8>>) {
+        let Some(notice) = notice else { return };
+        let word = |at: usize| {
+            let bytes = notice.get(at * 8..at * 8 + 8)?.try_into().ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        match (
+            word(0),
+            word(1),
+            word(2).and_then(|rank| u32::try_from(rank).ok()),
+        ) {
+            (Some(generation), Some(step), Some(rank)) if generation == self.generation => {
+                self.ready.insert((step, rank));
+            }
+            other => tracing::warn!(?other, "a notice of another gang was dropped"),
+        }
+    }
+
+    fn fetch(&self, step: u64, rank: u32) -> Result<(), ExchangeError> {
+        let Some(remote) = self.remotes.iter().find(|remote| remote.rank == rank) else {
+            return Err(ExchangeError::Peers(format!("there is no rank {rank}")));
+        };
+        let region = &remote.regions[(step % 2) as usize];
+        let all = [Part {
+            src: 0,
+            dst: 0,
+            len: region.len,
+        }];
+        persist(|| {
+            self.transport
+                .fetch(remote.addr, region, &all, &remote.landing, |_| ())
+        })
+        .map_err(|source| ExchangeError::Fetch { rank, source })?;
+        Ok(())
+    }
+
+    fn add_up(
+        &self,
+        own: &Exposed,
+        bytes: usize,
+    ) -> Result<(Vec<f32>, [f64; STATISTICS]), ExchangeError> {
+        let mut total = vec![0.0f32; bytes / size_of::<f32>()];
+        let mut statistics = [0.0; STATISTICS];
+        for rank in 0..self.ranks {
+            let remote = self.remotes.iter().find(|remote| remote.rank == rank);
+            let buffer = remote.map_or(own.buffer(), |remote| &remote.landing);
+            buffer.with_bytes(|region| {
+                let (gradient, tail) = region.split_at(bytes);
+                add(&mut total, gradient, rank == 0);
+                for (sum, value) in statistics.iter_mut().zip(tail.as_chunks::<8>().0) {
+                    *sum += f64::from_le_bytes(*value);
+                }
+            })?;
+        }
+        Ok((total, statistics))
+    }
+}
+
+/// Adds little-endian floats. The first addend is copied: 0 + -0 would lose the sign.
+fn add(total: &mut [f32], bytes: &[u8], first: bool) {
+    for (sum, value) in total.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        let value = f32::from_le_bytes(*value);
+        *sum = if first { value } else { *sum + value };
+    }
+}
+
+fn persist<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let deadline = Instant::now() + ECHO_WINDOW;
+    loop {
+        match attempt() {
+            Err(error) if Instant::now() < deadline => {
+                tracing::warn!(%error, "trying the peer again");
+                std::thread::sleep(RETRY);
+            }
+            result => return result,
+        }
+    }
+}

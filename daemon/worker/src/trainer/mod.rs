@@ -1,0 +1,120 @@
+//! A rank of the training gang.
+//!
+//! ```text
+//!  Restore ──► OldLogprobs ──► Update ──► Snapshot ──► Publish ──┐
+//!                  ▲             │ ▲                             │
+//!                  │   gradients ▼ │ of the other ranks          │
+//!                  └─────────────────────────────────────────────┘
+//! ```
+//!
+//! Data parallel: every rank holds all weights, takes its share of the batch, and sums all ranks'
+//! gradients in rank order, so all stay identical to the bit. A call is done once: its answer is
+//! kept under the call's key, and a repeated call (the daemon restarted) is answered from memory.
+//! Calls of another generation are refused (I-1).
+
+mod calls;
+mod exchange;
+mod restore;
+mod served;
+mod snapshot;
+mod state;
+
+use std::time::Instant;
+
+use robust_proto::v1::host_message::Body;
+use robust_shared::ids::Role;
+use robust_shared::phase::Phase;
+use robust_transport::Transport;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::attach::{self, FromHost, Link, LinkEnd, RoleArgs, Stages, StartError};
+use crate::model::config::Qwen3Config;
+use crate::model::flat::layout_of;
+use crate::model::hf::CONFIG_FILE;
+
+use calls::Rank;
+use exchange::Exchange;
+use served::{Facts, Regions};
+use snapshot::Slots;
+use state::TrainState;
+
+/// Runs a rank until its link ends. `started` is when the process began, for the start's log line.
+pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, StartError> {
+    let mut stages = Stages::since(started);
+    let folder = args.model_folder()?;
+    let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
+    let layout = layout_of(&config);
+    let elements: usize = layout.iter().map(|spec| spec.len).sum();
+    stages.end("process");
+    // The daemon can send the restore as soon as it knows where this rank's gradients are: that
+    // needs the transport, but not the model, which is made meanwhile.
+    let (attached, state) = std::thread::scope(|scope| {
+        let attaching = scope.spawn(|| attach(args, runtime, elements));
+        let state = TrainState::new(config.clone(), args);
+        (
+            attaching
+                .join()
+                .unwrap_or(Err(StartError::Thread("transport"))),
+            state,
+        )
+    });
+    let (mut attached, mut state) = (attached?, state?);
+    stages.end("transport, attach and model");
+    state.warm_kernels();
+    stages.end("kernels");
+    tracing::info!("start: {}", stages.line());
+    let exchange = Exchange::new(attached.transport.clone(), args.generation, args.index);
+    let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
+    let mut rank = Rank {
+        generation: args.generation,
+        folder: folder.to_owned(),
+        chunk_bytes: args.job.weights.chunk_bytes(),
+        replies: Default::default(),
+        link: attached.link.clone(),
+        facts: attached.facts,
+        regions: attached.regions,
+        exchange,
+        slots,
+        state,
+    };
+    rank.link.phase(Phase::AwaitBatch, 0);
+    Ok(serve(&mut rank, &mut attached.inbox))
+}
+
+struct Attached {
+    transport: Transport,
+    regions: Regions,
+    facts: Facts,
+    link: Link,
+    inbox: UnboundedReceiver<FromHost>,
+}
+
+fn attach(args: &RoleArgs, runtime: &Handle, elements: usize) -> Result<Attached, StartError> {
+    let transport = Transport::start(args.transport())?;
+    let regions = Regions::new(&transport, elements)?;
+    let facts = Facts::new(transport.addr(), &regions);
+    let hello = facts.clone();
+    let (link, inbox) = attach::start(runtime, args.link(Role::Trainer), move || hello.hello());
+    link.phase(Phase::Init, 0);
+    Ok(Attached {
+        transport,
+        regions,
+        facts,
+        link,
+        inbox,
+    })
+}
+
+fn serve(rank: &mut Rank, inbox: &mut UnboundedReceiver<FromHost>) -> LinkEnd {
+    loop {
+        match inbox.blocking_recv() {
+            Some(FromHost::Message(epoch, message)) => match message.body {
+                Some(Body::Call(call)) => rank.answer(epoch, call),
+                other => tracing::warn!(?other, "not for a trainer"),
+            },
+            Some(FromHost::Ended(end)) => return end,
+            None => return LinkEnd::Shutdown,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The memory that others may read, and what the daemon is told of it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use robust_proto::v1::{Hello, Region, ServedVersion};
+use robust_shared::ids::WeightVersion;
+use robust_shared::weights::{Manifest, ManifestError};
+use robust_transport::{Buffer, BufferError, Exposed, Transport, TransportError};
+
+use super::exchange::STATISTICS;
+use crate::attach::manifest::{tensor_specs, to_proto};
+use crate::model::flat::FlatParams;
+
+/// Why a version could not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The region is in use or of another size.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// The layout makes no manifest.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+}
+
+/// Two regions for gradients, by the step's parity, and two for weights, by the version's: what
+/// is still being read is not overwritten by the next one.
+pub(super) struct Regions {
+    pub gradients: [Exposed; 2],
+    weights: [Exposed; 2],
+}
+
+impl Regions {
+    pub fn new(transport: &Transport, elements: usize) -> Result<Self, TransportError> {
+        let expose = |bytes: usize| transport.expose(Buffer::new(bytes)?);
+        let (gradient, weights) = (elements * 4 + STATISTICS * 8, elements * 4);
+        Ok(Self {
+            gradients: [expose(gradient)?, expose(gradient)?],
+            weights: [expose(weights)?, expose(weights)?],
+        })
+    }
+
+    pub fn gradient_bytes(&self) -> usize {
+        self.gradients[0].buffer().len()
+    }
+
+    /// Copies the weights where pullers can read them.
+    pub fn publish(
+        &self,
+        version: u64,
+        params: &FlatParams,
+        chunk_bytes: u64,
+    ) -> Result<ServedVersion, PublishError> {
+        let region = &self.weights[(version % 2) as usize];
+        region.buffer().write_at(0, params.as_bytes())?;
+        let tensors = tensor_specs(params.layout());
+        let manifest = region.buffer().with_bytes(|bytes| {
+            Manifest::build(WeightVersion(version), bytes, chunk_bytes, tensors)
+        })??;
+        Ok(ServedVersion {
+            version,
+            manifest: Some(to_proto(&manifest)),
+            region: Some(as_region(region)),
+        })
+    }
+}
+
+/// An exposed buffer as the protocol names it.
+fn as_region(exposed: &Exposed) -> Region {
+    Region {
+        key: exposed.key().to_bytes(),
+        bytes: exposed.buffer().len() as u64,
+    }
+}
+
+/// What the hello says of this rank; clones share it.
+#[derive(Clone)]
+pub(super) struct Facts {
+    hello: Arc<Mutex<Hello>>,
+}
+
+impl Facts {
+    pub fn new(addr: SocketAddr, regions: &Regions) -> Self {
+        let hello = Hello {
+            transport_addr: addr.to_string(),
+            gradients: regions.gradients.iter().map(as_region).collect(),
+            ..Default::default()
+        };
+        Self {
+            hello: Arc::new(Mutex::new(hello)),
+        }
+    }
+
+    pub fn hello(&self) -> Hello {
+        self.hello
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub fn set_step(&self, step: Option<u64>) {
+        self.hello
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .step = step;
+    }
+
+    pub fn set_served(&self, served: ServedVersion) {
+        let mut hello = self.hello.lock().unwrap_or_else(PoisonError::into_inner);
+        hello.version = Some(served.version);
+        hello.served = Some(served);
+    }
+}

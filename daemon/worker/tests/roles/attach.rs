@@ -1,0 +1,127 @@
+//! The link, through restarts of the daemon.
+
+use std::time::Duration;
+
+use robust_proto::v1::call_reply::Result as Answer;
+use robust_proto::v1::host_message::Body as Down;
+use robust_proto::v1::role_message::Body as Up;
+use robust_proto::v1::{Call, CallReply, Hello, PullDone, RestoreReply, Shutdown};
+use robust_shared::ids::Role;
+use robust_shared::phase::Phase;
+use robust_worker::attach::{self, DaemonEpoch, FromHost, Link, LinkConfig, LinkEnd};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::fixture::runtime;
+use super::host::FakeHost;
+
+fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
+    let runtime = runtime();
+    let config = LinkConfig {
+        socket: host.socket.clone(),
+        role: Role::Trainer,
+        index: 1,
+        incarnation: 7,
+        generation: 2,
+        sample_interval: Duration::from_millis(20),
+        daemon_grace: grace,
+        end_within: None,
+    };
+    let hello = || Hello { step: Some(4), ..Default::default() };
+    let (link, inbox) = attach::start(runtime.handle(), config, hello);
+    (runtime, link, inbox)
+}
+
+fn ended(inbox: &mut UnboundedReceiver<FromHost>) -> LinkEnd {
+    loop {
+        if let Some(FromHost::Ended(end)) = inbox.blocking_recv() {
+            return end;
+        }
+    }
+}
+
+fn epoch(inbox: &mut UnboundedReceiver<FromHost>) -> DaemonEpoch {
+    match inbox.blocking_recv() {
+        Some(FromHost::Message(epoch, _)) => epoch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answer(call_id: u64) -> CallReply {
+    let result = Some(Answer::Restore(RestoreReply { step: call_id }));
+    CallReply { call_id, error: String::new(), result }
+}
+
+#[test]
+fn the_hello_comes_first_then_phase_and_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let (_runtime, link, _inbox) = link(&host, Duration::from_secs(60));
+    let hello = host.hello(7);
+    assert_eq!((hello.role.as_str(), hello.index, hello.generation), ("trainer", 1, 2));
+    assert_eq!((hello.step, hello.pid), (Some(4), std::process::id()));
+    link.phase(Phase::Update, 5);
+    link.add_tokens(11);
+    let phase = host.wait("a phase", |_, up| match up {
+        Up::Phase(phase) => Some(phase),
+        _ => None,
+    });
+    assert_eq!((phase.phase.as_str(), phase.step), ("update", 5));
+    host.wait("a sample with the tokens", |_, up| match up {
+        Up::Sample(sample) if sample.tokens_total == 11 && sample.busy_us > 0 => Some(()),
+        _ => None,
+    });
+}
+
+#[test]
+fn what_was_said_while_the_daemon_was_away_arrives_after_a_new_hello() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = FakeHost::start(folder.path());
+    let (_runtime, link, mut inbox) = link(&host, Duration::from_secs(60));
+    host.hello(7);
+    host.send(7, Down::Call(Call { call_id: 1, ..Default::default() }));
+    let from = epoch(&mut inbox);
+    link.phase(Phase::Update, 1);
+    host.die();
+    link.reply(from, answer(1));
+    link.pull_done(PullDone { version: 9, result: None });
+    link.phase(Phase::Snapshot, 2);
+    link.returned(3, "why".into());
+    host.live();
+    host.hello(7);
+    let mut said = Vec::new();
+    host.wait("everything that was said", |_, up| {
+        if !matches!(up, Up::Sample(_)) {
+            said.push(up);
+        }
+        matches!(said.last(), Some(Up::Returned(_))).then_some(())
+    });
+    let [Up::Phase(phase), Up::Reply(reply), Up::PullDone(done), Up::Returned(returned)] =
+        said.as_slice()
+    else {
+        panic!("{said:?}");
+    };
+    assert_eq!((phase.phase.as_str(), phase.step), ("snapshot", 2));
+    assert_eq!((reply, done.version, returned.trajectory), (&answer(1), 9, 3));
+}
+
+#[test]
+fn the_link_ends_when_the_daemon_says_so_or_fences_it_or_stays_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = FakeHost::start(folder.path());
+    let (_first, _link, mut inbox) = link(&host, Duration::from_secs(60));
+    host.hello(7);
+    host.send(7, Down::Shutdown(Shutdown {}));
+    assert_eq!(ended(&mut inbox), LinkEnd::Shutdown);
+
+    let (_second, _link, mut inbox) = link(&host, Duration::from_millis(300));
+    host.hello(7);
+    host.die();
+    assert!(matches!(ended(&mut inbox), LinkEnd::NoDaemon(_)));
+
+    host.live();
+    host.fence();
+    let (_third, _link, mut inbox) = link(&host, Duration::from_secs(60));
+    let LinkEnd::Fenced(why) = ended(&mut inbox) else { panic!("not fenced") };
+    assert_eq!(why, "incarnation 1 was followed by 2");
+}

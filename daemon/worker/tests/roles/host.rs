@@ -1,0 +1,260 @@
+//! A daemon as roles see it, which can die and come back on the same socket.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt};
+use robust_proto::v1::host_message::Body as Down;
+use robust_proto::v1::role_host_server::{RoleHost, RoleHostServer};
+use robust_proto::v1::role_message::Body as Up;
+use robust_proto::v1::*;
+use tokio::runtime::Runtime;
+use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Nothing here takes long; the bound is for a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+type ToRole = tokio::sync::mpsc::UnboundedSender<Result<HostMessage, Status>>;
+
+/// What a request to the daemon was.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asked {
+    Route(u64),
+    Release(u64),
+    Append(AppendTurnRequest),
+    Finish(FinishTrajectoryRequest),
+}
+
+pub struct FakeHost {
+    pub socket: PathBuf,
+    shared: Arc<Shared>,
+    messages: Mutex<Receiver<(u64, Up)>>,
+    life: Option<Runtime>,
+}
+
+struct Shared {
+    up: Mutex<Sender<(u64, Up)>>,
+    links: Mutex<HashMap<u64, ToRole>>,
+    asked: Mutex<Vec<Asked>>,
+    /// Rollouts in the order in which they are given out; the last one for ever.
+    rollouts: Mutex<Vec<String>>,
+    fenced: Mutex<bool>,
+    void: Mutex<bool>,
+}
+
+impl FakeHost {
+    pub fn start(folder: &Path) -> Self {
+        let (up, messages) = channel();
+        let shared = Arc::new(Shared {
+            up: Mutex::new(up),
+            links: Mutex::default(),
+            asked: Mutex::default(),
+            rollouts: Mutex::default(),
+            fenced: Mutex::default(),
+            void: Mutex::default(),
+        });
+        let socket = folder.join("roles.sock");
+        let messages = Mutex::new(messages);
+        let mut host = Self { socket, shared, messages, life: None };
+        host.live();
+        host
+    }
+
+    pub fn live(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = {
+            let _on_runtime = runtime.enter();
+            tokio::net::UnixListener::bind(&self.socket).unwrap()
+        };
+        let service = RoleHostServer::new(Service(Arc::clone(&self.shared)));
+        runtime.spawn(
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(UnixListenerStream::new(listener)),
+        );
+        self.life = Some(runtime);
+    }
+
+    /// Dies as by SIGKILL: all connections break.
+    pub fn die(&mut self) {
+        self.shared.links.lock().unwrap().clear();
+        if let Some(life) = self.life.take() {
+            life.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+
+    /// The next message that fits; others are dropped.
+    pub fn wait<T>(&self, what: &str, mut pick: impl FnMut(u64, Up) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (from, message) = self
+                .messages
+                .lock()
+                .unwrap()
+                .recv_timeout(left)
+                .unwrap_or_else(|_| panic!("waited in vain for {what}"));
+            if let Some(found) = pick(from, message) {
+                return found;
+            }
+        }
+    }
+
+    pub fn hello(&self, incarnation: u64) -> Hello {
+        self.wait("a hello", |from, message| match message {
+            Up::Hello(hello) if from == incarnation => Some(hello),
+            _ => None,
+        })
+    }
+
+    pub fn send(&self, incarnation: u64, body: Down) {
+        let links = self.shared.links.lock().unwrap();
+        let link = links.get(&incarnation).expect("it is linked");
+        link.send(Ok(HostMessage { body: Some(body) })).unwrap();
+    }
+
+    /// Calls a trainer rank and waits for the answer.
+    pub fn call(&self, incarnation: u64, call: Call) -> CallReply {
+        let call_id = call.call_id;
+        self.send(incarnation, Down::Call(call));
+        self.reply(incarnation, call_id)
+    }
+
+    pub fn reply(&self, incarnation: u64, call_id: u64) -> CallReply {
+        self.wait("a reply", |from, message| match message {
+            Up::Reply(reply) if from == incarnation && reply.call_id == call_id => Some(reply),
+            _ => None,
+        })
+    }
+
+    pub fn pull_done(&self, incarnation: u64) -> PullDone {
+        self.wait("the end of a pull", |from, message| match message {
+            Up::PullDone(done) if from == incarnation => Some(done),
+            _ => None,
+        })
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        self.shared.asked.lock().unwrap().clone()
+    }
+
+    pub fn wait_asked(&self, what: &str, fits: impl Fn(&Asked) -> bool) -> Asked {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = self.asked().into_iter().find(|asked| fits(asked)) {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "waited in vain for {what}: {:?}", self.asked());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn route_to(&self, rollouts: &[String]) {
+        *self.shared.rollouts.lock().unwrap() = rollouts.to_vec();
+    }
+
+    pub fn fence(&self) {
+        *self.shared.fenced.lock().unwrap() = true;
+    }
+
+    pub fn void_leases(&self) {
+        *self.shared.void.lock().unwrap() = true;
+    }
+}
+
+impl Drop for FakeHost {
+    fn drop(&mut self) {
+        self.die();
+    }
+}
+
+struct Service(Arc<Shared>);
+
+impl Service {
+    fn note(&self, asked: Asked) -> Result<Response<Ack>, Status> {
+        if *self.0.void.lock().unwrap() {
+            return Err(Status::failed_precondition("the lease is void"));
+        }
+        self.0.asked.lock().unwrap().push(asked);
+        Ok(Response::new(Ack {}))
+    }
+}
+
+#[tonic::async_trait]
+impl RoleHost for Service {
+    type AttachStream = Pin<Box<dyn Stream<Item = Result<HostMessage, Status>> + Send>>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<RoleMessage>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        if *self.0.fenced.lock().unwrap() {
+            return Err(Status::failed_precondition("incarnation 1 was followed by 2"));
+        }
+        let mut stream = request.into_inner();
+        let Some(Up::Hello(hello)) = stream.message().await?.and_then(|message| message.body)
+        else {
+            return Err(Status::invalid_argument("no hello"));
+        };
+        let incarnation = hello.incarnation;
+        let (down, messages) = tokio::sync::mpsc::unbounded_channel();
+        let welcome = Welcome { daemon_version: "test".into() };
+        down.send(Ok(HostMessage { body: Some(Down::Welcome(welcome)) })).unwrap();
+        self.0.links.lock().unwrap().insert(incarnation, down);
+        let up = self.0.up.lock().unwrap().clone();
+        let _ = up.send((incarnation, Up::Hello(hello)));
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = stream.next().await {
+                if let Some(body) = message.body {
+                    let _ = up.send((incarnation, body));
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(messages))))
+    }
+
+    async fn route(&self, request: Request<RouteRequest>) -> Result<Response<RouteReply>, Status> {
+        let mut asked = self.0.asked.lock().unwrap();
+        let ticket = asked.len() as u64;
+        asked.push(Asked::Route(request.into_inner().trajectory));
+        let mut rollouts = self.0.rollouts.lock().unwrap();
+        let http_addr = match rollouts.len() {
+            0 => return Err(Status::unavailable("no rollout")),
+            1 => rollouts[0].clone(),
+            _ => rollouts.remove(0),
+        };
+        Ok(Response::new(RouteReply { ticket, http_addr, rollout: 1 }))
+    }
+
+    async fn release_route(
+        &self,
+        request: Request<ReleaseRouteRequest>,
+    ) -> Result<Response<Ack>, Status> {
+        self.0.asked.lock().unwrap().push(Asked::Release(request.into_inner().ticket));
+        Ok(Response::new(Ack {}))
+    }
+
+    async fn append_turn(
+        &self,
+        request: Request<AppendTurnRequest>,
+    ) -> Result<Response<Ack>, Status> {
+        self.note(Asked::Append(request.into_inner()))
+    }
+
+    async fn finish_trajectory(
+        &self,
+        request: Request<FinishTrajectoryRequest>,
+    ) -> Result<Response<Ack>, Status> {
+        self.note(Asked::Finish(request.into_inner()))
+    }
+}

@@ -1,0 +1,226 @@
+//! The rollout's HTTP API against nonsense.
+
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+use reqwest::StatusCode;
+use robust_shared::phase::Phase;
+use robust_transport::Buffer;
+use robust_worker::model::sampler::{Engine, EngineConfig, MAX_ROWS};
+use robust_worker::rollout::{Command, EngineThread, MAX_BODY_BYTES, Observer, serve};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::fixture::{model, runtime};
+
+struct Deaf;
+
+impl Observer for Deaf {
+    fn phase(&self, _: Phase, _: u64) {}
+    fn figures(&self, _: u64, _: usize) {}
+}
+
+/// An engine behind HTTP, serving version 1.
+struct Server {
+    runtime: Runtime,
+    addr: SocketAddr,
+    client: reqwest::Client,
+}
+
+impl Server {
+    fn start(serving: bool) -> Self {
+        let runtime = runtime();
+        let model = model(3);
+        let sizes = EngineConfig { max_seqs: 8, max_rows: MAX_ROWS, max_len: 64 };
+        let engine = Engine::new(model.config(), sizes).unwrap();
+        let weights = Buffer::new(model.params().len_bytes()).unwrap();
+        weights.write_at(0, model.params().as_bytes()).unwrap();
+        let commands = EngineThread::start(model, engine, Box::new(Deaf)).unwrap().commands();
+        if serving {
+            let (done, answer) = std::sync::mpsc::channel();
+            commands.send(Command::Swap(1, weights, done)).unwrap();
+            answer.recv().unwrap().unwrap();
+        }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let addr = listener.local_addr().unwrap();
+        runtime.spawn(serve(listener, commands));
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { runtime, addr, client }
+    }
+
+    fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
+        let request = self.client.post(format!("http://{}{path}", self.addr)).body(body);
+        self.runtime.block_on(async {
+            let response = request.send().await.unwrap();
+            (response.status(), response.text().await.unwrap())
+        })
+    }
+
+    fn get(&self, path: &str) -> (StatusCode, String) {
+        let request = self.client.get(format!("http://{}{path}", self.addr));
+        self.runtime.block_on(async {
+            let response = request.send().await.unwrap();
+            (response.status(), response.text().await.unwrap())
+        })
+    }
+}
+
+/// A refusal is JSON that says why.
+fn reason(body: &str) -> String {
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {body}"));
+    body["error"]["message"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
+}
+
+#[test]
+fn without_weights_only_health_is_answered() {
+    let server = Server::start(false);
+    assert_eq!(server.get("/health").0, StatusCode::OK);
+    assert_eq!(server.get("/get_weight_version").1, r#"{"weight_version":null}"#);
+    let (status, body) = server.get("/health_generate");
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(reason(&body), "no weight version is served yet");
+    let (status, _) = server.post("/generate", json!({"input_ids": [1]}).to_string());
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[test]
+fn impossible_requests_are_refused_with_the_reason() {
+    let server = Server::start(true);
+    for (body, why) in [
+        ("", "missing field `input_ids`"),
+        ("{", "EOF while parsing"),
+        (r#"{"input_ids": "a"}"#, "invalid type"),
+        (r#"{"input_ids": []}"#, "0 input tokens"),
+        (r#"{"input_ids": [99]}"#, "outside the vocabulary"),
+        (r#"{"input_ids": [-1]}"#, "outside the vocabulary"),
+        (r#"{"input_ids": [1], "sampling_params": {"max_new_tokens": 0}}"#, "max_new_tokens is 0"),
+        (r#"{"input_ids": [1], "sampling_params": {"temperature": -1}}"#, "temperature -1"),
+        (r#"{"input_ids": [1], "sampling_params": {"top_p": 0.5}}"#, "not supported"),
+        (r#"{"input_ids": [1], "position": 18446744073709551615}"#, "too large"),
+    ] {
+        let (status, reply) = server.post("/generate", body);
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {reply}");
+        assert!(reason(&reply).contains(why), "{body}: {reply}");
+    }
+    let long = json!({"input_ids": vec![1; 64]}).to_string();
+    assert_eq!(server.post("/generate", long).0, StatusCode::BAD_REQUEST);
+    let (status, body) = server.post("/generate", vec![b' '; MAX_BODY_BYTES + 1]);
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
+    assert_eq!(server.post("/abort_request", "{}").0, StatusCode::BAD_REQUEST);
+    assert_eq!(server.post("/pause_generation", r#"{"mode": "x"}"#).0, StatusCode::BAD_REQUEST);
+    assert_eq!(server.get("/health_generate").0, StatusCode::OK);
+}
+
+#[test]
+fn a_reply_has_tokens_logprobs_and_the_version() {
+    let server = Server::start(true);
+    let body = json!({
+        "input_ids": [1, 8, 17, 9, 22],
+        "sampling_params": {"max_new_tokens": 6, "temperature": 1.0},
+        "return_logprob": true, "rid": "r", "trajectory": 5, "seed": 1,
+    });
+    let (status, reply) = server.post("/generate", body.to_string());
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    let reply: Value = serde_json::from_str(&reply).unwrap();
+    let meta = &reply["meta_info"];
+    assert_eq!(reply["output_ids"].as_array().unwrap().len(), 6);
+    assert_eq!(meta["output_token_logprobs"].as_array().unwrap().len(), 6);
+    assert_eq!(meta["output_token_logprobs"][2][1], reply["output_ids"][2]);
+    assert_eq!((&meta["id"], &meta["weight_version"]), (&json!("r"), &json!("1")));
+    assert_eq!(meta["finish_reason"], json!({"type": "length"}));
+    assert_eq!(meta["weight_spans"], json!([["1", 6]]));
+    let mut stream = body;
+    stream["stream"] = true.into();
+    let (_, events) = server.post("/generate", stream.to_string());
+    let chunks: Vec<&str> = events.split_terminator("\n\n").collect();
+    assert_eq!(chunks.last(), Some(&"data: [DONE]"));
+    let ids = chunks[..chunks.len() - 1].iter().flat_map(|chunk| {
+        let chunk: Value = serde_json::from_str(chunk.strip_prefix("data: ").unwrap()).unwrap();
+        chunk["output_ids"].as_array().unwrap().clone()
+    });
+    assert_eq!(ids.collect::<Vec<_>>(), *reply["output_ids"].as_array().unwrap());
+}
+
+#[test]
+fn a_paused_engine_keeps_its_requests_and_an_abort_ends_them() {
+    let server = Server::start(true);
+    let generate = |rid: &str| {
+        let body = json!({"input_ids": [1, 2, 3], "rid": rid,
+            "sampling_params": {"max_new_tokens": 4}});
+        let request = server.client.post(format!("http://{}/generate", server.addr));
+        server.runtime.spawn(async move {
+            let response = request.body(body.to_string()).send().await.unwrap();
+            serde_json::from_str::<Value>(&response.text().await.unwrap()).unwrap()
+        })
+    };
+    assert_eq!(server.post("/pause_generation", r#"{"mode": "in_place"}"#).0, StatusCode::OK);
+    let aborted = generate("first");
+    let kept = generate("second");
+    // An abort that comes before its request does nothing: repeat it until it has struck.
+    while !aborted.is_finished() {
+        assert_eq!(server.post("/abort_request", r#"{"rid": "first"}"#).0, StatusCode::OK);
+    }
+    let aborted = server.runtime.block_on(aborted).unwrap();
+    assert_eq!(aborted["meta_info"]["finish_reason"]["type"], "abort");
+    assert!(!kept.is_finished());
+    assert_eq!(server.post("/continue_generation", "").0, StatusCode::OK);
+    let kept = server.runtime.block_on(kept).unwrap();
+    assert_eq!(kept["output_ids"].as_array().unwrap().len(), 4);
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+        prop::collection::vec(-2i64..26, 0..70).prop_map(Value::from),
+    ];
+    let keys = prop_oneof![
+        Just("input_ids".to_owned()),
+        Just("sampling_params".to_owned()),
+        Just("max_new_tokens".to_owned()),
+        Just("temperature".to_owned()),
+        Just("stop_token_ids".to_owned()),
+        Just("stream".to_owned()),
+        Just("return_logprob".to_owned()),
+        Just("rid".to_owned()),
+        Just("position".to_owned()),
+        Just("mode".to_owned()),
+        Just("abort_all".to_owned()),
+    ];
+    leaf.prop_recursive(3, 24, 6, move |inner| {
+        prop::collection::hash_map(keys.clone(), inner, 0..6)
+            .prop_map(|map| map.into_iter().collect::<serde_json::Map<_, _>>().into())
+    })
+}
+
+#[test]
+fn no_body_breaks_the_server() {
+    let server = Server::start(true);
+    let bodies = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..300),
+        any_json().prop_map(|value| value.to_string().into_bytes()),
+    ];
+    let paths = prop::sample::select(vec![
+        "/generate",
+        "/abort_request",
+        "/pause_generation",
+        "/continue_generation",
+        "/unknown",
+    ]);
+    let config = ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    runner
+        .run(&(paths, bodies), |(path, body)| {
+            let (status, reply) = server.post(path, body);
+            prop_assert!(status.is_success() || status.is_client_error(), "{status}: {reply}");
+            // A pause would keep the next generation waiting for ever.
+            prop_assert_eq!(server.post("/continue_generation", "").0, StatusCode::OK);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(server.get("/health_generate").0, StatusCode::OK);
+}

@@ -1,0 +1,11 @@
+//! The role processes' parts against a daemon, rollouts and peers that the tests play themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod agent;
+mod attach;
+mod fixture;
+mod host;
+mod http;
+mod rollout;
+mod tool;
+mod trainer;

@@ -1,0 +1,181 @@
+//! Detect: one file per rule. A rule says when it is due (`due`) and what it finds then; it is
+//! silent in every phase it does not name (I-8).
+//!
+//! ```text
+//!            rule                                  evidence in, or late
+//!  healthy ───────► verdict (exit, overdue) ──────────────────────────────► kill, restart
+//!     │                                               ▲
+//!     ├── trainer idle, agent silent ──► condemned ───┤
+//!     └── rollout silent ──► suspect ── probe failed ─┘
+//!              ▲                 │
+//!              └── probe ok ─────┘
+//! ```
+pub mod agent_silent;
+pub mod attach_overdue;
+pub mod exit;
+pub mod pull_stall;
+pub mod rollout_silent;
+pub mod trainer_idle;
+
+use super::Core;
+use super::instance::{Condemned, Instance};
+use super::output::Output;
+use super::restart::{Action, Case, Plan, decide};
+use super::state::{Scope, Stage};
+use crate::ids::{Incarnation, InstanceId, Role};
+
+/// A rule's finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Who failed.
+    pub who: InstanceId,
+    /// Which rule says so.
+    pub rule: &'static str,
+    /// What was seen.
+    pub reason: String,
+    /// Its words, where it ended in start-up with an error.
+    pub startup_error: Option<String>,
+    /// Its process is gone already.
+    pub ended: bool,
+    /// It hangs: stacks are worth taking before it is killed.
+    pub hangs: bool,
+}
+
+impl Core {
+    /// Applies every rule that is due by now.
+    pub(super) fn check_deadlines(&mut self) {
+        self.execute_condemned();
+        self.check_overdue();
+        self.check_trainer_idle();
+        self.check_rollouts_silent();
+        self.check_agents_silent();
+        self.check_pull_stalls();
+    }
+
+    /// A call to the gang failed by an exception, its processes alive.
+    pub(super) fn exception(&mut self, who: InstanceId, reason: String) {
+        self.fault(Verdict {
+            who,
+            rule: "exception",
+            reason,
+            startup_error: None,
+            ended: false,
+            hangs: false,
+        });
+    }
+
+    /// Counts a fault, decides on it and does what was decided, for a hang after its evidence.
+    pub(super) fn fault(&mut self, verdict: Verdict) {
+        let plan = decide(&self.count_fault(&verdict));
+        let incident = self.open_incident(&verdict, &plan);
+        let Some(i) = self.s.instances.get_mut(verdict.who) else {
+            return;
+        };
+        let incarnation = i.incarnation;
+        if verdict.hangs && plan.action != Action::FailJob {
+            let until = self.now + self.config.evidence_timeout;
+            i.condemned = Some(Condemned { incident, until });
+            self.out.push_back(Output::CollectEvidence {
+                incarnation,
+                incident,
+            });
+            self.record_incident(incident);
+        } else {
+            self.record_incident(incident);
+            self.carry_out(&plan, verdict.ended.then_some(incarnation));
+        }
+    }
+
+    /// Kills what was condemned and whose evidence is in or late.
+    fn execute_condemned(&mut self) {
+        let now = self.now;
+        let due = |i: &&Instance| i.condemned.is_some_and(|c| c.until <= now);
+        loop {
+            let found = self.s.instances.iter().find(due).map(|i| i.id);
+            let Some(id) = found else { return };
+            self.execute(id, false);
+        }
+    }
+
+    /// Carries out the restart that was decided when the instance was condemned.
+    fn execute(&mut self, who: InstanceId, ended: bool) {
+        let Some(i) = self.s.instances.get_mut(who) else {
+            return;
+        };
+        let incarnation = i.incarnation;
+        let Some(condemned) = i.condemned.take() else {
+            return;
+        };
+        let scope = self
+            .s
+            .recoveries
+            .iter()
+            .find(|r| r.incident == condemned.incident);
+        let action = match scope.map(|r| r.scope) {
+            Some(Scope::Task) => Action::RestartTask,
+            Some(Scope::Gang) => Action::RestartGang,
+            Some(Scope::Instance) | None => Action::RestartInstance,
+        };
+        let plan = Plan {
+            action,
+            who,
+            committed: self.s.committed,
+            why: String::new(),
+        };
+        self.carry_out(&plan, ended.then_some(incarnation));
+    }
+
+    /// The counters that the decision table looks at, this fault included.
+    fn count_fault(&mut self, verdict: &Verdict) -> Case {
+        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
+        let gang = &mut self.s.gang;
+        if verdict.who.role == Role::Trainer {
+            match restored {
+                true => gang.faults_in_step += 1,
+                false => gang.failed_restarts += 1,
+            }
+        }
+        let first_iteration = gang.restarted && restored && !gang.stepped;
+        let (failed_restarts, faults_in_step) = (gang.failed_restarts, gang.faults_in_step);
+        let (now, window) = (self.now, self.config.restart_window);
+        let failures = self.s.instances.get_mut(verdict.who).map_or(0, |i| {
+            i.failures = if now.since(i.failed_at) > window {
+                1
+            } else {
+                i.failures + 1
+            };
+            i.failed_at = now;
+            i.failures
+        });
+        Case {
+            policy: self.config.policy,
+            who: verdict.who,
+            committed: self.s.committed,
+            startup_error: verdict.startup_error.clone(),
+            role_proven: self.s.proven.contains(&verdict.who.role),
+            failed_restarts,
+            faults_in_step,
+            first_iteration,
+            failures,
+            max_failures: self.config.max_restarts_per_cause,
+            task_restarts: self.s.task_restarts,
+            max_task_restarts: self.config.max_task_restarts,
+        }
+    }
+
+    /// The stacks of a process that is about to be killed.
+    pub(super) fn on_evidence(&mut self, incarnation: Incarnation, text: String) {
+        let now = self.now;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        let Some(condemned) = i.condemned.as_mut() else {
+            return;
+        };
+        condemned.until = now;
+        let incident = condemned.incident;
+        if let Some(incident) = self.incident_mut(incident) {
+            incident.evidence = text;
+        }
+    }
+}

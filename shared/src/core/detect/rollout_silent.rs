@@ -1,0 +1,101 @@
+//! Rollout silent: requests run and no token comes for the whole window: suspect. A suspect gets no
+//! traffic and is probed (one token, really generated); only a failed probe is a verdict.
+//!
+//! Applies to `generating` with requests running, to other phases while by the tickets given requests
+//! must be running there (a stopped process can't report its phase), and to one that was told to
+//! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
+//! long as they like.
+use super::Verdict;
+use crate::core::instance::Instance;
+use crate::core::{Core, Output, Severity};
+use crate::ids::{Incarnation, Role};
+use crate::phase::Phase;
+use crate::time::Time;
+
+fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
+    let applies = i.id.role == Role::Rollout
+        && i.was_attached()
+        && i.condemned.is_none()
+        && i.suspect.is_none();
+    let loaded = match i.phase {
+        Phase::Generating => i.sample.running > 0 || core.running(i.incarnation) > 0,
+        Phase::AwaitingTool | Phase::Paused => false,
+        _ => core.running(i.incarnation) > 0,
+    };
+    let pulls = i.pull.is_some() || !i.avoid.is_empty();
+    let since = match (loaded, pulls) {
+        (true, _) => i.tokens_at,
+        (false, true) if i.phase != Phase::Paused => i.tokens_at.max(i.moved_at),
+        (false, _) => return None,
+    };
+    (applies && i.sampled_at > since).then_some(since)
+}
+
+/// When the rule falls, if no token comes.
+pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+    silent_since(core, i).map(|since| since + core.config.rollout_silent_window)
+}
+
+impl Core {
+    pub(super) fn check_rollouts_silent(&mut self) {
+        let now = self.now;
+        for id in self.s.instances.ids(Role::Rollout) {
+            let Some(i) = self.s.instances.get(id) else {
+                continue;
+            };
+            let until = now + self.config.probe_timeout;
+            if due(self, i).is_some_and(|at| at <= now) {
+                let (incarnation, phase) = (i.incarnation, i.phase);
+                let silence = now.since(i.tokens_at).as_secs_f64();
+                if let Some(i) = self.s.instances.get_mut(id) {
+                    i.suspect = Some(until);
+                }
+                self.out.push_back(Output::Probe { incarnation });
+                let text =
+                    format!("{id} is suspect: no sign of work in {phase} for {silence:.1} s");
+                self.event(Severity::Warn, "suspect", Some(id), text);
+            } else if i.suspect.is_some_and(|at| at <= now) && i.condemned.is_none() {
+                self.silent_for_good(i.incarnation, "a health probe got no answer in time");
+            }
+        }
+    }
+
+    pub(in crate::core) fn on_probed(&mut self, incarnation: Incarnation, ok: bool) {
+        let now = self.now;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        if i.suspect.is_none() || i.condemned.is_some() {
+            return;
+        }
+        if !ok {
+            return self.silent_for_good(incarnation, "a health probe failed");
+        }
+        (i.suspect, i.tokens_at, i.last_sign) = (None, now, now);
+        let id = i.id;
+        let text = format!("{id} answered its probe and gets traffic again");
+        self.event(Severity::Info, "suspect", Some(id), text);
+    }
+
+    fn silent_for_good(&mut self, incarnation: Incarnation, what: &str) {
+        let now = self.now;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        i.suspect = None;
+        let silence = now.since(i.tokens_at).as_secs_f64();
+        let reason = format!(
+            "no sign of work in {} for {silence:.1} s, then {what}",
+            i.phase
+        );
+        let (who, rule, startup_error) = (i.id, "rollout silent", None);
+        self.fault(Verdict {
+            who,
+            rule,
+            reason,
+            startup_error,
+            ended: false,
+            hangs: true,
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! Trainer idle: a rank in a compute phase that uses no processor for the whole window hangs
+//! (paper 5.1.1: zero tensor core activity; processor time where there is no accelerator).
+//!
+//! Applies to `ref_logprob`, `old_logprob` and `update`. A rank that stopped elsewhere (before it took
+//! up its call, in a snapshot, while others pull from it) would hold the job up for ever, so in every
+//! other phase a rank that uses *no processor time at all* while a call to the gang or a pull from it
+//! is under way counts too. A living one wakes for its heartbeat, however long its phase rightly
+//! takes, so nothing else is ever said of those phases (I-8).
+//!
+//! Peers of a stopped rank wait for its gradient and fall idle as well. The verdict names the rank
+//! that used nothing at all, and among equals the one idle longest; the others are mentioned.
+use super::Verdict;
+use crate::core::Core;
+use crate::core::instance::Instance;
+use crate::core::state::Stage;
+use crate::ids::Role;
+use crate::time::Time;
+
+/// Since when the rank counts as idle under this rule; none while the rule is silent.
+fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
+    // One verdict is enough: it ends the whole gang.
+    let condemned = || {
+        core.s
+            .instances
+            .role(Role::Trainer)
+            .any(|r| r.condemned.is_some())
+    };
+    if i.id.role != Role::Trainer || !i.was_attached() || condemned() {
+        return None;
+    }
+    let since = if i.phase.is_trainer_compute() {
+        i.phase_since.max(i.active_at)
+    } else if wanted(core) {
+        i.phase_since.max(i.moved_at).max(core.s.gang.called_at)
+    } else {
+        return None;
+    };
+    // Without a sample from the idle time nothing is known of it.
+    (i.sampled_at > since).then_some(since)
+}
+
+/// Whether anything waits for the gang: a call, or a pull from it that does not come along.
+fn wanted(core: &Core) -> bool {
+    let ranks = core.ranks();
+    let avoided = |r: &Instance| r.avoid.iter().any(|(source, _)| ranks.contains(source));
+    let pulls = |r: &Instance| r.pull.as_ref().is_some_and(|p| p.from_trainer);
+    !matches!(core.s.gang.stage, Stage::Forming | Stage::Ready)
+        || core
+            .s
+            .instances
+            .role(Role::Rollout)
+            .any(|r| avoided(r) || pulls(r))
+}
+
+/// When the rule falls, if nothing moves.
+pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+    idle_since(core, i).map(|since| since + core.config.trainer_idle_window)
+}
+
+impl Core {
+    pub(super) fn check_trainer_idle(&mut self) {
+        let now = self.now;
+        let ranks = || self.s.instances.role(Role::Trainer);
+        if !ranks().any(|i| due(self, i).is_some_and(|at| at <= now)) {
+            return;
+        }
+        // Frozen longest first: a waiting peer still used a little, a stopped process nothing.
+        let idle = ranks().filter_map(|i| Some((i.moved_at, idle_since(self, i)?, i)));
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_by_key(|(moved, since, i)| (*moved, *since, i.id.index));
+        let Some((moved, since, first)) = idle.first() else {
+            return;
+        };
+        let seconds = |t: Time| now.since(t).as_secs_f64();
+        let mut reason = format!(
+            "no activity in {} for {:.1} s, no processor time at all for {:.1} s",
+            first.phase,
+            seconds(*since),
+            seconds(*moved)
+        );
+        for (_, since, i) in idle.iter().skip(1) {
+            reason += &format!(
+                "; {} idle in {} for {:.1} s",
+                i.id,
+                i.phase,
+                seconds(*since)
+            );
+        }
+        let who = first.id;
+        let (rule, startup_error) = ("trainer idle", None);
+        self.fault(Verdict {
+            who,
+            rule,
+            reason,
+            startup_error,
+            ended: false,
+            hangs: true,
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! The trainer gang: restore, publish, train, commit (the crate's module doc draws the machine).
+//!
+//! A call is issued when the stage before it is over and every rank is attached; it is over when its
+//! answer names the present generation and exactly this call, so that late and repeated answers
+//! change nothing (I-1). The step is committed by a durable record before anything that follows
+//! from it leaves (I-3), publishing above all (I-5).
+use super::output::{Outcome, Output, Record, Severity};
+use super::state::Stage;
+use super::{Core, StepMetrics};
+use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, WeightVersion};
+
+/// Mean rewards kept for the console.
+const REWARDS_KEPT: usize = 300;
+
+impl Core {
+    /// The present lives of all ranks, in rank order.
+    pub(super) fn ranks(&self) -> Vec<Incarnation> {
+        self.s
+            .instances
+            .role(Role::Trainer)
+            .map(|i| i.incarnation)
+            .collect()
+    }
+
+    /// Whether every rank can be commanded and none is about to be killed.
+    pub(super) fn gang_attached(&self) -> bool {
+        self.s
+            .instances
+            .role(Role::Trainer)
+            .all(|i| i.attached() && i.condemned.is_none())
+    }
+
+    /// Issues the call that is due, if one is.
+    pub(super) fn advance_gang(&mut self) {
+        if !self.gang_attached() {
+            return;
+        }
+        match self.s.gang.stage {
+            Stage::Forming => {
+                self.s.gang.stage = Stage::Restoring;
+                self.s.gang.restore_step = self.s.committed;
+                self.call_again();
+            }
+            Stage::Ready if self.s.gang.serves != Some(self.due_version()) => {
+                if !self.buffer_in_use(self.due_version()) {
+                    self.s.gang.stage = Stage::Publishing(self.due_version());
+                    self.call_again();
+                }
+            }
+            Stage::Ready if self.s.committed.0 >= self.config.steps => {
+                self.finish(Outcome::Completed);
+            }
+            Stage::Ready => {
+                let step = self.s.committed.next();
+                if self.s.trajectories.complete(step).is_some() {
+                    self.begin_step(step);
+                }
+            }
+            Stage::Restoring | Stage::Publishing(_) | Stage::Training(_) => {}
+        }
+    }
+
+    fn due_version(&self) -> WeightVersion {
+        WeightVersion(self.s.committed.0)
+    }
+
+    fn begin_step(&mut self, step: Step) {
+        self.s.gang.stage = Stage::Training(step);
+        if let Some(closed) = self.s.ledger.step_begins(self.now) {
+            self.out.push_back(Output::Record(Record::Interval(closed)));
+        }
+        self.call_again();
+    }
+
+    /// Issues the call of the present stage, for the first time or again.
+    pub(super) fn call_again(&mut self) {
+        let (generation, ranks) = (self.s.gang.generation, self.ranks());
+        self.s.gang.called_at = self.now;
+        let call = match self.s.gang.stage {
+            Stage::Restoring => Output::Restore {
+                generation,
+                ranks,
+                step: self.s.gang.restore_step,
+            },
+            Stage::Publishing(version) => Output::Publish {
+                generation,
+                ranks,
+                version,
+            },
+            Stage::Training(step) => {
+                let Some(trajectories) = self.s.trajectories.complete(step) else {
+                    return;
+                };
+                Output::TrainStep {
+                    generation,
+                    ranks,
+                    step,
+                    trajectories,
+                }
+            }
+            Stage::Forming | Stage::Ready => return,
+        };
+        self.out.push_back(call);
+    }
+
+    pub(super) fn on_restored(&mut self, generation: Generation, step: Step) {
+        let gang = &mut self.s.gang;
+        if (generation, Stage::Restoring, step) != (gang.generation, gang.stage, gang.restore_step)
+        {
+            return;
+        }
+        gang.stage = Stage::Ready;
+        gang.failed_restarts = 0;
+        self.mark(Self::any_rank(), "restored");
+    }
+
+    pub(super) fn on_published(&mut self, from: Generation, version: WeightVersion, bytes: u64) {
+        let gang = &mut self.s.gang;
+        if (from, Stage::Publishing(version)) != (gang.generation, gang.stage) {
+            return;
+        }
+        gang.stage = Stage::Ready;
+        gang.serves = Some(version);
+        self.s.published = self.s.published.max(Some(version));
+        self.s.weight_bytes = bytes;
+        self.mark(Self::any_rank(), "published");
+    }
+
+    pub(super) fn on_step_done(&mut self, from: Generation, step: Step, metrics: StepMetrics) {
+        let gang = &mut self.s.gang;
+        if (from, Stage::Training(step)) != (gang.generation, gang.stage) {
+            return;
+        }
+        let Some(trajectories) = self.s.trajectories.complete(step) else {
+            return;
+        };
+        gang.stage = Stage::Ready;
+        (gang.stepped, gang.faults_in_step, gang.failed_restarts) = (true, 0, 0);
+        self.s.task_restarts = 0;
+        self.s.committed = step;
+        self.s.trajectories.consume(step);
+        self.s.ledger.step_kept();
+        if self.s.rewards.len() == REWARDS_KEPT {
+            self.s.rewards.pop_front();
+        }
+        self.s.rewards.push_back(metrics.reward);
+        if let Some(before) = self.s.committed_at.replace(self.now) {
+            self.s.step_duration = self.now.since(before);
+        }
+        let record = Record::Committed {
+            step,
+            generation: from,
+            trajectories,
+            metrics,
+        };
+        self.out.push_back(Output::Record(record));
+        let (reward, loss) = (metrics.reward, metrics.loss);
+        let text = format!("step {step} committed: reward {reward:.3}, loss {loss:.4}");
+        self.event(Severity::Info, "step", None, text);
+    }
+
+    pub(super) fn on_step_failed(&mut self, from: Generation, step: Step, reason: &str) {
+        let gang = &self.s.gang;
+        let calling = !matches!(gang.stage, Stage::Forming | Stage::Ready);
+        if from != gang.generation || !calling {
+            return;
+        }
+        self.exception(Self::any_rank(), format!("step {step} failed: {reason}"));
+    }
+
+    /// Rank 0 stands for the gang where no single rank is meant.
+    pub(super) fn any_rank() -> InstanceId {
+        InstanceId {
+            role: Role::Trainer,
+            index: 0,
+        }
+    }
+}

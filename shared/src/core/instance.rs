@@ -1,0 +1,261 @@
+//! One instance: the life of its present process and what is known of it.
+use super::input::{Hello, Sample};
+use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVersion};
+use crate::phase::Phase;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Where the present process of an instance is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Life {
+    /// Nothing was ever started.
+    None,
+    /// A restart waits for its backoff.
+    Waiting {
+        /// When it is due.
+        until: Time,
+    },
+    /// Told to start.
+    Spawning {
+        /// When it counts as overdue.
+        until: Time,
+    },
+    /// The process runs and has not linked.
+    Starting {
+        /// When it counts as overdue.
+        until: Time,
+    },
+    /// Linked; it can be commanded.
+    Attached,
+    /// Its link broke; it may link again.
+    Unlinked {
+        /// When it counts as lost.
+        until: Time,
+    },
+}
+
+/// A pull as the planner sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pull {
+    /// What.
+    pub version: WeightVersion,
+    /// From whom.
+    pub sources: Vec<Incarnation>,
+    /// Whether the sources are trainer ranks.
+    pub from_trainer: bool,
+    /// The last time bytes came.
+    pub moved_at: Time,
+}
+
+/// The figures of the running or last pull, for status.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PullSeen {
+    /// What.
+    pub version: WeightVersion,
+    /// Bytes so far.
+    pub bytes: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// A verdict fell; the process is killed when its evidence is in, or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condemned {
+    /// The incident opened for it.
+    pub incident: IncidentId,
+    /// When the evidence is waited for no longer.
+    pub until: Time,
+}
+
+/// One place of the job and its present process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Its place.
+    pub id: InstanceId,
+    /// The present life's fencing number.
+    pub incarnation: Incarnation,
+    /// The gang's fencing number (trainers).
+    pub generation: Generation,
+    /// Where it is in its life.
+    pub life: Life,
+    /// Its process, or 0.
+    pub pid: u32,
+    /// What it is doing.
+    pub phase: Phase,
+    /// The step it works on.
+    pub phase_step: Step,
+    /// Since when.
+    pub phase_since: Time,
+    /// The last sample.
+    pub sample: Sample,
+    /// When it came.
+    pub sampled_at: Time,
+    /// The last time it was seen busy (at least 2% of a core between two samples).
+    pub active_at: Time,
+    /// The last time it used any processor time at all.
+    pub moved_at: Time,
+    /// The last time its token count grew, or its load began.
+    pub tokens_at: Time,
+    /// Tokens generated a second.
+    pub tokens_per_s: f64,
+    /// Cores used.
+    pub cpu: f64,
+    /// Tokens of its earlier lives.
+    pub tokens_before: u64,
+    /// Restarts since the job began.
+    pub restarts: u32,
+    /// Restarts in a row without useful work between them.
+    pub failures: u32,
+    /// When the last of them was.
+    pub failed_at: Time,
+    /// Anything heard or seen of it last: the instant a fault counts from.
+    pub last_sign: Time,
+    /// When an injected fault struck this life.
+    pub struck: Option<Time>,
+    /// Rollout: the version it verified and serves.
+    pub version: Option<WeightVersion>,
+    /// Rollout: requests are routed to it.
+    pub admitted: bool,
+    /// Rollout: the pull it was told to make.
+    pub pull: Option<Pull>,
+    /// Rollout: sources that failed it, and until when they are passed over.
+    pub avoid: Vec<(Incarnation, Time)>,
+    /// Rollout: the figures of the running or last pull.
+    pub pull_seen: Option<PullSeen>,
+    /// Rollout: it is being probed until then, and gets no traffic.
+    pub suspect: Option<Time>,
+    /// A verdict fell and its kill is due.
+    pub condemned: Option<Condemned>,
+}
+
+impl Instance {
+    /// A place where nothing runs yet.
+    pub fn new(id: InstanceId) -> Self {
+        Self {
+            id,
+            incarnation: Incarnation(0),
+            generation: Generation(0),
+            life: Life::None,
+            pid: 0,
+            phase: Phase::Init,
+            phase_step: Step(0),
+            phase_since: Time(0),
+            sample: Sample::default(),
+            sampled_at: Time(0),
+            active_at: Time(0),
+            moved_at: Time(0),
+            tokens_at: Time(0),
+            tokens_per_s: 0.0,
+            cpu: 0.0,
+            tokens_before: 0,
+            restarts: 0,
+            failures: 0,
+            failed_at: Time(0),
+            last_sign: Time(0),
+            struck: None,
+            version: None,
+            admitted: false,
+            pull: None,
+            avoid: Vec::new(),
+            pull_seen: None,
+            suspect: None,
+            condemned: None,
+        }
+    }
+
+    /// The next life of this place: everything known of the old process is forgotten (I-1).
+    pub fn reborn(&mut self, incarnation: Incarnation, generation: Generation, now: Time) {
+        *self = Self {
+            incarnation,
+            generation,
+            phase_since: now,
+            active_at: now,
+            moved_at: now,
+            tokens_at: now,
+            last_sign: now,
+            tokens_before: self.tokens_before + self.sample.tokens_total,
+            restarts: self.restarts,
+            failures: self.failures,
+            failed_at: self.failed_at,
+            ..Self::new(self.id)
+        };
+    }
+
+    /// Whether a process may exist for it.
+    pub fn has_process(&self) -> bool {
+        !matches!(self.life, Life::None | Life::Waiting { .. })
+    }
+
+    /// Whether it can be commanded.
+    pub fn attached(&self) -> bool {
+        self.life == Life::Attached
+    }
+
+    /// Whether the process linked at least once in this life.
+    pub fn was_attached(&self) -> bool {
+        matches!(self.life, Life::Attached | Life::Unlinked { .. })
+    }
+
+    /// Takes what the process says of itself. Versions never go back (I-4).
+    pub fn greet(&mut self, hello: &Hello, now: Time) {
+        self.life = Life::Attached;
+        self.last_sign = now;
+        self.version = self.version.max(hello.version);
+    }
+
+    /// Enters a phase; a repeated report changes nothing.
+    pub fn enter(&mut self, phase: Phase, step: Step, now: Time) {
+        self.last_sign = now;
+        if (self.phase, self.phase_step) == (phase, step) {
+            return;
+        }
+        if phase == Phase::Generating {
+            self.tokens_at = now;
+        }
+        (self.phase, self.phase_step, self.phase_since) = (phase, step, now);
+    }
+
+    /// Takes a sample: activity, token rate and figures for status.
+    pub fn measure(&mut self, sample: Sample, now: Time) {
+        let first = self.sampled_at == Time(0);
+        let elapsed = now.since(self.sampled_at).as_secs_f64();
+        let used = sample.busy.saturating_sub(self.sample.busy);
+        // The paper's rule is zero activity; a waiting process still wakes for its heartbeat,
+        // hence a small share instead of none.
+        let share = if first || elapsed <= 0.0 {
+            1.0
+        } else {
+            used.as_secs_f64() / elapsed
+        };
+        if first || share >= IDLE_SHARE {
+            self.active_at = now;
+        }
+        if first || used > Duration::ZERO {
+            self.moved_at = now;
+            self.last_sign = now;
+        }
+        let tokens = sample.tokens_total.saturating_sub(self.sample.tokens_total);
+        let load_began = self.sample.running == 0 && sample.running > 0;
+        if first || tokens > 0 || load_began {
+            self.tokens_at = now;
+        }
+        if !first && elapsed > 0.0 {
+            let blend = (elapsed / 2.0).min(1.0);
+            self.tokens_per_s += blend * (tokens as f64 / elapsed - self.tokens_per_s);
+            self.cpu += blend * (share - self.cpu);
+        }
+        // A process taken over by a restarted daemon may report less at first: counters never go
+        // back within a life.
+        let tokens_total = sample.tokens_total.max(self.sample.tokens_total);
+        self.sample = Sample {
+            tokens_total,
+            busy: sample.busy.max(self.sample.busy),
+            ..sample
+        };
+        self.sampled_at = now;
+    }
+}
+
+/// Below this share of a core between two samples a process counts as idle.
+pub const IDLE_SHARE: f64 = 0.02;

@@ -1,0 +1,170 @@
+//! What processes report of their life: spawned, linked, unlinked, phases and samples.
+use super::instance::Life;
+use super::output::Severity;
+use super::state::{JobState, Stage};
+use super::{Core, Hello, Sample};
+use crate::ettr::Cause;
+use crate::ids::{Incarnation, InstanceId, Role, Step};
+use crate::phase::Phase;
+use crate::time::Time;
+
+impl Core {
+    pub(super) fn on_start(&mut self) {
+        if self.started {
+            return;
+        }
+        self.started = true;
+        if self.s.job == JobState::New {
+            self.s.job = JobState::Running;
+            self.s.started_at = self.now;
+            self.spawn_everything();
+        }
+    }
+
+    /// The daemon was away: links are gone, and so is every call it was making. Roles went on
+    /// working meanwhile, but nobody saw what, so the ledger counts the gap as nothing.
+    pub(super) fn rejoin(&mut self) {
+        let (now, away) = (self.now, self.s.last_now);
+        let grace = now + self.config.attach_timeout;
+        if self.s.job == JobState::Running {
+            if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
+                self.out
+                    .push_back(super::Output::Record(super::Record::Interval(closed)));
+            }
+            self.open_batches();
+        }
+        for i in self.s.instances.iter_mut() {
+            match &mut i.life {
+                Life::Attached => i.life = Life::Unlinked { until: grace },
+                Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
+                    *until = grace;
+                }
+                Life::None | Life::Waiting { .. } => {}
+            }
+            (i.pull, i.suspect) = (None, None);
+            i.avoid.clear();
+            (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
+        }
+        let gang = &mut self.s.gang;
+        gang.serves = None;
+        gang.stage = match gang.stage {
+            Stage::Forming | Stage::Restoring => Stage::Forming,
+            Stage::Ready | Stage::Publishing(_) | Stage::Training(_) => Stage::Ready,
+        };
+    }
+
+    pub(super) fn on_spawned(&mut self, incarnation: Incarnation, pid: u32) {
+        let until = self.now + self.config.attach_timeout;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        i.pid = pid;
+        if matches!(i.life, Life::Spawning { .. }) {
+            i.life = Life::Starting { until };
+            i.last_sign = self.now;
+        }
+        self.mark_when_all("spawned", |i| {
+            i.has_process() && !matches!(i.life, Life::Spawning { .. })
+        });
+    }
+
+    pub(super) fn on_attached(&mut self, incarnation: Incarnation, hello: &Hello) {
+        let now = self.now;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        let (id, again) = (i.id, i.was_attached());
+        i.greet(hello, now);
+        if !self.s.proven.contains(&id.role) {
+            self.s.proven.push(id.role);
+        }
+        let verb = if again { "linked again" } else { "attached" };
+        self.event(
+            Severity::Info,
+            "attached",
+            Some(id),
+            format!("{id} {incarnation} {verb}"),
+        );
+        match id.role {
+            Role::Trainer => self.on_rank_attached(hello, again),
+            Role::Rollout => self.on_rollout_attached(id),
+            Role::Agent => self.reconcile_leases(incarnation, &hello.leases),
+        }
+    }
+
+    /// A rank that links again may have lost the call it was given with its link.
+    fn on_rank_attached(&mut self, hello: &Hello, again: bool) {
+        if again && self.s.gang.stage == Stage::Ready && hello.step.is_none() {
+            // The record that it was restored outlived the fact: restore it (again).
+            self.s.gang.stage = Stage::Forming;
+        } else if again && self.started && self.gang_attached() {
+            self.call_again();
+        }
+    }
+
+    fn on_rollout_attached(&mut self, id: InstanceId) {
+        let published = self.s.published;
+        let Some(i) = self.s.instances.get_mut(id) else {
+            return;
+        };
+        i.admitted |= i.version.is_some() && i.version >= published;
+        // Its pull is done, as its version says, or goes on; the command may be lost with the link.
+        // The source stays taken meanwhile (I-6).
+        i.pull.take_if(|p| Some(p.version) <= i.version);
+        if let Some(pull) = i.pull.clone() {
+            let super::instance::Pull {
+                version,
+                sources,
+                from_trainer,
+                ..
+            } = pull;
+            let puller = i.incarnation;
+            self.out.push_back(super::Output::AssignPull {
+                puller,
+                version,
+                sources,
+                from_trainer,
+            });
+        }
+    }
+
+    pub(super) fn on_detached(&mut self, incarnation: Incarnation) {
+        let until = self.now + self.config.link_grace;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        if i.attached() {
+            i.life = Life::Unlinked { until };
+        }
+    }
+
+    pub(super) fn on_phase(&mut self, incarnation: Incarnation, phase: Phase, step: Step) {
+        let now = self.now;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        i.enter(phase, step, now);
+        let (id, trains) = (
+            i.id,
+            i.id.role == Role::Trainer && phase.is_trainer_compute(),
+        );
+        if trains {
+            self.mark(id, "compute");
+        }
+    }
+
+    pub(super) fn on_sample(&mut self, incarnation: Incarnation, sample: Sample) {
+        let now = self.now;
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        let tokens = i.sample.tokens_total;
+        i.measure(sample, now);
+        if i.sample.tokens_total > tokens && i.id.role == Role::Rollout {
+            // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
+            // that generates is none.
+            i.failures = 0;
+            i.suspect = None;
+        }
+    }
+}

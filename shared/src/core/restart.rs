@@ -1,0 +1,319 @@
+//! Restart: what a fault costs, decided by one pure function, and how it is carried out.
+//!
+//! ```text
+//!  fault ──► Case ──► decide ──► Plan ──┬─ RestartInstance  new life of the one place
+//!                                       ├─ RestartGang      kill all ranks, new generation
+//!                                       ├─ RestartTask      kill all, from the committed step
+//!                                       └─ FailJob          no restart can help
+//! ```
+use super::Core;
+use super::config::Policy;
+use super::instance::Life;
+use super::output::{Outcome, Output, Record};
+use super::state::Stage;
+use crate::ids::{Generation, Incarnation, InstanceId, Role, Step};
+use std::fmt;
+use std::time::Duration;
+
+/// What is known when a fault is decided on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What a fault may cost.
+    pub policy: Policy,
+    /// Who failed.
+    pub who: InstanceId,
+    /// The last committed step.
+    pub committed: Step,
+    /// Its words, where it ended with a code other than 0 before it linked.
+    pub startup_error: Option<String>,
+    /// Whether any instance of this role ever linked.
+    pub role_proven: bool,
+    /// Trainer: gangs in a row, this one included, that ended before they were restored.
+    pub failed_restarts: u32,
+    /// Trainer: faults of restored gangs since the last commit, this one included.
+    pub faults_in_step: u32,
+    /// Trainer: this gang replaced another, was restored, and has not finished a step.
+    pub first_iteration: bool,
+    /// Other roles: failures in a row without useful work, this one included.
+    pub failures: u32,
+    /// Other roles: how many of those are borne.
+    pub max_failures: u32,
+    /// Task restarts since the last commit.
+    pub task_restarts: u32,
+    /// How many of those are borne.
+    pub max_task_restarts: u32,
+}
+
+/// What a fault costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A new life for the one that failed.
+    RestartInstance,
+    /// A new generation of the trainer.
+    RestartGang,
+    /// New lives for all, from the committed step.
+    RestartTask,
+    /// The end.
+    FailJob,
+}
+
+/// A decision with its reason; `Display` is the sentence shown to operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What is done.
+    pub action: Action,
+    /// Who failed.
+    pub who: InstanceId,
+    /// The last committed step.
+    pub committed: Step,
+    /// Why it costs more than a role restart; empty for one.
+    pub why: String,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (who, committed, why) = (self.who, self.committed, &self.why);
+        match (self.action, who.role) {
+            (Action::RestartGang, _) => write!(
+                f,
+                "restart the trainer gang from step {committed} and train step {} on the same \
+                 batch; rollouts and agents go on",
+                committed.next()
+            ),
+            (Action::RestartInstance, Role::Agent) => write!(
+                f,
+                "restart {who} only; its trajectories go on elsewhere from their last stored turn"
+            ),
+            (Action::RestartInstance, _) => write!(
+                f,
+                "restart {who} only; its requests go on elsewhere, and it is admitted when it \
+                 verified the published weights"
+            ),
+            (Action::RestartTask, _) => {
+                write!(f, "restart the whole task from step {committed}: {why}")
+            }
+            (Action::FailJob, _) => write!(f, "fail the job: {why}"),
+        }
+    }
+}
+
+/// The decision table (design section 7).
+pub fn decide(case: &Case) -> Plan {
+    let plan = |action, why| Plan {
+        action,
+        who: case.who,
+        committed: case.committed,
+        why,
+    };
+    if let Some(error) = &case.startup_error
+        && !case.role_proven
+    {
+        let (who, role) = (case.who, case.who.role);
+        let why = format!(
+            "{who} failed in start-up and no {role} ever ran, so a restart cannot help: {error}"
+        );
+        return plan(Action::FailJob, why);
+    }
+    let Some(why) = task_restart_reason(case) else {
+        let action = match case.who.role {
+            Role::Trainer => Action::RestartGang,
+            Role::Rollout | Role::Agent => Action::RestartInstance,
+        };
+        return plan(action, String::new());
+    };
+    if case.task_restarts >= case.max_task_restarts {
+        let count = case.task_restarts;
+        let why = format!("{why}, and {count} task restarts in a row brought no committed step");
+        return plan(Action::FailJob, why);
+    }
+    plan(Action::RestartTask, why)
+}
+
+fn task_restart_reason(case: &Case) -> Option<String> {
+    let who = case.who;
+    if case.policy == Policy::Task {
+        return Some("the policy is `task`".to_owned());
+    }
+    if who.role != Role::Trainer {
+        let (failures, max) = (case.failures, case.max_failures);
+        return (failures > max).then(|| {
+            format!("{who} failed {failures} times in a row without useful work (limit {max})")
+        });
+    }
+    if let Some(error) = &case.startup_error {
+        return Some(format!("{who} ended its start-up with an error: {error}"));
+    }
+    if case.failed_restarts >= 2 {
+        return Some(format!(
+            "the restart of the trainer failed {} times",
+            case.failed_restarts
+        ));
+    }
+    if case.faults_in_step >= 2 {
+        let step = case.committed.next();
+        return Some(format!(
+            "fault {} of the trainer in step {step}",
+            case.faults_in_step
+        ));
+    }
+    (case.first_iteration && case.failed_restarts == 0)
+        .then(|| "the first iteration after a restart failed".to_owned())
+}
+
+impl Core {
+    /// First start of the job: every place, one generation.
+    pub(super) fn spawn_everything(&mut self) {
+        self.new_generation(false);
+        let ids: Vec<_> = self.s.instances.iter().map(|i| i.id).collect();
+        self.issue(&ids);
+    }
+
+    fn new_generation(&mut self, restarted: bool) {
+        let generation = self.s.next_generation;
+        self.s.next_generation = generation.next();
+        let gang = &mut self.s.gang;
+        gang.generation = generation;
+        gang.stage = Stage::Forming;
+        gang.serves = None;
+        gang.stepped = false;
+        gang.restarted = restarted;
+    }
+
+    /// New lives: all numbers are on record before any process is started, in one go, so that the
+    /// driver makes one durable write of it.
+    fn issue(&mut self, ids: &[InstanceId]) {
+        let mut spawns = Vec::new();
+        for &id in ids {
+            let incarnation = self.s.next_incarnation;
+            self.s.next_incarnation = incarnation.next();
+            let generation = match id.role {
+                Role::Trainer => self.s.gang.generation,
+                Role::Rollout | Role::Agent => Generation(0),
+            };
+            let until = self.now + self.config.attach_timeout;
+            if let Some(i) = self.s.instances.get_mut(id) {
+                i.reborn(incarnation, generation, self.now);
+                i.life = Life::Spawning { until };
+            }
+            self.out
+                .push_back(Output::Record(Record::Issued { id, incarnation }));
+            spawns.push(Output::Spawn {
+                id,
+                incarnation,
+                generation,
+            });
+        }
+        self.out.extend(spawns);
+    }
+
+    /// Does what was decided. `ended`: the life whose process is known to be gone.
+    pub(super) fn carry_out(&mut self, plan: &Plan, ended: Option<Incarnation>) {
+        let of = |core: &Self, role: Option<Role>| -> Vec<InstanceId> {
+            let all = core.s.instances.iter().map(|i| i.id);
+            all.filter(|id| role.is_none_or(|r| r == id.role)).collect()
+        };
+        match plan.action {
+            Action::RestartInstance => {
+                let failures = self.s.instances.get(plan.who).map_or(0, |i| i.failures);
+                self.renew(&[plan.who], ended, failures);
+            }
+            Action::RestartGang => {
+                let failures = self.s.gang.failed_restarts + 1;
+                self.lose_step();
+                self.new_generation(true);
+                self.renew(&of(self, Some(Role::Trainer)), ended, failures);
+            }
+            Action::RestartTask => {
+                self.s.task_restarts += 1;
+                let failures = self.s.task_restarts;
+                self.lose_step();
+                self.new_generation(true);
+                self.s.gang.failed_restarts = 0;
+                self.s.gang.faults_in_step = 0;
+                self.renew(&of(self, None), ended, failures);
+            }
+            Action::FailJob => self.finish(Outcome::Failed {
+                reason: plan.why.clone(),
+            }),
+        }
+    }
+
+    /// Kills what lives of these places and starts new lives, at once the first time and after a
+    /// backoff when restarts follow each other. Nobody waits for the old ones to be gone: they are
+    /// fenced by their number (I-1).
+    fn renew(&mut self, ids: &[InstanceId], ended: Option<Incarnation>, failures: u32) {
+        let wait = self.config.backoff_after(failures);
+        for &id in ids {
+            let Some(i) = self.s.instances.get_mut(id) else {
+                continue;
+            };
+            let (old, alive) = (
+                i.incarnation,
+                i.has_process() && ended != Some(i.incarnation),
+            );
+            i.restarts += 1;
+            if alive {
+                let reason = format!("{id} {old} is replaced");
+                self.out.push_back(Output::Kill {
+                    id,
+                    incarnation: old,
+                    reason,
+                });
+            }
+            self.forget_life(id, old);
+        }
+        if let Some(&first) = ids.first() {
+            self.mark(first, "killed");
+        }
+        if wait == Duration::ZERO {
+            return self.issue(ids);
+        }
+        let (until, generation) = (self.now + wait, self.s.gang.generation);
+        for &id in ids {
+            if let Some(i) = self.s.instances.get_mut(id) {
+                i.reborn(Incarnation(0), generation, self.now);
+                i.life = Life::Waiting { until };
+            }
+        }
+    }
+
+    /// Leases, routes and pulls of a life that is over are void.
+    fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
+        match id.role {
+            Role::Trainer => self.drop_pulls_from_trainer(),
+            Role::Rollout => {
+                self.routes.drop_rollout(old);
+                self.drop_pulls_from(old);
+            }
+            Role::Agent => {
+                self.routes.drop_agent(old);
+                self.s.trajectories.void(Some(old));
+            }
+        }
+    }
+
+    /// Starts the lives whose backoff is over.
+    pub(super) fn respawn_due(&mut self) {
+        let due = |life: Life| matches!(life, Life::Waiting { until } if until <= self.now);
+        let ids: Vec<_> = self
+            .s
+            .instances
+            .iter()
+            .filter(|i| due(i.life))
+            .map(|i| i.id)
+            .collect();
+        if !ids.is_empty() {
+            self.issue(&ids);
+        }
+    }
+
+    /// The running step will be done again: its training so far was for nothing.
+    fn lose_step(&mut self) {
+        if !matches!(self.s.gang.stage, Stage::Training(_)) {
+            return;
+        }
+        for waste in self.s.ledger.step_lost(self.now, self.trainer_share()) {
+            self.out.push_back(Output::Record(Record::Interval(waste)));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Everything the controller remembers; what is persisted with every record.
+use super::incident::Incident;
+use super::instance::Instance;
+use super::output::Outcome;
+use super::trajectories::Trajectories;
+use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The whole memory of the controller. Serialisable; [`super::Core::restore`] goes on from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub(super) job: JobState,
+    pub(super) started_at: Time,
+    /// The latest time given.
+    pub(super) last_now: Time,
+    pub(super) next_incarnation: Incarnation,
+    pub(super) next_generation: Generation,
+    pub(super) next_incident: IncidentId,
+    pub(super) committed: Step,
+    /// The newest version that was ever published; relays may serve it while no trainer does.
+    pub(super) published: Option<WeightVersion>,
+    pub(super) weight_bytes: u64,
+    pub(super) gang: Gang,
+    pub(super) instances: Instances,
+    pub(super) trajectories: Trajectories,
+    /// The last incidents, open ones included.
+    pub(super) incidents: VecDeque<Incident>,
+    /// Recoveries under way.
+    pub(super) recoveries: Vec<Recovery>,
+    pub(super) ledger: crate::ettr::Ledger,
+    pub(super) rewards: VecDeque<f64>,
+    pub(super) committed_at: Option<Time>,
+    pub(super) step_duration: Duration,
+    /// Task restarts since the last committed step.
+    pub(super) task_restarts: u32,
+    /// Roles of which an instance ever attached: their start-up code works.
+    pub(super) proven: Vec<Role>,
+}
+
+/// Where the job is in its life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobState {
+    /// Never started.
+    New,
+    /// Under way.
+    Running,
+    /// Ended.
+    Over(Outcome),
+}
+
+impl JobState {
+    /// Why it failed, or nothing.
+    pub fn reason(&self) -> &str {
+        match self {
+            JobState::Over(Outcome::Failed { reason }) => reason,
+            _ => "",
+        }
+    }
+}
+
+/// What the gang is about; the module `gang` draws the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// Some rank has not attached yet.
+    Forming,
+    /// `Restore` is under way.
+    Restoring,
+    /// Restored, and no call is under way.
+    Ready,
+    /// `Publish` is under way.
+    Publishing(WeightVersion),
+    /// `TrainStep` is under way.
+    Training(Step),
+}
+
+/// The trainer gang beyond its single ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gang {
+    /// Its fencing number.
+    pub generation: Generation,
+    /// What it is about.
+    pub stage: Stage,
+    /// When the call under way was issued.
+    pub called_at: Time,
+    /// The step this life restores.
+    pub restore_step: Step,
+    /// The version this life serves to pullers.
+    pub serves: Option<WeightVersion>,
+    /// Whether this life replaced another one.
+    pub restarted: bool,
+    /// Whether this life finished a step.
+    pub stepped: bool,
+    /// Lives in a row that ended before they were restored.
+    pub failed_restarts: u32,
+    /// Faults of restored gangs since the last committed step.
+    pub faults_in_step: u32,
+}
+
+/// A recovery under way and whom it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Its incident.
+    pub incident: IncidentId,
+    /// Who failed.
+    pub who: InstanceId,
+    /// What is restarted.
+    pub scope: Scope,
+}
+
+/// What a recovery restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scope {
+    /// The instance that failed.
+    Instance,
+    /// All ranks of the trainer.
+    Gang,
+    /// Everything.
+    Task,
+}
+
+impl Recovery {
+    /// Whether the instance is restarted by it.
+    pub fn covers(&self, id: InstanceId) -> bool {
+        match self.scope {
+            Scope::Instance => self.who == id,
+            Scope::Gang => id.role == Role::Trainer,
+            Scope::Task => true,
+        }
+    }
+}
+
+/// All places of the job, by role and index.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Instances(Vec<Instance>);
+
+impl Instances {
+    /// Every place the job has, empty.
+    pub fn new(config: &super::CoreConfig) -> Self {
+        let ids = Role::ALL
+            .into_iter()
+            .flat_map(|role| (0..config.count(role)).map(move |index| InstanceId { role, index }));
+        Self(ids.map(Instance::new).collect())
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Instance> {
+        self.0.iter()
+    }
+
+    /// All, in order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
+        self.0.iter_mut()
+    }
+
+    /// Those of a role, in order of index.
+    pub fn role(&self, role: Role) -> impl Iterator<Item = &Instance> {
+        self.0.iter().filter(move |i| i.id.role == role)
+    }
+
+    /// The ids of a role, in order of index.
+    pub fn ids(&self, role: Role) -> Vec<InstanceId> {
+        self.role(role).map(|i| i.id).collect()
+    }
+
+    /// The place with this id.
+    pub fn get(&self, id: InstanceId) -> Option<&Instance> {
+        self.0.iter().find(|i| i.id == id)
+    }
+
+    /// The place with this id.
+    pub fn get_mut(&mut self, id: InstanceId) -> Option<&mut Instance> {
+        self.0.iter_mut().find(|i| i.id == id)
+    }
+
+    /// The place whose present life this is; none for an older life (I-1).
+    pub fn life(&self, incarnation: Incarnation) -> Option<&Instance> {
+        self.0
+            .iter()
+            .find(|i| i.incarnation == incarnation && incarnation.0 != 0)
+    }
+
+    /// The place whose present life this is; none for an older life (I-1).
+    pub fn life_mut(&mut self, incarnation: Incarnation) -> Option<&mut Instance> {
+        self.0
+            .iter_mut()
+            .find(|i| i.incarnation == incarnation && incarnation.0 != 0)
+    }
+}
+
+impl State {
+    /// The memory of a job that was never started.
+    pub(super) fn new(config: &super::CoreConfig) -> Self {
+        Self {
+            job: JobState::New,
+            started_at: Time(0),
+            last_now: Time(0),
+            next_incarnation: Incarnation(1),
+            next_generation: Generation(1),
+            next_incident: IncidentId(1),
+            committed: Step(0),
+            published: None,
+            weight_bytes: 0,
+            gang: Gang {
+                generation: Generation(0),
+                stage: Stage::Forming,
+                called_at: Time(0),
+                restore_step: Step(0),
+                serves: None,
+                restarted: false,
+                stepped: false,
+                failed_restarts: 0,
+                faults_in_step: 0,
+            },
+            instances: Instances::new(config),
+            trajectories: Trajectories::default(),
+            incidents: VecDeque::new(),
+            recoveries: Vec::new(),
+            ledger: crate::ettr::Ledger::default(),
+            rewards: VecDeque::new(),
+            committed_at: None,
+            step_duration: Duration::ZERO,
+            task_restarts: 0,
+            proven: Vec::new(),
+        }
+    }
+
+    /// The last committed step.
+    pub fn committed(&self) -> Step {
+        self.committed
+    }
+
+    /// How the job ended, if it did.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.job {
+            JobState::Over(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Both sides of every rule: found in time, and silent where it does not apply (I-8).
+use super::*;
+use crate::phase::Phase;
+
+const LONG: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn found(w: &mut World, rule: &str, within: Duration) -> Incident {
+    let what = format!("{rule} is found");
+    w.until(&what, within, |w| !w.incidents().is_empty());
+    let incident = w.incidents().pop().unwrap();
+    assert_eq!(incident.rule, rule);
+    incident
+}
+
+fn in_phase(w: &World, who: InstanceId, phase: Phase) -> bool {
+    w.core.s.instances.get(who).unwrap().phase == phase
+}
+
+#[test]
+fn a_trainer_stopped_in_compute_is_found_within_its_window_and_a_second() {
+    let mut w = World::new(small(Mode::Async, 5), 1);
+    w.until("training", LONG, |w| in_phase(w, T0, Phase::Update));
+    w.inject(Fault::Hang, Role::Trainer, 1);
+    let struck = w.now;
+    let incident = found(&mut w, "trainer idle", LONG);
+    assert_eq!(incident.who, id(Role::Trainer, 1), "{}", incident.reason);
+    assert_eq!(incident.struck, struck);
+    assert!(
+        incident.detect() <= Duration::from_secs(4),
+        "{:?}",
+        incident.detect()
+    );
+    assert!(
+        incident.reason.contains("trainer-0 idle in update"),
+        "{}",
+        incident.reason
+    );
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 5);
+    assert_eq!(w.incidents()[0].evidence, "wchan do_signal_stop");
+}
+
+#[test]
+fn a_trainer_stopped_before_it_took_up_its_call_is_found_too() {
+    let mut w = World::new(small(Mode::Async, 5), 1);
+    w.until("waiting", LONG, |w| in_phase(w, T0, Phase::AwaitBatch));
+    w.inject(Fault::Hang, Role::Trainer, 0);
+    w.inject(Fault::Hang, Role::Trainer, 1);
+    found(&mut w, "trainer idle", LONG);
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 5);
+}
+
+#[test]
+fn a_missing_evidence_delays_the_kill_by_a_second_only() {
+    let mut w = World::new(small(Mode::Async, 5), 1);
+    w.until("training", LONG, |w| in_phase(w, T0, Phase::Update));
+    w.inject(Fault::Hang, Role::Trainer, 0);
+    // Stepping the core alone: nobody answers CollectEvidence.
+    let verdict = found(&mut w, "trainer idle", LONG).verdict;
+    let due = w.core.s.instances.get(T0).unwrap().condemned.unwrap().until;
+    assert_eq!(due, verdict + Duration::from_secs(1));
+    w.core.handle(due, Input::Timeout);
+    let outputs: Vec<_> = std::iter::from_fn(|| w.core.poll_output()).collect();
+    assert_eq!(
+        outputs
+            .iter()
+            .filter(|o| matches!(o, Output::Kill { .. }))
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn a_stopped_rollout_is_probed_found_and_replaced_while_others_serve() {
+    let mut w = World::new(small(Mode::Async, 40), 1);
+    w.turn_takes = ms(300);
+    let who = id(Role::Rollout, 2);
+    w.until("generating", LONG, |w| in_phase(w, who, Phase::Generating));
+    w.inject(Fault::Hang, Role::Rollout, 2);
+    let incident = found(&mut w, "rollout silent", LONG);
+    assert_eq!(incident.who, who);
+    // Window 2 s, probe 1 s, and the sample's interval.
+    assert!(
+        incident.detect() <= Duration::from_secs(4),
+        "{:?}",
+        incident.detect()
+    );
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 40);
+    assert!(w.core.s.instances.get(who).unwrap().admitted);
+}
+
+#[test]
+fn a_rollout_that_answers_its_probe_gets_traffic_again() {
+    let mut w = World::new(small(Mode::Async, 6), 1);
+    let who = id(Role::Rollout, 0);
+    w.until("generating", LONG, |w| in_phase(w, who, Phase::Generating));
+    let incarnation = w.life(who);
+    let i = w.core.s.instances.life_mut(incarnation).unwrap();
+    i.suspect = Some(w.now + ms(500));
+    w.feed(Input::Probed {
+        incarnation,
+        ok: true,
+    });
+    assert_eq!(w.core.s.instances.get(who).unwrap().suspect, None);
+    w.run_to_end();
+    assert!(w.incidents().is_empty());
+}
+
+#[test]
+fn a_stopped_agent_is_replaced_and_its_work_goes_on() {
+    let mut w = World::new(small(Mode::Async, 6), 1);
+    let who = id(Role::Agent, 0);
+    w.until("leases", LONG, |w| {
+        w.core.s.trajectories.leases(w.life(who)) > 0
+    });
+    w.inject(Fault::Hang, Role::Agent, 0);
+    found(&mut w, "agent silent", LONG);
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 6);
+}
+
+#[test]
+fn forty_minutes_of_tool_calls_are_no_fault() {
+    let mut w = World::new(small(Mode::Async, 2), 1);
+    w.tool_takes = Duration::from_secs(2400);
+    w.until("the end", HOUR * 4, |w| w.outcome.is_some());
+    assert!(w.incidents().is_empty());
+}
+
+#[test]
+fn a_long_advantage_is_no_fault() {
+    let mut w = World::new(small(Mode::Async, 2), 1);
+    w.advantage_takes = Duration::from_secs(2400);
+    w.until("the end", HOUR * 2, |w| w.outcome.is_some());
+    assert!(w.incidents().is_empty());
+}
+
+#[test]
+fn one_long_request_at_the_tail_is_no_fault() {
+    let mut w = World::new(small(Mode::Sync, 1), 1);
+    w.turn_takes = Duration::from_secs(2400);
+    w.until("the end", HOUR * 4, |w| w.outcome.is_some());
+    assert!(w.incidents().is_empty());
+}
+
+#[test]
+fn a_process_that_never_links_is_replaced() {
+    let mut w = World::new(small(Mode::Async, 2), 1);
+    let who = id(Role::Trainer, 1);
+    w.proc(who).unwrap().mute = true;
+    let incident = found(&mut w, "attach overdue", LONG);
+    assert_eq!(incident.who, who);
+    w.run_to_end();
+    assert_eq!(w.outcome, Some(Outcome::Completed));
+}
+
+#[test]
+fn a_broken_link_is_a_verdict_only_when_it_stays_broken() {
+    let mut w = World::new(small(Mode::Async, 400), 1);
+    w.until("a step", LONG, |w| !w.committed.is_empty());
+    let who = id(Role::Agent, 1);
+    let incarnation = w.life(who);
+    w.feed(Input::Detached { incarnation });
+    w.run_for(Duration::from_secs(4));
+    assert!(w.incidents().is_empty());
+    let leases = w.proc(who).unwrap().held.iter().copied().collect();
+    let hello = Hello {
+        leases,
+        ..Hello::default()
+    };
+    w.feed(Input::Attached { incarnation, hello });
+    w.run_for(Duration::from_secs(10));
+    assert!(w.incidents().is_empty());
+    w.proc(who).unwrap().linked = false;
+    w.feed(Input::Detached { incarnation });
+    let incident = found(&mut w, "link lost", Duration::from_secs(6));
+    assert_eq!(incident.who, who);
+}

@@ -1,0 +1,408 @@
+//! Faults of each role, late and repeated messages, and restarts of the daemon.
+use super::*;
+use crate::phase::Phase;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn started(mode: Mode, steps: u64) -> World {
+    let mut w = World::new(small(mode, steps), 3);
+    w.until("two steps", LONG, |w| w.committed.len() == 2);
+    w
+}
+
+fn recovered(w: &World) -> bool {
+    let incidents = w.core.view(w.now).incidents;
+    !incidents.is_empty() && incidents.iter().all(|i| i.resumed.is_some())
+}
+
+fn in_phase(w: &World, phase: Phase) -> bool {
+    w.core.s.instances.get(T0).unwrap().phase == phase
+}
+
+#[test]
+fn the_trainers_death_restarts_only_the_gang_and_trains_the_same_batch_again() {
+    let mut w = started(Mode::Async, 6);
+    w.until("training", LONG, |w| in_phase(w, Phase::Update));
+    let (_, step, batch) = w.trained.last().cloned().unwrap();
+    let others: Vec<_> = w
+        .core
+        .s
+        .instances
+        .iter()
+        .map(|i| (i.id, i.incarnation))
+        .collect();
+    w.inject(Fault::Kill, Role::Trainer, 1);
+    let struck = w.now;
+    w.until("recovered", LONG, recovered);
+    for (who, before) in others {
+        assert_eq!(w.life(who) == before, who.role != Role::Trainer, "{who}");
+    }
+    let (generation, again, same) = w.trained.last().cloned().unwrap();
+    assert_eq!((generation, again, same), (Generation(2), step, batch));
+    let incidents = w.incidents();
+    let incident = incidents.last().unwrap();
+    assert_eq!((incident.rule.as_str(), incident.struck), ("exit", struck));
+    assert_eq!(incident.reason, "killed by SIGKILL");
+    assert_eq!(incident.outcome, IncidentOutcome::Recovered);
+    let stages: Vec<_> = incident
+        .marks
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(
+        stages,
+        [
+            "killed",
+            "spawned",
+            "attached",
+            "restored",
+            "published",
+            "compute"
+        ]
+    );
+    assert!(incident.detect() <= ms(100) && incident.total() < Some(ms(1500)));
+    w.run_to_end();
+    assert_eq!(w.outcome, Some(Outcome::Completed));
+}
+
+#[test]
+fn replacements_are_spawned_in_the_moment_of_the_verdict() {
+    let mut w = started(Mode::Async, 6);
+    w.kill(T0);
+    w.until("verdict", LONG, |w| !w.incidents().is_empty());
+    let word = w.now.to_string();
+    let spawns = w
+        .journal
+        .iter()
+        .filter(|l| l.starts_with(&word) && l.contains("Spawn {"));
+    assert_eq!(spawns.count(), 2);
+}
+
+#[test]
+fn rollouts_keep_being_routed_to_while_the_trainer_recovers() {
+    let mut w = started(Mode::Async, 8);
+    w.turn_takes = ms(400);
+    w.until("training", LONG, |w| in_phase(w, Phase::OldLogprob));
+    w.kill(T0);
+    w.until("recovered", LONG, recovered);
+    let incident = w.incidents().pop().unwrap();
+    let during = |at: Time| incident.verdict <= at && at <= incident.resumed.unwrap();
+    assert!(w.routed_at.iter().any(|(at, _)| during(*at)));
+}
+
+#[test]
+fn ettr_counts_the_rollouts_share_while_the_trainer_recovers_and_goodput_less() {
+    let mut w = started(Mode::Async, 8);
+    w.until("training", LONG, |w| in_phase(w, Phase::Update));
+    w.kill(T0);
+    w.run_to_end();
+    let figures = w.core.view(w.now).ettr;
+    assert!(figures.goodput < figures.total, "{figures:?}");
+    assert!(
+        w.journal
+            .iter()
+            .any(|l| l.contains("TrainerRecovers") && l.contains("value: 0.6"))
+    );
+}
+
+fn of_older_lives(
+    old: Incarnation,
+    generation: Generation,
+    new: Generation,
+    step: Step,
+) -> Vec<Input> {
+    let (metrics, version) = (StepMetrics::default(), WeightVersion(9));
+    vec![
+        Input::StepDone {
+            generation,
+            step,
+            metrics,
+        },
+        Input::Restored { generation, step },
+        Input::Published {
+            generation,
+            version,
+            bytes: 1,
+            digest: String::new(),
+        },
+        Input::Exited {
+            incarnation: old,
+            exit: Exit::Gone,
+            detail: String::new(),
+        },
+        Input::Detached { incarnation: old },
+        Input::Attached {
+            incarnation: old,
+            hello: Hello::default(),
+        },
+        Input::PhaseChanged {
+            incarnation: old,
+            phase: Phase::Idle,
+            step,
+        },
+        Input::Sampled {
+            incarnation: old,
+            sample: Sample::default(),
+        },
+        Input::Spawned {
+            incarnation: old,
+            pid: 7,
+        },
+        Input::SpawnFailed {
+            incarnation: old,
+            reason: String::new(),
+        },
+        Input::Probed {
+            incarnation: old,
+            ok: false,
+        },
+        Input::StepFailed {
+            generation,
+            step,
+            reason: String::new(),
+        },
+        Input::StepDone {
+            generation: new,
+            step: Step(1),
+            metrics,
+        },
+    ]
+}
+
+#[test]
+fn late_and_repeated_messages_of_an_older_life_change_nothing() {
+    let mut w = started(Mode::Async, 8);
+    w.until("training", LONG, |w| in_phase(w, Phase::Update));
+    let (old, generation) = (w.life(T0), w.core.s.gang.generation);
+    w.kill(T0);
+    w.until("the second life trains", LONG, |w| {
+        recovered(w) && in_phase(w, Phase::Update)
+    });
+    let before = w.core.clone();
+    let new = before.s.gang.generation;
+    for message in of_older_lives(old, generation, new, before.s.committed.next()) {
+        w.core.handle(w.now, message.clone());
+        assert_eq!(w.core.poll_output(), None, "{message:?}");
+        assert_eq!(w.core.s, before.s, "{message:?}");
+    }
+}
+
+#[test]
+fn a_rollout_gets_traffic_again_only_after_it_verified_the_published_weights() {
+    let mut w = started(Mode::Async, 12);
+    let who = id(Role::Rollout, 1);
+    w.kill(who);
+    w.until("verdict", LONG, |w| !w.incidents().is_empty());
+    let verdict = w.now;
+    w.until("recovered", LONG, recovered);
+    let incident = w.incidents().pop().unwrap();
+    let back = incident.resumed.unwrap();
+    assert!(
+        incident.attached.unwrap() + ms(80) <= back,
+        "a pull takes 80 ms"
+    );
+    let early = |(at, to): &(Time, InstanceId)| *to == who && *at > verdict && *at < back;
+    assert!(!w.routed_at.iter().any(early));
+    let pulled = w.proc(who).unwrap().version;
+    assert!(pulled.is_some());
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 12);
+}
+
+#[test]
+fn a_pull_continues_from_the_new_generation_when_the_trainer_dies_in_it() {
+    let mut w = World::new(small(Mode::Async, 4), 5);
+    w.until("a pull from the trainer", LONG, |w| {
+        w.core
+            .s
+            .instances
+            .iter()
+            .any(|i| i.pull.as_ref().is_some_and(|p| p.from_trainer))
+    });
+    w.kill(T0);
+    w.run_to_end();
+    assert_eq!(w.outcome, Some(Outcome::Completed));
+}
+
+#[test]
+fn an_agents_death_hands_its_trajectories_to_others_at_once() {
+    let mut w = started(Mode::Async, 6);
+    w.turn_takes = ms(500);
+    let who = id(Role::Agent, 0);
+    w.until("leases", LONG, |w| {
+        w.core.s.trajectories.leases(w.life(who)) > 0
+    });
+    let held = w.core.s.trajectories.held_by(w.life(who));
+    w.kill(who);
+    w.until("verdict", LONG, |w| !w.incidents().is_empty());
+    let other = w.life(id(Role::Agent, 1));
+    for t in held {
+        assert!(w.core.holds_lease(other, t), "{t}");
+    }
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 6);
+}
+
+#[test]
+fn a_second_fault_in_the_same_step_restarts_the_whole_task_and_the_job_still_ends() {
+    let mut w = started(Mode::Async, 6);
+    w.until("training", LONG, |w| in_phase(w, Phase::Update));
+    w.kill(T0);
+    w.until("recovered", LONG, recovered);
+    w.kill(T0);
+    w.until("task restart", LONG, |w| w.incidents().len() == 2);
+    let plan = "restart the whole task from step 2: fault 2 of the trainer in step 3";
+    let incident = w.incidents().pop().unwrap();
+    assert_eq!(
+        (incident.plan.as_str(), incident.outcome),
+        (plan, IncidentOutcome::Escalated)
+    );
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 6);
+    assert!(w.incidents().iter().all(|i| i.resumed.is_some()));
+}
+
+#[test]
+fn under_the_task_policy_every_fault_restarts_everything() {
+    let mut w = World::new(
+        CoreConfig {
+            policy: Policy::Task,
+            ..small(Mode::Async, 5)
+        },
+        1,
+    );
+    w.until("a step", LONG, |w| !w.committed.is_empty());
+    let before: Vec<_> = w.core.s.instances.iter().map(|i| i.incarnation).collect();
+    w.kill(id(Role::Agent, 1));
+    w.until("verdict", LONG, |w| !w.incidents().is_empty());
+    assert!(
+        w.core
+            .s
+            .instances
+            .iter()
+            .all(|i| !before.contains(&i.incarnation))
+    );
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 5);
+}
+
+#[test]
+fn an_exception_in_start_up_before_anything_ran_fails_the_job_with_its_words() {
+    let mut w = World::new(small(Mode::Async, 2), 1);
+    w.run_for(ms(50));
+    let (incarnation, exit) = (w.life(T0), Exit::Code(1));
+    w.feed(Input::Exited {
+        incarnation,
+        exit,
+        detail: "no such model".to_owned(),
+    });
+    let reason = "trainer-0 failed in start-up and no trainer ever ran, so a restart cannot help: \
+                  exit code 1: no such model";
+    assert_eq!(
+        w.outcome,
+        Some(Outcome::Failed {
+            reason: reason.to_owned()
+        })
+    );
+}
+
+#[test]
+fn a_process_that_cannot_be_started_ends_the_job_after_a_bounded_number_of_attempts() {
+    let mut core = Core::new(small(Mode::Async, 2));
+    let (mut now, mut spawns) = (Time(1), 0);
+    core.handle(now, Input::Start);
+    while core.state().outcome().is_none() {
+        let mut failed = Vec::new();
+        while let Some(output) = core.poll_output() {
+            if let Output::Spawn {
+                id, incarnation, ..
+            } = output
+                && id == T0
+            {
+                failed.push(incarnation);
+            }
+        }
+        for incarnation in failed {
+            spawns += 1;
+            core.handle(
+                now,
+                Input::SpawnFailed {
+                    incarnation,
+                    reason: "no memory".to_owned(),
+                },
+            );
+        }
+        if let Some(at) = core.next_timeout() {
+            now = now.max(at);
+            core.handle(now, Input::Timeout);
+        }
+        assert!(spawns < 50, "I-7");
+    }
+    assert!(matches!(
+        core.state().outcome(),
+        Some(Outcome::Failed { .. })
+    ));
+}
+
+#[test]
+fn twenty_five_kills_of_the_trainer_are_twenty_five_role_restarts() {
+    let mut w = World::new(small(Mode::Async, 60), 1);
+    for kill in 1..=25 {
+        let at = w.committed.len() + 1;
+        w.until("a step between", LONG, |w| w.committed.len() >= at);
+        w.inject(Fault::Kill, Role::Trainer, kill % 2);
+        w.until("recovered", LONG, |w| {
+            w.incidents().len() == kill as usize && recovered(w)
+        });
+    }
+    assert!(
+        w.incidents()
+            .iter()
+            .all(|i| i.outcome == IncidentOutcome::Recovered)
+    );
+    assert!(
+        w.incidents()
+            .iter()
+            .all(|i| i.plan.starts_with("restart the trainer gang"))
+    );
+}
+
+#[test]
+fn a_restart_of_the_daemon_at_any_output_of_a_run_loses_nothing() {
+    let mut whole = World::new(small(Mode::Async, 3), 1);
+    whole.run_to_end();
+    for n in (1..whole.outputs).step_by(3) {
+        let mut w = World::new(small(Mode::Async, 3), 1);
+        w.crash_after = Some(n);
+        w.run_to_end();
+        assert_eq!(
+            w.outcome,
+            Some(Outcome::Completed),
+            "crash after output {n}"
+        );
+        assert_eq!(w.committed.len(), 3, "crash after output {n}");
+    }
+}
+
+#[test]
+fn a_restart_of_the_daemon_restarts_no_living_role() {
+    let mut w = started(Mode::Async, 6);
+    w.until("training", LONG, |w| in_phase(w, Phase::OldLogprob));
+    let before: Vec<_> = w.core.s.instances.iter().map(|i| i.incarnation).collect();
+    w.crash_daemon();
+    w.run_to_end();
+    let after: Vec<_> = w.core.s.instances.iter().map(|i| i.incarnation).collect();
+    assert_eq!(before, after);
+    assert!(w.incidents().is_empty());
+}
+
+#[test]
+fn the_trainer_may_die_while_the_daemon_is_away() {
+    let mut w = started(Mode::Sync, 5);
+    w.until("training", LONG, |w| in_phase(w, Phase::OldLogprob));
+    w.crash_daemon();
+    w.kill(T0);
+    w.run_to_end();
+    assert_eq!(w.committed.len(), 5);
+    assert_eq!(w.incidents().len(), 1);
+}

@@ -1,0 +1,164 @@
+//! The controller in virtual time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod detection;
+mod faults;
+mod random;
+mod table;
+mod world;
+
+use super::*;
+use crate::ids::*;
+use std::time::Duration;
+use world::{World, id, ms};
+
+fn small(mode: Mode, steps: u64) -> CoreConfig {
+    CoreConfig {
+        mode,
+        steps,
+        ahead: if mode == Mode::Sync { 0 } else { 1 },
+        prompts: 2,
+        responses: 4,
+        agent_concurrency: 8,
+        trainer_idle_window: Duration::from_secs(3),
+        rollout_silent_window: Duration::from_secs(2),
+        probe_timeout: Duration::from_secs(1),
+        attach_timeout: Duration::from_secs(10),
+        ..CoreConfig::default()
+    }
+}
+
+const T0: InstanceId = InstanceId {
+    role: Role::Trainer,
+    index: 0,
+};
+
+#[test]
+fn a_job_without_faults_commits_every_step_once() {
+    for mode in [Mode::Async, Mode::Sync] {
+        let mut w = World::new(small(mode, 6), 1);
+        w.run_to_end();
+        assert_eq!(w.outcome, Some(Outcome::Completed));
+        assert_eq!(w.committed.len(), 6);
+        assert!(w.incidents().is_empty());
+        let view = w.core.view(w.now);
+        assert_eq!((view.state.as_str(), view.step), ("completed", Step(6)));
+        assert!(view.ettr.total > 0.3 && view.ettr.goodput <= view.ettr.total);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_journal() {
+    let run = || {
+        let mut w = World::new(small(Mode::Async, 4), 7);
+        w.duplicate = 20;
+        w.until("step 1", Duration::from_secs(60), |w| {
+            !w.committed.is_empty()
+        });
+        w.kill(T0);
+        w.run_to_end();
+        std::mem::take(&mut w.journal)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn in_async_mode_the_next_batch_is_generated_while_this_one_is_trained_on() {
+    let mut w = World::new(small(Mode::Async, 6), 1);
+    w.until(
+        "a finished trajectory of the batch after",
+        Duration::from_secs(60),
+        |w| {
+            let next = w.committed.len() as u64 + 2;
+            w.committed.len() >= 2 && w.stored.iter().any(|t| t.batch == next)
+        },
+    );
+}
+
+#[test]
+fn in_sync_mode_no_trajectory_is_handed_out_before_its_weights_are_published() {
+    let mut w = World::new(small(Mode::Sync, 3), 1);
+    while w.outcome.is_none() {
+        w.step();
+        let newest = w.core.view(w.now).step.0 + 1;
+        assert!(w.stored.iter().all(|t| t.batch <= newest));
+    }
+}
+
+#[test]
+fn an_operator_can_end_the_job_and_nothing_is_injected_after() {
+    let mut w = World::new(small(Mode::Async, 6), 1);
+    w.run_for(ms(500));
+    w.feed(Input::Operator(Request::Stop));
+    assert_eq!(w.outcome, Some(Outcome::Stopped));
+    w.core.handle(
+        w.now,
+        Input::Operator(Request::Inject {
+            ticket: 3,
+            fault: Fault::Kill,
+            role: Role::Agent,
+            index: None,
+        }),
+    );
+    let refusal = Refusal::JobOver {
+        state: "stopped".to_owned(),
+    };
+    let reply = Output::InjectReply {
+        ticket: 3,
+        result: Err(refusal),
+    };
+    assert_eq!(w.core.poll_output(), Some(reply));
+}
+
+#[test]
+fn requests_about_nobody_are_refused_with_a_reason() {
+    let mut core = Core::new(small(Mode::Async, 1));
+    let inject = |index| {
+        let (fault, role) = (Fault::Kill, Role::Rollout);
+        Input::Operator(Request::Inject {
+            ticket: 1,
+            fault,
+            role,
+            index: Some(index),
+        })
+    };
+    let reply = |core: &mut Core| {
+        let found = std::iter::from_fn(|| core.poll_output())
+            .find_map(|o| match o {
+                Output::InjectReply { result, .. } => Some(result),
+                _ => None,
+            })
+            .unwrap();
+        found.unwrap_err().to_string()
+    };
+    core.handle(Time(1), inject(0));
+    assert_eq!(
+        reply(&mut core),
+        "the job is not started; nothing can be injected"
+    );
+    core.handle(Time(1), Input::Start);
+    core.handle(Time(1), inject(9));
+    assert_eq!(
+        reply(&mut core),
+        "there is no rollout 9; the job has 3 (0 to 2)"
+    );
+    core.handle(Time(1), inject(1));
+    assert_eq!(
+        reply(&mut core),
+        "rollout-1 is not running (starting); try again when it is"
+    );
+}
+
+#[test]
+fn spawns_follow_the_record_of_their_numbers() {
+    let mut core = Core::new(small(Mode::Async, 1));
+    core.handle(Time(1), Input::Start);
+    let mut issued = Vec::new();
+    while let Some(output) = core.poll_output() {
+        match output {
+            Output::Record(Record::Issued { incarnation, .. }) => issued.push(incarnation),
+            Output::Spawn { incarnation, .. } => assert!(issued.contains(&incarnation)),
+            _ => {}
+        }
+    }
+    assert_eq!(issued.len(), 7);
+}

@@ -1,0 +1,75 @@
+//! Random schedules of crashes, hangs, daemon restarts and late duplicates, each ending with a
+//! liveness phase: once the faults stop, the job completes. Invariants are checked all along.
+use super::*;
+use proptest::prelude::*;
+
+fn disturb(w: &mut World) {
+    let role = Role::ALL[w.random(3) as usize];
+    let who = id(role, w.random(u64::from(w.config.count(role))) as u32);
+    match w.random(10) {
+        0..=4 => w.kill(who),
+        5 | 6 => {
+            if let Some(p) = w.proc(who) {
+                p.stopped = true;
+            }
+        }
+        7 => {
+            let soon = w.outputs + 1 + w.random(40);
+            w.crash_after = Some(soon);
+        }
+        _ => w.crash_daemon(),
+    }
+}
+
+fn schedule(seed: u64, faults: u64, mode: Mode) {
+    let config = CoreConfig {
+        max_task_restarts: 100,
+        rollouts: 2 + u32::try_from(seed % 3).unwrap(),
+        ..small(mode, 6)
+    };
+    let mut w = World::new(config, seed);
+    w.duplicate = 15;
+    for _ in 0..faults {
+        let pause = w.random(2500);
+        w.run_for(ms(pause));
+        if w.outcome.is_none() {
+            disturb(&mut w);
+        }
+    }
+    w.run_to_end();
+    assert_eq!(w.outcome, Some(Outcome::Completed), "seed {seed}");
+    assert_eq!(w.committed.len(), 6, "seed {seed}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_fails_in_whatever_order_the_job_completes(
+        seed in 1u64..1_000_000,
+        faults in 0u64..8,
+        sync: bool,
+    ) {
+        schedule(seed, faults, if sync { Mode::Sync } else { Mode::Async });
+    }
+}
+
+/// More of the same, for whoever changed the core: `SEEDS=2000 cargo test .. -- --ignored soak`.
+#[test]
+#[ignore = "minutes of random schedules; set SEEDS"]
+fn soak() {
+    let seeds = std::env::var("SEEDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(200);
+    for seed in 1..=seeds {
+        schedule(
+            seed,
+            seed % 12,
+            if seed % 2 == 0 {
+                Mode::Sync
+            } else {
+                Mode::Async
+            },
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! The decision table, a row a test; the whole sentence is asserted.
+use super::*;
+
+fn case(role: Role) -> Case {
+    Case {
+        policy: Policy::Role,
+        who: id(role, 1),
+        committed: Step(5),
+        startup_error: None,
+        role_proven: true,
+        failed_restarts: 0,
+        faults_in_step: u32::from(role == Role::Trainer),
+        first_iteration: false,
+        failures: 1,
+        max_failures: 3,
+        task_restarts: 0,
+        max_task_restarts: 3,
+    }
+}
+
+fn sentence(case: &Case) -> String {
+    decide(case).to_string()
+}
+
+#[test]
+fn a_trainer_fault_costs_the_gang() {
+    assert_eq!(
+        sentence(&case(Role::Trainer)),
+        "restart the trainer gang from step 5 and train step 6 on the same batch; rollouts and \
+         agents go on"
+    );
+}
+
+#[test]
+fn a_rollout_fault_costs_the_rollout() {
+    assert_eq!(
+        sentence(&case(Role::Rollout)),
+        "restart rollout-1 only; its requests go on elsewhere, and it is admitted when it verified \
+         the published weights"
+    );
+}
+
+#[test]
+fn an_agent_fault_costs_the_agent() {
+    assert_eq!(
+        sentence(&case(Role::Agent)),
+        "restart agent-1 only; its trajectories go on elsewhere from their last stored turn"
+    );
+}
+
+#[test]
+fn a_second_fault_in_the_same_step_restarts_the_task() {
+    let case = Case {
+        faults_in_step: 2,
+        ..case(Role::Trainer)
+    };
+    assert_eq!(
+        sentence(&case),
+        "restart the whole task from step 5: fault 2 of the trainer in step 6"
+    );
+}
+
+#[test]
+fn a_failed_first_iteration_after_a_restart_restarts_the_task() {
+    let case = Case {
+        first_iteration: true,
+        ..case(Role::Trainer)
+    };
+    assert_eq!(
+        sentence(&case),
+        "restart the whole task from step 5: the first iteration after a restart failed"
+    );
+}
+
+#[test]
+fn a_restart_that_failed_once_is_tried_again_and_one_that_failed_twice_restarts_the_task() {
+    let once = Case {
+        failed_restarts: 1,
+        faults_in_step: 1,
+        ..case(Role::Trainer)
+    };
+    assert_eq!(decide(&once).action, Action::RestartGang);
+    let twice = Case {
+        failed_restarts: 2,
+        ..once
+    };
+    assert_eq!(
+        sentence(&twice),
+        "restart the whole task from step 5: the restart of the trainer failed 2 times"
+    );
+}
+
+#[test]
+fn an_error_in_start_up_restarts_the_task_and_fails_the_job_where_nothing_ever_ran() {
+    let error = Some("exit code 1: bad".to_owned());
+    let proven = Case {
+        startup_error: error,
+        ..case(Role::Trainer)
+    };
+    assert_eq!(
+        sentence(&proven),
+        "restart the whole task from step 5: trainer-1 ended its start-up with an error: exit code \
+         1: bad"
+    );
+    let unproven = Case {
+        role_proven: false,
+        ..proven
+    };
+    assert_eq!(
+        sentence(&unproven),
+        "fail the job: trainer-1 failed in start-up and no trainer ever ran, so a restart cannot \
+         help: exit code 1: bad"
+    );
+}
+
+#[test]
+fn failures_in_a_row_beyond_the_budget_restart_the_task() {
+    let case = Case {
+        failures: 4,
+        ..case(Role::Rollout)
+    };
+    assert_eq!(
+        sentence(&case),
+        "restart the whole task from step 5: rollout-1 failed 4 times in a row without useful work \
+         (limit 3)"
+    );
+}
+
+#[test]
+fn the_task_policy_restarts_the_task_at_any_fault() {
+    let case = Case {
+        policy: Policy::Task,
+        ..case(Role::Agent)
+    };
+    assert_eq!(
+        sentence(&case),
+        "restart the whole task from step 5: the policy is `task`"
+    );
+}
+
+#[test]
+fn task_restarts_without_progress_fail_the_job() {
+    let case = Case {
+        faults_in_step: 2,
+        task_restarts: 3,
+        ..case(Role::Trainer)
+    };
+    assert_eq!(
+        sentence(&case),
+        "fail the job: fault 2 of the trainer in step 6, and 3 task restarts in a row brought no \
+         committed step"
+    );
+}

@@ -1,0 +1,118 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use proptest::prelude::*;
+
+const SEC: u64 = 1_000_000;
+
+fn at(seconds: u64) -> Time {
+    Time(1_000 * SEC + seconds * SEC)
+}
+
+/// The sliding figure straight from its definition, instant by instant of the journal.
+fn recomputed(intervals: &[Interval], end: Time, origin: Time) -> f64 {
+    let begin = Time(end.0.saturating_sub(300 * SEC)).max(origin);
+    let overlap = |i: &Interval| i.to.min(end).since(i.from.max(begin)).as_secs_f64();
+    let sum: f64 = intervals
+        .iter()
+        .filter(|i| !i.waste)
+        .map(|i| i.value * overlap(i))
+        .sum();
+    sum / end.since(begin).as_secs_f64()
+}
+
+#[test]
+fn the_trainers_recovery_counts_the_rollouts_share() {
+    let mut ledger = Ledger::default();
+    ledger.turn(at(0), 1.0, Cause::Both);
+    ledger.turn(at(60), 0.6, Cause::TrainerRecovers);
+    ledger.turn(at(80), 1.0, Cause::Both);
+    let figures = ledger.figures(at(100));
+    assert!((figures.total - 0.92).abs() < 1e-9, "{figures:?}");
+    assert!((figures.sliding - 0.92).abs() < 1e-9);
+    assert_eq!(figures.total, figures.goodput);
+}
+
+#[test]
+fn a_lost_step_costs_goodput_the_trainers_share_but_not_ettr() {
+    let mut ledger = Ledger::default();
+    ledger.turn(at(0), 1.0, Cause::Generation);
+    ledger.step_begins(at(10));
+    ledger.turn(at(10), 1.0, Cause::Both);
+    ledger.turn(at(20), 1.0, Cause::Training);
+    let waste = ledger.step_lost(at(25), 0.4);
+    assert_eq!(waste.len(), 2);
+    assert!(
+        waste
+            .iter()
+            .all(|i| i.waste && i.cause == Cause::StepRepeated)
+    );
+    let figures = ledger.figures(at(100));
+    assert!((figures.total - 1.0).abs() < 1e-9);
+    // 10 s at 0.4 and 5 s whole of 100 s.
+    assert!((figures.goodput - 0.91).abs() < 1e-9, "{figures:?}");
+}
+
+#[test]
+fn a_committed_step_can_no_longer_be_lost() {
+    let mut ledger = Ledger::default();
+    ledger.step_begins(at(0));
+    ledger.turn(at(0), 1.0, Cause::Training);
+    ledger.turn(at(5), 0.0, Cause::Blocked);
+    ledger.step_kept();
+    assert!(ledger.step_lost(at(9), 0.5).is_empty());
+}
+
+#[test]
+fn the_history_has_a_value_a_second_and_at_most_three_hundred() {
+    let mut ledger = Ledger::default();
+    ledger.turn(at(0), 1.0, Cause::Both);
+    assert_eq!(ledger.figures(at(10)).history.len(), 10);
+    assert_eq!(ledger.figures(at(5000)).history.len(), 300);
+    assert_eq!(Ledger::default().figures(at(10)), Figures::default());
+}
+
+#[test]
+fn equal_turns_make_one_interval() {
+    let mut ledger = Ledger::default();
+    assert_eq!(ledger.turn(at(0), 1.0, Cause::Both), None);
+    assert_eq!(ledger.turn(at(1), 1.0, Cause::Both), None);
+    let closed = ledger.turn(at(2), 0.0, Cause::Blocked).unwrap();
+    assert_eq!((closed.from, closed.to), (at(0), at(2)));
+}
+
+proptest! {
+    #[test]
+    fn the_figures_can_be_recomputed_from_the_journal(
+        turns in prop::collection::vec((1u64..90_000_000, 0u8..5), 1..120),
+        origin in 0u64..SEC,
+    ) {
+        let (mut ledger, mut journal) = (Ledger::default(), Vec::new());
+        let origin = Time(1_000 * SEC + origin);
+        let mut now = origin;
+        for (length, kind) in turns {
+            let (value, cause) = match kind {
+                0 => (1.0, Cause::Both),
+                1 => (1.0, Cause::Generation),
+                2 => (0.6, Cause::TrainerRecovers),
+                3 => (0.0, Cause::TaskRestart),
+                _ => (0.0, Cause::Blocked),
+            };
+            journal.extend(ledger.turn(now, value, cause));
+            now = Time(now.0 + length);
+            if kind == 3 {
+                journal.extend(ledger.step_lost(now, 0.4));
+                ledger.step_begins(now).into_iter().for_each(|i| journal.push(i));
+            }
+        }
+        // The sliding window ends on a whole second, as the history's values do.
+        let end = Time((now.0 / SEC + 1) * SEC);
+        let figures = ledger.figures(end);
+        journal.extend(ledger.close(end));
+        let (total, goodput) = totals(&journal);
+        prop_assert!((figures.total - total).abs() < 1e-6, "{figures:?} {total}");
+        prop_assert!((figures.goodput - goodput).abs() < 1e-6, "{figures:?} {goodput}");
+        let sliding = recomputed(&journal, end, origin);
+        prop_assert!((figures.sliding - sliding).abs() < 1e-6, "{} {sliding}", figures.sliding);
+        prop_assert_eq!(figures.history.last().copied(), Some(figures.sliding));
+    }
+}

@@ -1,0 +1,189 @@
+//! The job file: what to train, with which roles, on which nodes, watched how.
+//!
+//! ```text
+//!  text ──parse──► Job ──resolve──► absolute paths ──► job.json for the roles' processes
+//!           │
+//!           └─► JobError: file:line:column, what is wrong, what to do about it
+//! ```
+//!
+//! Every key has a documented default except `data.prompts` and `data.tokenizer`; an unknown key is
+//! refused. Nothing here touches the disk: [`Job::required_files`] says what the daemon must find.
+
+mod error;
+mod locate;
+mod order;
+mod placement;
+mod sections;
+mod units;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{JobError, Location, Problem};
+pub use order::WARMUP_RECIPE;
+pub use placement::Place;
+pub use sections::{
+    Agent, BatchShape, Checkpoint, Data, Detect, General, Mode, Model, ModelConfig, Node, Policy,
+    Restart, Rollout, Tool, Train, Trainer, WarmupSettings, Weights,
+};
+
+use crate::ids::Role;
+use locate::Document;
+use serde::{Deserialize, Serialize};
+use std::path::{Component, Path, PathBuf};
+
+/// A job as its file describes it. Serialises to JSON (`job.json`) and back without loss.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// `[job]`: name, mode, length.
+    #[serde(default)]
+    pub job: General,
+    /// `[model]`: where the initial weights come from.
+    #[serde(default)]
+    pub model: Model,
+    /// `[data]`: prompts and tokenizer.
+    pub data: Data,
+    /// `[batch]`: samples of one step.
+    #[serde(default)]
+    pub batch: BatchShape,
+    /// `[train]`: loss and optimizer.
+    #[serde(default)]
+    pub train: Train,
+    /// `[trainer]`: the gang.
+    #[serde(default)]
+    pub trainer: Trainer,
+    /// `[rollout]`: the generation replicas.
+    #[serde(default)]
+    pub rollout: Rollout,
+    /// `[agent]`: the agent workers.
+    #[serde(default)]
+    pub agent: Agent,
+    /// `[checkpoint]`: checkpoints on disk.
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
+    /// `[weights]`: how weights travel.
+    #[serde(default)]
+    pub weights: Weights,
+    /// `[detect]`: windows of the detection rules.
+    #[serde(default)]
+    pub detect: Detect,
+    /// `[restart]`: budgets.
+    #[serde(default)]
+    pub restart: Restart,
+    /// `[[node]]`: machines and their pools. Without any: one node `local` with just the slots the
+    /// roles need.
+    #[serde(default, rename = "node")]
+    pub nodes: Vec<Node>,
+}
+
+/// A file the job cannot run without, and the key that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequiredFile {
+    /// Dotted key of the job file.
+    pub key: &'static str,
+    /// The file (or, for `model.path`, the folder's `config.json` and `model.safetensors`).
+    pub path: PathBuf,
+}
+
+impl Job {
+    /// Reads a job file's text; `path` is only for messages. The result is validated.
+    pub fn parse(text: &str, path: &Path) -> Result<Job, JobError> {
+        let document = Document::parse(text);
+        let mut job: Job = toml::from_str(text)
+            .map_err(|e| error::from_toml(&e, text, path, document.as_ref()))?;
+        if job.nodes.is_empty() {
+            job.nodes = vec![job.default_node()];
+        }
+        job.validate().map_err(|problem| {
+            let offset = document.as_ref().and_then(|d| d.locate(problem.key()?));
+            JobError::new(path, text, offset, problem)
+        })?;
+        Ok(job)
+    }
+
+    /// Makes every path absolute against `base_dir`, the (absolute) folder of the job file. Purely
+    /// lexical: `..` is folded, links are not followed.
+    pub fn resolve(&mut self, base_dir: &Path) {
+        for path in [&mut self.data.prompts, &mut self.data.tokenizer]
+            .into_iter()
+            .chain(self.model.path.as_mut())
+        {
+            *path = fold_dots(&base_dir.join(&*path));
+        }
+    }
+
+    /// The files the daemon must find before it starts anything.
+    pub fn required_files(&self) -> Vec<RequiredFile> {
+        let mut files = vec![
+            RequiredFile {
+                key: "data.prompts",
+                path: self.data.prompts.clone(),
+            },
+            RequiredFile {
+                key: "data.tokenizer",
+                path: self.data.tokenizer.clone(),
+            },
+        ];
+        for name in ["config.json", "model.safetensors"] {
+            let folder = self.model.path.as_ref();
+            files.extend(folder.map(|f| RequiredFile {
+                key: "model.path",
+                path: f.join(name),
+            }));
+        }
+        files
+    }
+
+    /// How many instances of a role the job has.
+    pub fn count(&self, role: Role) -> u32 {
+        match role {
+            Role::Trainer => self.trainer.ranks,
+            Role::Rollout => self.rollout.replicas,
+            Role::Agent => self.agent.workers,
+        }
+    }
+
+    /// The pool whose slots a role occupies.
+    pub fn pool(&self, role: Role) -> &str {
+        match role {
+            Role::Trainer => &self.trainer.pool,
+            Role::Rollout => &self.rollout.pool,
+            Role::Agent => &self.agent.pool,
+        }
+    }
+
+    /// Samples of one step: prompts x responses.
+    pub fn samples_per_step(&self) -> u64 {
+        u64::from(self.batch.prompts) * u64::from(self.batch.responses)
+    }
+
+    fn default_node(&self) -> Node {
+        let mut node = Node {
+            name: "local".to_owned(),
+            slots: None,
+            pools: Default::default(),
+        };
+        for role in Role::ALL {
+            let slots = node.pools.entry(self.pool(role).to_owned()).or_insert(0);
+            *slots = (*slots).max(self.count(role));
+        }
+        node
+    }
+}
+
+fn fold_dots(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if out.file_name().is_some() => {
+                out.pop();
+            }
+            Component::ParentDir if out.has_root() => {}
+            other => out.push(other),
+        }
+    }
+    out
+}

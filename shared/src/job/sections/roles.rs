@@ -1,0 +1,117 @@
+//! Who works: `[trainer]`, `[rollout]`, `[agent]`.
+use super::super::units::millis;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// `[trainer]`: a gang of data-parallel ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Trainer {
+    /// Ranks; divides the samples of a step.
+    pub ranks: u32,
+    /// The pool whose slots they occupy.
+    pub pool: String,
+    /// The node that must hold all of them; any if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+impl Default for Trainer {
+    fn default() -> Self {
+        Self {
+            ranks: 2,
+            pool: "train".to_owned(),
+            node: None,
+        }
+    }
+}
+
+/// `[rollout]`: independent generation replicas.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rollout {
+    /// Replicas.
+    pub replicas: u32,
+    /// The pool whose slots they occupy.
+    pub pool: String,
+    /// The node that must hold all of them; any if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Requests decoded together; further ones queue.
+    pub max_running: u32,
+    /// Sampling temperature; 0 takes the most likely token.
+    pub temperature: f64,
+    /// Most tokens generated in one turn.
+    pub max_new_tokens: u32,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self {
+            replicas: 3,
+            pool: "rollout".to_owned(),
+            node: None,
+            max_running: 32,
+            temperature: 1.0,
+            max_new_tokens: 32,
+        }
+    }
+}
+
+/// `[agent]`: workers that run conversations and their tools.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agent {
+    /// Worker processes.
+    pub workers: u32,
+    /// The pool whose slots they occupy.
+    pub pool: String,
+    /// The node that must hold all of them; any if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Conversations one worker runs at a time.
+    pub concurrency: u32,
+    /// Most turns of one conversation.
+    pub max_turns: u32,
+    /// Limits of a tool's process.
+    pub tool: Tool,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            workers: 2,
+            pool: "agent".to_owned(),
+            node: None,
+            concurrency: 32,
+            max_turns: 3,
+            tool: Tool::default(),
+        }
+    }
+}
+
+/// `[agent.tool]`: limits of one tool call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tool {
+    /// Wall time in milliseconds; the process is killed after it.
+    pub timeout_ms: u64,
+    /// Address space in MiB.
+    pub memory_mb: u64,
+}
+
+impl Tool {
+    /// `timeout_ms` as a duration.
+    pub fn timeout(&self) -> Duration {
+        millis(self.timeout_ms)
+    }
+}
+
+impl Default for Tool {
+    fn default() -> Self {
+        Self {
+            timeout_ms: 2_000,
+            memory_mb: 256,
+        }
+    }
+}

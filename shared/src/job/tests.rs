@@ -1,0 +1,256 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::*;
+use proptest::prelude::*;
+
+const DEMO: &str = include_str!("../../../fixtures/jobs/demo.toml");
+const TEST: &str = include_str!("../../../fixtures/jobs/test.toml");
+
+/// A valid job with nothing but what has no default.
+pub(crate) fn minimal() -> Job {
+    let text = "[data]\nprompts = \"p.jsonl\"\ntokenizer = \"t.json\"\n";
+    Job::parse(text, Path::new("job.toml")).unwrap()
+}
+
+fn demo() -> Job {
+    Job::parse(DEMO, Path::new("fixtures/jobs/demo.toml")).unwrap()
+}
+
+#[test]
+fn the_demo_and_the_test_job_are_valid_and_have_the_demos_shape() {
+    let job = demo();
+    assert_eq!(
+        (job.trainer.ranks, job.rollout.replicas, job.agent.workers),
+        (2, 3, 2)
+    );
+    assert_eq!(
+        (job.job.mode, job.job.policy, job.job.steps),
+        (Mode::Async, Policy::Role, 120)
+    );
+    assert_eq!(job.samples_per_step(), 64);
+    let small = Job::parse(TEST, Path::new("test.toml")).unwrap();
+    assert_eq!((small.job.steps, small.samples_per_step()), (6, 16));
+}
+
+#[test]
+fn a_job_of_only_data_gets_working_defaults_and_a_node_that_fits() {
+    let job = minimal();
+    assert_eq!(job.nodes.len(), 1);
+    assert_eq!(job.placement().unwrap().len(), 2 + 3 + 2);
+    assert_eq!(job.detect.trainer_idle_window().as_secs(), 300);
+    assert_eq!(job.weights.chunk_bytes(), 1 << 20);
+}
+
+#[test]
+fn a_job_survives_json_and_is_the_same() {
+    for mut job in [demo(), minimal()] {
+        job.train.clip_eps_high = Some(0.28);
+        job.resolve(Path::new("/jobs"));
+        let json = serde_json::to_string(&job).unwrap();
+        assert_eq!(serde_json::from_str::<Job>(&json).unwrap(), job);
+    }
+}
+
+#[test]
+fn paths_become_absolute_against_the_job_files_folder() {
+    let mut job = demo();
+    job.model.path = Some("model".into());
+    job.resolve(Path::new("/srv/fixtures/jobs"));
+    let files: Vec<_> = job
+        .required_files()
+        .into_iter()
+        .map(|f| (f.key, f.path))
+        .collect();
+    assert_eq!(
+        files,
+        [
+            ("data.prompts", "/srv/fixtures/datasets/arith.jsonl".into()),
+            (
+                "data.tokenizer",
+                "/srv/fixtures/tokenizers/arith/tokenizer.json".into()
+            ),
+            ("model.path", "/srv/fixtures/jobs/model/config.json".into()),
+            (
+                "model.path",
+                "/srv/fixtures/jobs/model/model.safetensors".into()
+            ),
+        ]
+    );
+    assert_eq!(fold_dots(Path::new("/../../a/./b/..")), Path::new("/a"));
+}
+
+#[test]
+fn roles_of_one_pool_share_its_slots() {
+    let mut job = minimal();
+    job.rollout.pool = "train".into();
+    job.rollout.replicas = 2;
+    job.nodes[0].pools = [("train".to_owned(), 2), ("agent".to_owned(), 2)].into();
+    let at = |role| {
+        let places = job.placement().unwrap();
+        let slots = places.iter().filter(|p| p.id.role == role).map(|p| p.slot);
+        slots.collect::<Vec<_>>()
+    };
+    assert_eq!(at(Role::Trainer), at(Role::Rollout));
+}
+
+#[test]
+fn a_pool_is_filled_node_by_node_in_the_files_order() {
+    let text = "[data]\nprompts='p'\ntokenizer='t'\n[[node]]\nname='b'\n\
+                pools={train=1,rollout=3,agent=2}\n[[node]]\nname='a'\npools={train=1}\n";
+    let job = Job::parse(text, Path::new("job.toml")).unwrap();
+    let places = job.placement().unwrap();
+    let nodes: Vec<_> = places
+        .iter()
+        .take(2)
+        .map(|p| (p.node.as_str(), p.slot))
+        .collect();
+    assert_eq!(nodes, [("b", 0), ("a", 0)]);
+}
+
+/// Each fixture has one error; the whole sentence is what an operator reads.
+const BAD: &[(&str, &str)] = &[
+    (
+        "bad_name",
+        ":6:1: `job.name` is \"../demo\"; use 1 to 64 letters, digits, `.`, `_` or `-`",
+    ),
+    (
+        "duplicate_node",
+        ":10:1: `node.1.name` is \"a\"; another node has that name; give every node its own",
+    ),
+    (
+        "key_value_heads",
+        ":6:1: `model.config.num_key_value_heads` is 3; it must divide `model.config.num_attention_heads` (4)",
+    ),
+    ("missing_key", ":1:1: `data.tokenizer` is missing; add it"),
+    ("missing_section", ":1:1: `data` is missing; add it"),
+    (
+        "negative_count",
+        ":6:11: `agent.workers` has a bad value (integer `-1`); write a whole number of 0 or more",
+    ),
+    ("not_a_number", ":6:1: `train.lr` is NaN; it must be 0 to 1"),
+    (
+        "overcommitted_node",
+        ":7:1: node `a` has 4 slots, but its pools take 5 (rollout 3, train 2): 1 missing; make pools smaller or share one between roles",
+    ),
+    (
+        "ranks_do_not_divide",
+        ":6:1: `trainer.ranks` is 3; it must divide the samples of a step: `batch.prompts` x `batch.responses` = 16",
+    ),
+    (
+        "single_response",
+        ":6:1: `batch.responses` is 1; it must be 2 to 65536",
+    ),
+    (
+        "syntax",
+        ":5:9: this is not TOML: unclosed table, expected `]`",
+    ),
+    (
+        "too_few_slots",
+        ":6:1: `rollout.replicas` asks for 4 slots of pool `rollout`, but node `local` has 3: 1 missing; lower `rollout.replicas` to 3 or raise `rollout` in a node's `pools`",
+    ),
+    (
+        "too_few_slots_on_bound_node",
+        ":5:2: `trainer.ranks` asks for 2 slots of pool `train`, but node `a` has 1 and the role is bound to it: 1 missing; lower `trainer.ranks` to 1 or raise `train` in a node's `pools`",
+    ),
+    (
+        "too_few_slots_on_two_nodes",
+        ":6:1: `rollout.replicas` asks for 6 slots of pool `rollout`, but node `a` has 3, node `b` has 2: 1 missing; lower `rollout.replicas` to 5 or raise `rollout` in a node's `pools`",
+    ),
+    (
+        "unknown_key",
+        ":6:1: unknown key `rollout.replica`; did you mean `replicas`?",
+    ),
+    (
+        "unknown_key_far",
+        ":6:1: unknown key `weights.colour`; the keys here are `chunk_kib`, `stall_timeout_s`, `pullers_per_source` and `net_devices`",
+    ),
+    (
+        "unknown_mode",
+        ":6:8: `job.mode` is `asynchronous`; it must be `sync`, `semi-sync` or `async`",
+    ),
+    (
+        "unknown_node",
+        ":6:1: `agent.node` names node `c`, which the file does not have; its nodes are `a`",
+    ),
+    (
+        "unknown_pool",
+        ":6:1: `trainer.pool` names pool `trian`, which no node has; did you mean `train`?",
+    ),
+    (
+        "unknown_section",
+        ":5:2: unknown key `trianer`; did you mean `trainer`?",
+    ),
+    (
+        "window_below_samples",
+        ":6:1: `detect.rollout_silent_window_s` is 0.5; it must span 4 activity samples: at least 1 with `detect.sample_interval_ms = 250`",
+    ),
+    (
+        "wrong_type",
+        ":6:9: `trainer.ranks` has the wrong type (string \"two\"); write a whole number of 0 or more",
+    ),
+    (
+        "zero_replicas",
+        ":6:1: `rollout.replicas` is 0; it must be 1 to 10000",
+    ),
+    (
+        "zero_steps",
+        ":6:1: `job.steps` is 0; it must be 1 to 4294967295",
+    ),
+    (
+        "zero_window",
+        ":6:1: `detect.trainer_idle_window_s` is 0; it must be above 0 and at most 30 days, in seconds",
+    ),
+];
+
+#[test]
+fn each_bad_job_file_gets_one_sentence_with_place_problem_and_fix() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/bad_jobs");
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let error = Job::parse(&text, Path::new(&name)).expect_err(&name);
+        seen.push(error.to_string());
+    }
+    seen.sort();
+    let expected: Vec<String> = BAD
+        .iter()
+        .map(|(file, rest)| format!("{file}.toml{rest}"))
+        .collect();
+    assert_eq!(seen, expected);
+}
+
+proptest! {
+    #[test]
+    fn random_text_never_panics_the_parser(text in any::<String>()) {
+        let _ = Job::parse(&text, Path::new("x"));
+    }
+
+    #[test]
+    fn random_toml_like_text_never_panics_the_parser(
+        text in r#"([\[\]{}=.,"'#\n \-+0-9a-zé]|node|pools|train|nan|1e400|"""){0,80}"#
+    ) {
+        let _ = Job::parse(&text, Path::new("x"));
+    }
+
+    #[test]
+    fn a_mutated_job_file_never_panics_and_what_it_reads_can_be_placed(
+        cut in any::<prop::sample::Index>(),
+        len in 0_usize..40,
+        with in prop_oneof![
+            Just("-1".to_owned()), Just("99999999999999999999".to_owned()), Just("nan".to_owned()),
+            Just("[[".to_owned()), Just("é".to_owned()), Just("1e308".to_owned()),
+            Just("\"".to_owned()), Just("0".to_owned()), any::<String>(),
+        ],
+        small in any::<bool>(),
+    ) {
+        let valid = if small { TEST } else { DEMO };
+        let mut bytes = valid.as_bytes().to_vec();
+        let at = cut.index(bytes.len());
+        bytes.splice(at..(at + len).min(valid.len()), with.bytes());
+        match Job::parse(&String::from_utf8_lossy(&bytes), Path::new("x")) {
+            Ok(job) => prop_assert!(job.placement().is_ok()),
+            Err(error) => prop_assert!(error.to_string().starts_with('x')),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What a job file's values must be.
+use super::error::Problem;
+use super::placement::count_key;
+use super::{Job, ModelConfig};
+use crate::ids::Role;
+use std::collections::BTreeSet;
+
+/// Longest time a job file may name: 30 days.
+const LONGEST_S: f64 = 30.0 * 86_400.0;
+/// Groups and members of a trajectory's key have 16 bits each.
+const GROUP_LIMIT: u64 = 65_536;
+/// Most instances of one role; far above what one leader can drive, far below what overflows.
+const INSTANCE_LIMIT: u64 = 10_000;
+
+impl Job {
+    /// Refuses what cannot run: values out of range, shapes that do not divide, impossible
+    /// placement. The first problem found is returned.
+    pub fn validate(&self) -> Result<(), Problem> {
+        self.check_name()?;
+        self.check_counts()?;
+        self.check_numbers()?;
+        self.check_windows()?;
+        self.check_model()?;
+        self.check_batch()?;
+        self.check_nodes()?;
+        self.placement().map(|_| ())
+    }
+
+    fn check_name(&self) -> Result<(), Problem> {
+        let name = &self.job.name;
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            let must = "use 1 to 64 letters, digits, `.`, `_` or `-`";
+            return Err(bad("job.name", format!("{name:?}"), must));
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<(), Problem> {
+        for role in Role::ALL {
+            whole(count_key(role), self.count(role).into(), 1, INSTANCE_LIMIT)?;
+        }
+        let (r, a, w) = (&self.rollout, &self.agent, &self.weights);
+        whole("job.steps", self.job.steps, 1, u32::MAX.into())?;
+        whole("job.seed", self.job.seed, 0, i64::MAX as u64)?;
+        whole("batch.prompts", self.batch.prompts.into(), 1, GROUP_LIMIT)?;
+        whole(
+            "batch.responses",
+            self.batch.responses.into(),
+            2,
+            GROUP_LIMIT,
+        )?;
+        whole(
+            "train.micro_batch",
+            self.train.micro_batch.into(),
+            1,
+            GROUP_LIMIT,
+        )?;
+        whole("rollout.max_running", r.max_running.into(), 1, GROUP_LIMIT)?;
+        whole(
+            "rollout.max_new_tokens",
+            r.max_new_tokens.into(),
+            1,
+            1 << 20,
+        )?;
+        whole("agent.concurrency", a.concurrency.into(), 1, GROUP_LIMIT)?;
+        whole("agent.max_turns", a.max_turns.into(), 1, 1000)?;
+        whole("agent.tool.timeout_ms", a.tool.timeout_ms, 1, 3_600_000)?;
+        whole("agent.tool.memory_mb", a.tool.memory_mb, 16, 1 << 20)?;
+        whole("checkpoint.keep", self.checkpoint.keep.into(), 1, 10_000)?;
+        whole("weights.chunk_kib", w.chunk_kib, 4, 1 << 20)?;
+        whole(
+            "weights.pullers_per_source",
+            w.pullers_per_source.into(),
+            1,
+            1024,
+        )?;
+        whole(
+            "detect.sample_interval_ms",
+            self.detect.sample_interval_ms,
+            10,
+            60_000,
+        )?;
+        whole(
+            "restart.max_restarts_per_cause",
+            self.restart.max_restarts_per_cause.into(),
+            1,
+            1000,
+        )?;
+        whole("restart.backoff_ms", self.restart.backoff_ms, 0, 3_600_000)
+    }
+
+    fn check_numbers(&self) -> Result<(), Problem> {
+        let t = &self.train;
+        number("train.lr", t.lr, 0.0, 1.0)?;
+        for beta in t.betas {
+            number("train.betas", beta, 0.0, 0.999_999_9)?;
+        }
+        number("train.eps", t.eps, 1e-30, 1.0)?;
+        number("train.weight_decay", t.weight_decay, 0.0, 1.0)?;
+        number("train.max_grad_norm", t.max_grad_norm, 0.0, 1e9)?;
+        number("train.clip_eps", t.clip_eps, 0.0, 0.999_999_9)?;
+        number(
+            "train.clip_eps_high",
+            t.clip_eps_high.unwrap_or(t.clip_eps),
+            0.0,
+            100.0,
+        )?;
+        if t.dual_clip != 0.0 {
+            number("train.dual_clip", t.dual_clip, 1.0, 1e6)?;
+        }
+        number("train.kl_coef", t.kl_coef, 0.0, 1e3)?;
+        number("rollout.temperature", self.rollout.temperature, 0.0, 100.0)
+    }
+
+    fn check_windows(&self) -> Result<(), Problem> {
+        let d = &self.detect;
+        for (key, value) in [
+            ("job.daemon_grace_s", self.job.daemon_grace_s),
+            ("weights.stall_timeout_s", self.weights.stall_timeout_s),
+            ("detect.trainer_idle_window_s", d.trainer_idle_window_s),
+            ("detect.rollout_silent_window_s", d.rollout_silent_window_s),
+            ("detect.probe_timeout_s", d.probe_timeout_s),
+            ("detect.attach_timeout_s", d.attach_timeout_s),
+            ("restart.window_s", self.restart.window_s),
+        ] {
+            if !(value > 0.0 && value <= LONGEST_S) {
+                return Err(bad(
+                    key,
+                    value,
+                    "it must be above 0 and at most 30 days, in seconds",
+                ));
+            }
+        }
+        // A window must see several samples, or one late sample would be a verdict.
+        let least_s = d.sample_interval().as_secs_f64() * 4.0;
+        for (key, value) in [
+            ("detect.trainer_idle_window_s", d.trainer_idle_window_s),
+            ("detect.rollout_silent_window_s", d.rollout_silent_window_s),
+        ] {
+            if value < least_s {
+                let must = format!(
+                    "it must span 4 activity samples: at least {least_s} with \
+                     `detect.sample_interval_ms = {}`",
+                    d.sample_interval_ms
+                );
+                return Err(bad(key, value, must));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_model(&self) -> Result<(), Problem> {
+        if self.model.path.is_some() {
+            return Ok(());
+        }
+        let w = &self.model.warmup;
+        whole("model.warmup.steps", w.steps, 0, u32::MAX.into())?;
+        whole("model.warmup.batch", w.batch.into(), 1, GROUP_LIMIT)?;
+        number("model.warmup.lr", w.lr, 0.0, 1.0)?;
+        whole("model.warmup.seed", w.seed, 0, i64::MAX as u64)?;
+        number("model.warmup.tool_share", w.tool_share, 0.0, 1.0)?;
+        number("model.warmup.call_mistakes", w.call_mistakes, 0.0, 1.0)?;
+        number("model.warmup.copy_mistakes", w.copy_mistakes, 0.0, 1.0)?;
+        self.model.config.check()?;
+        let longest = self.model.config.max_position_embeddings;
+        if self.rollout.max_new_tokens >= longest {
+            let must =
+                format!("it must be below `model.config.max_position_embeddings` ({longest})");
+            return Err(bad(
+                "rollout.max_new_tokens",
+                self.rollout.max_new_tokens,
+                must,
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_batch(&self) -> Result<(), Problem> {
+        let (samples, ranks) = (self.samples_per_step(), u64::from(self.trainer.ranks));
+        if samples % ranks != 0 {
+            let must = format!(
+                "it must divide the samples of a step: `batch.prompts` x `batch.responses` = {samples}"
+            );
+            return Err(bad("trainer.ranks", ranks, must));
+        }
+        Ok(())
+    }
+
+    fn check_nodes(&self) -> Result<(), Problem> {
+        let mut names = BTreeSet::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            let key = format!("node.{at}.name");
+            if node.name.is_empty() {
+                return Err(bad(&key, "empty", "give every node a name"));
+            }
+            if !names.insert(&node.name) {
+                let must = "another node has that name; give every node its own";
+                return Err(bad(&key, format!("{:?}", node.name), must));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ModelConfig {
+    fn check(&self) -> Result<(), Problem> {
+        for (key, value) in [
+            ("model.config.hidden_size", self.hidden_size),
+            ("model.config.num_hidden_layers", self.num_hidden_layers),
+            ("model.config.num_attention_heads", self.num_attention_heads),
+            ("model.config.num_key_value_heads", self.num_key_value_heads),
+            ("model.config.head_dim", self.head_dim),
+            ("model.config.intermediate_size", self.intermediate_size),
+            (
+                "model.config.max_position_embeddings",
+                self.max_position_embeddings,
+            ),
+        ] {
+            whole(key, value.into(), 1, 1 << 20)?;
+        }
+        number("model.config.rope_theta", self.rope_theta, 1.0, 1e12)?;
+        number("model.config.rms_norm_eps", self.rms_norm_eps, 1e-30, 1.0)?;
+        if !self
+            .num_attention_heads
+            .is_multiple_of(self.num_key_value_heads)
+        {
+            let heads = self.num_attention_heads;
+            let must = format!("it must divide `model.config.num_attention_heads` ({heads})");
+            return Err(bad(
+                "model.config.num_key_value_heads",
+                self.num_key_value_heads,
+                must,
+            ));
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return Err(bad(
+                "model.config.head_dim",
+                self.head_dim,
+                "it must be even",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn bad(key: &str, value: impl ToString, must: impl Into<String>) -> Problem {
+    Problem::BadValue {
+        key: key.to_owned(),
+        value: value.to_string(),
+        must: must.into(),
+    }
+}
+
+fn whole(key: &str, value: u64, least: u64, most: u64) -> Result<(), Problem> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(bad(key, value, format!("it must be {least} to {most}")))
+}
+
+/// Not a number is in no range.
+fn number(key: &str, value: f64, least: f64, most: f64) -> Result<(), Problem> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(bad(key, value, format!("it must be {least} to {most}")))
+}

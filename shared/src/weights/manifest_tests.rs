@@ -1,0 +1,158 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::*;
+use proptest::prelude::*;
+
+/// One tensor of F32 over the whole buffer.
+pub(crate) fn whole(bytes: usize) -> Vec<TensorSpec> {
+    let (name, dtype) = ("w".to_owned(), "F32".to_owned());
+    let (shape, bytes) = (vec![bytes as u64 / 4], bytes as u64);
+    vec![TensorSpec {
+        name,
+        dtype,
+        shape,
+        offset: 0,
+        bytes,
+    }]
+}
+
+fn manifest() -> Manifest {
+    let buffer: Vec<u8> = (0..64).collect();
+    let tensor = |name: &str, shape: &[u64], offset, bytes| TensorSpec {
+        name: name.to_owned(),
+        dtype: "F32".to_owned(),
+        shape: shape.to_vec(),
+        offset,
+        bytes,
+    };
+    let tensors = vec![tensor("a", &[2, 3], 0, 24), tensor("b", &[10], 24, 40)];
+    Manifest::build(WeightVersion(3), &buffer, 10, tensors).unwrap()
+}
+
+#[test]
+fn the_digest_never_changes_its_encoding() {
+    assert_eq!(
+        manifest().digest_hex(),
+        "10d41765f9e6aa1728566e4c3d6b63b4f27905532263a406833ccfad44e1cd18"
+    );
+}
+
+#[test]
+fn the_digest_covers_every_field_and_the_content_digest_all_but_the_version() {
+    let first = manifest();
+    let changes: [fn(&mut Manifest); 9] = [
+        |m| m.version.0 += 1,
+        |m| m.bytes += 1,
+        |m| m.chunk_bytes += 1,
+        |m| m.chunk_xxh3[6] ^= 1,
+        |m| m.tensors[1].name.push('c'),
+        |m| m.tensors[1].dtype = "F16".into(),
+        |m| m.tensors[1].shape = vec![5, 2],
+        |m| m.tensors[1].offset += 1,
+        |m| m.tensors[1].bytes += 1,
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        let mut other = first.clone();
+        change(&mut other);
+        assert_ne!(first.digest(), other.digest(), "change {at}");
+        assert_eq!(
+            first.content_digest() == other.content_digest(),
+            at == 0,
+            "change {at}"
+        );
+    }
+}
+
+#[test]
+fn hostile_manifests_are_refused_by_name() {
+    let refused = |change: fn(&mut Manifest)| {
+        let mut manifest = manifest();
+        change(&mut manifest);
+        manifest.check().unwrap_err().to_string()
+    };
+    assert_eq!(refused(|m| m.chunk_bytes = 0), "chunk_bytes is 0");
+    assert_eq!(
+        refused(|m| m.bytes = u64::MAX),
+        "7 chunk digests for 18446744073709551615 bytes in chunks of 10: expected \
+         1844674407370955162"
+    );
+    assert_eq!(
+        refused(|m| m.tensors[1].offset = 28),
+        "tensor `b` begins at byte 28, expected 24"
+    );
+    assert_eq!(
+        refused(|m| m.tensors[1].offset = 20),
+        "tensor `b` begins at byte 20, expected 24"
+    );
+    assert_eq!(
+        refused(|m| m.tensors[1].shape = vec![1 << 40, 1 << 40]),
+        "tensor `b` of F32 [1099511627776, 1099511627776] cannot have 40 bytes"
+    );
+    assert_eq!(
+        refused(|m| m.tensors[1].name = "a".into()),
+        "tensor `a` occurs twice"
+    );
+    assert_eq!(
+        refused(|m| m.tensors[1].dtype = "I8".into()),
+        "tensor `b` has dtype `I8`, expected F32, F16 or BF16"
+    );
+    assert_eq!(
+        refused(|m| {
+            m.tensors.pop();
+        }),
+        "the tensors have 24 bytes, the buffer 64"
+    );
+}
+
+proptest! {
+    #[test]
+    fn the_chunks_cover_every_byte_exactly_once(bytes in 0_usize..3000, chunk in 1_u64..400) {
+        let buffer = vec![7; bytes / 4 * 4];
+        let manifest =
+            Manifest::build(WeightVersion(1), &buffer, chunk, whole(buffer.len())).unwrap();
+        let mut next = 0;
+        for at in 0..manifest.chunks() {
+            let range = manifest.chunk_range(at).unwrap();
+            prop_assert_eq!(range.start, next);
+            prop_assert!(range.end > range.start && range.end - range.start <= chunk);
+            next = range.end;
+        }
+        prop_assert_eq!(next, buffer.len() as u64);
+        prop_assert_eq!(manifest.chunk_range(manifest.chunks()), None);
+        prop_assert_eq!(manifest.chunk_range(u64::MAX), None);
+    }
+
+    #[test]
+    fn any_flipped_bit_is_found_and_named_by_its_chunk(
+        mut buffer in prop::collection::vec(any::<u8>(), 4..2000),
+        chunk in 1_u64..300,
+        bit in any::<prop::sample::Index>(),
+    ) {
+        buffer.truncate(buffer.len() / 4 * 4);
+        let manifest =
+            Manifest::build(WeightVersion(1), &buffer, chunk, whole(buffer.len())).unwrap();
+        let bit = bit.index(buffer.len() * 8);
+        buffer[bit / 8] ^= 1 << (bit % 8);
+        for at in 0..manifest.chunks() {
+            let range = manifest.chunk_range(at).unwrap();
+            let bytes = &buffer[range.start as usize..range.end as usize];
+            let hit = range.contains(&(bit as u64 / 8));
+            prop_assert_eq!(manifest.verify_chunk(at, bytes).is_err(), hit);
+        }
+    }
+
+    #[test]
+    fn no_numbers_make_the_checks_panic(
+        bytes in any::<u64>(),
+        chunk_bytes in any::<u64>(),
+        chunk_xxh3 in prop::collection::vec(any::<u64>(), 0..4),
+        shape in prop::collection::vec(any::<u64>(), 0..4),
+        offset in any::<u64>(),
+        at in any::<u64>(),
+    ) {
+        let (name, dtype) = ("w".to_owned(), "F32".to_owned());
+        let tensors = vec![TensorSpec { name, dtype, shape, offset, bytes }];
+        let version = WeightVersion(1);
+        let manifest = Manifest { version, bytes, chunk_bytes, chunk_xxh3, tensors };
+        let _ = (manifest.check(), manifest.verify_chunk(at, b"x"), manifest.digest());
+    }
+}

@@ -1,0 +1,44 @@
+//! Job files made from a fixture by changing keys.
+use crate::programs::fixture;
+use std::path::{Path, PathBuf};
+
+/// A job file's text with some keys changed.
+#[derive(Clone)]
+pub struct JobFile {
+    table: toml::Table,
+}
+
+impl JobFile {
+    /// The small job of `fixtures/jobs/test.toml`, its paths made absolute.
+    pub fn small() -> Self {
+        let path = fixture("jobs/test.toml");
+        let text = std::fs::read_to_string(&path).expect("fixtures/jobs/test.toml is there");
+        let mut job = Self { table: text.parse().expect("it is TOML") };
+        for key in ["prompts", "tokenizer"] {
+            let relative = job.table["data"][key].as_str().expect("a path").to_owned();
+            let absolute = path.parent().expect("a folder").join(relative);
+            job = job.set("data", key, absolute.to_string_lossy().into_owned());
+        }
+        job
+    }
+
+    /// Sets `[section] key = value`; sections may be dotted.
+    pub fn set(mut self, section: &str, key: &str, value: impl Into<toml::Value>) -> Self {
+        let mut table = &mut self.table;
+        for part in section.split('.') {
+            let entry = table
+                .entry(part.to_owned())
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            table = entry.as_table_mut().expect("a section");
+        }
+        table.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Writes it as `DIR/job.toml`.
+    pub fn write(&self, dir: &Path) -> PathBuf {
+        let path = dir.join("job.toml");
+        std::fs::write(&path, self.table.to_string()).expect("the job file is written");
+        path
+    }
+}

@@ -1,0 +1,75 @@
+//! One clear error, a documented exit code, nothing started.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_tests::{Daemon, JobFile, bin, processes_naming};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn robustd(dir: &Path, job: &Path, more: &[&str]) -> Output {
+    let state = dir.join("state");
+    Command::new(bin("robustd"))
+        .arg("--job")
+        .arg(job)
+        .arg("--state-dir")
+        .arg(&state)
+        .args(more)
+        .output()
+        .unwrap()
+}
+
+fn refused(job: &JobFile, more: &[&str], code: i32, says: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = job.write(dir.path());
+    let out = robustd(dir.path(), &path, more);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "{text}");
+    for word in says {
+        assert!(text.contains(word), "`{word}` is not in:\n{text}");
+    }
+    assert_eq!(processes_naming(dir.path()), vec![], "something was started");
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_place() {
+    refused(&JobFile::small().set("trainer", "rank", 2), &[], 2, &["job.toml", "rank"]);
+}
+
+#[test]
+fn a_placement_that_cannot_be_is_refused_with_the_node_and_the_number_missing() {
+    refused(&JobFile::small().set("trainer", "ranks", 64), &[], 2, &["node", "pool"]);
+}
+
+#[test]
+fn a_missing_dataset_is_refused_with_its_path() {
+    let job = JobFile::small().set("data", "prompts", "/nowhere/prompts.jsonl");
+    refused(&job, &[], 6, &["/nowhere/prompts.jsonl"]);
+}
+
+#[test]
+fn a_missing_model_is_refused_with_its_path() {
+    let job = JobFile::small().set("model", "path", "/nowhere/model");
+    refused(&job, &[], 6, &["/nowhere/model"]);
+}
+
+#[test]
+fn an_address_that_is_not_loopback_is_refused_until_tls() {
+    refused(&JobFile::small(), &["--listen", "0.0.0.0:0"], 5, &["loopback", "TLS"]);
+}
+
+#[test]
+fn an_occupied_port_is_refused_with_the_address() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    refused(&JobFile::small(), &["--listen", &addr], 5, &[&addr]);
+}
+
+#[test]
+fn injecting_into_what_is_not_there_is_refused_with_the_reason() {
+    let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 400));
+    daemon.until_step(1);
+    let out = daemon.ctl(&["inject", "--kill", "rollout", "--index", "9"]);
+    assert_eq!(out.status.code(), Some(4), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("rollout 9"));
+    let out = daemon.ctl(&["inject", "--kill", "trainr"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("trainer"));
+}

@@ -1,0 +1,39 @@
+//! I-9: in sync mode the weights depend on the seed alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_tests::{Daemon, JobFile};
+use std::collections::BTreeMap;
+
+fn sync_job() -> JobFile {
+    JobFile::small().set("job", "steps", 4).set("job", "mode", "sync").set("checkpoint", "every", 4)
+}
+
+/// The bytes of every tensor of the last checkpoint, by shard.
+fn final_weights(daemon: &Daemon) -> BTreeMap<String, Vec<u8>> {
+    let step = daemon.state_dir().join("ckpt/step-4");
+    let shards = std::fs::read_dir(&step).unwrap_or_else(|e| panic!("{step:?}: {e}")).flatten();
+    let mut tensors = BTreeMap::new();
+    for shard in shards.filter(|f| f.path().extension().is_some_and(|e| e == "safetensors")) {
+        let bytes = std::fs::read(shard.path()).unwrap();
+        let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        tensors.insert(shard.file_name().into_string().unwrap(), bytes[data..].to_vec());
+    }
+    assert_eq!(tensors.len(), 2, "a shard for each rank");
+    tensors
+}
+
+#[test]
+fn two_runs_and_a_run_with_a_killed_trainer_end_with_identical_weights() {
+    let run = |strike: bool| {
+        let mut daemon = Daemon::start(&sync_job());
+        if strike {
+            daemon.until_step(1);
+            let out = daemon.ctl(&["inject", "--kill", "trainer", "--wait"]);
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        }
+        assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+        final_weights(&daemon)
+    };
+    let first = run(false);
+    assert!(first == run(false), "two runs of one seed differ");
+    assert!(first == run(true), "I-9: the run with a fault differs");
+}

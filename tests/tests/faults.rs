@@ -1,0 +1,106 @@
+//! Every role really killed and really stopped; the invariants checked on every status between.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_tests::{Daemon, JobFile, roles, tokens};
+use serde_json::Value;
+
+fn long_job() -> JobFile {
+    JobFile::small().set("job", "steps", 400)
+}
+
+fn pids(status: &Value, role: &str) -> Vec<u64> {
+    roles(status, role).iter().map(|r| r["pid"].as_u64().unwrap()).collect()
+}
+
+/// Injects, waits for the recovery, and returns the incident.
+fn strike(daemon: &Daemon, args: &[&str]) -> Value {
+    let reply = daemon.json(&[&["inject", "--wait", "--timeout", "120"], args].concat());
+    let incident = reply["incident"].clone();
+    assert_eq!(incident["outcome"], "recovered", "{reply}\n{}", daemon.logs());
+    for part in ["detect_ms", "restart_ms", "reconnect_ms", "total_ms"] {
+        assert!(incident[part].as_f64().is_some_and(|ms| ms >= 0.0), "{part} of {incident}");
+    }
+    incident
+}
+
+#[test]
+fn the_trainers_death_restarts_only_the_gang_while_rollouts_keep_generating() {
+    let mut daemon = Daemon::start(&long_job());
+    let before = daemon.until_step(2);
+    let incident = strike(&daemon, &["--kill", "trainer", "--index", "1"]);
+    assert_eq!(incident["rule"], "exit", "{incident}");
+    assert!(incident["plan"].as_str().unwrap().contains("trainer"), "{incident}");
+
+    let step = before["step"].as_u64().unwrap();
+    let after = daemon.until_step(step + 3);
+    assert_eq!(pids(&before, "rollout"), pids(&after, "rollout"), "rollouts were restarted");
+    assert_eq!(pids(&before, "agent"), pids(&after, "agent"), "agents were restarted");
+    for (old, new) in pids(&before, "trainer").iter().zip(pids(&after, "trainer")) {
+        assert_ne!(*old, new, "a rank of the old gang is still there");
+    }
+    assert!(tokens(&after) > tokens(&before));
+    consumed_once(&mut daemon);
+}
+
+#[test]
+fn a_rollouts_death_moves_its_requests_and_the_new_one_serves_a_verified_version() {
+    let mut daemon = Daemon::start(&long_job());
+    let before = daemon.until_step(1);
+    strike(&daemon, &["--kill", "rollout", "--index", "0"]);
+    let step = before["step"].as_u64().unwrap();
+    let after = daemon.until_step(step + 3);
+    assert_eq!(pids(&before, "trainer"), pids(&after, "trainer"), "the trainer was restarted");
+    let admitted = daemon.until("the new rollout to be admitted", |s| {
+        roles(s, "rollout").iter().all(|r| r["admitted"] == true)
+    });
+    for rollout in roles(&admitted, "rollout") {
+        assert!(rollout["weight_version"].as_u64().unwrap() >= 1, "{rollout}");
+    }
+    consumed_once(&mut daemon);
+}
+
+#[test]
+fn an_agents_death_costs_no_trajectory() {
+    let mut daemon = Daemon::start(&long_job());
+    let before = daemon.until_step(1);
+    strike(&daemon, &["--kill", "agent", "--index", "1"]);
+    let step = before["step"].as_u64().unwrap();
+    let after = daemon.until_step(step + 3);
+    assert_eq!(pids(&before, "trainer"), pids(&after, "trainer"));
+    assert_eq!(pids(&before, "rollout"), pids(&after, "rollout"));
+    consumed_once(&mut daemon);
+}
+
+#[test]
+fn a_stopped_trainer_is_found_by_the_activity_rule_and_replaced() {
+    let job = long_job().set("detect", "trainer_idle_window_s", 3.0);
+    let mut daemon = Daemon::start(&job);
+    let before = daemon.until_step(1);
+    let incident = strike(&daemon, &["--hang", "trainer", "--index", "0"]);
+    assert!(incident["rule"].as_str().unwrap().contains("idle"), "{incident}");
+    let step = before["step"].as_u64().unwrap();
+    daemon.until_step(step + 2);
+    consumed_once(&mut daemon);
+}
+
+#[test]
+fn a_stopped_rollout_is_found_by_the_throughput_rule_and_replaced() {
+    let job = long_job()
+        .set("detect", "rollout_silent_window_s", 2.0)
+        .set("detect", "probe_timeout_s", 1.0);
+    let mut daemon = Daemon::start(&job);
+    let before = daemon.until_step(1);
+    let incident = strike(&daemon, &["--hang", "rollout", "--index", "2"]);
+    assert!(incident["rule"].as_str().unwrap().contains("silent"), "{incident}");
+    let step = before["step"].as_u64().unwrap();
+    daemon.until_step(step + 2);
+    consumed_once(&mut daemon);
+}
+
+/// I-3 from outside: committed steps are contiguous, each with a whole batch.
+fn consumed_once(daemon: &mut Daemon) {
+    let report = daemon.json(&["report"]);
+    let lines = report["step_lines"].as_array().expect("the report lists the steps");
+    let steps: Vec<u64> = lines.iter().map(|l| l["step"].as_u64().unwrap()).collect();
+    let expected: Vec<u64> = (1..=steps.len() as u64).collect();
+    assert_eq!(steps, expected, "I-3: every step is committed once, in order");
+}

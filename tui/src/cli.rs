@@ -1,0 +1,157 @@
+//! The command line.
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use robust_shared::ids::Role;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  it did not come out well: a recovery did not finish, the job failed
+  2  wrong use
+  3  no daemon reachable (the message names the socket that was tried)
+  4  refused by the daemon (the reason is printed)
+  5  protocol error: daemon and robustctl do not understand each other
+
+Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
+else $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID.";
+
+/// Shows and steers a training job that robustd keeps running.
+#[derive(Debug, Parser)]
+#[command(name = "robustctl", version, after_help = EXIT_CODES)]
+pub struct Args {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Global {
+    /// State directory of the daemon
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Loopback address of a daemon started with --listen, instead of its socket
+    #[arg(long, global = true, value_name = "IP:PORT")]
+    pub connect: Option<String>,
+    /// File with the token for --connect [default: `token` in the state directory]
+    #[arg(long, global = true, value_name = "FILE", requires = "connect")]
+    pub token_file: Option<PathBuf>,
+    /// Print JSON; errors too, as one object on stderr
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Open the console: the job at a glance, with keys to inject faults
+    Tui(TuiArgs),
+    /// Show the job, its roles and its incidents once
+    Status,
+    /// Print one line a step until the job is over (with --json every status)
+    Watch(WatchArgs),
+    /// Print what happened, oldest first
+    Events(EventsArgs),
+    /// Strike an instance with a real fault
+    Inject(InjectArgs),
+    /// Summarise the run
+    Report(ReportArgs),
+    /// End the job and its daemon in order
+    Stop,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Options of `tui`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct TuiArgs {
+    /// Draw with ASCII only [default: when LC_ALL, LC_CTYPE or LANG is not UTF-8]
+    #[arg(long)]
+    pub ascii: bool,
+    /// Colours for a dark or a light terminal (NO_COLOR switches them off)
+    #[arg(long, value_enum, default_value = "dark")]
+    pub theme: ThemeName,
+    /// Leave when the job is over: exit 0 if it ended well, 1 if not
+    #[arg(long)]
+    pub exit_when_done: bool,
+    /// Open the console also when no daemon can be reached yet
+    #[arg(long)]
+    pub wait_for_daemon: bool,
+}
+
+/// Colour themes of the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ThemeName {
+    /// Bright on dark.
+    Dark,
+    /// Dark on bright.
+    Light,
+}
+
+/// Options of `watch`.
+#[derive(Debug, ClapArgs)]
+pub struct WatchArgs {
+    /// Time between two looks, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
+    pub interval: f64,
+}
+
+/// Options of `events`.
+#[derive(Debug, ClapArgs)]
+pub struct EventsArgs {
+    /// Go on with those to come, also across a restart of the daemon
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Start at this sequence number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub since: u64,
+}
+
+/// Options of `inject`.
+#[derive(Debug, ClapArgs)]
+#[command(group(clap::ArgGroup::new("fault").required(true).args(["kill", "hang"])))]
+pub struct InjectArgs {
+    /// Kill (SIGKILL) an instance of this role
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub kill: Option<Role>,
+    /// Hang (SIGSTOP) an instance of this role
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub hang: Option<Role>,
+    /// Which of them [default: the first that lives]
+    #[arg(long, value_name = "N")]
+    pub index: Option<u32>,
+    /// Wait until the recovery is over and print its timings
+    #[arg(long)]
+    pub wait: bool,
+    /// With --wait: give up after this time
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = seconds)]
+    pub timeout: f64,
+}
+
+/// Options of `report`.
+#[derive(Debug, ClapArgs)]
+pub struct ReportArgs {
+    /// Also one line for every step
+    #[arg(long)]
+    pub steps: bool,
+}
+
+/// A role by name; clap offers the nearest valid name for a wrong one.
+fn role() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.map(Role::name))
+        .try_map(|name| name.parse::<Role>().map_err(|e| e.to_string()))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.05..=86_400.0).contains(&s) => Ok(s),
+        Ok(_) => Err("must lie between 0.05 and 86400 seconds".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}

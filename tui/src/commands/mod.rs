@@ -1,0 +1,79 @@
+//! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
+mod events;
+mod inject;
+mod report;
+mod status;
+mod watch;
+
+use crate::cli::{Args, Command, Global};
+use crate::endpoint::Endpoint;
+use crate::error::CliError;
+use clap::CommandFactory as _;
+use robust_proto::v1;
+use std::io::Write as _;
+
+/// Runs the command of the command line.
+pub async fn run(args: Args) -> Result<(), CliError> {
+    let Args { global, command } = args;
+    if let Command::Completions { shell } = command {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Args::command(), "robustctl", &mut script);
+        return put(&String::from_utf8_lossy(&script));
+    }
+    let endpoint = Endpoint::resolve(
+        global.state_dir.as_deref(),
+        global.connect.as_deref(),
+        global.token_file.as_deref(),
+    )?;
+    match command {
+        Command::Tui(_) if global.json => Err(CliError::Usage(
+            "the console has no JSON; use `robustctl watch --json`".into(),
+        )),
+        Command::Tui(tui) => crate::console::run(endpoint, tui).await,
+        Command::Status => status::run(&endpoint, global.json).await,
+        Command::Watch(watch) => watch::run(&endpoint, &watch, global.json).await,
+        Command::Events(events) => events::run(&endpoint, &events, global.json).await,
+        Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,
+        Command::Report(report) => report::run(&endpoint, &report, global.json).await,
+        Command::Stop => stop(&endpoint, &global).await,
+        Command::Completions { .. } => Ok(()),
+    }
+}
+
+async fn stop(endpoint: &Endpoint, global: &Global) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    endpoint.ask(client.stop(v1::StopRequest {})).await?;
+    if global.json {
+        put("{\"stopping\":true}\n")
+    } else {
+        put("the job is ending in order\n")
+    }
+}
+
+/// Writes to stdout; a reader that left is no panic.
+fn put(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Writes a message as one line of JSON.
+fn put_json<T: serde::Serialize>(message: &T) -> Result<(), CliError> {
+    let text = serde_json::to_string(message)
+        .map_err(|e| CliError::Protocol(format!("cannot be shown as JSON: {e}")))?;
+    put(&(text + "\n"))
+}
+
+/// Whether the job will not go on.
+pub fn is_over(state: &str) -> bool {
+    matches!(state, "completed" | "stopped" | "failed")
+}
+
+/// The result of a job that is over.
+pub fn job_result(state: &str, reason: &str) -> Result<(), CliError> {
+    match state {
+        "failed" if reason.is_empty() => Err(CliError::Failed("the job failed".to_owned())),
+        "failed" => Err(CliError::Failed(format!("the job failed: {reason}"))),
+        _ => Ok(()),
+    }
+}

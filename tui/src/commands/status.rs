@@ -1,0 +1,128 @@
+//! `robustctl status`.
+use super::{put, put_json};
+use crate::endpoint::Endpoint;
+use crate::error::CliError;
+use crate::format::{bytes, clock, count, millis, ratio, who};
+use crate::paint::Paint;
+use crate::table::Table;
+use robust_proto::v1;
+
+/// Prints the job, its roles and its incidents.
+pub async fn run(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let status = endpoint
+        .ask(client.get_status(v1::GetStatusRequest {}))
+        .await?;
+    if json {
+        put_json(&status)
+    } else {
+        put(&text(&status, Paint::stdout()))
+    }
+}
+
+fn text(s: &v1::Status, paint: Paint) -> String {
+    let mut text = headline(s, paint);
+    if !s.reason.is_empty() {
+        text += &format!("reason   {}\n", s.reason);
+    }
+    text += &format!("\n{}", roles(s).render(paint));
+    if !s.incidents.is_empty() {
+        text += &format!("\n{}", incidents(&s.incidents).render(paint));
+    }
+    text
+}
+
+fn headline(s: &v1::Status, paint: Paint) -> String {
+    let elapsed = clock(s.now_ms.saturating_sub(s.started_ms) as f64 / 1000.0);
+    format!(
+        "{}  mode {}, policy {}, {} for {elapsed} on {}\n\
+         step     {}/{}, {} each\n\
+         weights  version {}, {}\n\
+         reward   {}\n\
+         ettr     {} sliding, {} overall, goodput {}\n\
+         batches  {} trajectories in flight, {} finished and not yet used\n",
+        paint.bold(&s.job),
+        s.mode,
+        s.policy,
+        paint.word(&s.state),
+        if s.node.is_empty() {
+            "this node"
+        } else {
+            &s.node
+        },
+        s.step,
+        s.steps_total,
+        millis(s.step_seconds * 1000.0),
+        s.weight_version,
+        bytes(s.weight_bytes),
+        ratio(s.reward),
+        ratio(s.ettr_sliding),
+        ratio(s.ettr),
+        ratio(s.goodput),
+        s.trajectories_in_flight,
+        s.trajectories_finished,
+    )
+}
+
+fn roles(s: &v1::Status) -> Table {
+    let mut table = Table::new(&[
+        "ROLE",
+        "STATE",
+        "PHASE",
+        ">IN IT",
+        ">VERSION",
+        ">TOK/S",
+        ">RUN",
+        ">CPU",
+        ">MEMORY",
+        ">RESTARTS",
+        ">INCARNATION",
+        ">PID",
+    ]);
+    for r in &s.roles {
+        table.row([
+            who(&r.role, r.index),
+            r.state.clone(),
+            r.phase.clone(),
+            millis(r.phase_ms as f64),
+            r.weight_version.to_string(),
+            count(r.tokens_per_s),
+            r.running.to_string(),
+            format!("{:.0}%", r.cpu_percent),
+            bytes(r.rss_bytes),
+            r.restarts.to_string(),
+            r.incarnation.to_string(),
+            r.pid.to_string(),
+        ]);
+    }
+    table
+}
+
+/// The incidents with their timings; `report` shows the same table.
+pub fn incidents(all: &[v1::Incident]) -> Table {
+    let mut table = Table::new(&[
+        ">ID",
+        "ROLE",
+        "RULE",
+        ">DETECT",
+        ">RESTART",
+        ">RECONNECT",
+        ">TOTAL",
+        "OUTCOME",
+        "REASON",
+    ]);
+    for i in all {
+        table.row([
+            i.id.to_string(),
+            who(&i.role, i.index),
+            i.rule.clone(),
+            millis(i.detect_ms),
+            millis(i.restart_ms),
+            millis(i.reconnect_ms),
+            millis(i.total_ms),
+            i.outcome.clone(),
+            i.reason.clone(),
+        ]);
+    }
+    table
+}

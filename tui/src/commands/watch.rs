@@ -1,0 +1,140 @@
+//! `robustctl watch`: one line a step, across restarts of the daemon.
+use super::{is_over, job_result, put, put_json};
+use crate::cli::WatchArgs;
+use crate::endpoint::Endpoint;
+use crate::error::{self, CliError};
+use crate::format::{millis, ratio, time_of_day};
+use robust_proto::v1;
+use std::time::{Duration, Instant};
+use tokio_stream::StreamExt as _;
+
+/// How long a daemon that was reached once may stay away before `watch` and `events` give up.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two attempts to reach a lost daemon.
+pub const RETRY_EVERY: Duration = Duration::from_millis(300);
+
+/// Follows the job until it is over; fails when it failed.
+pub async fn run(endpoint: &Endpoint, args: &WatchArgs, json: bool) -> Result<(), CliError> {
+    let interval_ms = (args.interval * 1000.0) as u32;
+    let mut lines = Lines::default();
+    let mut client = endpoint.connect().await?;
+    loop {
+        let broken = match client.watch(v1::WatchRequest { interval_ms }).await {
+            Err(status) => status,
+            Ok(reply) => {
+                let mut stream = reply.into_inner();
+                loop {
+                    match stream.next().await {
+                        Some(Ok(status)) => {
+                            if json {
+                                put_json(&status)?;
+                            } else if let Some(line) = lines.next(&status) {
+                                put(&line)?;
+                            }
+                            if is_over(&status.state) {
+                                return job_result(&status.state, &status.reason);
+                            }
+                        }
+                        Some(Err(status)) => break status,
+                        None => break tonic::Status::unavailable("the daemon ended the stream"),
+                    }
+                }
+            }
+        };
+        if !error::is_lost(&broken) {
+            return Err(CliError::from_status(&broken, &endpoint.place()));
+        }
+        client = reconnect(endpoint).await?;
+    }
+}
+
+/// Waits for a lost daemon, saying so on stderr; gives up after [`PATIENCE`].
+pub async fn reconnect(endpoint: &Endpoint) -> Result<crate::endpoint::Client, CliError> {
+    let lost = Instant::now();
+    eprintln!(
+        "robustctl: daemon lost, retrying for {} s",
+        PATIENCE.as_secs()
+    );
+    loop {
+        match endpoint.connect().await {
+            Ok(client) => {
+                eprintln!(
+                    "robustctl: daemon back after {:.1} s",
+                    lost.elapsed().as_secs_f64()
+                );
+                return Ok(client);
+            }
+            Err(e) if lost.elapsed() > PATIENCE => return Err(e),
+            Err(_) => tokio::time::sleep(RETRY_EVERY).await,
+        }
+    }
+}
+
+/// Decides which statuses are worth a line.
+#[derive(Default)]
+struct Lines {
+    last: Option<(u64, String, usize, String)>,
+}
+
+impl Lines {
+    /// A line when the step, the state, its reason or the number of incidents changed.
+    fn next(&mut self, s: &v1::Status) -> Option<String> {
+        let key = (s.step, s.state.clone(), s.incidents.len(), s.reason.clone());
+        if self.last.as_ref() == Some(&key) {
+            return None;
+        }
+        self.last = Some(key);
+        let down: Vec<String> = s
+            .roles
+            .iter()
+            .filter(|r| !matches!(r.state.as_str(), "running" | "done"))
+            .map(|r| format!("{}-{} {}", r.role, r.index, r.state))
+            .collect();
+        let down = if down.is_empty() {
+            String::new()
+        } else {
+            format!("  [{}]", down.join(", "))
+        };
+        let reason = if s.reason.is_empty() {
+            String::new()
+        } else {
+            format!("  ({})", s.reason)
+        };
+        Some(format!(
+            "{}  step {:>4}/{}  {:<10}  reward {:>6}  version {:>4}  ettr {}  {:>7}/step\
+             {down}{reason}\n",
+            time_of_day(s.now_ms),
+            s.step,
+            s.steps_total,
+            s.state,
+            ratio(s.reward),
+            s.weight_version,
+            ratio(s.ettr_sliding),
+            millis(s.step_seconds * 1000.0),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_says_nothing_new_prints_nothing() {
+        let mut lines = Lines::default();
+        let mut status = v1::Status {
+            step: 3,
+            state: "running".into(),
+            ..Default::default()
+        };
+        assert!(lines.next(&status).is_some());
+        status.now_ms += 500;
+        assert_eq!(lines.next(&status), None);
+        status.step = 4;
+        assert!(
+            lines
+                .next(&status)
+                .is_some_and(|l| l.contains("step    4/0"))
+        );
+    }
+}

@@ -1,0 +1,321 @@
+//! The console's state: `handle` takes one event and says what is to be done.
+//!
+//! ```text
+//!              Connect            Status            10 s without one, or Lost
+//!   Waiting ───────────► Waiting ────────► Live ────────────────────────────► Lost
+//!      ▲                                    ▲                                  │
+//!      │                                    └──────────── Status ──────────────┤
+//!      └── (first Lost keeps the screen empty)         Connect, twice a second ┘
+//! ```
+//! Every connection has a number; what an older one still delivers is dropped. No clock in here:
+//! `now` is Unix time in milliseconds, given by the runner.
+use super::event::{Action, Event, Quit, Strike};
+use super::ui::look::Look;
+use crate::commands::is_over;
+use crate::format::who;
+use chrono::{FixedOffset, Offset as _, Utc};
+use robust_proto::v1;
+use std::collections::VecDeque;
+
+/// Between two attempts to reach a lost daemon.
+const RETRY_MS: u64 = 500;
+/// A connection that delivers nothing for so long is taken for dead.
+const SILENT_MS: u64 = 10_000;
+/// How long an action's answer is shown.
+const NOTICE_MS: u64 = 8_000;
+/// With `--exit-when-done`: how long a lost daemon is waited for.
+const PATIENCE_MS: u64 = 15_000;
+/// Events kept for the list.
+const EVENTS_KEPT: usize = 500;
+
+/// The connection as the operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Not reached yet.
+    Waiting,
+    /// Statuses come in.
+    Live,
+    /// It was reached and is gone, since then and for this reason.
+    Lost {
+        /// Unix ms.
+        since: u64,
+        /// The transport's words.
+        reason: String,
+    },
+}
+
+/// What lies over the screen and takes the keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Overlay {
+    /// The keys.
+    Help,
+    /// Kill or hang?
+    Inject(Strike),
+    /// End the job?
+    Stop,
+}
+
+/// The answer to the last action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// A sentence.
+    pub text: String,
+    /// Whether it was done.
+    pub good: bool,
+    until: u64,
+}
+
+/// Everything that is drawn.
+#[derive(Debug)]
+pub struct State {
+    /// Glyphs and colours.
+    pub look: Look,
+    /// Where the daemon is looked for, in words.
+    pub place: String,
+    /// What to do when it is not there.
+    pub fix: String,
+    /// Offset of the operator's clock from UTC.
+    pub zone: FixedOffset,
+    /// Unix ms of the last event handled.
+    pub now: u64,
+    /// The last status.
+    pub status: Option<v1::Status>,
+    /// When it came.
+    pub status_at: u64,
+    /// The connection.
+    pub link: Link,
+    /// Why the first connection does not come about.
+    pub trouble: String,
+    /// The last events, oldest first.
+    pub events: VecDeque<v1::Event>,
+    /// Row of the role table that keys act on.
+    pub selected: usize,
+    /// What lies over the screen.
+    pub overlay: Option<Overlay>,
+    /// The answer to the last action.
+    pub notice: Option<Notice>,
+    exit_when_done: bool,
+    /// Name and start of the job whose events are kept.
+    job: Option<(String, u64)>,
+    link_no: u64,
+    retry_at: Option<u64>,
+    unreached_since: u64,
+    /// Length of the run, fixed when it ended.
+    over_after_ms: Option<u64>,
+}
+
+impl State {
+    /// A console that knows nothing yet.
+    pub fn new(look: Look, place: String, fix: String, exit_when_done: bool) -> State {
+        State {
+            look,
+            place,
+            fix,
+            zone: Utc.fix(),
+            exit_when_done,
+            now: 0,
+            status: None,
+            status_at: 0,
+            link: Link::Waiting,
+            trouble: String::new(),
+            events: VecDeque::new(),
+            selected: 0,
+            overlay: None,
+            notice: None,
+            job: None,
+            link_no: 0,
+            retry_at: None,
+            unreached_since: 0,
+            over_after_ms: None,
+        }
+    }
+
+    /// The first connection.
+    pub fn start(&mut self, now: u64) -> Vec<Action> {
+        self.now = now;
+        self.unreached_since = now;
+        vec![self.reconnect()]
+    }
+
+    /// Takes one event.
+    #[must_use]
+    pub fn handle(&mut self, now: u64, event: Event) -> Vec<Action> {
+        self.now = now;
+        match event {
+            Event::Resize => Vec::new(),
+            Event::Terminate => vec![Action::Quit(Quit::Asked)],
+            Event::Key(key) => self.on_key(key),
+            Event::Tick => self.on_tick(),
+            Event::Status { link, status } if link == self.link_no => self.on_status(*status),
+            Event::Logged { link, event } if link == self.link_no => self.on_logged(*event),
+            Event::Lost { link, reason } if link == self.link_no => self.on_lost(reason),
+            Event::Status { .. } | Event::Logged { .. } | Event::Lost { .. } => Vec::new(),
+            Event::Answered(answer) => {
+                let good = answer.is_ok();
+                self.tell(answer.unwrap_or_else(|e| e), good);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The role rows of the last status.
+    pub fn roles(&self) -> &[v1::RoleStatus] {
+        self.status.as_ref().map_or(&[], |s| &s.roles)
+    }
+
+    /// Age of what is shown, in ms.
+    pub fn data_age_ms(&self) -> u64 {
+        self.now.saturating_sub(self.status_at)
+    }
+
+    /// How long the job ran, up to now or to its end.
+    pub fn elapsed_ms(&self) -> u64 {
+        let ran = |s: &v1::Status| s.now_ms.saturating_sub(s.started_ms);
+        self.over_after_ms
+            .unwrap_or_else(|| self.status.as_ref().map_or(0, ran))
+    }
+
+    /// Whether the job will not go on.
+    pub fn is_over(&self) -> bool {
+        self.status.as_ref().is_some_and(|s| is_over(&s.state))
+    }
+
+    /// Shows a sentence for a while.
+    pub fn tell(&mut self, text: String, good: bool) {
+        self.notice = Some(Notice {
+            text,
+            good,
+            until: self.now + NOTICE_MS,
+        });
+    }
+
+    /// A new connection that begins after the last event known; the old one is fenced off.
+    pub(super) fn reconnect(&mut self) -> Action {
+        self.link_no += 1;
+        self.retry_at = None;
+        Action::Connect {
+            link: self.link_no,
+            since_seq: self.events.back().map_or(0, |e| e.seq),
+        }
+    }
+
+    fn on_tick(&mut self) -> Vec<Action> {
+        if self.notice.as_ref().is_some_and(|n| n.until <= self.now) {
+            self.notice = None;
+        }
+        if self.link == Link::Live && self.data_age_ms() > SILENT_MS && !self.is_over() {
+            return self.on_lost(format!("no data for {} s", SILENT_MS / 1000));
+        }
+        let away = match &self.link {
+            Link::Live => 0,
+            Link::Waiting => self.now.saturating_sub(self.unreached_since),
+            Link::Lost { since, .. } => self.now.saturating_sub(*since),
+        };
+        if self.exit_when_done && away > PATIENCE_MS {
+            let reason = match &self.link {
+                Link::Lost { reason, .. } => reason.clone(),
+                _ => self.trouble.clone(),
+            };
+            return vec![Action::Quit(Quit::DaemonGone(reason))];
+        }
+        if self.retry_at.is_some_and(|at| at <= self.now) {
+            return vec![self.reconnect()];
+        }
+        Vec::new()
+    }
+
+    fn on_status(&mut self, status: v1::Status) -> Vec<Action> {
+        let chosen = self
+            .roles()
+            .get(self.selected)
+            .map(|r| (r.role.clone(), r.index));
+        // A daemon that has just started says no more than that, with a start time of its own.
+        let full = !status.roles.is_empty();
+        let job = (status.job.clone(), status.started_ms);
+        let other_job = full && self.job.as_ref().is_some_and(|known| *known != job);
+        if full {
+            self.job = Some(job);
+        }
+        if is_over(&status.state) {
+            let ran = status.now_ms.saturating_sub(status.started_ms);
+            self.over_after_ms.get_or_insert(ran);
+        } else {
+            self.over_after_ms = None;
+        }
+        self.status = Some(status);
+        self.status_at = self.now;
+        self.link = Link::Live;
+        self.follow_selection(chosen);
+        self.drop_outdated_dialog();
+        if self.is_over() && self.exit_when_done {
+            return vec![Action::Quit(Quit::JobOver)];
+        }
+        if other_job {
+            // Its events count from the start again, so the old numbers say nothing.
+            self.events.clear();
+            return vec![self.reconnect()];
+        }
+        Vec::new()
+    }
+
+    /// Rows may come and go; the same instance stays selected.
+    fn follow_selection(&mut self, chosen: Option<(String, u32)>) {
+        if self.roles().is_empty() {
+            return;
+        }
+        let found = chosen.and_then(|(role, index)| {
+            self.roles()
+                .iter()
+                .position(|r| r.role == role && r.index == index)
+        });
+        let last = self.roles().len().saturating_sub(1);
+        self.selected = found.unwrap_or(self.selected).min(last);
+    }
+
+    /// The operator chose a process; its successor is not what they wanted to strike.
+    fn drop_outdated_dialog(&mut self) {
+        let Some(Overlay::Inject(strike)) = &self.overlay else {
+            return;
+        };
+        let same = self.roles().iter().any(|r| {
+            (&r.role, r.index, r.incarnation) == (&strike.role, strike.index, strike.incarnation)
+        });
+        if !same {
+            let text = format!(
+                "{} was replaced meanwhile; nothing done",
+                who(&strike.role, strike.index)
+            );
+            self.overlay = None;
+            self.tell(text, false);
+        }
+    }
+
+    fn on_logged(&mut self, event: v1::Event) -> Vec<Action> {
+        // The stream may begin with the last event known.
+        if self.events.back().is_none_or(|last| event.seq > last.seq) {
+            self.events.push_back(event);
+            if self.events.len() > EVENTS_KEPT {
+                self.events.pop_front();
+            }
+        }
+        Vec::new()
+    }
+
+    fn on_lost(&mut self, reason: String) -> Vec<Action> {
+        // Fences what the connection may still deliver.
+        self.link_no += 1;
+        self.retry_at = Some(self.now + RETRY_MS);
+        match self.link {
+            Link::Waiting => self.trouble = reason,
+            Link::Live => {
+                self.link = Link::Lost {
+                    since: self.now,
+                    reason,
+                }
+            }
+            // The first reason says more than the failed attempts after it.
+            Link::Lost { .. } => {}
+        }
+        Vec::new()
+    }
+}

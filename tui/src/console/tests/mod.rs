@@ -1,0 +1,5 @@
+//! The console without a terminal: whole screens and the reducer.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod fixtures;
+mod reducer;
+mod screens;

@@ -1,0 +1,129 @@
+//! The job's two lines and the banner below them.
+use super::super::state::{Link, State};
+use super::look::Tone;
+use super::{put, put_ends};
+use crate::format::{bar, clock, millis, ratio};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use robust_proto::v1;
+
+/// Older data than this is worth a warning.
+const STALE_MS: u64 = 3_000;
+
+/// The two lines.
+pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
+    let look = state.look;
+    let job = Line::from(vec![
+        Span::styled(format!(" {}", look.fit(&s.job, 24)), look.strong()),
+        Span::styled(
+            format!("  {} {}", look.sign(&s.state), s.state),
+            look.tone(look.tone_of(&s.state)),
+        ),
+        Span::raw(format!("  {}, policy {}", s.mode, s.policy)),
+    ]);
+    put_ends(buf, area, 0, job, age(state));
+    let (flying, waiting) = (s.trajectories_in_flight, s.trajectories_finished);
+    let work = format!("{flying} in flight, {waiting} waiting ");
+    let work = Line::styled(work, look.faint());
+    put_ends(buf, area, 1, progress(state, s, area.width), work);
+}
+
+fn age(state: &State) -> Line<'static> {
+    let age = state.data_age_ms();
+    let style = if age > STALE_MS || state.link != Link::Live {
+        state.look.tone(Tone::Bad)
+    } else {
+        state.look.faint()
+    };
+    let seconds = |ms: u64| clock(ms as f64 / 1000.0);
+    Line::from(vec![
+        Span::raw(format!("up {}  ", seconds(state.elapsed_ms()))),
+        Span::styled(format!("data {} old ", seconds(age)), style),
+    ])
+}
+
+fn progress(state: &State, s: &v1::Status, width: u16) -> Line<'static> {
+    let look = state.look;
+    let total = s.steps_total.max(1);
+    let done = s.step as f64 / total as f64;
+    let gauge = bar(done, usize::from(width / 6).clamp(10, 40), look.ascii);
+    let mut spans = vec![
+        Span::raw(" step "),
+        Span::styled(format!("{}/{} ", s.step, s.steps_total), look.strong()),
+        Span::styled(look.glyph("▕", "["), look.faint()),
+        Span::styled(gauge, look.accent()),
+        Span::styled(look.glyph("▏", "]"), look.faint()),
+        Span::raw(format!(" {:.0}%  version ", done * 100.0)),
+        Span::styled(s.weight_version.to_string(), look.strong()),
+        Span::raw("  reward "),
+        Span::styled(ratio(s.reward), look.strong()),
+    ];
+    if s.step_seconds > 0.0 {
+        let time = millis(s.step_seconds * 1000.0);
+        spans.push(Span::raw(format!("  {time}/step")));
+    }
+    Line::from(spans)
+}
+
+/// Whether a line is needed for something that must not be missed.
+pub fn has_banner(state: &State) -> bool {
+    let said = state.status.as_ref().is_some_and(|s| !s.reason.is_empty());
+    matches!(state.link, Link::Lost { .. }) || state.is_over() || said
+}
+
+/// Daemon lost, or job over.
+pub fn draw_banner(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
+    if area.is_empty() {
+        return;
+    }
+    let look = state.look;
+    let (text, style) = match &state.link {
+        _ if state.is_over() => (
+            over(state, s),
+            match s.state.as_str() {
+                "failed" => look.alarm(),
+                _ => look.strong().patch(look.selection()),
+            },
+        ),
+        Link::Lost { since, reason } => {
+            let away = clock(state.now.saturating_sub(*since) as f64 / 1000.0);
+            let dash = look.glyph("—", "-");
+            let text = format!("daemon lost {away} ago, retrying {dash} {reason}");
+            (text, look.alarm())
+        }
+        // What a starting job waits for, such as the warm-up of its model.
+        _ => (s.reason.clone(), look.tone(Tone::Warn)),
+    };
+    let sign = match &state.link {
+        Link::Lost { .. } if !state.is_over() => look.sign("warn"),
+        _ => look.sign(&s.state),
+    };
+    buf.set_style(area, style);
+    let text = look.fit(&format!(" {sign} {text}"), usize::from(area.width));
+    put(buf, area, 0, Line::styled(text, style));
+}
+
+fn over(state: &State, s: &v1::Status) -> String {
+    let recovered = s
+        .incidents
+        .iter()
+        .filter(|i| i.outcome == "recovered")
+        .count();
+    let ran = clock(state.elapsed_ms() as f64 / 1000.0);
+    let mut text = format!(
+        "job {} after {ran}: {} steps, reward {}, ETTR {}, {recovered}/{} recovered",
+        s.state,
+        s.step,
+        ratio(s.reward),
+        ratio(s.ettr),
+        s.incidents.len()
+    );
+    if !s.reason.is_empty() {
+        text = format!(
+            "job {} after {ran} at step {}: {}",
+            s.state, s.step, s.reason
+        );
+    }
+    text
+}

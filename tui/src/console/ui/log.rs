@@ -1,0 +1,43 @@
+//! The newest events.
+use super::super::state::State;
+use super::{put, section};
+use crate::format::{time_of_day_at, who};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use robust_proto::v1;
+
+/// As many as fit, the newest last.
+pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
+    let inner = section(state, area, "EVENTS", buf);
+    let room = usize::from(inner.height);
+    let first = state.events.len().saturating_sub(room);
+    for (row, event) in state.events.iter().skip(first).enumerate() {
+        put(
+            buf,
+            inner,
+            row as u16,
+            line(state, event, usize::from(inner.width)),
+        );
+    }
+}
+
+fn line(state: &State, e: &v1::Event, width: usize) -> Line<'static> {
+    let look = state.look;
+    let time = time_of_day_at(e.at_ms, state.zone);
+    let time = time.split('.').next().unwrap_or_default().to_owned();
+    let tone = look.tone(look.tone_of(&e.severity));
+    let head = format!("{time} ");
+    let mark = format!("{} {:<5} ", look.sign(&e.severity), e.severity);
+    let subject = format!("{:<10} ", look.fit(&who(&e.role, e.index), 10));
+    let used = head.len() + mark.chars().count() + subject.len();
+    Line::from(vec![
+        Span::styled(head, look.faint()),
+        Span::styled(mark, tone),
+        Span::raw(subject),
+        Span::raw(look.fit(
+            &format!("{}: {}", e.kind, e.text),
+            width.saturating_sub(used),
+        )),
+    ])
+}

@@ -1,0 +1,154 @@
+//! Glyphs and colours. Every state is also a word, so neither carries meaning alone.
+use crate::cli::ThemeName;
+use ratatui::style::{Color, Modifier, Style};
+
+/// How good a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// As it should be.
+    Good,
+    /// On its way, or worth a look.
+    Warn,
+    /// Broken.
+    Bad,
+    /// Neither.
+    Plain,
+}
+
+/// Glyphs and colours of a console.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// ASCII only.
+    pub ascii: bool,
+    theme: ThemeName,
+    colour: bool,
+}
+
+impl Look {
+    /// For a terminal.
+    pub fn new(theme: ThemeName, colour: bool, ascii: bool) -> Look {
+        Look {
+            ascii,
+            theme,
+            colour,
+        }
+    }
+
+    fn fg(self, dark: Color, light: Color) -> Style {
+        if !self.colour {
+            return Style::new();
+        }
+        Style::new().fg(if self.theme == ThemeName::Dark {
+            dark
+        } else {
+            light
+        })
+    }
+
+    /// Text in the colour of how good it is.
+    pub fn tone(self, tone: Tone) -> Style {
+        match tone {
+            Tone::Good => self.fg(Color::LightGreen, Color::Green),
+            Tone::Warn => self.fg(Color::LightYellow, Color::Magenta),
+            Tone::Bad => self
+                .fg(Color::LightRed, Color::Red)
+                .add_modifier(Modifier::BOLD),
+            Tone::Plain => Style::new(),
+        }
+    }
+
+    /// Curves and gauges.
+    pub fn accent(self) -> Style {
+        self.fg(Color::LightCyan, Color::Blue)
+    }
+
+    /// What matters less.
+    pub fn faint(self) -> Style {
+        if self.colour {
+            self.fg(Color::Gray, Color::DarkGray)
+        } else {
+            Style::new().add_modifier(Modifier::DIM)
+        }
+    }
+
+    /// Headings of sections and tables.
+    pub fn heading(self) -> Style {
+        self.accent()
+            .add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
+    }
+
+    /// What must be read first.
+    pub fn strong(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// The selected row.
+    pub fn selection(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// The banner and dialogs' frames.
+    pub fn alarm(self) -> Style {
+        self.tone(Tone::Bad).add_modifier(Modifier::REVERSED)
+    }
+
+    /// How good a state, severity or outcome is.
+    pub fn tone_of(self, word: &str) -> Tone {
+        match word {
+            "running" | "recovered" | "completed" | "done" => Tone::Good,
+            "starting" | "suspect" | "recovering" | "warn" | "stopped" => Tone::Warn,
+            "failed" | "down" | "fault" => Tone::Bad,
+            _ => Tone::Plain,
+        }
+    }
+
+    /// A sign that goes with a state's word.
+    pub fn sign(self, word: &str) -> char {
+        let (fine, plain) = match word {
+            "running" => ('●', '*'),
+            "starting" => ('◌', '.'),
+            "suspect" => ('◍', '?'),
+            "recovering" => ('◐', '~'),
+            "down" | "failed" | "fault" => ('✖', 'x'),
+            "done" | "completed" | "recovered" => ('✔', '+'),
+            "stopped" => ('■', '#'),
+            "warn" => ('▲', '!'),
+            _ => ('·', '-'),
+        };
+        if self.ascii { plain } else { fine }
+    }
+
+    /// One of two glyphs, by what the terminal can show.
+    pub fn glyph(self, fine: &'static str, plain: &'static str) -> &'static str {
+        if self.ascii { plain } else { fine }
+    }
+
+    /// The daemon's text made fit for one line of this terminal, at most `width` cells.
+    pub fn fit(self, text: &str, width: usize) -> String {
+        let clean: String = text
+            .chars()
+            .map(|c| match c {
+                c if c.is_control() => ' ',
+                c if self.ascii && !c.is_ascii() => '?',
+                c => c,
+            })
+            .collect();
+        let wide = |s: &str| ratatui::text::Span::raw(s.to_owned()).width();
+        if wide(&clean) <= width {
+            return clean;
+        }
+        let mut cut = String::new();
+        for c in clean.chars() {
+            cut.push(c);
+            if wide(&cut) > width.saturating_sub(1) {
+                cut.pop();
+                break;
+            }
+        }
+        if width > 0 {
+            cut + self.glyph("…", "~")
+        } else {
+            cut
+        }
+    }
+}

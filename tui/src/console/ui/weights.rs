@@ -1,0 +1,65 @@
+//! Weight synchronisation: how far each rollout is.
+use super::super::state::State;
+use super::{put, section};
+use crate::format::{bar, bytes};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use robust_proto::v1;
+
+/// A line for each rollout.
+pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
+    let title = format!("WEIGHTS v{}, {}", s.weight_version, bytes(s.weight_bytes));
+    let inner = section(state, area, &title, buf);
+    let rollouts: Vec<_> = s.roles.iter().filter(|r| r.role == "rollout").collect();
+    let room = usize::from(inner.height);
+    for (row, r) in rollouts.iter().take(room).enumerate() {
+        let last_line = row + 1 == room && rollouts.len() > room;
+        let line = if last_line {
+            let text = format!("and {} more", rollouts.len() - row);
+            Line::styled(text, state.look.faint())
+        } else {
+            line(state, r, usize::from(inner.width))
+        };
+        put(buf, inner, row as u16, line);
+    }
+}
+
+fn line(state: &State, r: &v1::RoleStatus, width: usize) -> Line<'static> {
+    let look = state.look;
+    let pulling = r.pull_total > 0 && r.pull_bytes < r.pull_total;
+    let gauge_width = width.saturating_sub(23).clamp(4, 24);
+    let name = format!("{:<2} ", look.fit(&r.index.to_string(), 3));
+    let room = width.saturating_sub(gauge_width + 5);
+    let (fraction, text, style) = if pulling {
+        let fraction = r.pull_bytes as f64 / r.pull_total as f64;
+        let long = format!(
+            "pulls v{} {}/{}",
+            r.pull_version,
+            bytes(r.pull_bytes),
+            bytes(r.pull_total)
+        );
+        let short = format!("pulls v{} {:.0}%", r.pull_version, fraction * 100.0);
+        let text = if long.len() <= room { long } else { short };
+        (fraction, text, look.tone(super::look::Tone::Warn))
+    } else {
+        let good = if r.admitted {
+            super::look::Tone::Good
+        } else {
+            super::look::Tone::Warn
+        };
+        let held = if r.admitted { "serves" } else { "not routed" };
+        let full = f64::from(u8::from(r.pull_total > 0));
+        (
+            full,
+            format!("{held} v{}", r.weight_version),
+            look.tone(good),
+        )
+    };
+    Line::from(vec![
+        Span::styled(name, look.strong()),
+        Span::styled(bar(fraction, gauge_width, look.ascii), look.accent()),
+        Span::raw(" "),
+        Span::styled(look.fit(&text, room), style),
+    ])
+}

@@ -1,0 +1,212 @@
+//! Where the daemon listens and how to get a client for it.
+use crate::error::CliError;
+use hyper_util::rt::TokioIo;
+use robust_proto::v1::control_client::ControlClient;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Uri};
+use tonic::{Request, Status};
+
+/// A daemon that takes longer than this to answer a plain question is hung or gone.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Reports of long runs are large.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// A client that adds the token, where one is needed, to every call.
+pub type Client = ControlClient<InterceptedService<Channel, Bearer>>;
+
+/// The state directory of a daemon started without arguments: `$ROBUST_STATE_DIR`, else
+/// `$XDG_RUNTIME_DIR/robust`, else `/tmp/robust-UID`.
+pub fn default_state_dir() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    if let Some(dir) = set("ROBUST_STATE_DIR") {
+        return PathBuf::from(dir);
+    }
+    if let Some(dir) = set("XDG_RUNTIME_DIR") {
+        return Path::new(&dir).join("robust");
+    }
+    PathBuf::from(format!(
+        "/tmp/robust-{}",
+        rustix::process::getuid().as_raw()
+    ))
+}
+
+/// Where a daemon listens.
+#[derive(Clone, Debug)]
+pub enum Endpoint {
+    /// The socket in its state directory.
+    Unix {
+        /// The state directory.
+        state_dir: PathBuf,
+    },
+    /// Loopback TCP (`robustd --listen`).
+    Tcp {
+        /// The address.
+        addr: SocketAddr,
+        /// The token of its token file.
+        token: MetadataValue<Ascii>,
+    },
+}
+
+/// Puts `authorization: Bearer TOKEN` on every request.
+#[derive(Clone)]
+pub struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+impl Endpoint {
+    /// From the command line's global options.
+    pub fn resolve(
+        state_dir: Option<&Path>,
+        connect: Option<&str>,
+        token_file: Option<&Path>,
+    ) -> Result<Endpoint, CliError> {
+        let state_dir = state_dir.map_or_else(default_state_dir, Path::to_path_buf);
+        let Some(text) = connect else {
+            return Ok(Endpoint::Unix { state_dir });
+        };
+        let addr: SocketAddr = text
+            .parse()
+            .map_err(|e| CliError::Usage(format!("--connect {text}: {e}; write IP:PORT")))?;
+        if !addr.ip().is_loopback() {
+            return Err(CliError::Usage(format!(
+                "--connect {addr}: only loopback addresses can be used, because nothing is \
+                 encrypted; forward the port with ssh -L instead"
+            )));
+        }
+        let file = token_file.map_or_else(|| state_dir.join("token"), Path::to_path_buf);
+        let text = std::fs::read_to_string(&file).map_err(|e| {
+            CliError::Usage(format!(
+                "cannot read the token file {}: {e}; name the daemon's with --token-file",
+                file.display()
+            ))
+        })?;
+        let token = format!("Bearer {}", text.trim())
+            .parse()
+            .map_err(|_| CliError::Usage(format!("{} holds no usable token", file.display())))?;
+        Ok(Endpoint::Tcp { addr, token })
+    }
+
+    /// The place in words, for messages.
+    pub fn place(&self) -> String {
+        match self {
+            Endpoint::Unix { .. } => format!("unix socket {}", self.socket().display()),
+            Endpoint::Tcp { addr, .. } => format!("tcp {addr}"),
+        }
+    }
+
+    /// What to do when nobody listens there.
+    pub fn fix(&self) -> String {
+        match self {
+            Endpoint::Unix { state_dir } => format!(
+                "start one:  robustd --job FILE --state-dir {}\n\
+                 or name another's state directory with --state-dir DIR or ROBUST_STATE_DIR",
+                state_dir.display()
+            ),
+            Endpoint::Tcp { addr, .. } => {
+                format!("start one that listens there:  robustd --job FILE --listen {addr}")
+            }
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        match self {
+            Endpoint::Unix { state_dir } => state_dir.join("control.sock"),
+            Endpoint::Tcp { .. } => PathBuf::new(),
+        }
+    }
+
+    fn no_daemon(&self, reason: String) -> CliError {
+        CliError::NoDaemon {
+            place: self.place(),
+            reason,
+            fix: self.fix(),
+        }
+    }
+
+    /// Connects now, so that an absent daemon is told from one that refuses.
+    pub async fn connect(&self) -> Result<Client, CliError> {
+        tokio::time::timeout(ANSWER_WITHIN, self.try_connect())
+            .await
+            .unwrap_or_else(|_| Err(self.no_daemon("it accepts no connection".to_owned())))
+    }
+
+    async fn try_connect(&self) -> Result<Client, CliError> {
+        // Asked first by hand: the transport's own error hides the system's reason.
+        let refused = |e: io::Error| {
+            self.no_daemon(match e.kind() {
+                io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+                io::ErrorKind::ConnectionRefused => "nobody listens there any more".to_owned(),
+                _ => e.to_string(),
+            })
+        };
+        // The URI is never looked at for a socket path, but it becomes the :authority header.
+        let endpoint = tonic::transport::Endpoint::from_static("http://robustd");
+        let (channel, token) = match self {
+            Endpoint::Unix { .. } => {
+                let path = self.socket();
+                drop(UnixStream::connect(&path).await.map_err(refused)?);
+                let connector = tower::service_fn(move |_: Uri| {
+                    let path = path.clone();
+                    async move { UnixStream::connect(path).await.map(TokioIo::new) }
+                });
+                (endpoint.connect_with_connector(connector).await, None)
+            }
+            Endpoint::Tcp { addr, token } => {
+                let addr = *addr;
+                drop(TcpStream::connect(addr).await.map_err(refused)?);
+                let connector = tower::service_fn(move |_: Uri| async move {
+                    TcpStream::connect(addr).await.map(TokioIo::new)
+                });
+                (
+                    endpoint.connect_with_connector(connector).await,
+                    Some(token.clone()),
+                )
+            }
+        };
+        let channel = channel.map_err(|e| self.no_daemon(error_chain(&e)))?;
+        let client = ControlClient::with_interceptor(channel, Bearer(token));
+        Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
+    }
+
+    /// Asks one question with the time limit that a plain answer may take.
+    pub async fn ask<T>(
+        &self,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, CliError> {
+        match tokio::time::timeout(ANSWER_WITHIN, answer).await {
+            Ok(Ok(reply)) => Ok(reply.into_inner()),
+            Ok(Err(status)) => Err(CliError::from_status(&status, &self.place())),
+            Err(_) => Err(CliError::NoDaemon {
+                place: self.place(),
+                reason: format!("it did not answer within {} s", ANSWER_WITHIN.as_secs()),
+                fix: "it may be stopped or overloaded; look at its log".to_owned(),
+            }),
+        }
+    }
+}
+
+fn error_chain(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let mut next = e.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,125 @@
+//! Why a command did not succeed, and the exit code that says so.
+use std::error::Error as _;
+use tonic::Code;
+
+/// Every way a command can end without success.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// What was asked for did not come out well: a recovery, a job.
+    #[error("{0}")]
+    Failed(String),
+    /// The arguments make no sense together, or name a file that cannot be read.
+    #[error("{0}")]
+    Usage(String),
+    /// Nobody listens there.
+    #[error("no daemon reachable at {place}: {reason}\n{fix}")]
+    NoDaemon {
+        /// The socket or address that was tried.
+        place: String,
+        /// What the system said.
+        reason: String,
+        /// What to do about it.
+        fix: String,
+    },
+    /// The daemon understood and said no.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// An answer that this version does not understand.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+    /// The reader of our output left (`robustctl events | head`): nothing to complain about.
+    #[error("output closed")]
+    OutputClosed,
+}
+
+impl CliError {
+    /// 0 is success; the numbers are part of the command's interface (`robustctl --help`).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CliError::OutputClosed => 0,
+            CliError::Failed(_) => 1,
+            CliError::Usage(_) => 2,
+            CliError::NoDaemon { .. } => 3,
+            CliError::Refused(_) => 4,
+            CliError::Protocol(_) => 5,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            CliError::OutputClosed => "output_closed",
+            CliError::Failed(_) => "failed",
+            CliError::Usage(_) => "usage",
+            CliError::NoDaemon { .. } => "no_daemon",
+            CliError::Refused(_) => "refused",
+            CliError::Protocol(_) => "protocol",
+        }
+    }
+
+    /// What a gRPC status from a daemon that was reached means. `place` is where it listens.
+    pub fn from_status(status: &tonic::Status, place: &str) -> CliError {
+        let message = status.message().to_owned();
+        match status.code() {
+            Code::FailedPrecondition
+            | Code::InvalidArgument
+            | Code::NotFound
+            | Code::OutOfRange
+            | Code::AlreadyExists
+            | Code::ResourceExhausted
+            | Code::PermissionDenied
+            | Code::Unauthenticated => CliError::Refused(message),
+            Code::DeadlineExceeded => CliError::Failed(message),
+            // Said by the daemon itself: it is there, and on its way out.
+            Code::Unavailable if status.source().is_none() => CliError::NoDaemon {
+                place: place.to_owned(),
+                reason: message,
+                fix: "try again when it is back".to_owned(),
+            },
+            Code::Internal | Code::DataLoss if !is_lost(status) => {
+                CliError::Failed(format!("the daemon failed: {message}"))
+            }
+            _ if is_lost(status) => CliError::NoDaemon {
+                place: place.to_owned(),
+                reason: format!("the connection broke ({message})"),
+                fix: "it may be restarting; try again, or look at its log".to_owned(),
+            },
+            code => CliError::Protocol(format!("{code}: {message}")),
+        }
+    }
+}
+
+impl From<std::io::Error> for CliError {
+    fn from(e: std::io::Error) -> Self {
+        if e.kind() == std::io::ErrorKind::BrokenPipe {
+            return CliError::OutputClosed;
+        }
+        CliError::Failed(format!("cannot write the output: {e}"))
+    }
+}
+
+/// Whether the daemon (or the way to it) is gone, rather than its answer being a refusal.
+pub fn is_lost(status: &tonic::Status) -> bool {
+    // A process that dies in a call shows as UNKNOWN or CANCELLED with the transport's error below.
+    match status.code() {
+        Code::Unavailable => true,
+        Code::Unknown | Code::Internal | Code::Cancelled => {
+            status.source().is_some() || status.message().contains("h2 protocol error")
+        }
+        _ => false,
+    }
+}
+
+/// Says what went wrong on stderr: as text, or as one JSON object a line for programs.
+pub fn print(e: &CliError, json: bool) {
+    if matches!(e, CliError::OutputClosed) {
+        return;
+    }
+    if json {
+        let body = serde_json::json!({"error": {
+            "kind": e.kind(), "exit_code": e.exit_code(), "message": e.to_string(),
+        }});
+        eprintln!("{body}");
+    } else {
+        eprintln!("robustctl: {e}");
+    }
+}

@@ -1,0 +1,155 @@
+//! A Control server in the test's own process: answers what the test put into it.
+use robust_proto::v1;
+use robust_proto::v1::control_server::{Control, ControlServer};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Runtime;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+/// What the server answers.
+#[derive(Default)]
+pub struct Book {
+    pub status: v1::Status,
+    pub events: Vec<v1::Event>,
+    pub report: v1::Report,
+    /// Answer to injections; none: refused with [`REFUSAL`].
+    pub inject: Option<v1::InjectReply>,
+    pub injected: Vec<v1::InjectRequest>,
+    pub stopped: bool,
+}
+
+pub const REFUSAL: &str = "there is no trainer 7; the job has 2 (0 to 1)";
+
+#[derive(Clone)]
+pub struct Fake(pub Arc<Mutex<Book>>);
+
+/// Serves on `DIR/control.sock` until dropped, then breaks every connection as a killed daemon
+/// does.
+pub struct Server(Option<Runtime>);
+
+impl Server {
+    pub fn start(dir: &Path, fake: &Fake) -> Server {
+        let runtime = runtime();
+        let socket = dir.join("control.sock");
+        let _ = std::fs::remove_file(&socket);
+        let listener = runtime.block_on(async { UnixListener::bind(&socket).unwrap() });
+        let service = ControlServer::new(fake.clone());
+        runtime.spawn(async move {
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(UnixListenerStream::new(listener))
+                .await
+        });
+        Server(Some(runtime))
+    }
+
+    /// On a free loopback port, for requests with this token only.
+    pub fn start_tcp(token: &'static str, fake: &Fake) -> (Server, SocketAddr) {
+        let runtime = runtime();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let check = move |request: Request<()>| {
+            let given = request
+                .metadata()
+                .get("authorization")
+                .and_then(|v| v.to_str().ok());
+            let wrong = || Status::unauthenticated("wrong token");
+            (given == Some(&format!("Bearer {token}")))
+                .then_some(request)
+                .ok_or_else(wrong)
+        };
+        let service = ControlServer::with_interceptor(fake.clone(), check);
+        runtime.spawn(async move {
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(TcpListenerStream::new(listener))
+                .await
+        });
+        (Server(Some(runtime)), addr)
+    }
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Control for Fake {
+    type WatchStream = Streamed<v1::Status>;
+    type EventsStream = Streamed<v1::Event>;
+
+    async fn get_status(
+        &self,
+        _: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::Status>, Status> {
+        Ok(Response::new(self.0.lock().unwrap().status.clone()))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let book = self.0.clone();
+        let every = Duration::from_millis(request.into_inner().interval_ms.into());
+        let ticks = tokio_stream::wrappers::IntervalStream::new(tokio::time::interval(every));
+        let statuses = ticks.map(move |_| Ok(book.lock().unwrap().status.clone()));
+        Ok(Response::new(Box::pin(statuses)))
+    }
+
+    async fn events(
+        &self,
+        request: Request<v1::EventsRequest>,
+    ) -> Result<Response<Self::EventsStream>, Status> {
+        let v1::EventsRequest { follow, since_seq } = request.into_inner();
+        let stored = self.0.lock().unwrap().events.clone();
+        let stored = stored
+            .into_iter()
+            .filter(move |e| e.seq >= since_seq)
+            .map(Ok);
+        let stored = tokio_stream::iter(stored);
+        Ok(Response::new(if follow {
+            Box::pin(stored.chain(tokio_stream::pending()))
+        } else {
+            Box::pin(stored)
+        }))
+    }
+
+    async fn inject(
+        &self,
+        request: Request<v1::InjectRequest>,
+    ) -> Result<Response<v1::InjectReply>, Status> {
+        let mut book = self.0.lock().unwrap();
+        book.injected.push(request.into_inner());
+        let refused = || Status::failed_precondition(REFUSAL);
+        book.inject.clone().map(Response::new).ok_or_else(refused)
+    }
+
+    async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {
+        self.0.lock().unwrap().stopped = true;
+        Ok(Response::new(v1::StopReply {}))
+    }
+
+    async fn get_report(
+        &self,
+        _: Request<v1::GetReportRequest>,
+    ) -> Result<Response<v1::Report>, Status> {
+        Ok(Response::new(self.0.lock().unwrap().report.clone()))
+    }
+}
