@@ -72,9 +72,8 @@ impl Site {
             .arg(self.file("job.toml"))
             .arg("--state-dir")
             .arg(self.state())
-            .arg("--worker")
-            .arg(self.file("worker"))
             .args(more)
+            .env("ROBUST_WORKER", self.file("worker"))
             .env("RUST_LOG", "info")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -192,7 +191,8 @@ fn assert_ended_cleanly(site: &Site) {
 }
 
 fn steps_printed(out: &str) -> Vec<u64> {
-    let number = |line: &str| line.strip_prefix("step ")?.trim_start().split('/').next()?.parse().ok();
+    let number =
+        |line: &str| line.strip_prefix("step ")?.trim_start().split('/').next()?.parse().ok();
     out.lines().filter_map(number).collect()
 }
 
@@ -231,7 +231,8 @@ async fn each_role_that_is_killed_comes_back_and_the_incident_is_timed() {
             wait: true,
             wait_timeout_ms: 20_000,
         };
-        let struck = control.inject(request).await.unwrap_or_else(|e| panic!("{e}: {}", site.log()));
+        let struck =
+            control.inject(request).await.unwrap_or_else(|e| panic!("{e}: {}", site.log()));
         let struck = struck.into_inner();
         let incident = struck.incident.unwrap();
         assert_eq!((struck.role.as_str(), struck.index), (role, 1));

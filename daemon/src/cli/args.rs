@@ -20,11 +20,14 @@ pub struct Args {
     /// The robust-worker program [default: beside robustd]
     #[arg(long, value_name = "PATH", env = "ROBUST_WORKER")]
     pub worker: Option<PathBuf>,
+    /// Run that many steps, whatever the job file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
     /// Discard what an earlier job left in the state directory
     #[arg(long)]
     pub fresh: bool,
     /// Keep serving status and report for so long after the job's end
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     pub linger: u64,
 }
 

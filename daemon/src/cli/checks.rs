@@ -30,6 +30,7 @@ pub(super) struct Prepared {
 pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let listen = args.listen.as_deref().map(loopback_only).transpose()?;
     let mut job = read_job(&args.job)?;
+    job.job.steps = args.steps.unwrap_or(job.job.steps);
     for file in job.required_files() {
         File::open(&file.path).map_err(|source| Failure::Missing {
             key: file.key,

@@ -103,9 +103,7 @@ impl Failure {
             Self::JobUnreadable { .. } | Self::Job(_) => ExitCode::BadJob,
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
-            Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => {
-                ExitCode::Environment
-            }
+            Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => ExitCode::Environment,
             Self::Listen(ListenError::PathTooLong { .. } | ListenError::Mode(_)) => ExitCode::Store,
             Self::Listen(_) => ExitCode::Address,
             Self::Store(StoreError::Locked { .. })

@@ -17,9 +17,7 @@ use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
     World,
 };
-use crate::grpc::{
-    self, ControlService, RoleHostService, Token, bind_tcp, bind_unix, serve_tcp,
-};
+use crate::grpc::{self, ControlService, RoleHostService, Token, bind_tcp, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::Store;
@@ -30,7 +28,7 @@ use robust_shared::core::{Outcome, Refusal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
@@ -40,13 +38,17 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
     let store = open_store(&state, args.fresh).await?;
     state.remove_sockets()?;
+    let tcp = match prepared.listen {
+        Some(addr) => Some((bind_tcp(addr).await?, Token::load_or_create(&state.token())?)),
+        None => None,
+    };
     let json = serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?;
     write_job(&state, &json)?;
     let past = driver::past(&store)?;
     if let Some(status) = past.over(&prepared.job) {
         return was_over(&store, &prepared, &status).await;
     }
-    let daemon = Daemon::open(&args, prepared, state, store, past).await?;
+    let daemon = Daemon::open(&args, prepared, state, store, past, tcp)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
@@ -65,17 +67,14 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn open(
+    fn open(
         args: &Args,
         prepared: Prepared,
         state: StateDir,
         store: Store,
         past: Past,
+        tcp: Option<(TcpListener, Token)>,
     ) -> Result<Self, Failure> {
-        let tcp = match prepared.listen {
-            Some(addr) => Some((bind_tcp(addr).await?, Token::load_or_create(&state.token())?)),
-            None => None,
-        };
         let control_socket = bind_unix(&state.control_socket())?;
         let roles_socket = bind_unix(&state.roles_socket())?;
         let clock = Clock::starting_after(past.until());
@@ -89,7 +88,8 @@ impl Daemon {
             samples_per_step: prepared.job.samples_per_step(),
         };
         let mut servers = JoinSet::new();
-        servers.spawn(served("control socket", grpc::serve_control(control_socket, control.clone())));
+        servers
+            .spawn(served("control socket", grpc::serve_control(control_socket, control.clone())));
         if let Some((listener, token)) = tcp {
             let at = listener.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
             tracing::info!("control API on {at}, token in {}", state.token().display());
@@ -201,10 +201,8 @@ fn assemble(
     let (written, checkpoints) = unbounded_channel();
     // The seam for accelerators: here only its one line in the log.
     drop(detect_accelerators());
-    let checkpoint_config = ckpt::Config {
-        dir: state.checkpoints(),
-        keep: job.checkpoint.keep as usize,
-    };
+    let checkpoint_config =
+        ckpt::Config { dir: state.checkpoints(), keep: job.checkpoint.keep as usize };
     let parts = Parts {
         prompts: prepared.prompts.clone(),
         clock,

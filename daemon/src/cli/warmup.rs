@@ -49,9 +49,9 @@ pub fn cache_dir() -> PathBuf {
     if let Some(cache) = set("ROBUST_CACHE") {
         return PathBuf::from(cache);
     }
-    let base = set("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
-        set("HOME").map(|home| PathBuf::from(home).join(".cache"))
-    });
+    let base = set("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")));
     base.unwrap_or_else(|| PathBuf::from("/tmp/robust-cache")).join("robust")
 }
 

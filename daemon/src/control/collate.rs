@@ -118,10 +118,19 @@ mod tests {
         StoredTrajectory {
             prompt_ids: vec![1, 2],
             turns: vec![
-                Turn { spans: vec![span(&[3], 4), span(&[5], 5)], tool_ids: vec![6], ..Turn::default() },
+                Turn {
+                    spans: vec![span(&[3], 4), span(&[5], 5)],
+                    tool_ids: vec![6],
+                    ..Turn::default()
+                },
                 Turn { index: 1, spans: vec![span(&[7], 5)], ..Turn::default() },
             ],
-            finished: Some(Finish { reward: 1.0, oldest_version: 4, turns: 2, ..Finish::default() }),
+            finished: Some(Finish {
+                reward: 1.0,
+                oldest_version: 4,
+                turns: 2,
+                ..Finish::default()
+            }),
             consumed_by: None,
         }
     }

@@ -78,10 +78,7 @@ pub async fn train(
     group_size: usize,
 ) -> Result<StepOutcome, StepError> {
     let mut batch = load(store, trajectories).await?;
-    let old = OldLogprobs {
-        step,
-        samples: batch.select(&[columns::IDS, columns::TRAINABLE])?,
-    };
+    let old = OldLogprobs { step, samples: batch.select(&[columns::IDS, columns::TRAINABLE])? };
     batch.insert(columns::OLD_LOGPROBS, gang.call::<OldLogprobs>(step.0, old).await?)?;
     let rewards = batch.f64s(columns::REWARD)?.to_vec();
     batch.insert(columns::ADVANTAGE, advantages(&rewards, group_size)?)?;
@@ -150,12 +147,10 @@ pub async fn restore(
     let mut tried = Vec::new();
     match from.snapshot {
         None => tried.push("no snapshot of it is known".to_owned()),
-        Some(snapshot) => {
-            match ask(snapshot.shards.iter().map(shard_from_wire).collect()).await {
-                Ok(_) => return Ok(restored("the snapshot in memory".to_owned())),
-                Err(error) => tried.push(format!("its snapshot: {error}")),
-            }
-        }
+        Some(snapshot) => match ask(snapshot.shards.iter().map(shard_from_wire).collect()).await {
+            Ok(_) => return Ok(restored("the snapshot in memory".to_owned())),
+            Err(error) => tried.push(format!("its snapshot: {error}")),
+        },
     }
     match checkpoint_of(step, from.checkpoints).await? {
         Ok(shards) => {

@@ -215,9 +215,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn tensors() -> Vec<TensorSpec> {
+        let (name, dtype) = ("w".to_owned(), "F32".to_owned());
+        vec![TensorSpec { name, dtype, shape: vec![2], offset: 0, bytes: 8 }]
+    }
+
     #[test]
     fn a_manifest_keeps_its_digest_over_the_wire() {
-        let manifest = Manifest::build(WeightVersion(3), &[1, 2, 3, 4, 5], 2, vec![]).unwrap();
+        let manifest =
+            Manifest::build(WeightVersion(3), &[1, 2, 3, 4, 5, 6, 7, 8], 4, tensors()).unwrap();
         let wire = manifest_to_wire(&manifest);
         assert_eq!(manifest_from_wire(&wire), manifest);
         assert_eq!(wire.blake3, manifest.digest());

@@ -1,11 +1,11 @@
 //! Beginning: a new job, or one that an earlier life of the daemon left running.
 use super::saved::{self, Saved, SavedError};
 use super::{Driver, Frame, Parts};
-use robust_proto::v1;
 use crate::control::GangCalls;
 use crate::driver::Links;
 use crate::launcher::Running;
 use crate::store::{Store, StoreError, StoredInstance};
+use robust_proto::v1;
 use robust_shared::core::{Core, CoreConfig, Exit, Input};
 use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;

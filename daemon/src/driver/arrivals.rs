@@ -8,6 +8,7 @@ use crate::control::StepOutcome;
 use crate::driver::LinkId;
 use crate::launcher::LaunchEvent;
 use crate::telemetry::ProcessSample;
+use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::{self, host_message, role_message::Body};
 use robust_shared::core::{Exit, Fault, Input, Refusal, Request, Sample};
 use robust_shared::ids::{Incarnation, Role};
@@ -37,7 +38,7 @@ impl Driver {
                     self.inputs.push_back(Input::Detached { incarnation });
                 }
             }
-            Happening::Said { incarnation, link, body } => self.on_said(incarnation, link, body),
+            Happening::Said { incarnation, link, body } => self.on_said(incarnation, link, *body),
             Happening::Finished { incarnation, trajectory, reward, oldest_version } => {
                 let oldest_version = robust_shared::ids::WeightVersion(oldest_version);
                 self.inputs.push_back(Input::TrajectoryFinished {
@@ -55,7 +56,7 @@ impl Driver {
                 self.routes.remove(&ticket);
                 self.inputs.push_back(Input::RouteReleased { ticket });
             }
-            Happening::Stepped { task, outcome } => self.on_stepped(task, outcome),
+            Happening::Stepped { task, outcome } => self.on_stepped(task, *outcome),
             Happening::Probed { incarnation, ok } => {
                 self.inputs.push_back(Input::Probed { incarnation, ok });
             }
@@ -123,10 +124,8 @@ impl Driver {
                 self.link_samples.insert(incarnation, LinkSample { tokens_total, running });
                 return;
             }
-            Body::PullDone(v1::PullDone { result: Some(done), .. }) => {
-                if let v1::pull_done::Result::Ok(served) = done {
-                    self.served.add(incarnation, served.clone());
-                }
+            Body::PullDone(v1::PullDone { result: Some(PullResult::Ok(served)), .. }) => {
+                self.served.add(incarnation, served.clone());
             }
             _ => {}
         }

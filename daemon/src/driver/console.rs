@@ -26,7 +26,10 @@ pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) {
 pub fn summary(report: &v1::Report) -> String {
     let mut lines = vec![
         String::new(),
-        format!("job {} {} after {} steps in {:.1} s", report.job, report.state, report.steps, report.duration_s),
+        format!(
+            "job {} {} after {} steps in {:.1} s",
+            report.job, report.state, report.steps, report.duration_s
+        ),
     ];
     if !report.reason.is_empty() {
         lines.push(format!("reason: {}", report.reason));

@@ -157,8 +157,7 @@ impl Driver {
         from_trainer: bool,
     ) {
         let addr = |s: Incarnation| self.links.hello(s).map(|h| h.transport_addr);
-        let places: Vec<_> =
-            sources.iter().map(|&s| (s, addr(s).unwrap_or_default())).collect();
+        let places: Vec<_> = sources.iter().map(|&s| (s, addr(s).unwrap_or_default())).collect();
         let ranks = sources.len() as u64;
         let share = |total, place| match from_trainer {
             true => {

@@ -1,6 +1,6 @@
 //! The gang's tasks: at most one at a time, ended with the life of the gang it is for.
-use super::happening::Happening;
 use super::Driver;
+use super::happening::Happening;
 use crate::ckpt::{Offer, Request, Shard};
 use crate::control::{self, Gang, RestoreFrom, StepError, StepOutcome};
 use robust_shared::core::{Input, Severity};
@@ -83,13 +83,8 @@ impl Driver {
 
     /// Starts the work unless this very work is running: its calls go out again over new links by
     /// themselves. Other work is replaced.
-    fn begin<F, O>(
-        &mut self,
-        work: Work,
-        generation: Generation,
-        ranks: Vec<Incarnation>,
-        start: F,
-    ) where
+    fn begin<F, O>(&mut self, work: Work, generation: Generation, ranks: Vec<Incarnation>, start: F)
+    where
         F: FnOnce(Gang) -> O,
         O: Future<Output = Result<StepOutcome, StepError>> + Send + 'static,
     {
@@ -104,7 +99,7 @@ impl Driver {
         let doing = start(gang);
         let happenings = self.parts.happenings.clone();
         let task = tokio::spawn(async move {
-            let outcome = StepOutcome::of(generation, work.step(), doing.await);
+            let outcome = Box::new(StepOutcome::of(generation, work.step(), doing.await));
             // When the driver is gone nobody wants to know.
             let _ = happenings.send(Happening::Stepped { task: number, outcome });
         });

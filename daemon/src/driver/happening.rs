@@ -41,7 +41,7 @@ pub enum Happening {
         /// Over which link.
         link: LinkId,
         /// What.
-        body: v1::role_message::Body,
+        body: Box<v1::role_message::Body>,
     },
     /// A trajectory's end is durable.
     Finished {
@@ -75,7 +75,7 @@ pub enum Happening {
         /// Names the task.
         task: u64,
         /// How.
-        outcome: StepOutcome,
+        outcome: Box<StepOutcome>,
     },
     /// A probe ended.
     Probed {

@@ -82,8 +82,7 @@ pub fn encode(at: Time, core: &State, snapshots: &Snapshots) -> Result<Vec<u8>, 
     }
     let mut bytes = Vec::new();
     let saved = Borrowed { version: VERSION, at, core, snapshots };
-    ciborium::into_writer(&saved, &mut bytes)
-        .map_err(|e| SavedError::Unreadable(e.to_string()))?;
+    ciborium::into_writer(&saved, &mut bytes).map_err(|e| SavedError::Unreadable(e.to_string()))?;
     Ok(bytes)
 }
 

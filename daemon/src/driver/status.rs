@@ -100,10 +100,11 @@ fn role(i: &InstanceView, now: Time) -> v1::RoleStatus {
 /// An incident as operators see it.
 pub fn incident(i: &Incident) -> v1::Incident {
     let starts = std::iter::once(i.struck).chain(i.marks.iter().map(|(_, at)| *at));
-    let stages = i.marks.iter().zip(starts).map(|((name, at), from)| v1::Stage {
-        name: name.clone(),
-        ms: ms(at.since(from)),
-    });
+    let stages = i
+        .marks
+        .iter()
+        .zip(starts)
+        .map(|((name, at), from)| v1::Stage { name: name.clone(), ms: ms(at.since(from)) });
     v1::Incident {
         id: i.id.0,
         role: i.who.role.name().to_owned(),

@@ -49,10 +49,7 @@ fn pulled(result: Option<&pull_done::Result>) -> Result<(), PullFailure> {
         Some(pull_done::Result::Error(e)) => Err(match e.kind.as_str() {
             "corrupt" => PullFailure::Corrupt { source: Incarnation(e.source) },
             "superseded" => PullFailure::Superseded,
-            _ => PullFailure::Source {
-                source: Incarnation(e.source),
-                reason: e.reason.clone(),
-            },
+            _ => PullFailure::Source { source: Incarnation(e.source), reason: e.reason.clone() },
         }),
         None => Err(PullFailure::Source {
             source: Incarnation(0),

@@ -66,9 +66,9 @@ fn fault(name: &str) -> Result<Fault, Status> {
     match name {
         "kill" => Ok(Fault::Kill),
         "hang" => Ok(Fault::Hang),
-        other => Err(Status::invalid_argument(format!(
-            "unknown fault `{other}`; faults are kill, hang"
-        ))),
+        other => {
+            Err(Status::invalid_argument(format!("unknown fault `{other}`; faults are kill, hang")))
+        }
     }
 }
 
@@ -96,10 +96,9 @@ impl ControlService {
 
     async fn strike(&self, request: &v1::InjectRequest) -> Result<Struck, Status> {
         let fault = fault(&request.fault)?;
-        let role: Role = request
-            .role
-            .parse()
-            .map_err(|e: robust_shared::ids::UnknownRole| Status::invalid_argument(e.to_string()))?;
+        let role: Role = request.role.parse().map_err(|e: robust_shared::ids::UnknownRole| {
+            Status::invalid_argument(e.to_string())
+        })?;
         let (answer, answered) = oneshot::channel();
         self.tell(Happening::Inject { fault, role, index: request.index, answer })?;
         answered.await.map_err(|_| ending())?.map_err(|refusal| refused(&refusal))
@@ -227,10 +226,7 @@ impl Control for ControlService {
         }))
     }
 
-    async fn stop(
-        &self,
-        _: Request<v1::StopRequest>,
-    ) -> Result<Response<v1::StopReply>, Status> {
+    async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {
         self.tell(Happening::Stop)?;
         Ok(Response::new(v1::StopReply {}))
     }

@@ -72,7 +72,10 @@ impl From<LeaseError> for Status {
 
 // UNAVAILABLE lets the agent try again: nothing was acknowledged.
 fn not_stored(error: StoreError) -> Status {
-    Status::unavailable(format!("not stored: {error}"))
+    match error.is_refusal() {
+        true => Status::invalid_argument(error.to_string()),
+        false => Status::unavailable(format!("not stored: {error}")),
+    }
 }
 
 async fn relay(
@@ -82,7 +85,7 @@ async fn relay(
     mut up: Streaming<v1::RoleMessage>,
 ) {
     while let Ok(Some(message)) = up.message().await {
-        let Some(body) = message.body else { continue };
+        let Some(body) = message.body.map(Box::new) else { continue };
         if service.tell(Happening::Said { incarnation, link, body }).is_err() {
             return;
         }
@@ -108,9 +111,8 @@ impl Drop for ReleaseUnlessAnswered {
 
 #[tonic::async_trait]
 impl RoleHost for RoleHostService {
-    type AttachStream = std::pin::Pin<
-        Box<dyn tokio_stream::Stream<Item = Result<v1::HostMessage, Status>> + Send>,
-    >;
+    type AttachStream =
+        std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<v1::HostMessage, Status>> + Send>>;
 
     async fn attach(
         &self,
@@ -137,10 +139,8 @@ impl RoleHost for RoleHostService {
         drop(self.leases.check(incarnation, trajectory).await?);
         let ticket = self.number();
         let (answer, answered) = oneshot::channel();
-        let mut waiting = ReleaseUnlessAnswered {
-            happenings: self.happenings.clone(),
-            ticket: Some(ticket),
-        };
+        let mut waiting =
+            ReleaseUnlessAnswered { happenings: self.happenings.clone(), ticket: Some(ticket) };
         self.tell(Happening::RouteWanted { ticket, incarnation, trajectory, answer })?;
         let reply = answered.await.map_err(|_| {
             Status::failed_precondition(format!("the request of {trajectory} is void"))
@@ -169,7 +169,7 @@ impl RoleHost for RoleHostService {
         let stored = self.store.append_turn(trajectory, request.prompt_ids, turn).await;
         match stored.map_err(not_stored)? {
             Appended::Stored | Appended::Repeated => Ok(Response::new(v1::Ack {})),
-            Appended::Already => Err(Status::aborted(format!(
+            Appended::Already => Err(Status::invalid_argument(format!(
                 "{trajectory} has another turn of this index; it stays as it is"
             ))),
         }
@@ -201,13 +201,6 @@ impl RoleHostService {
         request: &v1::FinishTrajectoryRequest,
     ) -> Result<u64, Status> {
         let stored = self.store.trajectory(trajectory).map_err(not_stored)?.unwrap_or_default();
-        if stored.turns.len() != request.turns as usize {
-            return Err(Status::invalid_argument(format!(
-                "{trajectory} ends after {} turns, but {} are stored",
-                request.turns,
-                stored.turns.len()
-            )));
-        }
         let versions = stored.turns.iter().flat_map(|t| &t.spans).map(|s| s.version);
         let oldest_version = versions.min().unwrap_or(0);
         let finish = Finish {

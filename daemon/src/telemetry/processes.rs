@@ -33,15 +33,21 @@ pub fn usage(pid: u32) -> io::Result<Usage> {
     if stat.is_dead() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let ticks = stat.user_ticks + stat.system_ticks;
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
     Ok(Usage {
-        busy: Duration::from_micros(ticks.saturating_mul(1_000_000) / per_second),
+        busy: processor_time(pid)?,
         rss_bytes: stat
             .rss_pages
             .saturating_mul(rustix::param::page_size() as u64),
         stopped: matches!(stat.state, 'T' | 't'),
     })
+}
+
+/// Nanosecond-fine: the ticks of /proc/PID/stat (10 ms) miss the heartbeat of a healthy process
+/// that waits, and it would look stopped.
+fn processor_time(pid: u32) -> io::Result<Duration> {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).map_err(io::Error::other)?);
+    let clock = nix::time::clock_getcpuclockid(pid)?;
+    Ok(nix::time::clock_gettime(clock)?.into())
 }
 
 enum Change {

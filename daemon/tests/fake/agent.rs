@@ -5,7 +5,12 @@ use tonic::transport::Channel;
 fn turn(trajectory: u64, index: u32) -> v1::Turn {
     let id = u32::try_from(trajectory % 97).unwrap() + index;
     let span = v1::Span { ids: vec![id, id + 1], logprobs: vec![-0.5, -0.25], version: 0 };
-    v1::Turn { index, spans: vec![span], tool_ids: vec![7; 1 - index as usize], ..v1::Turn::default() }
+    v1::Turn {
+        index,
+        spans: vec![span],
+        tool_ids: vec![7; 1 - index as usize],
+        ..v1::Turn::default()
+    }
 }
 
 /// Goes on after the turns stored already; gives up when the daemon says that the lease is void.

@@ -8,7 +8,7 @@ use hyper_util::rt::TokioIo;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{self, HostMessage, RoleMessage, host_message, role_message::Body};
 use robust_shared::ids::WeightVersion;
-use robust_shared::weights::Manifest;
+use robust_shared::weights::{Manifest, TensorSpec};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,13 +45,23 @@ pub async fn connect(socket: PathBuf) -> Result<RoleHostClient<Channel>, tonic::
 
 /// The bytes of a version: the same on every rank.
 pub fn served(version: u64) -> v1::ServedVersion {
-    let m = Manifest::build(WeightVersion(version), &version.to_le_bytes(), 4, vec![]).unwrap();
+    let (name, dtype, shape) = ("w".to_owned(), "F32".to_owned(), vec![2]);
+    let tensor = TensorSpec { name, dtype, shape, offset: 0, bytes: 8 };
+    let buffer = version.to_le_bytes();
+    let m = Manifest::build(WeightVersion(version), &buffer, 4, vec![tensor]).unwrap();
+    let tensors = m.tensors.iter().map(|t| v1::TensorSpec {
+        name: t.name.clone(),
+        dtype: t.dtype.clone(),
+        shape: t.shape.clone(),
+        offset: t.offset,
+        bytes: t.bytes,
+    });
     let manifest = v1::Manifest {
         version,
         bytes: m.bytes,
         chunk_bytes: m.chunk_bytes,
         chunk_xxh3: m.chunk_xxh3.clone(),
-        tensors: vec![],
+        tensors: tensors.collect(),
         blake3: m.digest().to_vec(),
     };
     let region = Some(v1::Region { key: vec![1], bytes: m.bytes });

@@ -77,7 +77,11 @@ fn main() {
     let started = Instant::now();
     let cli = Cli::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
     model::single_thread();
     let code = match execute(cli.command, started) {
         Ok(code) => code,
@@ -120,7 +124,9 @@ fn role(
         .enable_all()
         .build()
         .context("starting the runtime")?;
-    let end = run(&args, runtime.handle(), started)?;
+    let end = run(&args, runtime.handle(), started);
+    runtime.shutdown_background();
+    let end = end?;
     tracing::info!(?end, "ends");
     Ok(end.exit_code())
 }
@@ -163,7 +169,10 @@ fn make_warm_start(job: &Path, out: &Path) -> anyhow::Result<()> {
 }
 
 fn read_job(path: &Path) -> anyhow::Result<Job> {
-    if path.extension().is_some_and(|extension| extension == "json") {
+    if path
+        .extension()
+        .is_some_and(|extension| extension == "json")
+    {
         return Ok(RoleArgs::read_job(path)?);
     }
     let text =

@@ -49,7 +49,9 @@ impl<'a> Conversation<'a> {
     /// Holds the conversation; the error is why the trajectory is given back unfinished.
     pub async fn run(worker: &'a Worker, dispatch: Dispatch) -> Result<(), String> {
         // Never closed; waiting here is what bounds the conversations at once.
-        let Ok(_slot) = worker.slots.acquire().await else { return Ok(()) };
+        let Ok(_slot) = worker.slots.acquire().await else {
+            return Ok(());
+        };
         let trajectory = dispatch.trajectory;
         match Self::resume(worker, dispatch)?.hold().await {
             Ok(()) => Ok(()),
@@ -67,10 +69,19 @@ impl<'a> Conversation<'a> {
         let prompt_ids = to_u32(&prompt.map_err(|error| error.to_string())?);
         if prompt_ids.len() >= worker.max_len {
             let (length, most) = (prompt_ids.len(), worker.max_len - 1);
-            return Err(format!("the prompt has {length} tokens, at most {most} fit"));
+            return Err(format!(
+                "the prompt has {length} tokens, at most {most} fit"
+            ));
         }
         let (response, turns, open) = (Vec::new(), 0, true);
-        let mut conversation = Self { worker, dispatch, prompt_ids, response, turns, open };
+        let mut conversation = Self {
+            worker,
+            dispatch,
+            prompt_ids,
+            response,
+            turns,
+            open,
+        };
         for turn in std::mem::take(&mut conversation.dispatch.turns) {
             conversation.absorb(&turn);
         }
@@ -84,7 +95,11 @@ impl<'a> Conversation<'a> {
             let request = AppendTurnRequest {
                 incarnation: self.worker.host.incarnation,
                 trajectory: self.dispatch.trajectory,
-                prompt_ids: if first { self.prompt_ids.clone() } else { Vec::new() },
+                prompt_ids: if first {
+                    self.prompt_ids.clone()
+                } else {
+                    Vec::new()
+                },
                 turn: Some(turn.clone()),
             };
             self.worker.host.append(request).await?;
@@ -96,7 +111,8 @@ impl<'a> Conversation<'a> {
     /// Adds a stored turn. It is the last one unless a tool's result follows and there may be
     /// another.
     fn absorb(&mut self, turn: &Turn) {
-        self.response.extend(turn.spans.iter().flat_map(|span| &span.ids));
+        self.response
+            .extend(turn.spans.iter().flat_map(|span| &span.ids));
         self.response.extend(&turn.tool_ids);
         self.turns += 1;
         let room = self.prompt_ids.len() + self.response.len() < self.worker.max_len;
@@ -117,10 +133,17 @@ impl<'a> Conversation<'a> {
         let ids: Vec<i64> = generated.ids().map(i64::from).collect();
         let index = self.turns;
         let call = self.worker.tokenizer.parse_call(&ids);
-        let mut turn = Turn { index, spans: generated.spans, ..Default::default() };
+        let mut turn = Turn {
+            index,
+            spans: generated.spans,
+            ..Default::default()
+        };
         let last = self.turns + 1 >= self.worker.max_turns;
         if let Some(call) = call.filter(|_| !last) {
-            let room = self.worker.max_len.saturating_sub(context.len() + ids.len());
+            let room = self
+                .worker
+                .max_len
+                .saturating_sub(context.len() + ids.len());
             (turn.tool_result, turn.tool_ids) = self.call_tool(&call, room).await;
             turn.tool_call = call;
         }
@@ -135,10 +158,16 @@ impl<'a> Conversation<'a> {
             Err(error) => (format!("error: {error}"), String::new()),
         };
         let tokenizer = &self.worker.tokenizer;
-        let ids = tokenizer.encode_result(&shown).or_else(|_| tokenizer.encode_result(""));
+        let ids = tokenizer
+            .encode_result(&shown)
+            .or_else(|_| tokenizer.encode_result(""));
         let ids = to_u32(&ids.unwrap_or_default());
         // One more token must fit, or there would be nothing to generate.
-        if ids.len() < room { (text, ids) } else { (text, Vec::new()) }
+        if ids.len() < room {
+            (text, ids)
+        } else {
+            (text, Vec::new())
+        }
     }
 
     async fn finish(self) -> Result<(), Stop> {
@@ -157,5 +186,7 @@ impl<'a> Conversation<'a> {
 
 fn to_u32(ids: &[i64]) -> Vec<u32> {
     // Vocabularies have fewer than 2^31 tokens, all of them positive.
-    ids.iter().map(|&id| u32::try_from(id).unwrap_or(0)).collect()
+    ids.iter()
+        .map(|&id| u32::try_from(id).unwrap_or(0))
+        .collect()
 }

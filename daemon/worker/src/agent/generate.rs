@@ -6,6 +6,7 @@ use futures::StreamExt;
 use robust_proto::v1::Span;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::runtime::Handle;
 
 use super::Worker;
 use super::host::{Host, Refusal};
@@ -55,7 +56,11 @@ pub(super) struct TurnRequest<'a> {
 
 /// A client for rollouts.
 pub(super) fn client() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder().connect_timeout(CONNECT).no_proxy().tcp_nodelay(true).build()
+    reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .no_proxy()
+        .tcp_nodelay(true)
+        .build()
 }
 
 impl Generated {
@@ -78,7 +83,11 @@ impl Generated {
             }
             _ => {
                 let (ids, logprobs) = (ids.to_vec(), logprobs.to_vec());
-                self.spans.push(Span { ids, logprobs, version });
+                self.spans.push(Span {
+                    ids,
+                    logprobs,
+                    version,
+                });
             }
         }
     }
@@ -102,7 +111,9 @@ impl Drop for Ticket<'_> {
             let abort = self.http.post(format!("{}/abort_request", self.url));
             let abort = abort.body(json!({"rid": self.rid}).to_string()).send();
             // The closed stream says the same; a dead rollout needs no telling.
-            tokio::spawn(async move { drop(abort.await) });
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(async move { drop(abort.await) });
+            }
         }
     }
 }
@@ -115,19 +126,24 @@ impl Worker {
             if attempt > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let route = self.host.route(request.trajectory).await.map_err(|refusal| {
-                match refusal {
-                    Refusal::Void => TurnError::Void,
-                    Refusal::Other(reason) => TurnError::Failed(format!("route: {reason}")),
-                }
-            })?;
+            let route =
+                self.host
+                    .route(request.trajectory)
+                    .await
+                    .map_err(|refusal| match refusal {
+                        Refusal::Void => TurnError::Void,
+                        Refusal::Other(reason) => TurnError::Failed(format!("route: {reason}")),
+                    })?;
             let incarnation = self.host.incarnation;
             let mut ticket = Ticket {
                 host: &self.host,
                 http: &self.http,
                 ticket: route.ticket,
                 url: format!("http://{}", route.http_addr),
-                rid: format!("{}-{}-{incarnation}-{attempt}", request.trajectory, request.turn),
+                rid: format!(
+                    "{}-{}-{incarnation}-{attempt}",
+                    request.trajectory, request.turn
+                ),
                 open: true,
             };
             let streamed = self.stream(request, &ticket, &mut turn).await;
@@ -181,7 +197,11 @@ impl Worker {
             let text = response.text().await.unwrap_or_default();
             let reason = format!("{status}: {text}");
             let refused = status.is_client_error();
-            return Err(if refused { Broken::Refused(reason) } else { Broken::Elsewhere(reason) });
+            return Err(if refused {
+                Broken::Refused(reason)
+            } else {
+                Broken::Elsewhere(reason)
+            });
         }
         let (mut stream, mut lines) = (response.bytes_stream(), Lines::default());
         while let Some(bytes) = stream.next().await {
@@ -192,20 +212,34 @@ impl Worker {
                 self.take(&data, turn)?;
             }
         }
-        if turn.finished { Ok(()) } else { Err(Broken::Elsewhere("the stream ended".into())) }
+        if turn.finished {
+            Ok(())
+        } else {
+            Err(Broken::Elsewhere("the stream ended".into()))
+        }
     }
 
     fn take(&self, data: &str, turn: &mut Generated) -> Result<(), Broken> {
         let chunk: Chunk = serde_json::from_str(data)
             .map_err(|error| Broken::Elsewhere(format!("a chunk is unreadable: {error}")))?;
-        let logprobs: Vec<f32> =
-            chunk.meta_info.output_token_logprobs.iter().map(|entry| entry.0).collect();
+        let logprobs: Vec<f32> = chunk
+            .meta_info
+            .output_token_logprobs
+            .iter()
+            .map(|entry| entry.0)
+            .collect();
         if logprobs.len() != chunk.output_ids.len() {
             let (ids, got) = (chunk.output_ids.len(), logprobs.len());
-            return Err(Broken::Elsewhere(format!("{got} logprobs for {ids} tokens")));
+            return Err(Broken::Elsewhere(format!(
+                "{got} logprobs for {ids} tokens"
+            )));
         }
         if !chunk.output_ids.is_empty() {
-            let version = chunk.meta_info.weight_version.as_deref().and_then(|v| v.parse().ok());
+            let version = chunk
+                .meta_info
+                .weight_version
+                .as_deref()
+                .and_then(|v| v.parse().ok());
             let version = version.ok_or_else(|| {
                 Broken::Elsewhere("a chunk does not say which weights made it".into())
             })?;
@@ -292,7 +326,11 @@ mod tests {
         turn.push(1, &[5, 6], &[-0.1, -0.2]);
         turn.push(1, &[7], &[-0.3]);
         turn.push(2, &[8], &[-0.4]);
-        let versions: Vec<_> = turn.spans.iter().map(|span| (span.version, &span.ids)).collect();
+        let versions: Vec<_> = turn
+            .spans
+            .iter()
+            .map(|span| (span.version, &span.ids))
+            .collect();
         assert_eq!(versions, [(1, &vec![5, 6, 7]), (2, &vec![8])]);
         assert_eq!(turn.ids().collect::<Vec<_>>(), [5, 6, 7, 8]);
     }

@@ -10,7 +10,7 @@ use robust_proto::v1::{
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::attach;
+use crate::attach::{self, Link};
 
 /// Pause before an unanswered request is repeated. Whether the daemon stays away too long is the
 /// link's to judge.
@@ -28,26 +28,42 @@ pub(super) enum Refusal {
 #[derive(Clone)]
 pub(super) struct Host {
     client: RoleHostClient<Channel>,
+    link: Link,
     pub incarnation: u64,
 }
 
 impl Host {
-    pub fn new(socket: &Path, incarnation: u64) -> Self {
-        Self { client: RoleHostClient::new(attach::channel(socket)), incarnation }
+    pub fn new(socket: &Path, link: Link, incarnation: u64) -> Self {
+        let client = RoleHostClient::new(attach::channel(socket));
+        Self {
+            client,
+            link,
+            incarnation,
+        }
     }
 
     /// Waits for a rollout.
     pub async fn route(&self, trajectory: u64) -> Result<RouteReply, Refusal> {
-        let request = RouteRequest { incarnation: self.incarnation, trajectory };
-        self.ask(|mut client| async move { client.route(request).await }).await
+        let request = RouteRequest {
+            incarnation: self.incarnation,
+            trajectory,
+        };
+        self.ask(|mut client| async move { client.route(request).await })
+            .await
     }
 
     /// Gives the rollout's place back, without waiting for it.
     pub fn release(&self, ticket: u64) {
         let host = self.clone();
-        tokio::spawn(async move {
+        // Without a runtime the process is ending, and all its places with it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
             let request = ReleaseRouteRequest { ticket };
-            let released = host.ask(|mut c| async move { c.release_route(request).await }).await;
+            let released = host
+                .ask(|mut c| async move { c.release_route(request).await })
+                .await;
             if let Err(refusal) = released {
                 // A restarted daemon does not know the ticket, and counts from the start.
                 tracing::debug!(ticket, ?refusal, "release");
@@ -75,14 +91,12 @@ impl Host {
         Ok(())
     }
 
-    async fn ask<T, F>(
-        &self,
-        request: impl Fn(RoleHostClient<Channel>) -> F,
-    ) -> Result<T, Refusal>
+    async fn ask<T, F>(&self, request: impl Fn(RoleHostClient<Channel>) -> F) -> Result<T, Refusal>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         loop {
+            self.link.linked().await;
             let status = match request(self.client.clone()).await {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(status) => status,

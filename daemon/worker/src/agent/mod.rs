@@ -63,8 +63,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     stages.end("process");
     let leases = Leases::default();
     let known = leases.clone();
-    let (link, mut inbox) =
-        attach::start(runtime, args.link(Role::Agent), move || known.hello());
+    let (link, mut inbox) = attach::start(runtime, args.link(Role::Agent), move || known.hello());
     link.phase(Phase::Init, 0);
     let worker = Arc::new(prepare(args, runtime, link, leases)?);
     stages.end("attach and tokenizer");
@@ -93,15 +92,23 @@ fn prepare(
     let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
     let (timeout, memory_mb) = (job.agent.tool.timeout(), job.agent.tool.memory_mb);
     let tool = match args.calculator.clone() {
-        Some(program) => Calculator { program, timeout, memory_mb },
+        Some(program) => Calculator {
+            program,
+            timeout,
+            memory_mb,
+        },
         None => Calculator::beside_executable(timeout, memory_mb).map_err(|source| {
             let path = "robust-calc".into();
-            StartError::Io { doing: "finding", path, source }
+            StartError::Io {
+                doing: "finding",
+                path,
+                source,
+            }
         })?,
     };
     let _on_runtime = runtime.enter();
     Ok(Worker {
-        host: Host::new(&args.host_socket, args.incarnation),
+        host: Host::new(&args.host_socket, link.clone(), args.incarnation),
         link,
         http: generate::client().map_err(|error| StartError::Io {
             doing: "making",
@@ -146,7 +153,11 @@ impl Worker {
 
     fn report(&self) {
         let running = self.leases.count();
-        let phase = if running > 0 { Phase::Generating } else { Phase::Idle };
+        let phase = if running > 0 {
+            Phase::Generating
+        } else {
+            Phase::Idle
+        };
         self.link.set_running(running);
         self.link.phase(phase, 0);
     }
@@ -179,7 +190,10 @@ impl Leases {
     }
 
     fn hello(&self) -> Hello {
-        Hello { leases: self.lock().keys().copied().collect(), ..Default::default() }
+        Hello {
+            leases: self.lock().keys().copied().collect(),
+            ..Default::default()
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, watch::Sender<bool>>> {

@@ -41,11 +41,13 @@ pub fn now(code: u8) -> ! {
 
 /// Ends the process in a while, in case a compute thread is stuck and the role cannot.
 pub(super) fn at_latest_in(grace: Duration, code: u8) {
-    let spawned = std::thread::Builder::new().name("exit".into()).spawn(move || {
-        std::thread::sleep(grace);
-        tracing::warn!("a thread is stuck: ending without it");
-        now(code)
-    });
+    let spawned = std::thread::Builder::new()
+        .name("exit".into())
+        .spawn(move || {
+            std::thread::sleep(grace);
+            tracing::warn!("a thread is stuck: ending without it");
+            now(code)
+        });
     if spawned.is_err() {
         now(code);
     }

@@ -32,6 +32,7 @@ use robust_proto::v1::{CallReply, Hello, HostMessage, PhaseChange, PullDone, Tra
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 
 pub use client::channel;
 pub use role::{RoleArgs, Stages, StartError};
@@ -108,6 +109,7 @@ struct Outgoing {
 #[derive(Default)]
 struct Shared {
     phase: Mutex<Option<PhaseChange>>,
+    linked: watch::Sender<bool>,
     counters: Arc<Counters>,
 }
 
@@ -171,6 +173,14 @@ impl Link {
     /// Sends a message that may be lost with the link, such as progress.
     pub fn report(&self, body: Body) {
         self.send(body, None);
+    }
+
+    /// Returns when the daemon has had this process's hello. A daemon that was restarted knows what
+    /// a role holds only from then on.
+    pub async fn linked(&self) {
+        let mut linked = self.shared.linked.subscribe();
+        // The sender lives as long as this link.
+        let _ = linked.wait_for(|linked| *linked).await;
     }
 
     /// The figures that samples report.

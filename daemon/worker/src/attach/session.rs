@@ -73,10 +73,13 @@ impl Session<'_> {
             Ok(None) => return Broken::Retry("closed before the welcome".into()),
             Err(status) => return status.into(),
         }
-        match self.replay(&up).await {
+        self.shared.linked.send_replace(true);
+        let broken = match self.replay(&up).await {
             Ok(()) => self.pump(&up, &mut down, events).await,
             Err(broken) => broken,
-        }
+        };
+        self.shared.linked.send_replace(false);
+        broken
     }
 
     fn named(&self, hello: Hello) -> Hello {

@@ -111,15 +111,25 @@ impl EngineThread {
         observer: Box<dyn Observer>,
     ) -> std::io::Result<Self> {
         let (commands, queue) = channel();
-        std::thread::Builder::new().name("engine".into()).spawn(move || {
-            let (live, version) = Default::default();
-            let (paused, next_key) = (false, 0);
-            let phase = Phase::Init;
-            let mut state =
-                State { model, engine, observer, live, version, paused, next_key, phase };
-            state.warm_up();
-            state.run(&queue);
-        })?;
+        std::thread::Builder::new()
+            .name("engine".into())
+            .spawn(move || {
+                let (live, version) = Default::default();
+                let (paused, next_key) = (false, 0);
+                let phase = Phase::Init;
+                let mut state = State {
+                    model,
+                    engine,
+                    observer,
+                    live,
+                    version,
+                    paused,
+                    next_key,
+                    phase,
+                };
+                state.warm_up();
+                state.run(&queue);
+            })?;
         Ok(Self { commands })
     }
 
@@ -160,7 +170,11 @@ impl State {
             match queue.recv_timeout(IDLE_AFTER) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout) => {
-                    self.report(if self.paused { Phase::Paused } else { Phase::Idle });
+                    self.report(if self.paused {
+                        Phase::Paused
+                    } else {
+                        Phase::Idle
+                    });
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -216,9 +230,16 @@ impl State {
     }
 
     fn take(&mut self, request: Generate) {
-        let Generate { rid, mut sequence, pieces, accepted } = request;
+        let Generate {
+            rid,
+            mut sequence,
+            pieces,
+            accepted,
+        } = request;
         sequence.key = self.next_key;
-        let result = self.check(&rid).and_then(|()| Ok(self.engine.add(sequence)?));
+        let result = self
+            .check(&rid)
+            .and_then(|()| Ok(self.engine.add(sequence)?));
         if result.is_ok() {
             self.live.insert(self.next_key, Live { rid, pieces });
             self.next_key += 1;
@@ -240,8 +261,12 @@ impl State {
 
     fn abort(&mut self, rid: Option<&str>) {
         let named = |live: &Live| rid.is_none_or(|rid| live.rid == rid);
-        let keys: Vec<u64> =
-            self.live.iter().filter(|(_, live)| named(live)).map(|(key, _)| *key).collect();
+        let keys: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(_, live)| named(live))
+            .map(|(key, _)| *key)
+            .collect();
         for key in keys {
             self.end(key, Some("aborted on request".into()));
         }
@@ -258,8 +283,12 @@ impl State {
 
     fn drop_abandoned(&mut self) {
         let left = |live: &Live| live.pieces.is_closed();
-        let keys: Vec<u64> =
-            self.live.iter().filter(|(_, live)| left(live)).map(|(key, _)| *key).collect();
+        let keys: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(_, live)| left(live))
+            .map(|(key, _)| *key)
+            .collect();
         for key in keys {
             self.end(key, None);
         }
@@ -305,8 +334,15 @@ impl State {
             FinishReason::Length => Finish::Length,
         });
         let version = self.version.unwrap_or(0);
-        let Some(live) = self.live.get(&output.key) else { return };
-        let piece = Piece::Token { id: output.token, logprob: output.logprob, version, finish };
+        let Some(live) = self.live.get(&output.key) else {
+            return;
+        };
+        let piece = Piece::Token {
+            id: output.token,
+            logprob: output.logprob,
+            version,
+            finish,
+        };
         // A client that left is dropped before the next step.
         let _ = live.pieces.send(piece);
         if finish.is_some() {

@@ -69,7 +69,10 @@ impl Body {
             return Err("top_p, top_k, min_p and n are not supported: leave them out".into());
         }
         let number = UNNAMED.fetch_add(1, Ordering::Relaxed);
-        let rid = self.rid.clone().unwrap_or_else(|| format!("unnamed-{number}"));
+        let rid = self
+            .rid
+            .clone()
+            .unwrap_or_else(|| format!("unnamed-{number}"));
         let sequence = SeqRequest {
             key: 0,
             ids: self.input_ids.clone(),
@@ -81,7 +84,11 @@ impl Body {
             temperature: s.temperature,
             stop_tokens: s.stop_token_ids.clone().unwrap_or_default(),
         };
-        if sequence.position0.checked_add(u64::from(u32::MAX)).is_none() {
+        if sequence
+            .position0
+            .checked_add(u64::from(u32::MAX))
+            .is_none()
+        {
             return Err(format!("position {} is too large", sequence.position0));
         }
         Ok((rid, sequence))
@@ -117,7 +124,15 @@ impl Replies {
         prompt_tokens: usize,
     ) -> Self {
         let (held, completion_tokens, ended) = Default::default();
-        Self { pieces, held, rid, logprobs, prompt_tokens, completion_tokens, ended }
+        Self {
+            pieces,
+            held,
+            rid,
+            logprobs,
+            prompt_tokens,
+            completion_tokens,
+            ended,
+        }
     }
 
     /// The next chunk: all tokens there are, up to a change of version. None after the last one.
@@ -128,18 +143,25 @@ impl Replies {
 
     /// Everything in one reply; its `weight_version` is the last one, `weight_spans` has all.
     pub async fn whole(mut self) -> Value {
-        let (mut all, mut spans) = (Run::default(), Vec::new());
+        let (mut all, mut spans) = (Run::default(), Vec::<(u64, usize)>::new());
         while let Some(mut run) = self.next_run().await {
-            if let Some(version) = run.version.filter(|_| !run.ids.is_empty()) {
-                spans.push(json!([version.to_string(), run.ids.len()]));
+            match (spans.last_mut(), run.version) {
+                (Some((before, count)), Some(version)) if *before == version => {
+                    *count += run.ids.len();
+                }
+                (_, Some(version)) => spans.push((version, run.ids.len())),
+                (_, None) => {}
             }
             all.ids.append(&mut run.ids);
             all.logprobs.append(&mut run.logprobs);
             all.version = run.version.or(all.version);
             all.finish = run.finish;
         }
+        let spans = spans
+            .iter()
+            .map(|(version, count)| json!([version.to_string(), count]));
         let mut reply = self.json(&all);
-        reply["meta_info"]["weight_spans"] = spans.into();
+        reply["meta_info"]["weight_spans"] = spans.collect();
         reply
     }
 
@@ -160,7 +182,12 @@ impl Replies {
                     self.held = piece;
                     break;
                 }
-                Some(Piece::Token { id, logprob, version, finish }) => {
+                Some(Piece::Token {
+                    id,
+                    logprob,
+                    version,
+                    finish,
+                }) => {
                     run.ids.push(id);
                     run.logprobs.push(logprob);
                     run.version = Some(version);
@@ -201,8 +228,9 @@ impl Replies {
         });
         if self.logprobs {
             let pairs = run.logprobs.iter().zip(&run.ids);
-            meta["output_token_logprobs"] =
-                pairs.map(|(logprob, id)| json!([logprob, id, null])).collect();
+            meta["output_token_logprobs"] = pairs
+                .map(|(logprob, id)| json!([logprob, id, null]))
+                .collect();
         }
         json!({"text": "", "output_ids": run.ids, "meta_info": meta})
     }

@@ -32,7 +32,11 @@ impl Failure {
     }
 
     fn unavailable(message: impl Into<String>) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message.into())
+        Self(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailable",
+            message.into(),
+        )
     }
 }
 
@@ -75,12 +79,15 @@ pub async fn serve(listener: std::net::TcpListener, commands: Commands) -> std::
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(commands);
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    axum::serve(axum::serve::ListenerExt::tap_io(listener, |stream| {
-        // Tokens go out one by one; each is to leave at once.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
-    }), router)
+    axum::serve(
+        axum::serve::ListenerExt::tap_io(listener, |stream| {
+            // Tokens go out one by one; each is to leave at once.
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "TCP_NODELAY");
+            }
+        }),
+        router,
+    )
     .await
 }
 
@@ -88,12 +95,18 @@ fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, 
     let body =
         body.map_err(|rejection| Failure(rejection.status(), "BadBody", rejection.body_text()))?;
     // An absent body is an empty object: several calls need no argument.
-    let body = if body.is_empty() { b"{}".as_slice() } else { &body };
+    let body = if body.is_empty() {
+        b"{}".as_slice()
+    } else {
+        &body
+    };
     serde_json::from_slice(body).map_err(|error| Failure::bad(format!("the body: {error}")))
 }
 
 fn send(commands: &Commands, command: Command) -> Result<(), Failure> {
-    commands.send(command).map_err(|_| Failure::unavailable("the engine ended"))
+    commands
+        .send(command)
+        .map_err(|_| Failure::unavailable("the engine ended"))
 }
 
 async fn start(
@@ -105,8 +118,18 @@ async fn start(
     let (pieces, receiver) = mpsc::unbounded_channel();
     let (accepted, answer) = oneshot::channel();
     let replies = Replies::new(receiver, rid.clone(), logprobs, sequence.ids.len());
-    send(commands, Command::Generate(Box::new(Generate { rid, sequence, pieces, accepted })))?;
-    answer.await.map_err(|_| Failure::unavailable("the engine ended"))??;
+    send(
+        commands,
+        Command::Generate(Box::new(Generate {
+            rid,
+            sequence,
+            pieces,
+            accepted,
+        })),
+    )?;
+    answer
+        .await
+        .map_err(|_| Failure::unavailable("the engine ended"))??;
     Ok(replies)
 }
 
@@ -127,7 +150,10 @@ async fn on_generate(
             None => Some((event("[DONE]"), None)),
         }
     });
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
     Ok((headers, Body::from_stream(chunks)).into_response())
 }
 
@@ -144,14 +170,18 @@ async fn on_health_generate(State(commands): State<Commands>) -> Reply {
     let reply = start(&commands, rid, sequence, false).await?.whole().await;
     match reply["meta_info"]["finish_reason"]["type"].as_str() {
         Some("stop" | "length") => Ok(StatusCode::OK.into_response()),
-        _ => Err(Failure::unavailable(reply["meta_info"]["finish_reason"].to_string())),
+        _ => Err(Failure::unavailable(
+            reply["meta_info"]["finish_reason"].to_string(),
+        )),
     }
 }
 
 async fn on_weight_version(State(commands): State<Commands>) -> Reply {
     let (reply, answer) = oneshot::channel();
     send(&commands, Command::Version(reply))?;
-    let version = answer.await.map_err(|_| Failure::unavailable("the engine ended"))?;
+    let version = answer
+        .await
+        .map_err(|_| Failure::unavailable("the engine ended"))?;
     let version = version.map(|version| version.to_string());
     Ok(axum::Json(json!({"weight_version": version})).into_response())
 }
@@ -163,10 +193,7 @@ struct PauseBody {
     mode: Option<String>,
 }
 
-async fn on_pause(
-    State(commands): State<Commands>,
-    body: Result<Bytes, BytesRejection>,
-) -> Reply {
+async fn on_pause(State(commands): State<Commands>, body: Result<Bytes, BytesRejection>) -> Reply {
     let body: PauseBody = parse(body)?;
     match body.mode.as_deref() {
         None | Some("abort") => {
@@ -176,7 +203,9 @@ async fn on_pause(
         Some("retract" | "in_place") => send(&commands, Command::Pause)?,
         Some(other) => {
             let known = "abort, retract and in_place";
-            return Err(Failure::bad(format!("mode {other:?}: the modes are {known}")));
+            return Err(Failure::bad(format!(
+                "mode {other:?}: the modes are {known}"
+            )));
         }
     }
     done("paused")
@@ -199,10 +228,7 @@ struct AbortBody {
     abort_all: bool,
 }
 
-async fn on_abort(
-    State(commands): State<Commands>,
-    body: Result<Bytes, BytesRejection>,
-) -> Reply {
+async fn on_abort(State(commands): State<Commands>, body: Result<Bytes, BytesRejection>) -> Reply {
     let body: AbortBody = parse(body)?;
     match (body.rid, body.abort_all) {
         (_, true) => send(&commands, Command::Abort(None))?,

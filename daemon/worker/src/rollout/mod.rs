@@ -78,7 +78,13 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     runtime.spawn(http::run(listener, engine.commands()));
     stages.end("model and http");
     tracing::info!(%http_addr, "start: {}", stages.line());
-    let puller = Puller::start(transport, Arc::clone(&served), commands, link.clone(), layout)?;
+    let puller = Puller::start(
+        transport,
+        Arc::clone(&served),
+        commands,
+        link.clone(),
+        layout,
+    )?;
     loop {
         match inbox.blocking_recv() {
             Some(FromHost::Message(_, message)) => match message.body {
@@ -120,7 +126,11 @@ fn listen() -> Result<std::net::TcpListener, StartError> {
 }
 
 fn listen_error(source: std::io::Error) -> StartError {
-    StartError::Io { doing: "listening on", path: "127.0.0.1".into(), source }
+    StartError::Io {
+        doing: "listening on",
+        path: "127.0.0.1".into(),
+        source,
+    }
 }
 
 /// Where commands for the engine go.

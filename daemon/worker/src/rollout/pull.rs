@@ -55,19 +55,34 @@ impl Puller {
         let newest = Arc::new(AtomicU64::new(0));
         let (assignments, queue) = channel();
         let (own, partial) = (transport.clone(), None);
-        let mut worker =
-            Worker { transport, served, engine, link, layout, newest: Arc::clone(&newest), partial };
+        let mut worker = Worker {
+            transport,
+            served,
+            engine,
+            link,
+            layout,
+            newest: Arc::clone(&newest),
+            partial,
+        };
         std::thread::Builder::new()
             .name("puller".into())
             .spawn(move || worker.run(&queue))
             .map_err(|_| StartError::Thread("puller"))?;
-        Ok(Self { transport: own, assignments, newest, peers: Mutex::default() })
+        Ok(Self {
+            transport: own,
+            assignments,
+            newest,
+            peers: Mutex::default(),
+        })
     }
 
     /// Starts this pull; another one that runs is given up.
     pub fn assign(&self, pull: PullWeights) {
         let ticket = self.newest.fetch_add(1, Ordering::SeqCst) + 1;
-        let next = pull.sources.iter().filter_map(|source| source.transport_addr.parse().ok());
+        let next = pull
+            .sources
+            .iter()
+            .filter_map(|source| source.transport_addr.parse().ok());
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         for peer in std::mem::replace(&mut *peers, next.collect()) {
             self.transport.disconnect(peer);
@@ -89,11 +104,19 @@ impl Worker {
                     Outcome::Ok(served)
                 }
                 Err(error) => {
-                    tracing::warn!(version, kind = error.kind, reason = error.reason, "pull failed");
+                    tracing::warn!(
+                        version,
+                        kind = error.kind,
+                        reason = error.reason,
+                        "pull failed"
+                    );
                     Outcome::Error(error)
                 }
             };
-            self.link.pull_done(PullDone { version, result: Some(outcome) });
+            self.link.pull_done(PullDone {
+                version,
+                result: Some(outcome),
+            });
         }
     }
 
@@ -119,7 +142,9 @@ impl Worker {
         let published = pull.manifest.unwrap_or_default();
         let manifest = manifest::from_proto(&published).map_err(|e| corrupt(e.to_string()))?;
         if manifest.version.0 != pull.version || !manifest.same_layout(&self.layout) {
-            return Err(corrupt("the manifest is not of this model and version".into()));
+            return Err(corrupt(
+                "the manifest is not of this model and version".into(),
+            ));
         }
         let (at, buffer) = self.served.spare();
         let tracker = match self.partial.take() {
@@ -128,7 +153,10 @@ impl Worker {
         };
         let job = Fetch::new(self, ticket, &buffer, tracker);
         let fetched = job.run(&pull.sources);
-        let tracker = job.tracker.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let tracker = job
+            .tracker
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let complete = tracker.is_complete();
         if !complete {
             self.partial = Some((at, tracker));
@@ -139,7 +167,8 @@ impl Worker {
             Err(error) => return Err(error),
             Ok(()) => return Err(failure("source", source, "the sources leave chunks out")),
         }
-        self.swap(pull.version, &buffer).map_err(|reason| failure("source", 0, reason))?;
+        self.swap(pull.version, &buffer)
+            .map_err(|reason| failure("source", 0, reason))?;
         Ok(self.served.promote(at, pull.version, published))
     }
 
@@ -166,22 +195,28 @@ struct Fetch<'a> {
 }
 
 impl<'a> Fetch<'a> {
-    fn new(
-        worker: &'a Worker,
-        ticket: u64,
-        buffer: &'a Arc<Buffer>,
-        tracker: PullTracker,
-    ) -> Self {
+    fn new(worker: &'a Worker, ticket: u64, buffer: &'a Arc<Buffer>, tracker: PullTracker) -> Self {
         let (version, total) = (tracker.manifest().version.0, tracker.manifest().bytes);
         let progress = Mutex::new((Vec::new(), Instant::now()));
         let tracker = Mutex::new(tracker);
-        Self { worker, ticket, buffer, tracker, version, total, progress }
+        Self {
+            worker,
+            ticket,
+            buffer,
+            tracker,
+            version,
+            total,
+            progress,
+        }
     }
 
     /// Reads from all sources at once; the first failure, if there is one.
     fn run(&self, sources: &[PullSource]) -> Result<(), PullError> {
         let have = self.tracker().verified_bytes();
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner).0 = vec![0; sources.len() + 1];
+        self.progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0 = vec![0; sources.len() + 1];
         self.advance(sources.len(), have, 0);
         std::thread::scope(|scope| {
             let running: Vec<_> = sources
@@ -190,7 +225,9 @@ impl<'a> Fetch<'a> {
                 .map(|(at, source)| scope.spawn(move || self.fetch(at, source)))
                 .collect();
             let ended = |_| Err(failure("source", 0, "a fetch thread panicked"));
-            let results = running.into_iter().map(|run| run.join().unwrap_or_else(ended));
+            let results = running
+                .into_iter()
+                .map(|run| run.join().unwrap_or_else(ended));
             results.fold(Ok(()), Result::and)
         })
     }
@@ -199,7 +236,10 @@ impl<'a> Fetch<'a> {
         let failed = |reason: String| failure("source", source.incarnation, reason);
         let peer = source.transport_addr.parse();
         let peer = peer.map_err(|e| failed(format!("{:?}: {e}", source.transport_addr)))?;
-        let region = source.region.as_ref().ok_or_else(|| failed("no region".into()))?;
+        let region = source
+            .region
+            .as_ref()
+            .ok_or_else(|| failed("no region".into()))?;
         let key = RegionKey::from_bytes(&region.key).map_err(|e| failed(e.to_string()))?;
         let end = source.first_chunk.saturating_add(source.chunk_count);
         let (chunks, parts) = self.missing(source.first_chunk..end);
@@ -219,7 +259,11 @@ impl<'a> Fetch<'a> {
         let part = |run: &Range<u64>| {
             let start = manifest.chunk_range(run.start)?.start;
             let end = manifest.chunk_range(run.end.checked_sub(1)?)?.end;
-            Some(Part { src: start, dst: start, len: end - start })
+            Some(Part {
+                src: start,
+                dst: start,
+                len: end - start,
+            })
         };
         let parts = chunks.iter().filter_map(part).collect();
         (chunks, parts)
@@ -228,11 +272,15 @@ impl<'a> Fetch<'a> {
     fn verify(&self, chunks: &[Range<u64>]) -> Result<(), String> {
         let mut result = Ok(());
         for chunk in chunks.iter().cloned().flatten() {
-            let Some(range) = self.tracker().manifest().chunk_range(chunk) else { continue };
+            let Some(range) = self.tracker().manifest().chunk_range(chunk) else {
+                continue;
+            };
             let mut bytes = vec![0; (range.end - range.start) as usize];
             let read = self.buffer.read_at(range.start as usize, &mut bytes);
             let checked = read.map_err(|error| error.to_string()).and_then(|()| {
-                self.tracker().accept(chunk, &bytes).map_err(|error| error.to_string())
+                self.tracker()
+                    .accept(chunk, &bytes)
+                    .map_err(|error| error.to_string())
             });
             result = result.and(checked);
         }
@@ -246,7 +294,12 @@ impl<'a> Fetch<'a> {
         if progress.1.elapsed() >= PROGRESS_EVERY || bytes == self.total {
             progress.1 = Instant::now();
             let (version, total) = (self.version, self.total);
-            let message = PullProgress { version, bytes, total, source };
+            let message = PullProgress {
+                version,
+                bytes,
+                total,
+                source,
+            };
             self.worker.link.report(Body::PullProgress(message));
         }
     }
@@ -257,5 +310,9 @@ impl<'a> Fetch<'a> {
 }
 
 fn failure(kind: &str, source: u64, reason: impl Into<String>) -> PullError {
-    PullError { kind: kind.to_owned(), source, reason: reason.into() }
+    PullError {
+        kind: kind.to_owned(),
+        source,
+        reason: reason.into(),
+    }
 }

@@ -14,7 +14,10 @@ pub(super) struct Served {
 impl Served {
     pub fn new(transport: &Transport, bytes: usize) -> Result<Self, TransportError> {
         let expose = || transport.expose(Buffer::new(bytes)?);
-        Ok(Self { buffers: [expose()?, expose()?], current: Mutex::new(None) })
+        Ok(Self {
+            buffers: [expose()?, expose()?],
+            current: Mutex::new(None),
+        })
     }
 
     /// The version served, if any.
@@ -37,8 +40,15 @@ impl Served {
     pub fn promote(&self, at: usize, version: u64, manifest: Manifest) -> ServedVersion {
         let exposed = &self.buffers[at];
         let bytes = exposed.buffer().len() as u64;
-        let region = Region { key: exposed.key().to_bytes(), bytes };
-        let served = ServedVersion { version, manifest: Some(manifest), region: Some(region) };
+        let region = Region {
+            key: exposed.key().to_bytes(),
+            bytes,
+        };
+        let served = ServedVersion {
+            version,
+            manifest: Some(manifest),
+            region: Some(region),
+        };
         *self.lock() = Some((at, served.clone()));
         served
     }

@@ -110,10 +110,17 @@ impl Calculator {
     /// Bounds the child's memory from outside as well: also a program that does not do it itself
     /// is bounded, and its children with it.
     fn bound(&self, child: Option<u32>) -> io::Result<()> {
-        let pid = child.and_then(|pid| i32::try_from(pid).ok()).and_then(process::Pid::from_raw);
+        let pid = child
+            .and_then(|pid| i32::try_from(pid).ok())
+            .and_then(process::Pid::from_raw);
+        // Without a pid the call would bound this process.
+        let Some(pid) = pid else { return Ok(()) };
         let bytes = Some(self.memory_mb.saturating_mul(1 << 20));
-        let bound = process::Rlimit { current: bytes, maximum: bytes };
-        match process::prlimit(pid, process::Resource::As, bound) {
+        let bound = process::Rlimit {
+            current: bytes,
+            maximum: bytes,
+        };
+        match process::prlimit(Some(pid), process::Resource::As, bound) {
             // It has ended already.
             Err(rustix::io::Errno::SRCH) => Ok(()),
             result => result.map(|_| ()).map_err(io::Error::from),

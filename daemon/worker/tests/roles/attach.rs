@@ -27,7 +27,10 @@ fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<F
         daemon_grace: grace,
         end_within: None,
     };
-    let hello = || Hello { step: Some(4), ..Default::default() };
+    let hello = || Hello {
+        step: Some(4),
+        ..Default::default()
+    };
     let (link, inbox) = attach::start(runtime.handle(), config, hello);
     (runtime, link, inbox)
 }
@@ -49,7 +52,11 @@ fn epoch(inbox: &mut UnboundedReceiver<FromHost>) -> DaemonEpoch {
 
 fn answer(call_id: u64) -> CallReply {
     let result = Some(Answer::Restore(RestoreReply { step: call_id }));
-    CallReply { call_id, error: String::new(), result }
+    CallReply {
+        call_id,
+        error: String::new(),
+        result,
+    }
 }
 
 #[test]
@@ -58,7 +65,10 @@ fn the_hello_comes_first_then_phase_and_samples() {
     let host = FakeHost::start(folder.path());
     let (_runtime, link, _inbox) = link(&host, Duration::from_secs(60));
     let hello = host.hello(7);
-    assert_eq!((hello.role.as_str(), hello.index, hello.generation), ("trainer", 1, 2));
+    assert_eq!(
+        (hello.role.as_str(), hello.index, hello.generation),
+        ("trainer", 1, 2)
+    );
     assert_eq!((hello.step, hello.pid), (Some(4), std::process::id()));
     link.phase(Phase::Update, 5);
     link.add_tokens(11);
@@ -79,12 +89,21 @@ fn what_was_said_while_the_daemon_was_away_arrives_after_a_new_hello() {
     let mut host = FakeHost::start(folder.path());
     let (_runtime, link, mut inbox) = link(&host, Duration::from_secs(60));
     host.hello(7);
-    host.send(7, Down::Call(Call { call_id: 1, ..Default::default() }));
+    host.send(
+        7,
+        Down::Call(Call {
+            call_id: 1,
+            ..Default::default()
+        }),
+    );
     let from = epoch(&mut inbox);
     link.phase(Phase::Update, 1);
     host.die();
     link.reply(from, answer(1));
-    link.pull_done(PullDone { version: 9, result: None });
+    link.pull_done(PullDone {
+        version: 9,
+        result: None,
+    });
     link.phase(Phase::Snapshot, 2);
     link.returned(3, "why".into());
     host.live();
@@ -96,13 +115,20 @@ fn what_was_said_while_the_daemon_was_away_arrives_after_a_new_hello() {
         }
         matches!(said.last(), Some(Up::Returned(_))).then_some(())
     });
-    let [Up::Phase(phase), Up::Reply(reply), Up::PullDone(done), Up::Returned(returned)] =
-        said.as_slice()
+    let [
+        Up::Phase(phase),
+        Up::Reply(reply),
+        Up::PullDone(done),
+        Up::Returned(returned),
+    ] = said.as_slice()
     else {
         panic!("{said:?}");
     };
     assert_eq!((phase.phase.as_str(), phase.step), ("snapshot", 2));
-    assert_eq!((reply, done.version, returned.trajectory), (&answer(1), 9, 3));
+    assert_eq!(
+        (reply, done.version, returned.trajectory),
+        (&answer(1), 9, 3)
+    );
 }
 
 #[test]
@@ -122,6 +148,8 @@ fn the_link_ends_when_the_daemon_says_so_or_fences_it_or_stays_away() {
     host.live();
     host.fence();
     let (_third, _link, mut inbox) = link(&host, Duration::from_secs(60));
-    let LinkEnd::Fenced(why) = ended(&mut inbox) else { panic!("not fenced") };
+    let LinkEnd::Fenced(why) = ended(&mut inbox) else {
+        panic!("not fenced")
+    };
     assert_eq!(why, "incarnation 1 was followed by 2");
 }

@@ -32,11 +32,18 @@ pub fn model(seed: u64) -> Qwen3 {
 }
 
 pub fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 pub fn tokenizer_path() -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tokenizers/arith");
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/tokenizers/arith"
+    );
     Path::new(folder).join("tokenizer.json")
 }
 
@@ -81,7 +88,10 @@ impl Running {
         let runtime = runtime();
         let handle = runtime.handle().clone();
         let thread = std::thread::spawn(move || run(&args, &handle, Instant::now()));
-        Self { thread: Some(thread), _runtime: runtime }
+        Self {
+            thread: Some(thread),
+            _runtime: runtime,
+        }
     }
 
     pub fn end(mut self) -> LinkEnd {

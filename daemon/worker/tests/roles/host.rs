@@ -60,7 +60,12 @@ impl FakeHost {
         });
         let socket = folder.join("roles.sock");
         let messages = Mutex::new(messages);
-        let mut host = Self { socket, shared, messages, life: None };
+        let mut host = Self {
+            socket,
+            shared,
+            messages,
+            life: None,
+        };
         host.live();
         host
     }
@@ -123,20 +128,6 @@ impl FakeHost {
         link.send(Ok(HostMessage { body: Some(body) })).unwrap();
     }
 
-    /// Calls a trainer rank and waits for the answer.
-    pub fn call(&self, incarnation: u64, call: Call) -> CallReply {
-        let call_id = call.call_id;
-        self.send(incarnation, Down::Call(call));
-        self.reply(incarnation, call_id)
-    }
-
-    pub fn reply(&self, incarnation: u64, call_id: u64) -> CallReply {
-        self.wait("a reply", |from, message| match message {
-            Up::Reply(reply) if from == incarnation && reply.call_id == call_id => Some(reply),
-            _ => None,
-        })
-    }
-
     pub fn pull_done(&self, incarnation: u64) -> PullDone {
         self.wait("the end of a pull", |from, message| match message {
             Up::PullDone(done) if from == incarnation => Some(done),
@@ -154,7 +145,11 @@ impl FakeHost {
             if let Some(found) = self.asked().into_iter().find(|asked| fits(asked)) {
                 return found;
             }
-            assert!(Instant::now() < deadline, "waited in vain for {what}: {:?}", self.asked());
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain for {what}: {:?}",
+                self.asked()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -199,7 +194,9 @@ impl RoleHost for Service {
         request: Request<Streaming<RoleMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         if *self.0.fenced.lock().unwrap() {
-            return Err(Status::failed_precondition("incarnation 1 was followed by 2"));
+            return Err(Status::failed_precondition(
+                "incarnation 1 was followed by 2",
+            ));
         }
         let mut stream = request.into_inner();
         let Some(Up::Hello(hello)) = stream.message().await?.and_then(|message| message.body)
@@ -208,8 +205,13 @@ impl RoleHost for Service {
         };
         let incarnation = hello.incarnation;
         let (down, messages) = tokio::sync::mpsc::unbounded_channel();
-        let welcome = Welcome { daemon_version: "test".into() };
-        down.send(Ok(HostMessage { body: Some(Down::Welcome(welcome)) })).unwrap();
+        let welcome = Welcome {
+            daemon_version: "test".into(),
+        };
+        down.send(Ok(HostMessage {
+            body: Some(Down::Welcome(welcome)),
+        }))
+        .unwrap();
         self.0.links.lock().unwrap().insert(incarnation, down);
         let up = self.0.up.lock().unwrap().clone();
         let _ = up.send((incarnation, Up::Hello(hello)));
@@ -220,7 +222,9 @@ impl RoleHost for Service {
                 }
             }
         });
-        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(messages))))
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(
+            messages,
+        ))))
     }
 
     async fn route(&self, request: Request<RouteRequest>) -> Result<Response<RouteReply>, Status> {
@@ -233,14 +237,22 @@ impl RoleHost for Service {
             1 => rollouts[0].clone(),
             _ => rollouts.remove(0),
         };
-        Ok(Response::new(RouteReply { ticket, http_addr, rollout: 1 }))
+        Ok(Response::new(RouteReply {
+            ticket,
+            http_addr,
+            rollout: 1,
+        }))
     }
 
     async fn release_route(
         &self,
         request: Request<ReleaseRouteRequest>,
     ) -> Result<Response<Ack>, Status> {
-        self.0.asked.lock().unwrap().push(Asked::Release(request.into_inner().ticket));
+        self.0
+            .asked
+            .lock()
+            .unwrap()
+            .push(Asked::Release(request.into_inner().ticket));
         Ok(Response::new(Ack {}))
     }
 

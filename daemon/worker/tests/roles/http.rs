@@ -31,11 +31,17 @@ impl Server {
     fn start(serving: bool) -> Self {
         let runtime = runtime();
         let model = model(3);
-        let sizes = EngineConfig { max_seqs: 8, max_rows: MAX_ROWS, max_len: 64 };
+        let sizes = EngineConfig {
+            max_seqs: 8,
+            max_rows: MAX_ROWS,
+            max_len: 64,
+        };
         let engine = Engine::new(model.config(), sizes).unwrap();
         let weights = Buffer::new(model.params().len_bytes()).unwrap();
         weights.write_at(0, model.params().as_bytes()).unwrap();
-        let commands = EngineThread::start(model, engine, Box::new(Deaf)).unwrap().commands();
+        let commands = EngineThread::start(model, engine, Box::new(Deaf))
+            .unwrap()
+            .commands();
         if serving {
             let (done, answer) = std::sync::mpsc::channel();
             commands.send(Command::Swap(1, weights, done)).unwrap();
@@ -46,11 +52,18 @@ impl Server {
         let addr = listener.local_addr().unwrap();
         runtime.spawn(serve(listener, commands));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { runtime, addr, client }
+        Self {
+            runtime,
+            addr,
+            client,
+        }
     }
 
     fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
-        let request = self.client.post(format!("http://{}{path}", self.addr)).body(body);
+        let request = self
+            .client
+            .post(format!("http://{}{path}", self.addr))
+            .body(body);
         self.runtime.block_on(async {
             let response = request.send().await.unwrap();
             (response.status(), response.text().await.unwrap())
@@ -69,14 +82,20 @@ impl Server {
 /// A refusal is JSON that says why.
 fn reason(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {body}"));
-    body["error"]["message"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
+    body["error"]["message"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{body}"))
+        .to_owned()
 }
 
 #[test]
 fn without_weights_only_health_is_answered() {
     let server = Server::start(false);
     assert_eq!(server.get("/health").0, StatusCode::OK);
-    assert_eq!(server.get("/get_weight_version").1, r#"{"weight_version":null}"#);
+    assert_eq!(
+        server.get("/get_weight_version").1,
+        r#"{"weight_version":null}"#
+    );
     let (status, body) = server.get("/health_generate");
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(reason(&body), "no weight version is served yet");
@@ -94,10 +113,22 @@ fn impossible_requests_are_refused_with_the_reason() {
         (r#"{"input_ids": []}"#, "0 input tokens"),
         (r#"{"input_ids": [99]}"#, "outside the vocabulary"),
         (r#"{"input_ids": [-1]}"#, "outside the vocabulary"),
-        (r#"{"input_ids": [1], "sampling_params": {"max_new_tokens": 0}}"#, "max_new_tokens is 0"),
-        (r#"{"input_ids": [1], "sampling_params": {"temperature": -1}}"#, "temperature -1"),
-        (r#"{"input_ids": [1], "sampling_params": {"top_p": 0.5}}"#, "not supported"),
-        (r#"{"input_ids": [1], "position": 18446744073709551615}"#, "too large"),
+        (
+            r#"{"input_ids": [1], "sampling_params": {"max_new_tokens": 0}}"#,
+            "max_new_tokens is 0",
+        ),
+        (
+            r#"{"input_ids": [1], "sampling_params": {"temperature": -1}}"#,
+            "temperature -1",
+        ),
+        (
+            r#"{"input_ids": [1], "sampling_params": {"top_p": 0.5}}"#,
+            "not supported",
+        ),
+        (
+            r#"{"input_ids": [1], "position": 18446744073709551615}"#,
+            "too large",
+        ),
     ] {
         let (status, reply) = server.post("/generate", body);
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {reply}");
@@ -107,8 +138,14 @@ fn impossible_requests_are_refused_with_the_reason() {
     assert_eq!(server.post("/generate", long).0, StatusCode::BAD_REQUEST);
     let (status, body) = server.post("/generate", vec![b' '; MAX_BODY_BYTES + 1]);
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
-    assert_eq!(server.post("/abort_request", "{}").0, StatusCode::BAD_REQUEST);
-    assert_eq!(server.post("/pause_generation", r#"{"mode": "x"}"#).0, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        server.post("/abort_request", "{}").0,
+        StatusCode::BAD_REQUEST
+    );
+    assert_eq!(
+        server.post("/pause_generation", r#"{"mode": "x"}"#).0,
+        StatusCode::BAD_REQUEST
+    );
     assert_eq!(server.get("/health_generate").0, StatusCode::OK);
 }
 
@@ -127,7 +164,10 @@ fn a_reply_has_tokens_logprobs_and_the_version() {
     assert_eq!(reply["output_ids"].as_array().unwrap().len(), 6);
     assert_eq!(meta["output_token_logprobs"].as_array().unwrap().len(), 6);
     assert_eq!(meta["output_token_logprobs"][2][1], reply["output_ids"][2]);
-    assert_eq!((&meta["id"], &meta["weight_version"]), (&json!("r"), &json!("1")));
+    assert_eq!(
+        (&meta["id"], &meta["weight_version"]),
+        (&json!("r"), &json!("1"))
+    );
     assert_eq!(meta["finish_reason"], json!({"type": "length"}));
     assert_eq!(meta["weight_spans"], json!([["1", 6]]));
     let mut stream = body;
@@ -139,7 +179,10 @@ fn a_reply_has_tokens_logprobs_and_the_version() {
         let chunk: Value = serde_json::from_str(chunk.strip_prefix("data: ").unwrap()).unwrap();
         chunk["output_ids"].as_array().unwrap().clone()
     });
-    assert_eq!(ids.collect::<Vec<_>>(), *reply["output_ids"].as_array().unwrap());
+    assert_eq!(
+        ids.collect::<Vec<_>>(),
+        *reply["output_ids"].as_array().unwrap()
+    );
 }
 
 #[test]
@@ -148,18 +191,28 @@ fn a_paused_engine_keeps_its_requests_and_an_abort_ends_them() {
     let generate = |rid: &str| {
         let body = json!({"input_ids": [1, 2, 3], "rid": rid,
             "sampling_params": {"max_new_tokens": 4}});
-        let request = server.client.post(format!("http://{}/generate", server.addr));
+        let request = server
+            .client
+            .post(format!("http://{}/generate", server.addr));
         server.runtime.spawn(async move {
             let response = request.body(body.to_string()).send().await.unwrap();
             serde_json::from_str::<Value>(&response.text().await.unwrap()).unwrap()
         })
     };
-    assert_eq!(server.post("/pause_generation", r#"{"mode": "in_place"}"#).0, StatusCode::OK);
+    assert_eq!(
+        server
+            .post("/pause_generation", r#"{"mode": "in_place"}"#)
+            .0,
+        StatusCode::OK
+    );
     let aborted = generate("first");
     let kept = generate("second");
     // An abort that comes before its request does nothing: repeat it until it has struck.
     while !aborted.is_finished() {
-        assert_eq!(server.post("/abort_request", r#"{"rid": "first"}"#).0, StatusCode::OK);
+        assert_eq!(
+            server.post("/abort_request", r#"{"rid": "first"}"#).0,
+            StatusCode::OK
+        );
     }
     let aborted = server.runtime.block_on(aborted).unwrap();
     assert_eq!(aborted["meta_info"]["finish_reason"]["type"], "abort");
@@ -211,12 +264,19 @@ fn no_body_breaks_the_server() {
         "/continue_generation",
         "/unknown",
     ]);
-    let config = ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() };
+    let config = ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..Default::default()
+    };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     runner
         .run(&(paths, bodies), |(path, body)| {
             let (status, reply) = server.post(path, body);
-            prop_assert!(status.is_success() || status.is_client_error(), "{status}: {reply}");
+            prop_assert!(
+                status.is_success() || status.is_client_error(),
+                "{status}: {reply}"
+            );
             // A pause would keep the next generation waiting for ever.
             prop_assert_eq!(server.post("/continue_generation", "").0, StatusCode::OK);
             Ok(())

@@ -6,6 +6,7 @@ mod attach;
 mod fixture;
 mod host;
 mod http;
+mod process;
 mod rollout;
 mod tool;
 mod trainer;

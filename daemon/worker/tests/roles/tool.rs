@@ -71,7 +71,10 @@ fn memory_beyond_the_bound_is_refused_by_the_system() {
     let folder = tempfile::tempdir().unwrap();
     let text = "while /bin/dd if=/dev/zero of=/dev/null bs=200M count=1; do :; done 2>/dev/null\n\
                 echo no memory >&2; exit 7";
-    let tool = Calculator { program: script(&folder, text), ..calculator() };
+    let tool = Calculator {
+        program: script(&folder, text),
+        ..calculator()
+    };
     let error = runtime().block_on(tool.run("1+1")).unwrap_err();
     assert_eq!(error.to_string(), "no memory");
     assert_eq!(runtime().block_on(calculator().run("1+1")).unwrap(), "2");
@@ -81,6 +84,10 @@ fn memory_beyond_the_bound_is_refused_by_the_system() {
 fn endless_output_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let program = script(&folder, "exec /usr/bin/yes");
-    let tool = Calculator { program, timeout: Duration::from_secs(2), ..calculator() };
+    let tool = Calculator {
+        program,
+        timeout: Duration::from_secs(2),
+        ..calculator()
+    };
     assert!(runtime().block_on(tool.run("1")).is_err());
 }

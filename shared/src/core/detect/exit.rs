@@ -3,6 +3,17 @@ use super::Verdict;
 use crate::core::{Core, Exit};
 use crate::ids::Incarnation;
 
+/// The exit in words. Only a process that ended itself had something to say: its last `error:` line,
+/// else its last line; what one wrote before a signal struck it explains nothing.
+fn words(exit: &Exit, detail: &str) -> String {
+    let mut lines = detail.lines().rev().map(str::trim).filter(|l| !l.is_empty());
+    let said = lines.clone().find(|l| l.starts_with("error:")).or_else(|| lines.next());
+    match (exit, said) {
+        (Exit::Code(code), Some(line)) if *code != 0 => format!("{exit}: {line}"),
+        _ => exit.to_string(),
+    }
+}
+
 impl Core {
     pub(in crate::core) fn on_exited(&mut self, life: Incarnation, exit: &Exit, detail: &str) {
         let Some(i) = self.s.instances.life(life) else {
@@ -16,10 +27,7 @@ impl Core {
             let who = i.id;
             return self.execute(who, true);
         }
-        let words = match detail.trim() {
-            "" => exit.to_string(),
-            detail => format!("{exit}: {detail}"),
-        };
+        let words = words(exit, detail);
         let failed_start = !i.was_attached() && matches!(exit, Exit::Code(code) if *code != 0);
         self.fault(Verdict {
             who: i.id,

@@ -1,0 +1,426 @@
+//! Conversations, with rollouts that die and a daemon that goes away.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::routing::post;
+use futures::StreamExt;
+use robust_proto::v1::host_message::Body as Down;
+use robust_proto::v1::role_message::Body as Up;
+use robust_proto::v1::{AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Revoke, Shutdown};
+use robust_worker::agent;
+use robust_worker::attach::LinkEnd;
+use robust_worker::model::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::fixture::{Running, args, runtime, tokenizer_path};
+use super::host::{Asked, FakeHost, PATIENCE};
+
+const AGENT: u64 = 1;
+const TRAJECTORY: u64 = 42;
+
+fn encode(text: &str) -> Vec<u32> {
+    let tokenizer = Tokenizer::load(&tokenizer_path()).unwrap();
+    tokenizer
+        .encode(text)
+        .unwrap()
+        .iter()
+        .map(|&id| id as u32)
+        .collect()
+}
+
+/// A rollout that knows the whole trajectory and says the token that follows what it is given, so
+/// a token given twice or left out would show.
+struct FakeRollout {
+    addr: SocketAddr,
+    inputs: Arc<Mutex<Vec<Value>>>,
+    _runtime: Runtime,
+}
+
+#[derive(Clone)]
+struct Script {
+    whole: Vec<u32>,
+    /// Tokens after which the stream breaks; none: never.
+    breaks_after: Option<usize>,
+    version: u64,
+    inputs: Arc<Mutex<Vec<Value>>>,
+}
+
+impl FakeRollout {
+    fn start(whole: &str, version: u64, breaks_after: Option<usize>) -> Self {
+        let (runtime, inputs) = (runtime(), Arc::default());
+        let script = Script {
+            whole: encode(whole),
+            breaks_after,
+            version,
+            inputs: Arc::clone(&inputs),
+        };
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap();
+        let addr = listener.local_addr().unwrap();
+        let router = axum::Router::new()
+            .route("/generate", post(generate))
+            .route(
+                "/abort_request",
+                post(async |State(script): State<Script>, body: Bytes| {
+                    let body: Value = serde_json::from_slice(&body).unwrap();
+                    script.inputs.lock().unwrap().push(body);
+                }),
+            )
+            .with_state(script);
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        Self {
+            addr,
+            inputs,
+            _runtime: runtime,
+        }
+    }
+
+    fn addr(&self) -> String {
+        self.addr.to_string()
+    }
+
+    fn inputs(&self) -> Vec<Value> {
+        self.inputs.lock().unwrap().clone()
+    }
+}
+
+async fn generate(State(script): State<Script>, body: Bytes) -> Body {
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    script.inputs.lock().unwrap().push(body.clone());
+    let at = body["input_ids"].as_array().unwrap().len();
+    let stops = body["sampling_params"]["stop_token_ids"].clone();
+    let is_stop = |id: u32| stops.as_array().unwrap().contains(&json!(id));
+    let rest = &script.whole[at..];
+    let end = rest
+        .iter()
+        .position(|&id| is_stop(id))
+        .map_or(rest.len(), |at| at + 1);
+    let mut events = Vec::new();
+    for (number, &id) in rest[..end].iter().enumerate() {
+        if script.breaks_after == Some(number) {
+            events.push(Err(std::io::Error::other("killed")));
+            break;
+        }
+        let finish = if number + 1 == end {
+            json!({"type": "stop"})
+        } else {
+            Value::Null
+        };
+        let meta = json!({"finish_reason": finish, "weight_version": script.version.to_string(),
+            "output_token_logprobs": [[-0.5, id, null]]});
+        let chunk = json!({"output_ids": [id], "meta_info": meta});
+        events.push(Ok(format!("data: {chunk}\n\n")));
+    }
+    if script.breaks_after != Some(usize::MAX) {
+        events.push(Ok("data: [DONE]\n\n".into()));
+        let events = futures::stream::iter(events).then(async |event| {
+            if event.is_err() {
+                // Until the tokens before it are on their way: hyper flushes when it has to wait.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            event
+        });
+        return Body::from_stream(events);
+    }
+    // Says nothing and never ends.
+    Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>())
+}
+
+struct Scene {
+    host: FakeHost,
+    agent: Running,
+    _folder: tempfile::TempDir,
+}
+
+fn scene(rollouts: &[&FakeRollout]) -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    host.route_to(
+        &rollouts
+            .iter()
+            .map(|rollout| rollout.addr())
+            .collect::<Vec<_>>(),
+    );
+    let agent = Running::start(args(folder.path(), &host, 0, AGENT), agent::run);
+    assert_eq!(host.hello(AGENT).leases, [0; 0]);
+    Scene {
+        host,
+        agent,
+        _folder: folder,
+    }
+}
+
+impl Scene {
+    fn dispatch(&self, turns: Vec<robust_proto::v1::Turn>) {
+        let dispatch = Dispatch {
+            trajectory: TRAJECTORY,
+            prompt: "12+34=".into(),
+            answer: "46".into(),
+            seed: 7,
+            turns,
+        };
+        self.host.send(AGENT, Down::Dispatch(dispatch));
+    }
+
+    fn turns(&self) -> Vec<AppendTurnRequest> {
+        let append = |asked| match asked {
+            Asked::Append(append) => Some(append),
+            _ => None,
+        };
+        self.host.asked().into_iter().filter_map(append).collect()
+    }
+
+    fn finished(&self) -> FinishTrajectoryRequest {
+        match self
+            .host
+            .wait_asked("the end", |asked| matches!(asked, Asked::Finish(_)))
+        {
+            Asked::Finish(finish) => finish,
+            _ => unreachable!(),
+        }
+    }
+
+    fn end(self) {
+        self.host.send(AGENT, Down::Shutdown(Shutdown {}));
+        assert_eq!(self.agent.end(), LinkEnd::Shutdown);
+    }
+}
+
+const WHOLE: &str = "<bos>12+34=<call>12+34</call><res>46</res>46<eos>";
+
+#[test]
+fn a_conversation_calls_its_tool_and_earns_its_reward() {
+    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let scene = scene(&[&rollout]);
+    scene.dispatch(Vec::new());
+    let finished = scene.finished();
+    assert_eq!(
+        (finished.reward, finished.turns, finished.answer.as_str()),
+        (1.0, 2, "46")
+    );
+    let turns = scene.turns();
+    assert_eq!(turns[0].prompt_ids, encode("<bos>12+34="));
+    let first = turns[0].turn.clone().unwrap();
+    assert_eq!(first.spans[0].ids, encode("<call>12+34</call>"));
+    assert_eq!(
+        (first.tool_call.as_str(), first.tool_result.as_str()),
+        ("12+34", "46")
+    );
+    assert_eq!(first.tool_ids, encode("<res>46</res>"));
+    let second = turns[1].turn.clone().unwrap();
+    assert_eq!(
+        (second.index, &second.spans[0].ids),
+        (1, &encode("46<eos>"))
+    );
+    assert_eq!(second.spans[0].version, 3);
+    // Every place that was taken is given back.
+    let routes = scene
+        .host
+        .asked()
+        .iter()
+        .filter(|a| matches!(a, Asked::Route(_)))
+        .count();
+    let deadline = Instant::now() + PATIENCE;
+    let released = || {
+        scene
+            .host
+            .asked()
+            .iter()
+            .filter(|a| matches!(a, Asked::Release(_)))
+            .count()
+    };
+    while released() < routes {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scene.end();
+}
+
+#[test]
+fn a_turn_goes_on_elsewhere_when_its_rollout_dies_and_no_token_comes_twice() {
+    let whole = encode(WHOLE);
+    let prompt = encode("<bos>12+34=").len();
+    for breaks_after in 0..6 {
+        let dying = FakeRollout::start(WHOLE, 3, Some(breaks_after));
+        let living = FakeRollout::start(WHOLE, 4, None);
+        let scene = scene(&[&dying, &living]);
+        scene.dispatch(Vec::new());
+        assert_eq!(scene.finished().reward, 1.0, "broke after {breaks_after}");
+        let turns = scene.turns();
+        let mut ids = turns[0].prompt_ids.clone();
+        for turn in turns.iter().filter_map(|append| append.turn.as_ref()) {
+            ids.extend(turn.spans.iter().flat_map(|span| &span.ids));
+            ids.extend(&turn.tool_ids);
+        }
+        assert_eq!(ids, whole, "broke after {breaks_after}");
+        let first = turns[0].turn.as_ref().unwrap();
+        let spans: Vec<_> = first
+            .spans
+            .iter()
+            .map(|span| (span.version, span.ids.len()))
+            .collect();
+        let left = encode("<call>12+34</call>").len() - breaks_after;
+        match breaks_after {
+            0 => assert_eq!(spans, [(4, left)]),
+            _ => assert_eq!(spans, [(3, breaks_after), (4, left)]),
+        }
+        let sent = living.inputs()[0]["input_ids"].as_array().unwrap().len();
+        assert_eq!(sent, prompt + breaks_after);
+        scene.end();
+    }
+}
+
+#[test]
+fn a_conversation_resumes_after_the_stored_turns() {
+    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let first = scene(&[&rollout]);
+    first.dispatch(Vec::new());
+    first.finished();
+    let stored = first.turns()[0].turn.clone().unwrap();
+    first.end();
+    let second = scene(&[&rollout]);
+    second.dispatch(vec![stored]);
+    assert_eq!(second.finished().reward, 1.0);
+    let turns = second.turns();
+    assert_eq!(turns.len(), 1);
+    assert_eq!(turns[0].turn.as_ref().unwrap().index, 1);
+    assert!(turns[0].prompt_ids.is_empty());
+    second.end();
+}
+
+#[test]
+fn a_failing_tool_gives_an_empty_result_and_the_conversation_goes_on() {
+    let whole = "<bos>12+34=<call>12+</call><res></res>46<eos>";
+    let rollout = FakeRollout::start(whole, 3, None);
+    let scene = scene(&[&rollout]);
+    scene.dispatch(Vec::new());
+    assert_eq!(scene.finished().reward, 1.0);
+    let first = scene.turns()[0].turn.clone().unwrap();
+    assert_eq!(first.tool_result, "error: syntax error at character 3");
+    assert_eq!(first.tool_ids, encode("<res></res>"));
+    scene.end();
+}
+
+#[test]
+fn the_last_turn_allowed_calls_no_tool() {
+    let calls = "<call>1</call><res>1</res>".repeat(2);
+    let whole = format!("<bos>12+34={calls}<call>1</call>");
+    let rollout = FakeRollout::start(&whole, 3, None);
+    let scene = scene(&[&rollout]);
+    scene.dispatch(Vec::new());
+    let finished = scene.finished();
+    assert_eq!((finished.reward, finished.turns), (0.0, 3));
+    assert_eq!(scene.turns()[2].turn.as_ref().unwrap().tool_call, "");
+    scene.end();
+}
+
+#[test]
+fn a_turn_is_stored_by_the_daemon_that_comes_back() {
+    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let hanging = FakeRollout::start(WHOLE, 3, Some(usize::MAX));
+    let mut scene = scene(&[&hanging]);
+    scene.dispatch(Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    while hanging.inputs().is_empty() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scene.host.die();
+    drop(hanging);
+    scene.host.route_to(&[rollout.addr()]);
+    scene.host.live();
+    let hello = scene.host.wait("a hello", |_, up| match up {
+        Up::Hello(hello) => Some(hello),
+        Up::Returned(returned) => panic!("{returned:?}"),
+        _ => None,
+    });
+    assert_eq!(hello.leases, [TRAJECTORY]);
+    // The daemon does not know what it had dispatched, and says it again: one conversation only.
+    scene.dispatch(Vec::new());
+    assert_eq!(scene.finished().reward, 1.0);
+    let finishes = scene
+        .host
+        .asked()
+        .iter()
+        .filter(|a| matches!(a, Asked::Finish(_)))
+        .count();
+    assert_eq!((finishes, scene.turns().len()), (1, 2));
+    scene.end();
+}
+
+#[test]
+fn a_void_lease_drops_the_trajectory() {
+    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let scene = scene(&[&rollout]);
+    scene.host.void_leases();
+    scene.dispatch(Vec::new());
+    let mut was_running = false;
+    scene.host.wait("the conversation's end", |_, up| match up {
+        Up::Phase(phase) if phase.phase == "generating" => {
+            was_running = true;
+            None
+        }
+        Up::Phase(phase) if phase.phase == "idle" && was_running => Some(()),
+        Up::Returned(returned) => panic!("{returned:?}"),
+        _ => None,
+    });
+    assert!(scene.turns().is_empty());
+    scene.end();
+}
+
+#[test]
+fn a_revoked_trajectory_is_given_up_at_its_rollout_too() {
+    let hanging = FakeRollout::start(WHOLE, 3, Some(usize::MAX));
+    let scene = scene(&[&hanging]);
+    scene.dispatch(Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    let said = |key: &str| hanging.inputs().iter().any(|body| !body[key].is_null());
+    while !said("input_ids") {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scene.host.send(
+        AGENT,
+        Down::Revoke(Revoke {
+            trajectory: TRAJECTORY,
+        }),
+    );
+    scene
+        .host
+        .wait_asked("the release", |asked| matches!(asked, Asked::Release(_)));
+    while hanging.inputs().len() < 2 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let [generate, abort] = &hanging.inputs()[..] else {
+        panic!()
+    };
+    assert_eq!(generate["rid"], abort["rid"]);
+    assert!(scene.turns().is_empty());
+    scene.end();
+}
+
+#[test]
+fn a_trajectory_that_cannot_be_generated_is_returned() {
+    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let scene = scene(&[&rollout]);
+    let dispatch = Dispatch {
+        trajectory: 5,
+        prompt: "what is love?".into(),
+        ..Default::default()
+    };
+    scene.host.send(AGENT, Down::Dispatch(dispatch));
+    let returned = scene.host.wait("its return", |_, up| match up {
+        Up::Returned(returned) => Some(returned),
+        _ => None,
+    });
+    assert_eq!(returned.trajectory, 5);
+    assert!(returned.reason.contains("encoding"), "{}", returned.reason);
+    scene.end();
+}

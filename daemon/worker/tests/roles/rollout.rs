@@ -1,0 +1,289 @@
+//! Replicas that pull weights and generate.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use robust_proto::v1::host_message::Body as Down;
+use robust_proto::v1::pull_done::Result as Outcome;
+use robust_proto::v1::{Manifest, PullSource, PullWeights, Region, ServedVersion, Shutdown};
+use robust_shared::ids::WeightVersion;
+use robust_shared::weights;
+use robust_transport::{Buffer, Config, Exposed, Transport};
+use robust_worker::attach::LinkEnd;
+use robust_worker::attach::manifest::{tensor_specs, to_proto};
+use robust_worker::rollout;
+use serde_json::{Value, json};
+
+use super::fixture::{Running, args, model, runtime};
+use super::host::FakeHost;
+
+/// Somebody who serves a version, as a trainer rank does.
+struct Source {
+    transport: Transport,
+    exposed: Exposed,
+    manifest: Manifest,
+}
+
+const SOURCE: u64 = 99;
+const CHUNK_BYTES: u64 = 4096;
+
+fn source(seed: u64, version: u64) -> Source {
+    let model = model(seed);
+    let transport = Transport::start(Config::default()).unwrap();
+    let buffer = Buffer::new(model.params().len_bytes()).unwrap();
+    buffer.write_at(0, model.params().as_bytes()).unwrap();
+    let tensors = tensor_specs(model.params().layout());
+    let bytes = model.params().as_bytes();
+    let manifest =
+        weights::Manifest::build(WeightVersion(version), bytes, CHUNK_BYTES, tensors).unwrap();
+    let exposed = transport.expose(buffer).unwrap();
+    Source {
+        transport,
+        exposed,
+        manifest: to_proto(&manifest),
+    }
+}
+
+impl Source {
+    fn chunks(&self) -> u64 {
+        self.manifest.chunk_xxh3.len() as u64
+    }
+
+    fn serving(&self, first_chunk: u64, chunk_count: u64) -> PullSource {
+        let bytes = self.exposed.buffer().len() as u64;
+        let region = Region {
+            key: self.exposed.key().to_bytes(),
+            bytes,
+        };
+        let transport_addr = self.transport.addr().to_string();
+        let region = Some(region);
+        PullSource {
+            incarnation: SOURCE,
+            transport_addr,
+            region,
+            first_chunk,
+            chunk_count,
+        }
+    }
+
+    fn pull(&self, sources: Vec<PullSource>) -> PullWeights {
+        let manifest = Some(self.manifest.clone());
+        PullWeights {
+            version: self.manifest.version,
+            manifest,
+            sources,
+        }
+    }
+
+    fn pull_all(&self) -> PullWeights {
+        self.pull(vec![self.serving(0, self.chunks())])
+    }
+}
+
+struct Replica {
+    incarnation: u64,
+    running: Running,
+    http: SocketAddr,
+    transport_addr: String,
+}
+
+fn replica(folder: &std::path::Path, host: &FakeHost, incarnation: u64) -> Replica {
+    let running = Running::start(args(folder, host, 0, incarnation), rollout::run);
+    let hello = host.hello(incarnation);
+    assert_eq!(hello.version, None);
+    let http = hello.http_addr.parse().unwrap();
+    Replica {
+        incarnation,
+        running,
+        http,
+        transport_addr: hello.transport_addr,
+    }
+}
+
+impl Replica {
+    fn pull(&self, host: &FakeHost, pull: PullWeights) -> Outcome {
+        host.send(self.incarnation, Down::Pull(pull));
+        host.pull_done(self.incarnation).result.unwrap()
+    }
+
+    fn pulled(&self, host: &FakeHost, pull: PullWeights) -> ServedVersion {
+        match self.pull(host, pull) {
+            Outcome::Ok(served) => served,
+            Outcome::Error(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let request = client
+            .post(format!("http://{}{path}", self.http))
+            .body(body.to_string());
+        runtime().block_on(async {
+            let response = request.send().await.unwrap();
+            serde_json::from_str(&response.text().await.unwrap()).unwrap()
+        })
+    }
+
+    fn end(self, host: &FakeHost) {
+        host.send(self.incarnation, Down::Shutdown(Shutdown {}));
+        assert_eq!(self.running.end(), LinkEnd::Shutdown);
+    }
+}
+
+fn request(ids: &[u64], max_new_tokens: usize) -> Value {
+    json!({
+        "input_ids": ids, "trajectory": 77, "seed": 5, "return_logprob": true,
+        "sampling_params": {"max_new_tokens": max_new_tokens, "temperature": 1.0},
+    })
+}
+
+fn ids(reply: &Value) -> Vec<u64> {
+    reply["output_ids"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_sequence_resumed_at_another_replica_continues_with_the_same_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let trainer = source(5, 1);
+    let first = replica(folder.path(), &host, 1);
+    let half = trainer.chunks() / 2;
+    let halves = vec![
+        trainer.serving(0, half),
+        trainer.serving(half, trainer.chunks() - half),
+    ];
+    let served = first.pulled(&host, trainer.pull(halves));
+    assert_eq!(served.manifest.as_ref(), Some(&trainer.manifest));
+    // The second one pulls from the first: a relay.
+    let second = replica(folder.path(), &host, 2);
+    let relay = PullSource {
+        incarnation: 1,
+        transport_addr: first.transport_addr.clone(),
+        region: served.region,
+        first_chunk: 0,
+        chunk_count: trainer.chunks(),
+    };
+    second.pulled(&host, trainer.pull(vec![relay]));
+    let prompt = [1, 8, 9, 17, 10, 11, 22];
+    let whole = first.post("/generate", &request(&prompt, 30));
+    let expected = ids(&whole);
+    assert_eq!(expected.len(), 30);
+    for cut in [1, 7, 29] {
+        let so_far = [&prompt[..], &expected[..cut]].concat();
+        let rest = second.post("/generate", &request(&so_far, 30 - cut));
+        assert_eq!(ids(&rest), expected[cut..], "resumed after {cut}");
+        let logprobs = |reply: &Value, skip: usize| {
+            reply["meta_info"]["output_token_logprobs"]
+                .as_array()
+                .unwrap()[skip..]
+                .to_vec()
+        };
+        assert_eq!(logprobs(&rest, 0), logprobs(&whole, cut));
+    }
+    first.end(&host);
+    second.end(&host);
+}
+
+#[test]
+fn a_bad_pull_leaves_what_is_served_and_the_rest_is_pulled_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let (old, new) = (source(5, 1), source(6, 2));
+    let replica = replica(folder.path(), &host, 1);
+    replica.pulled(&host, old.pull_all());
+    let before = replica.post("/generate", &request(&[1, 2, 3], 8));
+    // One byte of the last chunk differs from what was published.
+    let last = new.exposed.buffer().len() - 1;
+    let mut byte = [0];
+    new.exposed.buffer().read_at(last, &mut byte).unwrap();
+    new.exposed.buffer().write_at(last, &[byte[0] ^ 1]).unwrap();
+    let Outcome::Error(error) = replica.pull(&host, new.pull_all()) else {
+        panic!("served")
+    };
+    assert_eq!((error.kind.as_str(), error.source), ("corrupt", SOURCE));
+    let last_chunk = new.chunks() - 1;
+    assert!(
+        error
+            .reason
+            .contains(&format!("chunk {last_chunk} is corrupt")),
+        "{}",
+        error.reason
+    );
+    assert_eq!(
+        ids(&replica.post("/generate", &request(&[1, 2, 3], 8))),
+        ids(&before)
+    );
+    // A dead source is named; what was verified is not asked for again.
+    let nobody = PullSource {
+        transport_addr: "127.0.0.1:1".into(),
+        ..new.serving(0, 1 << 40)
+    };
+    let Outcome::Error(error) = replica.pull(&host, new.pull(vec![nobody])) else {
+        panic!("served")
+    };
+    assert_eq!(error.kind, "source");
+    new.exposed.buffer().write_at(last, &byte).unwrap();
+    replica.pulled(&host, new.pull(vec![new.serving(last_chunk, 1)]));
+    let after = replica.post("/generate", &request(&[1, 2, 3], 8));
+    assert_eq!(after["meta_info"]["weight_version"], "2");
+    assert_ne!(
+        after["meta_info"]["output_token_logprobs"],
+        before["meta_info"]["output_token_logprobs"]
+    );
+    // Versions never go back.
+    let Outcome::Error(error) = replica.pull(&host, old.pull_all()) else {
+        panic!("went back")
+    };
+    assert_eq!(error.kind, "superseded");
+    replica.end(&host);
+}
+
+#[test]
+fn requests_go_on_through_a_change_of_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let (old, new) = (source(5, 1), source(6, 2));
+    let replica = Arc::new(replica(folder.path(), &host, 1));
+    replica.pulled(&host, old.pull_all());
+    replica.post("/pause_generation", &json!({"mode": "in_place"}));
+    let waiting = std::thread::spawn({
+        let replica = Arc::clone(&replica);
+        move || replica.post("/generate", &request(&[1, 2, 3], 8))
+    });
+    replica.pulled(&host, new.pull_all());
+    replica.post("/continue_generation", &json!({}));
+    let reply = waiting.join().unwrap();
+    assert_eq!(ids(&reply).len(), 8);
+    let expected = replica.post("/generate", &request(&[1, 2, 3], 8));
+    assert_eq!(ids(&reply), ids(&expected));
+    assert_eq!(reply["meta_info"]["weight_version"], "2");
+    Arc::into_inner(replica).unwrap().end(&host);
+}
+
+#[test]
+fn an_assignment_replaces_the_one_that_is_stuck() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let (old, new) = (source(5, 1), source(6, 2));
+    let replica = replica(folder.path(), &host, 1);
+    // Accepts connections and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let transport_addr = silent.local_addr().unwrap().to_string();
+    let stuck = PullSource {
+        transport_addr,
+        ..old.serving(0, old.chunks())
+    };
+    host.send(1, Down::Pull(old.pull(vec![stuck])));
+    host.send(1, Down::Pull(new.pull_all()));
+    let first = host.pull_done(1);
+    assert!(matches!(first.result, Some(Outcome::Error(_))), "{first:?}");
+    let second = host.pull_done(1);
+    assert!(matches!(second.result, Some(Outcome::Ok(_))), "{second:?}");
+    assert_eq!((first.version, second.version), (1, 2));
+    replica.end(&host);
+}
