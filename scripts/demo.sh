@@ -27,7 +27,7 @@ trap 'stop; rm -rf "$state"' EXIT
 "$bin/robustctl" --state-dir "$state" tui --exit-when-done --wait-for-daemon || true
 kill -TERM "$daemon" 2>/dev/null || true   # a no-op when the job is over
 rc=0; wait "$daemon" || rc=$?
-sed -n '/^summary/,$p' "$state/robustd.out"
+sed -n '/^job /,$p' "$state/robustd.out"
 [ "$rc" = 0 ] || { echo "robustd ended with exit code $rc; its last words:" >&2; tail -n 5 "$state/robustd.err" >&2; }
 trap - EXIT
 [ -n "${ROBUST_STATE_DIR:-}" ] || rm -rf "$state"

@@ -22,5 +22,8 @@ fn checked_in_code_is_what_the_proto_files_generate() {
         std::fs::write(&kept, &made).unwrap();
     }
     let checked_in = std::fs::read_to_string(&kept).unwrap_or_default();
-    assert!(made == checked_in, "run UPDATE_PROTO=1 cargo test -p robust-proto");
+    assert!(
+        made == checked_in,
+        "run UPDATE_PROTO=1 cargo test -p robust-proto"
+    );
 }

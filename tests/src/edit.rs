@@ -13,7 +13,9 @@ impl JobFile {
     pub fn small() -> Self {
         let path = fixture("jobs/test.toml");
         let text = std::fs::read_to_string(&path).expect("fixtures/jobs/test.toml is there");
-        let mut job = Self { table: text.parse().expect("it is TOML") };
+        let mut job = Self {
+            table: text.parse().expect("it is TOML"),
+        };
         for key in ["prompts", "tokenizer"] {
             let relative = job.table["data"][key].as_str().expect("a path").to_owned();
             let absolute = path.parent().expect("a folder").join(relative);

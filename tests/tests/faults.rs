@@ -8,16 +8,27 @@ fn long_job() -> JobFile {
 }
 
 fn pids(status: &Value, role: &str) -> Vec<u64> {
-    roles(status, role).iter().map(|r| r["pid"].as_u64().unwrap()).collect()
+    roles(status, role)
+        .iter()
+        .map(|r| r["pid"].as_u64().unwrap())
+        .collect()
 }
 
 /// Injects, waits for the recovery, and returns the incident.
 fn strike(daemon: &Daemon, args: &[&str]) -> Value {
     let reply = daemon.json(&[&["inject", "--wait", "--timeout", "120"], args].concat());
     let incident = reply["incident"].clone();
-    assert_eq!(incident["outcome"], "recovered", "{reply}\n{}", daemon.logs());
+    assert_eq!(
+        incident["outcome"],
+        "recovered",
+        "{reply}\n{}",
+        daemon.logs()
+    );
     for part in ["detect_ms", "restart_ms", "reconnect_ms", "total_ms"] {
-        assert!(incident[part].as_f64().is_some_and(|ms| ms >= 0.0), "{part} of {incident}");
+        assert!(
+            incident[part].as_f64().is_some_and(|ms| ms >= 0.0),
+            "{part} of {incident}"
+        );
     }
     incident
 }
@@ -28,12 +39,23 @@ fn the_trainers_death_restarts_only_the_gang_while_rollouts_keep_generating() {
     let before = daemon.until_step(2);
     let incident = strike(&daemon, &["--kill", "trainer", "--index", "1"]);
     assert_eq!(incident["rule"], "exit", "{incident}");
-    assert!(incident["plan"].as_str().unwrap().contains("trainer"), "{incident}");
+    assert!(
+        incident["plan"].as_str().unwrap().contains("trainer"),
+        "{incident}"
+    );
 
     let step = before["step"].as_u64().unwrap();
     let after = daemon.until_step(step + 3);
-    assert_eq!(pids(&before, "rollout"), pids(&after, "rollout"), "rollouts were restarted");
-    assert_eq!(pids(&before, "agent"), pids(&after, "agent"), "agents were restarted");
+    assert_eq!(
+        pids(&before, "rollout"),
+        pids(&after, "rollout"),
+        "rollouts were restarted"
+    );
+    assert_eq!(
+        pids(&before, "agent"),
+        pids(&after, "agent"),
+        "agents were restarted"
+    );
     for (old, new) in pids(&before, "trainer").iter().zip(pids(&after, "trainer")) {
         assert_ne!(*old, new, "a rank of the old gang is still there");
     }
@@ -48,12 +70,19 @@ fn a_rollouts_death_moves_its_requests_and_the_new_one_serves_a_verified_version
     strike(&daemon, &["--kill", "rollout", "--index", "0"]);
     let step = before["step"].as_u64().unwrap();
     let after = daemon.until_step(step + 3);
-    assert_eq!(pids(&before, "trainer"), pids(&after, "trainer"), "the trainer was restarted");
+    assert_eq!(
+        pids(&before, "trainer"),
+        pids(&after, "trainer"),
+        "the trainer was restarted"
+    );
     let admitted = daemon.until("the new rollout to be admitted", |s| {
         roles(s, "rollout").iter().all(|r| r["admitted"] == true)
     });
     for rollout in roles(&admitted, "rollout") {
-        assert!(rollout["weight_version"].as_u64().unwrap() >= 1, "{rollout}");
+        assert!(
+            rollout["weight_version"].as_u64().unwrap() >= 1,
+            "{rollout}"
+        );
     }
     consumed_once(&mut daemon);
 }
@@ -76,7 +105,10 @@ fn a_stopped_trainer_is_found_by_the_activity_rule_and_replaced() {
     let mut daemon = Daemon::start(&job);
     let before = daemon.until_step(1);
     let incident = strike(&daemon, &["--hang", "trainer", "--index", "0"]);
-    assert!(incident["rule"].as_str().unwrap().contains("idle"), "{incident}");
+    assert!(
+        incident["rule"].as_str().unwrap().contains("idle"),
+        "{incident}"
+    );
     let step = before["step"].as_u64().unwrap();
     daemon.until_step(step + 2);
     consumed_once(&mut daemon);
@@ -90,7 +122,10 @@ fn a_stopped_rollout_is_found_by_the_throughput_rule_and_replaced() {
     let mut daemon = Daemon::start(&job);
     let before = daemon.until_step(1);
     let incident = strike(&daemon, &["--hang", "rollout", "--index", "2"]);
-    assert!(incident["rule"].as_str().unwrap().contains("silent"), "{incident}");
+    assert!(
+        incident["rule"].as_str().unwrap().contains("silent"),
+        "{incident}"
+    );
     let step = before["step"].as_u64().unwrap();
     daemon.until_step(step + 2);
     consumed_once(&mut daemon);
@@ -99,8 +134,13 @@ fn a_stopped_rollout_is_found_by_the_throughput_rule_and_replaced() {
 /// I-3 from outside: committed steps are contiguous, each with a whole batch.
 fn consumed_once(daemon: &mut Daemon) {
     let report = daemon.json(&["report"]);
-    let lines = report["step_lines"].as_array().expect("the report lists the steps");
+    let lines = report["step_lines"]
+        .as_array()
+        .expect("the report lists the steps");
     let steps: Vec<u64> = lines.iter().map(|l| l["step"].as_u64().unwrap()).collect();
     let expected: Vec<u64> = (1..=steps.len() as u64).collect();
-    assert_eq!(steps, expected, "I-3: every step is committed once, in order");
+    assert_eq!(
+        steps, expected,
+        "I-3: every step is committed once, in order"
+    );
 }

@@ -7,7 +7,11 @@ fn a_job_runs_to_its_end_and_leaves_no_process_behind() {
     let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 4));
     daemon.until_step(2);
     assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
-    assert!(daemon.stdout().contains("summary"), "{}", daemon.stdout());
+    assert!(
+        daemon.stdout().contains("job test completed after 4 steps"),
+        "{}",
+        daemon.stdout()
+    );
     assert_eq!(daemon.processes(), vec![], "processes were left behind");
 }
 

@@ -12,12 +12,27 @@ fn twenty_five_kills_of_the_trainer_are_twenty_five_role_restarts() {
         let index = (kill % 2).to_string();
         let reply = daemon.json(&["inject", "--kill", "trainer", "--index", &index, "--wait"]);
         let incident = &reply["incident"];
-        assert_eq!(incident["outcome"], "recovered", "kill {kill}: {reply}\n{}", daemon.logs());
-        assert!(incident["plan"].as_str().unwrap().contains("role"), "kill {kill}: {incident}");
+        assert_eq!(
+            incident["outcome"],
+            "recovered",
+            "kill {kill}: {reply}\n{}",
+            daemon.logs()
+        );
+        assert!(
+            incident["plan"].as_str().unwrap().contains("role"),
+            "kill {kill}: {incident}"
+        );
         totals.push(incident["total_ms"].as_f64().unwrap());
     }
     totals.sort_by(f64::total_cmp);
-    println!("total_ms of 25 recoveries: median {}, worst {}", totals[12], totals[24]);
+    println!(
+        "total_ms of 25 recoveries: median {}, worst {}",
+        totals[12], totals[24]
+    );
     let status = daemon.until_step(step);
-    assert_eq!(status["incidents"].as_array().unwrap().len(), 25, "{status}");
+    assert_eq!(
+        status["incidents"].as_array().unwrap().len(),
+        25,
+        "{status}"
+    );
 }

@@ -45,11 +45,20 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         Some(_) => None,
         None => plan_warmup(&mut job, &args.job)?,
     };
-    Ok(Prepared { job, warmup, prompts, worker, listen })
+    Ok(Prepared {
+        job,
+        warmup,
+        prompts,
+        worker,
+        listen,
+    })
 }
 
 fn read_job(path: &Path) -> Result<Job, Failure> {
-    let unreadable = |source| Failure::JobUnreadable { path: path.to_owned(), source };
+    let unreadable = |source| Failure::JobUnreadable {
+        path: path.to_owned(),
+        source,
+    };
     let text = fs::read_to_string(path).map_err(unreadable)?;
     let mut job = Job::parse(&text, path).map_err(|e| Failure::Job(Box::new(e)))?;
     let absolute = fs::canonicalize(path).map_err(unreadable)?;
@@ -77,11 +86,17 @@ fn find_worker(named: Option<&Path>) -> Result<PathBuf, Failure> {
         own.parent().unwrap_or(Path::new(".")).join("robust-worker")
     };
     let path = named.map_or_else(beside, Path::to_owned);
-    let missing = |source| Failure::NoWorker { path: path.clone(), source };
+    let missing = |source| Failure::NoWorker {
+        path: path.clone(),
+        source,
+    };
     let found = fs::canonicalize(&path).map_err(missing)?;
     let meta = fs::metadata(&found).map_err(missing)?;
     if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
-        return Err(missing(io::Error::new(io::ErrorKind::PermissionDenied, "not executable")));
+        return Err(missing(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "not executable",
+        )));
     }
     Ok(found)
 }

@@ -10,7 +10,10 @@ pub(super) type Asked = watch::Receiver<Option<ExitCode>>;
 
 /// Starts listening; the driver is told to stop, and `Asked` says why.
 pub(super) fn listen(happenings: Happenings) -> Result<Asked, Failure> {
-    let start = |source| Failure::Start { what: "signal handling", source };
+    let start = |source| Failure::Start {
+        what: "signal handling",
+        source,
+    };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(start)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
     let (asked, answer) = watch::channel(None);

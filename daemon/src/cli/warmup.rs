@@ -52,12 +52,15 @@ pub fn cache_dir() -> PathBuf {
     let base = set("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    base.unwrap_or_else(|| PathBuf::from("/tmp/robust-cache")).join("robust")
+    base.unwrap_or_else(|| PathBuf::from("/tmp/robust-cache"))
+        .join("robust")
 }
 
 /// Whether a folder holds a model.
 pub fn is_complete(folder: &Path) -> bool {
-    ["config.json", "model.safetensors"].iter().all(|name| folder.join(name).is_file())
+    ["config.json", "model.safetensors"]
+        .iter()
+        .all(|name| folder.join(name).is_file())
 }
 
 /// Runs the worker's warm-up for `job` into `folder`; each line it prints is given to `progress`.
@@ -72,7 +75,10 @@ pub async fn make(
     let job_json = scratch.0.join("job.json");
     write_private(&job_json, serde_json::to_string(job)?.as_bytes())?;
     let out = scratch.0.join("model");
-    let run_error = |source| WarmupError::Run { program: worker.to_owned(), source };
+    let run_error = |source| WarmupError::Run {
+        program: worker.to_owned(),
+        source,
+    };
     let mut child = Command::new(worker)
         .arg("warmup")
         .arg("--job")

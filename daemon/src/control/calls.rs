@@ -61,7 +61,11 @@ impl GangCalls {
     /// No calls yet. `first_id` must differ between lives of the daemon: a reply to a call of an
     /// earlier life must fit none of this one.
     pub fn new(links: Links, first_id: u64) -> Self {
-        Self { links, waiting: Arc::default(), next: Arc::new(AtomicU64::new(first_id)) }
+        Self {
+            links,
+            waiting: Arc::default(),
+            next: Arc::new(AtomicU64::new(first_id)),
+        }
     }
 
     /// Asks one rank and waits for its answer, over as many links as that takes.
@@ -73,19 +77,38 @@ impl GangCalls {
         body: call::Body,
     ) -> Result<call_reply::Result, CallError> {
         let call_id = self.next.fetch_add(1, Ordering::Relaxed);
-        let call =
-            v1::Call { call_id, key: key.clone(), generation: generation.0, body: Some(body) };
+        let call = v1::Call {
+            call_id,
+            key: key.clone(),
+            generation: generation.0,
+            body: Some(body),
+        };
         let (answer, answered) = oneshot::channel();
-        let _forget = Forget { calls: self, call_id };
-        self.lock().insert(call_id, Waiting { rank, call: call.clone(), answer });
+        let _forget = Forget {
+            calls: self,
+            call_id,
+        };
+        self.lock().insert(
+            call_id,
+            Waiting {
+                rank,
+                call: call.clone(),
+                answer,
+            },
+        );
         // Without an open link it goes out when the rank links again.
         self.links.send(rank, host_message::Body::Call(call));
         match answered.await {
             Err(_) => Err(CallError::Abandoned { key }),
-            Ok(reply) if !reply.error.is_empty() => {
-                Err(CallError::Failed { key, rank, reason: reply.error })
-            }
-            Ok(v1::CallReply { result: Some(result), .. }) => Ok(result),
+            Ok(reply) if !reply.error.is_empty() => Err(CallError::Failed {
+                key,
+                rank,
+                reason: reply.error,
+            }),
+            Ok(v1::CallReply {
+                result: Some(result),
+                ..
+            }) => Ok(result),
             Ok(_) => Err(CallError::WrongReply { key, rank }),
         }
     }
@@ -104,7 +127,8 @@ impl GangCalls {
     /// Sends a rank's unanswered calls again, in order, over its new link.
     pub fn resend(&self, rank: Incarnation) {
         for waiting in self.lock().values().filter(|w| w.rank == rank) {
-            self.links.send(rank, host_message::Body::Call(waiting.call.clone()));
+            self.links
+                .send(rank, host_message::Body::Call(waiting.call.clone()));
         }
     }
 
@@ -136,7 +160,10 @@ mod tests {
 
     fn link(links: &Links, id: u64) -> UnboundedReceiver<v1::HostMessage> {
         let (down, received) = unbounded_channel();
-        let hello = v1::Hello { incarnation: RANK.0, ..Default::default() };
+        let hello = v1::Hello {
+            incarnation: RANK.0,
+            ..Default::default()
+        };
         links.open(hello, LinkId(id), down);
         received
     }
@@ -159,7 +186,11 @@ mod tests {
         let mut first = link(&links, 1);
         let calling = tokio::spawn({
             let calls = calls.clone();
-            async move { calls.call(Generation(1), RANK, "snapshot/1/1".into(), snapshot()).await }
+            async move {
+                calls
+                    .call(Generation(1), RANK, "snapshot/1/1".into(), snapshot())
+                    .await
+            }
         });
         let sent = next_call(&mut first).await;
         let mut second = link(&links, 2);
@@ -172,7 +203,10 @@ mod tests {
             result: Some(result.clone()),
         };
         calls.answer(Incarnation(4), reply.clone());
-        assert!(!calling.is_finished(), "another rank's reply counts for nothing");
+        assert!(
+            !calling.is_finished(),
+            "another rank's reply counts for nothing"
+        );
         calls.answer(RANK, reply);
         assert_eq!(calling.await.unwrap().unwrap(), result);
     }
@@ -184,7 +218,11 @@ mod tests {
         let mut first = link(&links, 1);
         let calling = tokio::spawn({
             let calls = calls.clone();
-            async move { calls.call(Generation(1), RANK, "k".into(), snapshot()).await }
+            async move {
+                calls
+                    .call(Generation(1), RANK, "k".into(), snapshot())
+                    .await
+            }
         });
         next_call(&mut first).await;
         calling.abort();

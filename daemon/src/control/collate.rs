@@ -64,7 +64,10 @@ pub fn collate(
     let (mut rewards, mut keys, mut oldest) = (Vec::new(), Vec::new(), u64::MAX);
     for (id, stored) in trajectories {
         let stored = stored.as_ref().ok_or(CollateError::Missing(*id))?;
-        let end = stored.finished.as_ref().ok_or(CollateError::Unfinished(*id))?;
+        let end = stored
+            .finished
+            .as_ref()
+            .ok_or(CollateError::Unfinished(*id))?;
         let tokens = tokens(*id, stored)?;
         ids.push(&tokens.ids);
         trainable.push(&tokens.trainable);
@@ -79,7 +82,10 @@ pub fn collate(
         .with(columns::ROLLOUT_LOGPROBS, logprobs)?
         .with(columns::REWARD, rewards)?
         .with(columns::TRAJECTORY, keys)?;
-    batch.set_meta(OLDEST_VERSION, Meta::U64(if oldest == u64::MAX { 0 } else { oldest }));
+    batch.set_meta(
+        OLDEST_VERSION,
+        Meta::U64(if oldest == u64::MAX { 0 } else { oldest }),
+    );
     Ok(batch)
 }
 
@@ -91,7 +97,12 @@ fn tokens(trajectory: TrajectoryId, stored: &StoredTrajectory) -> Result<Tokens,
             let (ids, logprobs) = (span.ids.len(), span.logprobs.len());
             if ids != logprobs {
                 let turn = turn.index;
-                return Err(CollateError::Logprobs { trajectory, turn, ids, logprobs });
+                return Err(CollateError::Logprobs {
+                    trajectory,
+                    turn,
+                    ids,
+                    logprobs,
+                });
             }
             tokens.generated(&span.ids, &span.logprobs);
         }
@@ -107,7 +118,11 @@ mod tests {
     use crate::store::Finish;
     use robust_proto::v1::{Span, Turn};
 
-    const T: TrajectoryId = TrajectoryId { batch: 1, group: 0, member: 0 };
+    const T: TrajectoryId = TrajectoryId {
+        batch: 1,
+        group: 0,
+        member: 0,
+    };
 
     fn stored() -> StoredTrajectory {
         let span = |ids: &[u32], version| Span {
@@ -123,7 +138,11 @@ mod tests {
                     tool_ids: vec![6],
                     ..Turn::default()
                 },
-                Turn { index: 1, spans: vec![span(&[7], 5)], ..Turn::default() },
+                Turn {
+                    index: 1,
+                    spans: vec![span(&[7], 5)],
+                    ..Turn::default()
+                },
             ],
             finished: Some(Finish {
                 reward: 1.0,
@@ -138,7 +157,10 @@ mod tests {
     #[test]
     fn only_generated_tokens_are_trained_on() {
         let batch = collate(&[(T, Some(stored()))]).unwrap();
-        assert_eq!(batch.u32_tokens(columns::IDS).unwrap().row(0), [1, 2, 3, 5, 6, 7]);
+        assert_eq!(
+            batch.u32_tokens(columns::IDS).unwrap().row(0),
+            [1, 2, 3, 5, 6, 7]
+        );
         assert_eq!(
             batch.bool_tokens(columns::TRAINABLE).unwrap().row(0),
             [false, false, true, true, false, true]
@@ -155,7 +177,10 @@ mod tests {
         assert_eq!(collate(&[(T, None)]), Err(CollateError::Missing(T)));
         let mut unfinished = stored();
         unfinished.finished = None;
-        assert_eq!(collate(&[(T, Some(unfinished))]), Err(CollateError::Unfinished(T)));
+        assert_eq!(
+            collate(&[(T, Some(unfinished))]),
+            Err(CollateError::Unfinished(T))
+        );
         let mut torn = stored();
         torn.turns[1].spans[0].logprobs.clear();
         assert_eq!(

@@ -62,7 +62,10 @@ pub enum DatasetError {
 
 /// Reads a dataset. Empty lines are skipped.
 pub fn read_dataset(path: &Path) -> Result<Prompts, DatasetError> {
-    let io_error = |source| DatasetError::Io { path: path.to_owned(), source };
+    let io_error = |source| DatasetError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let reader = BufReader::new(File::open(path).map_err(io_error)?);
     let mut prompts = Vec::new();
     for (at, bytes) in reader.split(b'\n').enumerate() {
@@ -82,7 +85,9 @@ pub fn read_dataset(path: &Path) -> Result<Prompts, DatasetError> {
         })?);
     }
     if prompts.is_empty() {
-        return Err(DatasetError::Empty { path: path.to_owned() });
+        return Err(DatasetError::Empty {
+            path: path.to_owned(),
+        });
     }
     Ok(Prompts(prompts.into()))
 }
@@ -124,7 +129,10 @@ mod tests {
         ] {
             let text = format!("{{\"prompt\":\"1\",\"answer\":\"1\"}}\n{bad}\n");
             let error = read(&text).unwrap_err().to_string();
-            assert!(error.contains("d.jsonl:2: ") && error.contains(what), "{error}");
+            assert!(
+                error.contains("d.jsonl:2: ") && error.contains(what),
+                "{error}"
+            );
             assert!(!error.contains("line 1 column"), "{error}");
         }
         assert!(matches!(read("\n\n"), Err(DatasetError::Empty { .. })));

@@ -65,7 +65,9 @@ impl Gang {
         let count = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         let (sends, gather) = WorkerGroup::new(count)?.plan::<C>(whole)?;
         let key = format!("{}/{}/{number}", C::NAME, self.generation);
-        let replies = sends.into_iter().map(|(rank, args)| self.one::<C>(rank, args, &key));
+        let replies = sends
+            .into_iter()
+            .map(|(rank, args)| self.one::<C>(rank, args, &key));
         Ok(gather.finish(try_join_all(replies).await?)?)
     }
 
@@ -75,12 +77,21 @@ impl Gang {
         args: C::Args,
         key: &str,
     ) -> Result<(u32, C::Reply), StepError> {
-        let no_rank = || DispatchError::NoReply { call: C::NAME, rank };
+        let no_rank = || DispatchError::NoReply {
+            call: C::NAME,
+            rank,
+        };
         let to = *self.ranks.get(rank as usize).ok_or_else(no_rank)?;
         let body = C::body(args)?;
-        let result = self.calls.call(self.generation, to, key.to_owned(), body).await?;
+        let result = self
+            .calls
+            .call(self.generation, to, key.to_owned(), body)
+            .await?;
         let reply = C::reply(result, self.ranks.len());
-        let wrong = || CallError::WrongReply { key: key.to_owned(), rank: to };
+        let wrong = || CallError::WrongReply {
+            key: key.to_owned(),
+            rank: to,
+        };
         Ok((rank, reply.ok_or_else(wrong)?))
     }
 }

@@ -28,7 +28,11 @@ fn assemble(
     let last_ms = steps.last().map_or(0, |s| s.at.millis());
     let over = matches!(status.state.as_str(), "completed" | "stopped" | "failed");
     // A run that is over took until its last step, however long the daemon lingers.
-    let until = if over && last_ms > 0 { last_ms } else { status.now_ms };
+    let until = if over && last_ms > 0 {
+        last_ms
+    } else {
+        status.now_ms
+    };
     v1::Report {
         job: status.job.clone(),
         mode: status.mode.clone(),
@@ -51,7 +55,11 @@ fn assemble(
 
 fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {
     let before = std::iter::once(started_ms).chain(steps.iter().map(|s| s.at.millis()));
-    steps.iter().zip(before).map(|(step, before)| line(step, before)).collect()
+    steps
+        .iter()
+        .zip(before)
+        .map(|(step, before)| line(step, before))
+        .collect()
 }
 
 /// One committed step as operators see it; `before_ms` is when the one before was committed.
@@ -71,11 +79,18 @@ pub fn line(step: &StoredStep, before_ms: u64) -> v1::StepLine {
 /// Mean reward of the first and of the last steps (20 each, fewer in a shorter run).
 pub fn first_and_last(rewards: &[f64]) -> (f64, f64) {
     let window = WINDOW.min(rewards.len());
-    (mean(&rewards[..window]), mean(&rewards[rewards.len() - window..]))
+    (
+        mean(&rewards[..window]),
+        mean(&rewards[rewards.len() - window..]),
+    )
 }
 
 fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
 }
 
 #[cfg(test)]
@@ -90,13 +105,22 @@ mod tests {
             step: Step(number),
             at: Time(at_ms * 1000),
             generation: Generation(1),
-            metrics: StepMetrics { reward, tokens: 10, ..Default::default() },
+            metrics: StepMetrics {
+                reward,
+                tokens: 10,
+                ..Default::default()
+            },
         }
     }
 
     fn status(state: &str) -> v1::Status {
         let state = state.to_owned();
-        v1::Status { state, started_ms: 1_000, now_ms: 60_000, ..Default::default() }
+        v1::Status {
+            state,
+            started_ms: 1_000,
+            now_ms: 60_000,
+            ..Default::default()
+        }
     }
 
     #[test]
@@ -111,10 +135,19 @@ mod tests {
     fn a_finished_run_took_until_its_last_step_and_a_running_one_until_now() {
         let steps = [step(1, 2_000, 0.5), step(2, 4_500, 1.0)];
         let done = assemble(&steps, Vec::new(), &status("completed"), 4);
-        assert_eq!((done.duration_s, done.tokens, done.trajectories), (3.5, 20, 8));
+        assert_eq!(
+            (done.duration_s, done.tokens, done.trajectories),
+            (3.5, 20, 8)
+        );
         let seconds: Vec<f64> = done.step_lines.iter().map(|l| l.seconds).collect();
         assert_eq!(seconds, [1.0, 2.5]);
-        assert_eq!(assemble(&steps, Vec::new(), &status("running"), 4).duration_s, 59.0);
-        assert_eq!(assemble(&[], Vec::new(), &status("failed"), 4).duration_s, 59.0);
+        assert_eq!(
+            assemble(&steps, Vec::new(), &status("running"), 4).duration_s,
+            59.0
+        );
+        assert_eq!(
+            assemble(&[], Vec::new(), &status("failed"), 4).duration_s,
+            59.0
+        );
     }
 }

@@ -65,7 +65,11 @@ pub enum StepOutcome {
 impl StepOutcome {
     /// The outcome of a future that may fail.
     pub fn of(generation: Generation, step: Step, result: Result<Self, StepError>) -> Self {
-        result.unwrap_or_else(|e| Self::Failed { generation, step, reason: e.to_string() })
+        result.unwrap_or_else(|e| Self::Failed {
+            generation,
+            step,
+            reason: e.to_string(),
+        })
     }
 }
 
@@ -78,8 +82,14 @@ pub async fn train(
     group_size: usize,
 ) -> Result<StepOutcome, StepError> {
     let mut batch = load(store, trajectories).await?;
-    let old = OldLogprobs { step, samples: batch.select(&[columns::IDS, columns::TRAINABLE])? };
-    batch.insert(columns::OLD_LOGPROBS, gang.call::<OldLogprobs>(step.0, old).await?)?;
+    let old = OldLogprobs {
+        step,
+        samples: batch.select(&[columns::IDS, columns::TRAINABLE])?,
+    };
+    batch.insert(
+        columns::OLD_LOGPROBS,
+        gang.call::<OldLogprobs>(step.0, old).await?,
+    )?;
     let rewards = batch.f64s(columns::REWARD)?.to_vec();
     batch.insert(columns::ADVANTAGE, advantages(&rewards, group_size)?)?;
     let oldest = match batch.meta(OLDEST_VERSION) {
@@ -101,7 +111,12 @@ pub async fn train(
     };
     let shards = shards.iter().map(shard_to_wire).collect();
     let snapshot = SnapshotShards { generation, shards };
-    Ok(StepOutcome::Done { generation, step, metrics, snapshot })
+    Ok(StepOutcome::Done {
+        generation,
+        step,
+        metrics,
+        snapshot,
+    })
 }
 
 async fn load(store: Store, trajectories: Vec<TrajectoryId>) -> Result<Batch, StepError> {
@@ -110,11 +125,16 @@ async fn load(store: Store, trajectories: Vec<TrajectoryId>) -> Result<Batch, St
         let stored: Result<Vec<_>, StepError> = trajectories.into_iter().map(read).collect();
         Ok(collate(&stored?)?)
     });
-    reading.await.unwrap_or_else(|_| Err(abandoned("reading the batch")))
+    reading
+        .await
+        .unwrap_or_else(|_| Err(abandoned("reading the batch")))
 }
 
 fn abandoned(what: &str) -> StepError {
-    super::calls::CallError::Abandoned { key: what.to_owned() }.into()
+    super::calls::CallError::Abandoned {
+        key: what.to_owned(),
+    }
+    .into()
 }
 
 /// Where a step's state may be.
@@ -135,9 +155,17 @@ pub async fn restore(
     peers: Vec<Peer>,
 ) -> Result<StepOutcome, StepError> {
     let generation = gang.generation;
-    let restored = |from: String| StepOutcome::Restored { generation, step, from };
+    let restored = |from: String| StepOutcome::Restored {
+        generation,
+        step,
+        from,
+    };
     let ask = |shards: Vec<Shard>| {
-        let whole = Restore { step, shards, peers: peers.clone() };
+        let whole = Restore {
+            step,
+            shards,
+            peers: peers.clone(),
+        };
         gang.call::<Restore>(step.0, whole)
     };
     if step.0 == 0 {
@@ -160,7 +188,10 @@ pub async fn restore(
         }
         Err(reasons) => {
             tried.extend(reasons);
-            Err(StepError::NothingToRestore { step: step.0, tried })
+            Err(StepError::NothingToRestore {
+                step: step.0,
+                tried,
+            })
         }
     }
 }
@@ -171,7 +202,10 @@ async fn checkpoint_of(
     dir: PathBuf,
 ) -> Result<Result<Vec<Shard>, Vec<String>>, StepError> {
     let looking = tokio::task::spawn_blocking(move || newest_at_most(&dir, step));
-    let found = match looking.await.map_err(|_| abandoned("looking for checkpoints"))? {
+    let found = match looking
+        .await
+        .map_err(|_| abandoned("looking for checkpoints"))?
+    {
         Ok(found) => found,
         Err(error) => return Ok(Err(vec![format!("checkpoints cannot be read: {error}")])),
     };

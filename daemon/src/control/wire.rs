@@ -38,7 +38,10 @@ impl WireCall for Restore {
 impl WireCall for OldLogprobs {
     fn body(args: Self) -> Result<call::Body, BatchError> {
         let samples = samples(&args.samples)?;
-        Ok(call::Body::OldLogprobs(v1::OldLogprobs { step: args.step.0, samples }))
+        Ok(call::Body::OldLogprobs(v1::OldLogprobs {
+            step: args.step.0,
+            samples,
+        }))
     }
 
     fn reply(result: call_reply::Result, _: usize) -> Option<Vec<Vec<f32>>> {
@@ -63,7 +66,9 @@ impl WireCall for Update {
     /// Ranks exchange their figures with their gradients, so each replies with the gang's sums: an
     /// equal share of them is its own.
     fn reply(result: call_reply::Result, ranks: usize) -> Option<UpdateMetrics> {
-        let call_reply::Result::Update(reply) = result else { return None };
+        let call_reply::Result::Update(reply) = result else {
+            return None;
+        };
         let share = 1.0 / ranks.max(1) as f64;
         Some(UpdateMetrics {
             loss: reply.loss * share,
@@ -90,14 +95,24 @@ impl WireCall for Snapshot {
 
 impl WireCall for Publish {
     fn body(args: Self) -> Result<call::Body, BatchError> {
-        Ok(call::Body::Publish(v1::Publish { version: args.version.0 }))
+        Ok(call::Body::Publish(v1::Publish {
+            version: args.version.0,
+        }))
     }
 
     fn reply(result: call_reply::Result, _: usize) -> Option<Served> {
-        let call_reply::Result::Publish(served) = result else { return None };
+        let call_reply::Result::Publish(served) = result else {
+            return None;
+        };
         let manifest = manifest_from_wire(&served.manifest?);
         let region = served.region?;
-        Some(Served { manifest, region: Region { key: region.key, bytes: region.bytes } })
+        Some(Served {
+            manifest,
+            region: Region {
+                key: region.key,
+                bytes: region.bytes,
+            },
+        })
     }
 }
 
@@ -137,18 +152,41 @@ fn optional<'a>(
 
 /// A shard as a message.
 pub(super) fn shard_to_wire(shard: &Shard) -> v1::SnapshotReply {
-    let Shard { step, path, bytes, xxh3 } = shard;
-    v1::SnapshotReply { step: step.0, path: path.clone(), bytes: *bytes, xxh3: *xxh3 }
+    let Shard {
+        step,
+        path,
+        bytes,
+        xxh3,
+    } = shard;
+    v1::SnapshotReply {
+        step: step.0,
+        path: path.clone(),
+        bytes: *bytes,
+        xxh3: *xxh3,
+    }
 }
 
 /// A shard from a message.
 pub(super) fn shard_from_wire(shard: &v1::SnapshotReply) -> Shard {
-    let v1::SnapshotReply { step, path, bytes, xxh3 } = shard;
-    Shard { step: Step(*step), path: path.clone(), bytes: *bytes, xxh3: *xxh3 }
+    let v1::SnapshotReply {
+        step,
+        path,
+        bytes,
+        xxh3,
+    } = shard;
+    Shard {
+        step: Step(*step),
+        path: path.clone(),
+        bytes: *bytes,
+        xxh3: *xxh3,
+    }
 }
 
 fn region_to_wire(region: &Region) -> v1::Region {
-    v1::Region { key: region.key.clone(), bytes: region.bytes }
+    v1::Region {
+        key: region.key.clone(),
+        bytes: region.bytes,
+    }
 }
 
 fn peer_to_wire(peer: &Peer) -> v1::Peer {
@@ -217,7 +255,13 @@ mod tests {
 
     fn tensors() -> Vec<TensorSpec> {
         let (name, dtype) = ("w".to_owned(), "F32".to_owned());
-        vec![TensorSpec { name, dtype, shape: vec![2], offset: 0, bytes: 8 }]
+        vec![TensorSpec {
+            name,
+            dtype,
+            shape: vec![2],
+            offset: 0,
+            bytes: 8,
+        }]
     }
 
     #[test]
@@ -240,7 +284,12 @@ mod tests {
             .unwrap();
         assert_eq!(samples(&batch).unwrap()[0].ids, [1, 2, 3]);
         let batch = batch.with(columns::OLD_LOGPROBS, old).unwrap();
-        assert!(samples(&batch).unwrap_err().to_string().contains("old_logprobs"));
+        assert!(
+            samples(&batch)
+                .unwrap_err()
+                .to_string()
+                .contains("old_logprobs")
+        );
     }
 
     #[test]

@@ -97,7 +97,11 @@ impl Driver {
             if incarnation.0 != 0 && !self.processes.contains_key(&incarnation) {
                 let detail = "gone while the daemon was away".to_owned();
                 let exit = Exit::Gone;
-                self.inputs.push_back(Input::Exited { incarnation, exit, detail });
+                self.inputs.push_back(Input::Exited {
+                    incarnation,
+                    exit,
+                    detail,
+                });
             }
         }
         self.restore_leases().await;
@@ -113,7 +117,13 @@ impl Driver {
     }
 
     fn take_over_process(&mut self, stored: StoredInstance) {
-        let StoredInstance { id, incarnation, pid, start_time, .. } = stored;
+        let StoredInstance {
+            id,
+            incarnation,
+            pid,
+            start_time,
+            ..
+        } = stored;
         let running = Running { pid, start_time };
         let log = self.parts.worker.log_path(id);
         if !self.parts.launcher.adopt(incarnation, running, Some(&log)) {
@@ -149,6 +159,12 @@ impl Driver {
 pub(super) fn batch_of(job: &Job, batch: u64) -> Vec<TrajectoryId> {
     let members = 0..job.batch.responses;
     (0..job.batch.prompts)
-        .flat_map(|group| members.clone().map(move |member| TrajectoryId { batch, group, member }))
+        .flat_map(|group| {
+            members.clone().map(move |member| TrajectoryId {
+                batch,
+                group,
+                member,
+            })
+        })
         .collect()
 }

@@ -18,7 +18,11 @@ impl Driver {
     pub(super) async fn on_arrival(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Happening(happening) => self.on_happening(happening).await,
-            Arrival::Launch(LaunchEvent::Exited { incarnation, exit, tail_of_log }) => {
+            Arrival::Launch(LaunchEvent::Exited {
+                incarnation,
+                exit,
+                tail_of_log,
+            }) => {
                 self.on_exited(incarnation, exit, tail_of_log).await;
             }
             Arrival::Samples(samples) => self.on_samples(&samples),
@@ -30,7 +34,12 @@ impl Driver {
 
     async fn on_happening(&mut self, happening: Happening) {
         match happening {
-            Happening::Attach { hello, link, down, admitted } => {
+            Happening::Attach {
+                hello,
+                link,
+                down,
+                admitted,
+            } => {
                 self.on_attach(*hello, link, down, admitted).await;
             }
             Happening::LinkClosed { incarnation, link } => {
@@ -38,8 +47,17 @@ impl Driver {
                     self.inputs.push_back(Input::Detached { incarnation });
                 }
             }
-            Happening::Said { incarnation, link, body } => self.on_said(incarnation, link, *body),
-            Happening::Finished { incarnation, trajectory, reward, oldest_version } => {
+            Happening::Said {
+                incarnation,
+                link,
+                body,
+            } => self.on_said(incarnation, link, *body),
+            Happening::Finished {
+                incarnation,
+                trajectory,
+                reward,
+                oldest_version,
+            } => {
                 let oldest_version = robust_shared::ids::WeightVersion(oldest_version);
                 self.inputs.push_back(Input::TrajectoryFinished {
                     incarnation,
@@ -48,9 +66,25 @@ impl Driver {
                     oldest_version,
                 });
             }
-            Happening::RouteWanted { ticket, incarnation, trajectory, answer } => {
-                self.routes.insert(ticket, WaitingRoute { incarnation, trajectory, answer });
-                self.inputs.push_back(Input::RouteRequested { ticket, incarnation, trajectory });
+            Happening::RouteWanted {
+                ticket,
+                incarnation,
+                trajectory,
+                answer,
+            } => {
+                self.routes.insert(
+                    ticket,
+                    WaitingRoute {
+                        incarnation,
+                        trajectory,
+                        answer,
+                    },
+                );
+                self.inputs.push_back(Input::RouteRequested {
+                    ticket,
+                    incarnation,
+                    trajectory,
+                });
             }
             Happening::RouteReleased { ticket } => {
                 self.routes.remove(&ticket);
@@ -63,7 +97,12 @@ impl Driver {
             Happening::Evidence { incarnation, text } => {
                 self.inputs.push_back(Input::Evidence { incarnation, text });
             }
-            Happening::Inject { fault, role, index, answer } => {
+            Happening::Inject {
+                fault,
+                role,
+                index,
+                answer,
+            } => {
                 self.on_inject(fault, role, index, answer);
             }
             Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
@@ -79,7 +118,10 @@ impl Driver {
     ) {
         let incarnation = Incarnation(hello.incarnation);
         // The process id too: a store that was lost or discarded issues numbers anew.
-        let known = self.processes.get(&incarnation).is_some_and(|p| p.pid == hello.pid);
+        let known = self
+            .processes
+            .get(&incarnation)
+            .is_some_and(|p| p.pid == hello.pid);
         if !known || self.core.is_current(incarnation).is_none() {
             // Whoever asked may be gone already.
             let _ = admitted.send(Err(Fenced(incarnation)));
@@ -91,8 +133,11 @@ impl Driver {
         }
         let held = said.leases.clone();
         self.links.open(hello, link, down);
-        let welcome = v1::Welcome { daemon_version: env!("CARGO_PKG_VERSION").to_owned() };
-        self.links.send(incarnation, host_message::Body::Welcome(welcome));
+        let welcome = v1::Welcome {
+            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        self.links
+            .send(incarnation, host_message::Body::Welcome(welcome));
         if admitted.send(Ok(())).is_err() {
             self.links.close(incarnation, link);
             return;
@@ -103,7 +148,13 @@ impl Driver {
         while let Some(input) = self.inputs.pop_front() {
             self.core.handle(now, input);
         }
-        self.core.handle(now, Input::Attached { incarnation, hello: said });
+        self.core.handle(
+            now,
+            Input::Attached {
+                incarnation,
+                hello: said,
+            },
+        );
         for trajectory in held {
             if self.core.holds_lease(incarnation, trajectory) {
                 self.parts.leases.grant(incarnation, trajectory).await;
@@ -121,10 +172,19 @@ impl Driver {
             Body::Reply(reply) => return self.calls.answer(incarnation, reply.clone()),
             Body::Sample(sample) => {
                 let (tokens_total, running) = (sample.tokens_total, sample.running);
-                self.link_samples.insert(incarnation, LinkSample { tokens_total, running });
+                self.link_samples.insert(
+                    incarnation,
+                    LinkSample {
+                        tokens_total,
+                        running,
+                    },
+                );
                 return;
             }
-            Body::PullDone(v1::PullDone { result: Some(PullResult::Ok(served)), .. }) => {
+            Body::PullDone(v1::PullDone {
+                result: Some(PullResult::Ok(served)),
+                ..
+            }) => {
                 self.served.add(incarnation, served.clone());
             }
             _ => {}
@@ -145,19 +205,30 @@ impl Driver {
         self.parts.leases.revoke_all(incarnation).await;
         // Not waited for: adopting a process that is gone only finds that it is gone.
         drop(self.parts.store.remove_instance(incarnation));
-        self.inputs.push_back(Input::Exited { incarnation, exit, detail });
+        self.inputs.push_back(Input::Exited {
+            incarnation,
+            exit,
+            detail,
+        });
     }
 
     fn on_samples(&mut self, samples: &[ProcessSample]) {
         for ProcessSample { incarnation, usage } in samples {
-            let link = self.link_samples.get(incarnation).copied().unwrap_or_default();
+            let link = self
+                .link_samples
+                .get(incarnation)
+                .copied()
+                .unwrap_or_default();
             let sample = Sample {
                 busy: usage.busy,
                 tokens_total: link.tokens_total,
                 running: link.running,
                 rss_bytes: usage.rss_bytes,
             };
-            self.inputs.push_back(Input::Sampled { incarnation: *incarnation, sample });
+            self.inputs.push_back(Input::Sampled {
+                incarnation: *incarnation,
+                sample,
+            });
         }
     }
 
@@ -166,11 +237,17 @@ impl Driver {
             self.written = Some(*step);
         }
         let now = self.parts.clock.now();
-        self.parts.feeds.note(now, event.severity(), "checkpoint", event.to_string());
+        self.parts
+            .feeds
+            .note(now, event.severity(), "checkpoint", event.to_string());
     }
 
     fn on_stepped(&mut self, task: u64, outcome: StepOutcome) {
-        if self.gang.as_ref().is_none_or(|running| running.number != task) {
+        if self
+            .gang
+            .as_ref()
+            .is_none_or(|running| running.number != task)
+        {
             return;
         }
         self.gang = None;
@@ -188,6 +265,11 @@ impl Driver {
         self.tasks += 1;
         let ticket = self.tasks;
         self.injections.insert(ticket, answer);
-        self.inputs.push_back(Input::Operator(Request::Inject { ticket, fault, role, index }));
+        self.inputs.push_back(Input::Operator(Request::Inject {
+            ticket,
+            fault,
+            role,
+            index,
+        }));
     }
 }

@@ -13,9 +13,14 @@ impl Clock {
     /// A clock that agrees with the system's now, and is never before `not_before` (the latest time
     /// a previous life of the daemon recorded).
     pub fn starting_after(not_before: Time) -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let base = Time::default() + unix;
-        Self { base: base.max(not_before), start: Instant::now() }
+        Self {
+            base: base.max(not_before),
+            start: Instant::now(),
+        }
     }
 
     /// Now.

@@ -46,7 +46,11 @@ pub fn summary(report: &v1::Report) -> String {
 fn rewards(report: &v1::Report) -> String {
     let (first, last) = (report.reward_first, report.reward_last);
     let window = report.step_lines.len().min(20);
-    let ratio = if first > 0.0 { format!("{:.2}", last / first) } else { "-".to_owned() };
+    let ratio = if first > 0.0 {
+        format!("{:.2}", last / first)
+    } else {
+        "-".to_owned()
+    };
     format!(
         "mean reward: {first:.3} over the first {window} steps, {last:.3} over the last {window}, \
          ratio {ratio}"

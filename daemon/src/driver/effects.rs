@@ -40,10 +40,21 @@ impl Driver {
     async fn persist(&mut self, records: Vec<Record>) -> Result<(), DriverError> {
         let now = self.parts.clock.now();
         let state = saved::encode(now, self.core.state(), &self.snapshots)?;
-        let give_up = Instant::now() + STORE_PATIENCE;
+        let began = Instant::now();
+        let give_up = began + STORE_PATIENCE;
         loop {
-            match self.parts.store.record(records.clone(), state.clone()).await {
-                Ok(()) => return Ok(()),
+            match self
+                .parts
+                .store
+                .record(records.clone(), state.clone())
+                .await
+            {
+                Ok(()) => {
+                    let (count, bytes, ms) =
+                        (records.len(), state.len(), began.elapsed().as_millis());
+                    tracing::debug!(count, bytes, ms, "recorded");
+                    return Ok(());
+                }
                 Err(StoreError::Full { path, source }) if Instant::now() < give_up => {
                     let path = path.display();
                     tracing::error!("no space for {path} ({source}): trying again, free some");
@@ -56,10 +67,18 @@ impl Driver {
 
     async fn effect(&mut self, output: Output) {
         match output {
-            Output::Spawn { id, incarnation, generation } => {
+            Output::Spawn {
+                id,
+                incarnation,
+                generation,
+            } => {
                 self.spawn(id, incarnation, generation);
             }
-            Output::Kill { id, incarnation, reason } => {
+            Output::Kill {
+                id,
+                incarnation,
+                reason,
+            } => {
                 tracing::info!("killing {id} {incarnation}: {reason}");
                 self.abandon_gang_of(incarnation);
                 self.parts.launcher.kill(incarnation);
@@ -68,14 +87,32 @@ impl Driver {
             Output::InjectReply { ticket, result } => self.reply_inject(ticket, result),
             Output::Probe { incarnation } => self.probe(incarnation),
             Output::CollectEvidence { incarnation, .. } => self.collect_evidence(incarnation),
-            Output::Restore { generation, ranks, step } => self.restore(generation, ranks, step),
-            Output::TrainStep { generation, ranks, step, trajectories } => {
+            Output::Restore {
+                generation,
+                ranks,
+                step,
+            } => self.restore(generation, ranks, step),
+            Output::TrainStep {
+                generation,
+                ranks,
+                step,
+                trajectories,
+            } => {
                 self.train(generation, ranks, step, trajectories);
             }
-            Output::Publish { generation, ranks, version } => {
+            Output::Publish {
+                generation,
+                ranks,
+                version,
+            } => {
                 self.publish(generation, ranks, version);
             }
-            Output::AssignPull { puller, version, sources, from_trainer } => {
+            Output::AssignPull {
+                puller,
+                version,
+                sources,
+                from_trainer,
+            } => {
                 self.assign_pull(puller, version, &sources, from_trainer);
             }
             Output::Dispatch { agent, trajectory } => self.dispatch(agent, trajectory).await,
@@ -93,7 +130,10 @@ impl Driver {
             Ok(running) => running,
             Err(error) => {
                 let reason = error.to_string();
-                return self.inputs.push_back(Input::SpawnFailed { incarnation, reason });
+                return self.inputs.push_back(Input::SpawnFailed {
+                    incarnation,
+                    reason,
+                });
             }
         };
         self.processes.insert(incarnation, running);
@@ -106,7 +146,10 @@ impl Driver {
             pid: running.pid,
             start_time: running.start_time,
         }));
-        self.inputs.push_back(Input::Spawned { incarnation, pid: running.pid });
+        self.inputs.push_back(Input::Spawned {
+            incarnation,
+            pid: running.pid,
+        });
     }
 
     fn strike(&mut self, incarnation: Incarnation, fault: Fault) {
@@ -120,16 +163,25 @@ impl Driver {
     }
 
     fn reply_inject(&mut self, ticket: u64, result: Result<(InstanceId, Incarnation), Refusal>) {
-        let Some(answer) = self.injections.remove(&ticket) else { return };
+        let Some(answer) = self.injections.remove(&ticket) else {
+            return;
+        };
         let pid = |incarnation| self.processes.get(&incarnation).map_or(0, |p| p.pid);
-        let struck =
-            result.map(|(id, incarnation)| Struck { id, incarnation, pid: pid(incarnation) });
+        let struck = result.map(|(id, incarnation)| Struck {
+            id,
+            incarnation,
+            pid: pid(incarnation),
+        });
         // The operator may have left.
         let _ = answer.send(struck);
     }
 
     fn probe(&mut self, incarnation: Incarnation) {
-        let addr = self.links.hello(incarnation).map(|h| h.http_addr).unwrap_or_default();
+        let addr = self
+            .links
+            .hello(incarnation)
+            .map(|h| h.http_addr)
+            .unwrap_or_default();
         let timeout = self.parts.job.detect.probe_timeout();
         let happenings = self.parts.happenings.clone();
         tokio::spawn(async move {
@@ -140,7 +192,9 @@ impl Driver {
     }
 
     fn collect_evidence(&mut self, incarnation: Incarnation) {
-        let Some(pid) = self.processes.get(&incarnation).map(|p| p.pid) else { return };
+        let Some(pid) = self.processes.get(&incarnation).map(|p| p.pid) else {
+            return;
+        };
         let happenings = self.parts.happenings.clone();
         tokio::task::spawn_blocking(move || {
             let text = launcher::evidence(pid);
@@ -157,14 +211,23 @@ impl Driver {
         from_trainer: bool,
     ) {
         let addr = |s: Incarnation| self.links.hello(s).map(|h| h.transport_addr);
-        let places: Vec<_> = sources.iter().map(|&s| (s, addr(s).unwrap_or_default())).collect();
+        let places: Vec<_> = sources
+            .iter()
+            .map(|&s| (s, addr(s).unwrap_or_default()))
+            .collect();
         let ranks = sources.len() as u64;
         let share = |total, place| match from_trainer {
             true => {
                 let chunks = shard_chunks(total, ranks, place as u64);
-                Share { first: chunks.start, count: chunks.end - chunks.start }
+                Share {
+                    first: chunks.start,
+                    count: chunks.end - chunks.start,
+                }
             }
-            false => Share { first: 0, count: total },
+            false => Share {
+                first: 0,
+                count: total,
+            },
         };
         match pull_order(&self.served, version, &places, share) {
             Ok(order) => {
@@ -175,7 +238,11 @@ impl Driver {
                 let source = unknown.source_id();
                 let reason = unknown.to_string();
                 let result = Err(PullFailure::Source { source, reason });
-                self.inputs.push_back(Input::Pulled { incarnation: puller, version, result });
+                self.inputs.push_back(Input::Pulled {
+                    incarnation: puller,
+                    version,
+                    result,
+                });
             }
         }
     }
@@ -212,21 +279,36 @@ impl Driver {
             turns: stored.turns,
         };
         // Without an open link the core hands it out again when the agent links.
-        self.links.send(agent, host_message::Body::Dispatch(message));
+        self.links
+            .send(agent, host_message::Body::Dispatch(message));
     }
 
     async fn revoke(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
         self.parts.leases.revoke(agent, trajectory).await;
         // Dropping a waiting request answers it: the lease is void.
-        self.routes.retain(|_, r| (r.incarnation, r.trajectory) != (agent, trajectory));
-        let message = v1::Revoke { trajectory: trajectory.key() };
+        self.routes
+            .retain(|_, r| (r.incarnation, r.trajectory) != (agent, trajectory));
+        let message = v1::Revoke {
+            trajectory: trajectory.key(),
+        };
         self.links.send(agent, host_message::Body::Revoke(message));
     }
 
     fn route(&mut self, ticket: u64, rollout: Incarnation) {
-        let http_addr = self.links.hello(rollout).map(|h| h.http_addr).unwrap_or_default();
-        let reply = v1::RouteReply { ticket, http_addr, rollout: rollout.0 };
-        let answered = self.routes.remove(&ticket).map(|waiting| waiting.answer.send(reply));
+        let http_addr = self
+            .links
+            .hello(rollout)
+            .map(|h| h.http_addr)
+            .unwrap_or_default();
+        let reply = v1::RouteReply {
+            ticket,
+            http_addr,
+            rollout: rollout.0,
+        };
+        let answered = self
+            .routes
+            .remove(&ticket)
+            .map(|waiting| waiting.answer.send(reply));
         if !matches!(answered, Some(Ok(()))) {
             self.inputs.push_back(Input::RouteReleased { ticket });
         }
@@ -234,7 +316,13 @@ impl Driver {
 
     /// What follows from a record, now that it is durable.
     fn after_record(&mut self, record: Record) {
-        if let Record::Committed { step, generation, trajectories, metrics } = record {
+        if let Record::Committed {
+            step,
+            generation,
+            trajectories,
+            metrics,
+        } = record
+        {
             let view = self.core.view(self.parts.clock.now());
             super::console::step_line(step, &metrics, &view);
             let every = self.parts.job.checkpoint.every;

@@ -41,7 +41,9 @@ impl Driver {
         }
         // What the store was given last becomes durable; a failure was said when it happened.
         let _ = self.parts.store.sync().await;
-        End { unkilled: self.processes.values().map(|p| p.pid).collect() }
+        End {
+            unkilled: self.processes.values().map(|p| p.pid).collect(),
+        }
     }
 
     /// Keeps what must be remembered of the end itself.
@@ -98,7 +100,10 @@ pub async fn kill_leftovers(store: &Store) -> std::io::Result<Vec<u32>> {
     let mut left: Vec<_> = stored
         .into_iter()
         .filter(|i| {
-            let running = Running { pid: i.pid, start_time: i.start_time };
+            let running = Running {
+                pid: i.pid,
+                start_time: i.start_time,
+            };
             launcher.adopt(i.incarnation, running, None) && launcher.kill(i.incarnation)
         })
         .collect();

@@ -23,7 +23,12 @@ impl Feeds {
     pub fn new(frame: Frame, store: Store, now: Time) -> Self {
         let (status, _) = watch::channel(Arc::new(frame.starting(now, "")));
         let (events, _) = broadcast::channel(EVENTS_BUFFERED);
-        Self { frame, status, events, store }
+        Self {
+            frame,
+            status,
+            events,
+            store,
+        }
     }
 
     /// The status, as it changes.
@@ -38,12 +43,14 @@ impl Feeds {
 
     /// Shows what happens before the core runs.
     pub fn starting(&self, now: Time, reason: &str) {
-        self.status.send_replace(Arc::new(self.frame.starting(now, reason)));
+        self.status
+            .send_replace(Arc::new(self.frame.starting(now, reason)));
     }
 
     /// Shows the core's view.
     pub fn publish(&self, view: &View, now: Time) {
-        self.status.send_replace(Arc::new(self.frame.status(view, now)));
+        self.status
+            .send_replace(Arc::new(self.frame.status(view, now)));
     }
 
     /// Stores, logs and shows an event.
@@ -62,6 +69,12 @@ impl Feeds {
 
     /// An event of the daemon's own.
     pub fn note(&self, at: Time, severity: Severity, kind: &str, text: String) {
-        self.event(Event { at, severity, kind: kind.to_owned(), id: None, text });
+        self.event(Event {
+            at,
+            severity,
+            kind: kind.to_owned(),
+            id: None,
+            text,
+        });
     }
 }

@@ -95,20 +95,37 @@ impl Driver {
         self.gang = None;
         self.tasks += 1;
         let number = self.tasks;
-        let gang = Gang { calls: self.calls.clone(), generation, ranks: ranks.clone() };
+        let gang = Gang {
+            calls: self.calls.clone(),
+            generation,
+            ranks: ranks.clone(),
+        };
         let doing = start(gang);
         let happenings = self.parts.happenings.clone();
         let task = tokio::spawn(async move {
             let outcome = Box::new(StepOutcome::of(generation, work.step(), doing.await));
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Stepped { task: number, outcome });
+            let _ = happenings.send(Happening::Stepped {
+                task: number,
+                outcome,
+            });
         });
-        self.gang = Some(GangTask { number, work, generation, ranks, task });
+        self.gang = Some(GangTask {
+            number,
+            work,
+            generation,
+            ranks,
+            task,
+        });
     }
 
     /// Ends the task that this rank takes part in: its gang is over.
     pub(super) fn abandon_gang_of(&mut self, rank: Incarnation) {
-        if self.gang.as_ref().is_some_and(|task| task.ranks.contains(&rank)) {
+        if self
+            .gang
+            .as_ref()
+            .is_some_and(|task| task.ranks.contains(&rank))
+        {
             self.gang = None;
         }
     }
@@ -116,25 +133,55 @@ impl Driver {
     /// Remembers what the outcome brings, and says it to the core.
     pub(super) fn note_outcome(&mut self, outcome: StepOutcome) -> Input {
         match outcome {
-            StepOutcome::Restored { generation, step, from } => {
+            StepOutcome::Restored {
+                generation,
+                step,
+                from,
+            } => {
                 let text = format!("gang {generation} is at step {step}: {from}");
                 let now = self.parts.clock.now();
                 self.parts.feeds.note(now, Severity::Info, "restored", text);
                 Input::Restored { generation, step }
             }
-            StepOutcome::Done { generation, step, metrics, snapshot } => {
+            StepOutcome::Done {
+                generation,
+                step,
+                metrics,
+                snapshot,
+            } => {
                 self.snapshots.add(step, snapshot);
-                Input::StepDone { generation, step, metrics }
+                Input::StepDone {
+                    generation,
+                    step,
+                    metrics,
+                }
             }
-            StepOutcome::Published { generation, version, bytes, digest, served } => {
+            StepOutcome::Published {
+                generation,
+                version,
+                bytes,
+                digest,
+                served,
+            } => {
                 for (rank, served) in served {
                     self.served.add(rank, served);
                 }
-                Input::Published { generation, version, bytes, digest }
+                Input::Published {
+                    generation,
+                    version,
+                    bytes,
+                    digest,
+                }
             }
-            StepOutcome::Failed { generation, step, reason } => {
-                Input::StepFailed { generation, step, reason }
-            }
+            StepOutcome::Failed {
+                generation,
+                step,
+                reason,
+            } => Input::StepFailed {
+                generation,
+                step,
+                reason,
+            },
         }
     }
 
@@ -145,7 +192,9 @@ impl Driver {
         generation: Generation,
         consumed: Vec<TrajectoryId>,
     ) -> bool {
-        let Some(snapshot) = self.snapshots.get(step) else { return true };
+        let Some(snapshot) = self.snapshots.get(step) else {
+            return true;
+        };
         let shard = |(rank, s): (u32, &robust_proto::v1::SnapshotReply)| Shard {
             rank,
             path: PathBuf::from(&s.path),
@@ -153,14 +202,22 @@ impl Driver {
             xxh3: s.xxh3,
         };
         let shards = (0..).zip(&snapshot.shards).map(shard).collect();
-        let request = Request { step, generation, shards, consumed };
+        let request = Request {
+            step,
+            generation,
+            shards,
+            consumed,
+        };
         self.parts.checkpointer.offer(request) == Offer::Taken
     }
 
     fn peers(&self, ranks: &[Incarnation]) -> Vec<Peer> {
         let peer = |(rank, incarnation): (u32, &Incarnation)| {
             let hello = self.links.hello(*incarnation).unwrap_or_default();
-            let region = |r: robust_proto::v1::Region| Region { key: r.key, bytes: r.bytes };
+            let region = |r: robust_proto::v1::Region| Region {
+                key: r.key,
+                bytes: r.bytes,
+            };
             Peer {
                 rank,
                 incarnation: *incarnation,

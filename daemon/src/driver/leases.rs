@@ -51,7 +51,11 @@ impl Leases {
         let table = self.table.clone().read_owned().await;
         match table.get(&trajectory) {
             Some(&holder) if holder == caller => Ok(Held { _table: table }),
-            Some(&holder) => Err(LeaseError::HeldByAnother { caller, trajectory, holder }),
+            Some(&holder) => Err(LeaseError::HeldByAnother {
+                caller,
+                trajectory,
+                holder,
+            }),
             None => Err(LeaseError::Void { caller, trajectory }),
         }
     }
@@ -71,14 +75,20 @@ impl Leases {
 
     /// Takes everything from an agent that is no more.
     pub async fn revoke_all(&self, holder: Incarnation) {
-        self.table.write().await.retain(|_, held_by| *held_by != holder);
+        self.table
+            .write()
+            .await
+            .retain(|_, held_by| *held_by != holder);
     }
 
     /// What an agent holds, in order.
     pub async fn held_by(&self, holder: Incarnation) -> Vec<TrajectoryId> {
         let table = self.table.read().await;
-        let mut held: Vec<_> =
-            table.iter().filter(|(_, by)| **by == holder).map(|(t, _)| *t).collect();
+        let mut held: Vec<_> = table
+            .iter()
+            .filter(|(_, by)| **by == holder)
+            .map(|(t, _)| *t)
+            .collect();
         held.sort_unstable();
         held
     }
@@ -92,14 +102,21 @@ mod tests {
 
     const A: Incarnation = Incarnation(1);
     const B: Incarnation = Incarnation(2);
-    const T: TrajectoryId = TrajectoryId { batch: 1, group: 0, member: 0 };
+    const T: TrajectoryId = TrajectoryId {
+        batch: 1,
+        group: 0,
+        member: 0,
+    };
 
     #[tokio::test]
     async fn only_the_holder_may_write() {
         let leases = Leases::default();
         assert_eq!(
             leases.check(A, T).await.unwrap_err(),
-            LeaseError::Void { caller: A, trajectory: T }
+            LeaseError::Void {
+                caller: A,
+                trajectory: T
+            }
         );
         leases.grant(A, T).await;
         leases.check(A, T).await.unwrap();

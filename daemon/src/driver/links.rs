@@ -24,8 +24,12 @@ pub struct Links {
 impl Links {
     /// Takes a link into use; an older one of the same process is dropped.
     pub fn open(&self, hello: v1::Hello, link: LinkId, down: Down) {
-        let peer = Peer { open: Some((link, down)), hello };
-        self.lock().insert(Incarnation(peer.hello.incarnation), peer);
+        let peer = Peer {
+            open: Some((link, down)),
+            hello,
+        };
+        self.lock()
+            .insert(Incarnation(peer.hello.incarnation), peer);
     }
 
     /// Closes a link unless a newer one replaced it; whether it was the current one.
@@ -63,7 +67,9 @@ impl Links {
     pub fn send_to_all(&self, body: &Body) {
         for (_, down) in self.lock().values().filter_map(|p| p.open.as_ref()) {
             // A link that just broke needs no goodbye.
-            let _ = down.send(v1::HostMessage { body: Some(body.clone()) });
+            let _ = down.send(v1::HostMessage {
+                body: Some(body.clone()),
+            });
         }
     }
 
@@ -87,7 +93,10 @@ mod tests {
     const A: Incarnation = Incarnation(7);
 
     fn hello() -> v1::Hello {
-        v1::Hello { incarnation: A.0, ..Default::default() }
+        v1::Hello {
+            incarnation: A.0,
+            ..Default::default()
+        }
     }
 
     #[test]

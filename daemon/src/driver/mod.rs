@@ -160,8 +160,11 @@ impl Driver {
                 return Ok(outcome);
             }
             let due = published + if self.dirty { STATUS_MIN } else { STATUS_MAX };
-            let mut arrival =
-                Some(world.next(self.parts.clock, self.core.next_timeout(), due).await);
+            let mut arrival = Some(
+                world
+                    .next(self.parts.clock, self.core.next_timeout(), due)
+                    .await,
+            );
             for _ in 0..BATCH {
                 let Some(next) = arrival else { break };
                 self.on_arrival(next).await;

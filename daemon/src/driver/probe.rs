@@ -20,7 +20,9 @@ async fn status_of(addr: &str, path: &str) -> std::io::Result<u16> {
             break;
         }
     }
-    let status = head.get(9..12).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+    let status = head
+        .get(9..12)
+        .and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
     Ok(status.unwrap_or(0))
 }
 

@@ -81,7 +81,12 @@ pub fn encode(at: Time, core: &State, snapshots: &Snapshots) -> Result<Vec<u8>, 
         snapshots: &'a Snapshots,
     }
     let mut bytes = Vec::new();
-    let saved = Borrowed { version: VERSION, at, core, snapshots };
+    let saved = Borrowed {
+        version: VERSION,
+        at,
+        core,
+        snapshots,
+    };
     ciborium::into_writer(&saved, &mut bytes).map_err(|e| SavedError::Unreadable(e.to_string()))?;
     Ok(bytes)
 }
@@ -101,7 +106,10 @@ mod tests {
     use super::*;
 
     fn shards(generation: u64) -> SnapshotShards {
-        SnapshotShards { generation: Generation(generation), shards: Vec::new() }
+        SnapshotShards {
+            generation: Generation(generation),
+            shards: Vec::new(),
+        }
     }
 
     #[test]

@@ -71,7 +71,10 @@ impl Served {
         self.by_process
             .get(&process)
             .and_then(|versions| versions.get(&version.0))
-            .ok_or(UnknownSource::NotServing { source_id: process, version })
+            .ok_or(UnknownSource::NotServing {
+                source_id: process,
+                version,
+            })
     }
 }
 
@@ -92,7 +95,11 @@ pub fn pull_order(
     share: impl Fn(u64, usize) -> Share,
 ) -> Result<v1::PullWeights, UnknownSource> {
     let (first, _) = sources.first().ok_or(UnknownSource::Nobody { version })?;
-    let manifest = served.get(*first, version)?.manifest.clone().unwrap_or_default();
+    let manifest = served
+        .get(*first, version)?
+        .manifest
+        .clone()
+        .unwrap_or_default();
     let total = manifest.chunk_xxh3.len() as u64;
     let sources = sources.iter().enumerate().map(|(place, (source, addr))| {
         if addr.is_empty() {
@@ -108,7 +115,11 @@ pub fn pull_order(
         })
     });
     let sources = sources.collect::<Result<_, _>>()?;
-    Ok(v1::PullWeights { version: version.0, manifest: Some(manifest), sources })
+    Ok(v1::PullWeights {
+        version: version.0,
+        manifest: Some(manifest),
+        sources,
+    })
 }
 
 #[cfg(test)]
@@ -121,12 +132,22 @@ mod tests {
     const V: WeightVersion = WeightVersion(5);
 
     fn version(version: u64, chunks: usize) -> v1::ServedVersion {
-        let manifest = v1::Manifest { chunk_xxh3: vec![0; chunks], ..Default::default() };
-        v1::ServedVersion { version, manifest: Some(manifest), region: None }
+        let manifest = v1::Manifest {
+            chunk_xxh3: vec![0; chunks],
+            ..Default::default()
+        };
+        v1::ServedVersion {
+            version,
+            manifest: Some(manifest),
+            region: None,
+        }
     }
 
     fn halves(total: u64, place: usize) -> Share {
-        Share { first: total / 2 * place as u64, count: total / 2 }
+        Share {
+            first: total / 2 * place as u64,
+            count: total / 2,
+        }
     }
 
     #[test]
@@ -136,8 +157,11 @@ mod tests {
         served.add(B, version(5, 8));
         let sources = [(A, "a:1".to_owned()), (B, "b:1".to_owned())];
         let order = pull_order(&served, V, &sources, halves).unwrap();
-        let shares: Vec<_> =
-            order.sources.iter().map(|s| (s.incarnation, s.first_chunk, s.chunk_count)).collect();
+        let shares: Vec<_> = order
+            .sources
+            .iter()
+            .map(|s| (s.incarnation, s.first_chunk, s.chunk_count))
+            .collect();
         assert_eq!(shares, [(1, 0, 4), (2, 4, 4)]);
     }
 
@@ -148,7 +172,10 @@ mod tests {
             served.add(A, version(v, 8));
         }
         assert!(served.get(A, WeightVersion(4)).is_ok());
-        assert!(served.get(A, WeightVersion(3)).is_err(), "its buffer was used again");
+        assert!(
+            served.get(A, WeightVersion(3)).is_err(),
+            "its buffer was used again"
+        );
         served.forget(A);
         let sources = [(A, "a:1".to_owned())];
         let error = pull_order(&served, V, &sources, halves).unwrap_err();

@@ -19,7 +19,11 @@ pub struct WorkerPlan {
 impl WorkerPlan {
     /// For this job.
     pub fn new(program: PathBuf, state: StateDir, job: &Job) -> Self {
-        Self { program, state, net_devices: job.weights.net_devices.clone() }
+        Self {
+            program,
+            state,
+            net_devices: job.weights.net_devices.clone(),
+        }
     }
 
     /// What to start for an instance.
@@ -51,7 +55,10 @@ impl WorkerPlan {
             argv: argv.into(),
             env: self.environment(),
             log_path: self.log_path(id),
-            header: format!("=== {id} incarnation {} generation {}", incarnation.0, generation.0),
+            header: format!(
+                "=== {id} incarnation {} generation {}",
+                incarnation.0, generation.0
+            ),
         }
     }
 

@@ -27,7 +27,10 @@ impl Frame {
             mode: job.job.mode.name(),
             policy: job.job.policy.name(),
             steps: job.job.steps,
-            node: job.nodes.first().map_or_else(|| "local".to_owned(), |n| n.name.clone()),
+            node: job
+                .nodes
+                .first()
+                .map_or_else(|| "local".to_owned(), |n| n.name.clone()),
         }
     }
 
@@ -104,7 +107,10 @@ pub fn incident(i: &Incident) -> v1::Incident {
         .marks
         .iter()
         .zip(starts)
-        .map(|((name, at), from)| v1::Stage { name: name.clone(), ms: ms(at.since(from)) });
+        .map(|((name, at), from)| v1::Stage {
+            name: name.clone(),
+            ms: ms(at.since(from)),
+        });
     v1::Incident {
         id: i.id.0,
         role: i.who.role.name().to_owned(),

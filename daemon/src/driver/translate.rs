@@ -11,7 +11,12 @@ pub fn hello(hello: &v1::Hello) -> Hello {
         http_addr: hello.http_addr.clone(),
         version: hello.version.map(WeightVersion),
         step: hello.step.map(Step),
-        leases: hello.leases.iter().copied().map(TrajectoryId::from_key).collect(),
+        leases: hello
+            .leases
+            .iter()
+            .copied()
+            .map(TrajectoryId::from_key)
+            .collect(),
     }
 }
 
@@ -47,9 +52,14 @@ fn pulled(result: Option<&pull_done::Result>) -> Result<(), PullFailure> {
     match result {
         Some(pull_done::Result::Ok(_)) => Ok(()),
         Some(pull_done::Result::Error(e)) => Err(match e.kind.as_str() {
-            "corrupt" => PullFailure::Corrupt { source: Incarnation(e.source) },
+            "corrupt" => PullFailure::Corrupt {
+                source: Incarnation(e.source),
+            },
             "superseded" => PullFailure::Superseded,
-            _ => PullFailure::Source { source: Incarnation(e.source), reason: e.reason.clone() },
+            _ => PullFailure::Source {
+                source: Incarnation(e.source),
+                reason: e.reason.clone(),
+            },
         }),
         None => Err(PullFailure::Source {
             source: Incarnation(0),
@@ -65,12 +75,20 @@ mod tests {
 
     #[test]
     fn an_unknown_phase_is_refused_and_a_pull_without_a_result_failed() {
-        let phase = v1::PhaseChange { phase: "dancing".into(), step: 1 };
+        let phase = v1::PhaseChange {
+            phase: "dancing".into(),
+            step: 1,
+        };
         assert_eq!(
-            input(Incarnation(1), &Body::Phase(phase)).unwrap_err().to_string(),
+            input(Incarnation(1), &Body::Phase(phase))
+                .unwrap_err()
+                .to_string(),
             "unknown phase `dancing`"
         );
-        let done = v1::PullDone { version: 3, result: None };
+        let done = v1::PullDone {
+            version: 3,
+            result: None,
+        };
         let Some(Input::Pulled { result, .. }) =
             input(Incarnation(1), &Body::PullDone(done)).unwrap()
         else {

@@ -66,9 +66,9 @@ fn fault(name: &str) -> Result<Fault, Status> {
     match name {
         "kill" => Ok(Fault::Kill),
         "hang" => Ok(Fault::Hang),
-        other => {
-            Err(Status::invalid_argument(format!("unknown fault `{other}`; faults are kill, hang")))
-        }
+        other => Err(Status::invalid_argument(format!(
+            "unknown fault `{other}`; faults are kill, hang"
+        ))),
     }
 }
 
@@ -83,7 +83,9 @@ fn event(seq: u64, event: &Event) -> v1::Event {
         }
         .to_owned(),
         kind: event.kind.clone(),
-        role: event.id.map_or_else(String::new, |id| id.role.name().to_owned()),
+        role: event
+            .id
+            .map_or_else(String::new, |id| id.role.name().to_owned()),
         index: event.id.map_or(0, |id| id.index),
         text: event.text.clone(),
     }
@@ -96,12 +98,23 @@ impl ControlService {
 
     async fn strike(&self, request: &v1::InjectRequest) -> Result<Struck, Status> {
         let fault = fault(&request.fault)?;
-        let role: Role = request.role.parse().map_err(|e: robust_shared::ids::UnknownRole| {
-            Status::invalid_argument(e.to_string())
-        })?;
+        let role: Role = request
+            .role
+            .parse()
+            .map_err(|e: robust_shared::ids::UnknownRole| {
+                Status::invalid_argument(e.to_string())
+            })?;
         let (answer, answered) = oneshot::channel();
-        self.tell(Happening::Inject { fault, role, index: request.index, answer })?;
-        answered.await.map_err(|_| ending())?.map_err(|refusal| refused(&refusal))
+        self.tell(Happening::Inject {
+            fault,
+            role,
+            index: request.index,
+            answer,
+        })?;
+        answered
+            .await
+            .map_err(|_| ending())?
+            .map_err(|refusal| refused(&refusal))
     }
 
     async fn recovery_of(&self, struck: Struck, wait: Duration) -> Result<v1::Incident, Status> {

@@ -64,8 +64,9 @@ pub enum ListenError {
 
 /// Reads a `--listen` address; anything that other machines could reach is refused.
 pub fn loopback_only(given: &str) -> Result<SocketAddr, ListenError> {
-    let addr: SocketAddr =
-        given.parse().map_err(|_| ListenError::NotAnAddress { given: given.to_owned() })?;
+    let addr: SocketAddr = given.parse().map_err(|_| ListenError::NotAnAddress {
+        given: given.to_owned(),
+    })?;
     if addr.ip().to_canonical().is_loopback() {
         Ok(addr)
     } else {
@@ -75,10 +76,15 @@ pub fn loopback_only(given: &str) -> Result<SocketAddr, ListenError> {
 
 /// Binds the TCP address.
 pub async fn bind_tcp(addr: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(addr).await.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => ListenError::InUse { addr },
-        _ => ListenError::Bind { place: addr.to_string(), source },
-    })
+    TcpListener::bind(addr)
+        .await
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse { addr },
+            _ => ListenError::Bind {
+                place: addr.to_string(),
+                source,
+            },
+        })
 }
 
 /// Binds a Unix socket that only its owner can use. The directory is the owner's alone, so nobody
@@ -87,10 +93,15 @@ pub fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
     // sockaddr_un holds 108 bytes with the terminating zero.
     const MAX: usize = 107;
     if path.as_os_str().len() > MAX {
-        return Err(ListenError::PathTooLong { path: path.to_owned(), max: MAX });
+        return Err(ListenError::PathTooLong {
+            path: path.to_owned(),
+            max: MAX,
+        });
     }
-    let listener = UnixListener::bind(path)
-        .map_err(|source| ListenError::Bind { place: path.display().to_string(), source })?;
+    let listener = UnixListener::bind(path).map_err(|source| ListenError::Bind {
+        place: path.display().to_string(),
+        source,
+    })?;
     make_private(path)?;
     Ok(listener)
 }
@@ -137,7 +148,12 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_are_listened_on() {
-        for good in ["127.0.0.1:0", "[::1]:7070", "127.8.9.1:1", "[::ffff:127.0.0.1]:1"] {
+        for good in [
+            "127.0.0.1:0",
+            "[::1]:7070",
+            "127.8.9.1:1",
+            "[::ffff:127.0.0.1]:1",
+        ] {
             loopback_only(good).unwrap();
         }
         for bad in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:1", "[2001:db8::1]:1"] {
@@ -146,7 +162,10 @@ mod tests {
             assert!(refusal.to_string().contains("TLS"), "{refusal}");
         }
         for bad in ["localhost:1", "7070", "127.0.0.1", "127.0.0.1:99999", ""] {
-            assert!(matches!(loopback_only(bad), Err(ListenError::NotAnAddress { .. })), "{bad}");
+            assert!(
+                matches!(loopback_only(bad), Err(ListenError::NotAnAddress { .. })),
+                "{bad}"
+            );
         }
     }
 
@@ -163,8 +182,14 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("s.sock");
         let _listener = bind_unix(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         let long = temp.path().join("x".repeat(120));
-        assert!(matches!(bind_unix(&long), Err(ListenError::PathTooLong { .. })));
+        assert!(matches!(
+            bind_unix(&long),
+            Err(ListenError::PathTooLong { .. })
+        ));
     }
 }

@@ -30,7 +30,12 @@ impl RoleHostService {
     /// `first_number` names links and route requests from there on; it must be above those of
     /// earlier lives of the daemon.
     pub fn new(happenings: Happenings, leases: Leases, store: Store, first_number: u64) -> Self {
-        Self { happenings, leases, store, numbers: Arc::new(AtomicU64::new(first_number)) }
+        Self {
+            happenings,
+            leases,
+            store,
+            numbers: Arc::new(AtomicU64::new(first_number)),
+        }
     }
 
     fn number(&self) -> u64 {
@@ -46,12 +51,20 @@ impl RoleHostService {
         let (admitted, answer) = oneshot::channel();
         let incarnation = Incarnation(hello.incarnation);
         let hello = Box::new(hello);
-        self.tell(Happening::Attach { hello, link, down, admitted })?;
+        self.tell(Happening::Attach {
+            hello,
+            link,
+            down,
+            admitted,
+        })?;
         answer
             .await
             .map_err(|_| ending())?
             .map_err(|fenced| Status::failed_precondition(fenced.to_string()))?;
-        Ok(Attached { incarnation, messages })
+        Ok(Attached {
+            incarnation,
+            messages,
+        })
     }
 }
 
@@ -85,8 +98,17 @@ async fn relay(
     mut up: Streaming<v1::RoleMessage>,
 ) {
     while let Ok(Some(message)) = up.message().await {
-        let Some(body) = message.body.map(Box::new) else { continue };
-        if service.tell(Happening::Said { incarnation, link, body }).is_err() {
+        let Some(body) = message.body.map(Box::new) else {
+            continue;
+        };
+        if service
+            .tell(Happening::Said {
+                incarnation,
+                link,
+                body,
+            })
+            .is_err()
+        {
             return;
         }
     }
@@ -139,9 +161,16 @@ impl RoleHost for RoleHostService {
         drop(self.leases.check(incarnation, trajectory).await?);
         let ticket = self.number();
         let (answer, answered) = oneshot::channel();
-        let mut waiting =
-            ReleaseUnlessAnswered { happenings: self.happenings.clone(), ticket: Some(ticket) };
-        self.tell(Happening::RouteWanted { ticket, incarnation, trajectory, answer })?;
+        let mut waiting = ReleaseUnlessAnswered {
+            happenings: self.happenings.clone(),
+            ticket: Some(ticket),
+        };
+        self.tell(Happening::RouteWanted {
+            ticket,
+            incarnation,
+            trajectory,
+            answer,
+        })?;
         let reply = answered.await.map_err(|_| {
             Status::failed_precondition(format!("the request of {trajectory} is void"))
         })?;
@@ -164,9 +193,14 @@ impl RoleHost for RoleHostService {
     ) -> Result<Response<v1::Ack>, Status> {
         let request = request.into_inner();
         let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
-        let turn = request.turn.ok_or_else(|| Status::invalid_argument("no turn given"))?;
+        let turn = request
+            .turn
+            .ok_or_else(|| Status::invalid_argument("no turn given"))?;
         let _held = self.leases.check(incarnation, trajectory).await?;
-        let stored = self.store.append_turn(trajectory, request.prompt_ids, turn).await;
+        let stored = self
+            .store
+            .append_turn(trajectory, request.prompt_ids, turn)
+            .await;
         match stored.map_err(not_stored)? {
             Appended::Stored | Appended::Repeated => Ok(Response::new(v1::Ack {})),
             Appended::Already => Err(Status::invalid_argument(format!(
@@ -182,13 +216,20 @@ impl RoleHost for RoleHostService {
         let request = request.into_inner();
         let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
         if !request.reward.is_finite() {
-            return Err(Status::invalid_argument("the reward is not a finite number"));
+            return Err(Status::invalid_argument(
+                "the reward is not a finite number",
+            ));
         }
         let held = self.leases.check(incarnation, trajectory).await?;
         let oldest_version = self.store_end(trajectory, &request).await?;
         // Told while the lease is held: the driver hears of the end before it can move the lease.
         let reward = request.reward;
-        self.tell(Happening::Finished { incarnation, trajectory, reward, oldest_version })?;
+        self.tell(Happening::Finished {
+            incarnation,
+            trajectory,
+            reward,
+            oldest_version,
+        })?;
         drop(held);
         Ok(Response::new(v1::Ack {}))
     }
@@ -200,8 +241,16 @@ impl RoleHostService {
         trajectory: TrajectoryId,
         request: &v1::FinishTrajectoryRequest,
     ) -> Result<u64, Status> {
-        let stored = self.store.trajectory(trajectory).map_err(not_stored)?.unwrap_or_default();
-        let versions = stored.turns.iter().flat_map(|t| &t.spans).map(|s| s.version);
+        let stored = self
+            .store
+            .trajectory(trajectory)
+            .map_err(not_stored)?
+            .unwrap_or_default();
+        let versions = stored
+            .turns
+            .iter()
+            .flat_map(|t| &t.spans)
+            .map(|s| s.version);
         let oldest_version = versions.min().unwrap_or(0);
         let finish = Finish {
             reward: request.reward,
@@ -209,7 +258,10 @@ impl RoleHostService {
             oldest_version,
             turns: request.turns,
         };
-        self.store.finish(trajectory, finish).await.map_err(not_stored)?;
+        self.store
+            .finish(trajectory, finish)
+            .await
+            .map_err(not_stored)?;
         Ok(oldest_version)
     }
 }

@@ -75,7 +75,9 @@ mod tests {
 
     fn with(header: &str) -> Request<()> {
         let mut request = Request::new(());
-        request.metadata_mut().insert("authorization", header.parse().unwrap());
+        request
+            .metadata_mut()
+            .insert("authorization", header.parse().unwrap());
         request
     }
 
@@ -84,10 +86,16 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("token");
         let token = Token::load_or_create(&path).unwrap();
-        assert_eq!(Token::load_or_create(&path).unwrap(), token, "a restart keeps it");
+        assert_eq!(
+            Token::load_or_create(&path).unwrap(),
+            token,
+            "a restart keeps it"
+        );
         let text = fs::read_to_string(&path).unwrap();
         let mut check = TokenCheck(token);
-        check.call(with(&format!("Bearer {}", text.trim()))).unwrap();
+        check
+            .call(with(&format!("Bearer {}", text.trim())))
+            .unwrap();
         check.call(with("Bearer nonsense")).unwrap_err();
         check.call(Request::new(())).unwrap_err();
     }

@@ -37,14 +37,20 @@ pub fn write_job(dir: &StateDir, json: &str) -> Result<WrittenJob, JobFileError>
     let path = dir.job_json();
     match fs::read_to_string(&path) {
         Ok(there) if there == json => Ok(WrittenJob::Same),
-        Ok(there) => {
-            Err(JobFileError::OtherJob { dir: dir.root().to_owned(), there: job_name(&there) })
-        }
+        Ok(there) => Err(JobFileError::OtherJob {
+            dir: dir.root().to_owned(),
+            there: job_name(&there),
+        }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             write_private(&path, json.as_bytes())?;
             Ok(WrittenJob::New)
         }
-        Err(source) => Err(StateDirError::Io { doing: "reading", path, source }.into()),
+        Err(source) => Err(StateDirError::Io {
+            doing: "reading",
+            path,
+            source,
+        }
+        .into()),
     }
 }
 
@@ -73,6 +79,9 @@ mod tests {
         assert!(refusal.to_string().contains("`one`"), "{refusal}");
         assert!(refusal.to_string().contains("--fresh"));
         dir.clear().unwrap();
-        assert_eq!(write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap(), WrittenJob::New);
+        assert_eq!(
+            write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap(),
+            WrittenJob::New
+        );
     }
 }

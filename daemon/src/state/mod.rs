@@ -37,7 +37,11 @@ pub enum StateDirError {
 
 impl StateDirError {
     fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { doing, path: path.to_owned(), source }
+        move |source| Self::Io {
+            doing,
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 
@@ -51,7 +55,9 @@ impl StateDir {
     /// Makes the directory where needed, for its owner alone.
     pub fn make(root: &Path) -> Result<Self, StateDirError> {
         make_private_dir(root)?;
-        let root = root.canonicalize().map_err(StateDirError::io("resolving", root))?;
+        let root = root
+            .canonicalize()
+            .map_err(StateDirError::io("resolving", root))?;
         let dir = Self { root };
         for sub in [dir.logs(), dir.checkpoints()] {
             make_private_dir(&sub)?;

@@ -152,7 +152,10 @@ fn make_warm_start(job: &Path, out: &Path) -> anyhow::Result<()> {
         steps: w.steps as usize,
         batch: w.batch as usize,
         lr: w.lr,
-        ..Default::default()
+        copying_first: w.copying_first,
+        tool_share: w.tool_share,
+        call_mistakes: w.call_mistakes,
+        copy_mistakes: w.copy_mistakes,
     };
     let trained = warmup::run(&shape, &settings, &tokenizer, w.seed, |progress| {
         if progress.step % WARMUP_LINE_EVERY == 0 || progress.step == progress.steps {

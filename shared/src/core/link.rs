@@ -16,7 +16,9 @@ impl Core {
         self.started = true;
         if self.s.job == JobState::New {
             self.s.job = JobState::Running;
-            self.s.started_at = self.now;
+            if self.s.started_at == Time(0) {
+                self.s.started_at = self.now;
+            }
             self.spawn_everything();
         }
     }

@@ -98,8 +98,9 @@ impl Core {
         Self::with(config, s, false)
     }
 
-    /// Goes on from a persisted state.
+    /// Goes on from a persisted state, with a job that was stopped too.
     pub fn restore(config: CoreConfig, state: State) -> Self {
+        let state = state.resumed(&config);
         Self::with(config, state, true)
     }
 

@@ -228,6 +228,20 @@ impl State {
         }
     }
 
+    /// A stopped job to be gone on with: every process of it has ended, so all places are empty and
+    /// nothing is leased; what was committed, stored, issued and published stays. Others are as is.
+    pub(super) fn resumed(mut self, config: &super::CoreConfig) -> Self {
+        if !matches!(self.job, JobState::Over(Outcome::Stopped)) {
+            return self;
+        }
+        let fresh = Self::new(config);
+        (self.job, self.instances) = (fresh.job, fresh.instances);
+        self.gang = fresh.gang;
+        self.recoveries.clear();
+        self.trajectories.return_leases();
+        self
+    }
+
     /// The last committed step.
     pub fn committed(&self) -> Step {
         self.committed

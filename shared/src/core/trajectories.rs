@@ -116,6 +116,15 @@ impl Trajectories {
         (finished && !ids.is_empty()).then_some(ids)
     }
 
+    /// Nobody holds anything any more.
+    pub fn return_leases(&mut self) {
+        for t in self.all.values_mut() {
+            if matches!(t.place, Place::Leased(_)) {
+                t.place = Place::default();
+            }
+        }
+    }
+
     /// Drops a consumed batch.
     pub fn consume(&mut self, batch: Step) {
         self.all.retain(|id, _| id.batch > batch.0);

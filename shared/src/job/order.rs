@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Part of [`Job::warmup_digest`]: raised whenever the same settings make another warm start than
 /// before, so that caches are redone.
-pub const WARMUP_RECIPE: u32 = 1;
+pub const WARMUP_RECIPE: u32 = 2;
 
 impl Job {
     /// The dataset line (from 0) of a batch's group: consecutive places of an endless repetition of
@@ -49,6 +49,7 @@ impl Job {
             c.rope_theta,
             c.rms_norm_eps,
             w.lr,
+            w.copying_first,
             w.tool_share,
             w.call_mistakes,
             w.copy_mistakes,

@@ -159,6 +159,7 @@ impl Job {
         whole("model.warmup.batch", w.batch.into(), 1, GROUP_LIMIT)?;
         number("model.warmup.lr", w.lr, 0.0, 1.0)?;
         whole("model.warmup.seed", w.seed, 0, i64::MAX as u64)?;
+        number("model.warmup.copying_first", w.copying_first, 0.0, 1.0)?;
         number("model.warmup.tool_share", w.tool_share, 0.0, 1.0)?;
         number("model.warmup.call_mistakes", w.call_mistakes, 0.0, 1.0)?;
         number("model.warmup.copy_mistakes", w.copy_mistakes, 0.0, 1.0)?;

@@ -9,6 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
+use robust_shared::job::WARMUP_RECIPE;
 use tch::{IndexOp, Kind, Tensor};
 
 use super::adam::{Adam, AdamConfig, AdamError};
@@ -17,9 +18,6 @@ use super::hf::{self, HfError};
 use super::qwen3::Qwen3;
 use super::rng::Stream;
 use super::tokenizer::{Tokenizer, TokenizerError};
-
-/// Raised whenever the same settings give other weights than before, so that caches are redone.
-const RECIPE: u32 = 2;
 
 /// Settings of the warm-up; the defaults are the demo's.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -147,7 +145,7 @@ pub fn cached(
     progress: impl FnMut(Progress),
 ) -> Result<PathBuf, WarmupError> {
     let recipe = format!(
-        "{RECIPE} {model_config:?} {config:?} {:?} {seed}",
+        "{WARMUP_RECIPE} {model_config:?} {config:?} {:?} {seed}",
         tokenizer.specials()
     );
     let folder = dir.join(format!("warmup-{:016x}", fnv1a(recipe.as_bytes())));

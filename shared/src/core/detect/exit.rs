@@ -6,8 +6,15 @@ use crate::ids::Incarnation;
 /// The exit in words. Only a process that ended itself had something to say: its last `error:` line,
 /// else its last line; what one wrote before a signal struck it explains nothing.
 fn words(exit: &Exit, detail: &str) -> String {
-    let mut lines = detail.lines().rev().map(str::trim).filter(|l| !l.is_empty());
-    let said = lines.clone().find(|l| l.starts_with("error:")).or_else(|| lines.next());
+    let mut lines = detail
+        .lines()
+        .rev()
+        .map(str::trim)
+        .filter(|l| !l.is_empty());
+    let said = lines
+        .clone()
+        .find(|l| l.starts_with("error:"))
+        .or_else(|| lines.next());
     match (exit, said) {
         (Exit::Code(code), Some(line)) if *code != 0 => format!("{exit}: {line}"),
         _ => exit.to_string(),

@@ -47,6 +47,40 @@ fn a_job_without_faults_commits_every_step_once() {
 }
 
 #[test]
+fn a_stopped_job_goes_on_after_its_last_committed_step_when_it_is_restored() {
+    let config = small(Mode::Async, 6);
+    let mut w = World::new(config.clone(), 3);
+    w.until("step 2", Duration::from_secs(60), |w| {
+        w.committed.len() == 2
+    });
+    w.feed(Input::Operator(Request::Stop));
+    assert_eq!(w.core.state().outcome(), Some(&Outcome::Stopped));
+
+    let issued = w.core.state().next_incarnation;
+    let mut core = Core::restore(config, w.core.state().clone());
+    core.handle(w.now + ms(1), Input::Start);
+    let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
+    let spawned: Vec<Incarnation> = outputs
+        .iter()
+        .filter_map(|o| match o {
+            Output::Spawn { incarnation, .. } => Some(*incarnation),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(spawned.len(), core.state().instances.iter().count());
+    assert!(
+        spawned.iter().all(|i| *i >= issued),
+        "numbers are never used again"
+    );
+    assert!(core.state().committed() >= Step(2));
+    assert_eq!(
+        core.state().trajectories.counts().0,
+        0,
+        "nobody holds anything"
+    );
+}
+
+#[test]
 fn the_same_seed_gives_the_same_journal() {
     let run = || {
         let mut w = World::new(small(Mode::Async, 4), 7);

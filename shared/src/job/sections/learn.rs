@@ -69,7 +69,10 @@ pub struct WarmupSettings {
     pub lr: f64,
     /// Seed of initial weights and data.
     pub seed: u64,
-    /// Share of conversations that call the tool, 0 to 1.
+    /// Share of the updates, at the beginning, that see right tool calls only, 0 to 1: copying comes
+    /// as a sudden step, which a mixture delays or misses.
+    pub copying_first: f64,
+    /// Share of conversations that call the tool, later, 0 to 1.
     pub tool_share: f64,
     /// Share of tool calls with a wrong digit, 0 to 1: there must be something left to learn.
     pub call_mistakes: f64,
@@ -80,13 +83,14 @@ pub struct WarmupSettings {
 impl Default for WarmupSettings {
     fn default() -> Self {
         Self {
-            steps: 300,
+            steps: 180,
             batch: 64,
             lr: 2e-3,
-            seed: 1,
-            tool_share: 0.45,
-            call_mistakes: 0.2,
-            copy_mistakes: 0.2,
+            seed: 7,
+            copying_first: 0.5,
+            tool_share: 0.25,
+            call_mistakes: 0.12,
+            copy_mistakes: 0.12,
         }
     }
 }
@@ -151,7 +155,7 @@ pub struct Train {
 impl Default for Train {
     fn default() -> Self {
         Self {
-            lr: 1e-4,
+            lr: 3e-5,
             betas: [0.9, 0.99],
             eps: 1e-8,
             weight_decay: 0.0,
