@@ -26,10 +26,24 @@ impl Past {
 
     /// The last status of a job that is over.
     pub fn over(&self, job: &Job) -> Option<v1::Status> {
+        let status = self.status(job)?;
+        matches!(status.state.as_str(), "completed" | "failed").then_some(status)
+    }
+
+    /// What is known of the job before its roles are looked for: progress and history.
+    pub fn progress(&self, job: &Job) -> Option<v1::Status> {
+        let state = "starting".to_owned();
+        Some(v1::Status {
+            state,
+            roles: Vec::new(),
+            ..self.status(job)?
+        })
+    }
+
+    fn status(&self, job: &Job) -> Option<v1::Status> {
         let saved = self.saved.as_ref()?;
         let view = Core::restore(CoreConfig::from(job), saved.core.clone()).view(saved.at);
-        let over = matches!(view.state.as_str(), "completed" | "stopped" | "failed");
-        over.then(|| Frame::new(job).status(&view, saved.at))
+        Some(Frame::new(job).status(&view, saved.at))
     }
 }
 

@@ -19,9 +19,10 @@ pub struct Feeds {
 }
 
 impl Feeds {
-    /// Feeds of a job that is starting.
-    pub fn new(frame: Frame, store: Store, now: Time) -> Self {
-        let (status, _) = watch::channel(Arc::new(frame.starting(now, "")));
+    /// Feeds of a job that is starting, with the progress it had made before.
+    pub fn new(frame: Frame, store: Store, now: Time, before: Option<v1::Status>) -> Self {
+        let first = before.unwrap_or_else(|| frame.starting(now, ""));
+        let (status, _) = watch::channel(Arc::new(first));
         let (events, _) = broadcast::channel(EVENTS_BUFFERED);
         Self {
             frame,
