@@ -43,7 +43,7 @@ for incident in incidents:
         stages.setdefault(stage["name"], []).append(stage["ms"])
 result = {
     "kills": kills,
-    "role_restarts": sum("role" in i["plan"] for i in incidents),
+    "role_restarts": sum(i["plan"].startswith("restart the trainer gang") for i in incidents),
     **{part: spread([i[part] for i in incidents]) for part in ("detect_ms", "restart_ms", "reconnect_ms", "total_ms")},
     "stages": {name: spread(ms) for name, ms in stages.items()},
     "load_before": first_load,

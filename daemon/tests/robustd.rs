@@ -29,8 +29,14 @@ struct Site {
 
 impl Site {
     fn new(steps: u64) -> Self {
-        let site = Self { temp: tempfile::tempdir().unwrap() };
-        fs::write(site.file("data.jsonl"), "{\"prompt\":\"1+1=\",\"answer\":\"2\"}\n").unwrap();
+        let site = Self {
+            temp: tempfile::tempdir().unwrap(),
+        };
+        fs::write(
+            site.file("data.jsonl"),
+            "{\"prompt\":\"1+1=\",\"answer\":\"2\"}\n",
+        )
+        .unwrap();
         fs::write(site.file("tokenizer.json"), "{}").unwrap();
         fs::create_dir(site.file("model")).unwrap();
         for name in ["config.json", "model.safetensors"] {
@@ -90,8 +96,14 @@ impl Site {
     }
 
     fn start_with(&self, more: &[&str]) -> Daemon {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.file("log")).unwrap();
-        Daemon { child: self.command(more).stderr(log).spawn().unwrap() }
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.file("log"))
+            .unwrap();
+        Daemon {
+            child: self.command(more).stderr(log).spawn().unwrap(),
+        }
     }
 
     /// Role processes of this site that live, found by the socket they were given.
@@ -105,19 +117,30 @@ impl Site {
             let environ = String::from_utf8_lossy(&environ);
             (alive && environ.contains("FAKE_ROLE=") && environ.contains(&socket)).then_some(pid)
         };
-        fs::read_dir("/proc").unwrap().flatten().filter_map(of).collect()
+        fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(of)
+            .collect()
     }
 
     async fn control(&self) -> ControlClient<Channel> {
         let socket = self.state().join("control.sock");
         let dial = move |_: Uri| {
             let socket = socket.clone();
-            async move { tokio::net::UnixStream::connect(socket).await.map(TokioIo::new) }
+            async move {
+                tokio::net::UnixStream::connect(socket)
+                    .await
+                    .map(TokioIo::new)
+            }
         };
         let endpoint = Endpoint::from_static("http://control");
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            match endpoint.connect_with_connector(tower::service_fn(dial.clone())).await {
+            match endpoint
+                .connect_with_connector(tower::service_fn(dial.clone()))
+                .await
+            {
                 Ok(channel) => return ControlClient::new(channel),
                 Err(error) => assert!(Instant::now() < deadline, "{error}: {}", self.log()),
             }
@@ -129,11 +152,19 @@ impl Site {
         let mut control = self.control().await;
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let status = control.get_status(v1::GetStatusRequest {}).await.unwrap().into_inner();
+            let status = control
+                .get_status(v1::GetStatusRequest {})
+                .await
+                .unwrap()
+                .into_inner();
             if when(&status) {
                 return status;
             }
-            assert!(Instant::now() < deadline, "no {what}: {status:#?}\n{}", self.log());
+            assert!(
+                Instant::now() < deadline,
+                "no {what}: {status:#?}\n{}",
+                self.log()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -155,7 +186,12 @@ impl Daemon {
 
     fn output(mut self) -> (i32, String) {
         let mut out = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
         let status = self.child.wait().unwrap();
         (status.code().unwrap_or(-1), out)
     }
@@ -190,13 +226,22 @@ fn said(output: &Output) -> String {
 fn assert_ended_cleanly(site: &Site) {
     assert_eq!(site.roles(), [] as [i32; 0], "no role process stays");
     let state = fs::canonicalize(site.state()).unwrap();
-    assert!(!robustd::state::snapshot_dir(&state).exists(), "no snapshot stays in memory");
+    assert!(
+        !robustd::state::snapshot_dir(&state).exists(),
+        "no snapshot stays in memory"
+    );
     assert!(!state.join("control.sock").exists());
 }
 
 fn steps_printed(out: &str) -> Vec<u64> {
-    let number =
-        |line: &str| line.strip_prefix("step ")?.trim_start().split('/').next()?.parse().ok();
+    let number = |line: &str| {
+        line.strip_prefix("step ")?
+            .trim_start()
+            .split('/')
+            .next()?
+            .parse()
+            .ok()
+    };
     out.lines().filter_map(number).collect()
 }
 
@@ -207,9 +252,18 @@ fn a_job_runs_to_its_end_and_a_second_start_says_that_it_is_done() {
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_eq!(steps_printed(&out), [1, 2, 3]);
-    assert!(out.contains("mean reward: 0.500 over the first 3 steps"), "{out}");
-    assert!(out.contains("12 trajectories consumed") && out.contains("no incidents"), "{out}");
-    assert!(site.state().join("ckpt/step-3/manifest.json").exists(), "the end is on disk");
+    assert!(
+        out.contains("mean reward: 0.500 over the first 3 steps"),
+        "{out}"
+    );
+    assert!(
+        out.contains("12 trajectories consumed") && out.contains("no incidents"),
+        "{out}"
+    );
+    assert!(
+        site.state().join("ckpt/step-3/manifest.json").exists(),
+        "the end is on disk"
+    );
     assert_ended_cleanly(&site);
 
     let again = site.run(&[]);
@@ -217,7 +271,10 @@ fn a_job_runs_to_its_end_and_a_second_start_says_that_it_is_done() {
     assert!(String::from_utf8_lossy(&again.stdout).contains("was completed before"));
     let anew = site.run(&["--fresh"]);
     assert_eq!(anew.status.code(), Some(0), "{}", said(&anew));
-    assert_eq!(steps_printed(&String::from_utf8_lossy(&anew.stdout)), [1, 2, 3]);
+    assert_eq!(
+        steps_printed(&String::from_utf8_lossy(&anew.stdout)),
+        [1, 2, 3]
+    );
     assert_ended_cleanly(&site);
 }
 
@@ -235,12 +292,17 @@ async fn each_role_that_is_killed_comes_back_and_the_incident_is_timed() {
             wait: true,
             wait_timeout_ms: 20_000,
         };
-        let struck =
-            control.inject(request).await.unwrap_or_else(|e| panic!("{e}: {}", site.log()));
+        let struck = control
+            .inject(request)
+            .await
+            .unwrap_or_else(|e| panic!("{e}: {}", site.log()));
         let struck = struck.into_inner();
         let incident = struck.incident.unwrap();
         assert_eq!((struck.role.as_str(), struck.index), (role, 1));
-        assert_eq!((incident.rule.as_str(), incident.outcome.as_str()), ("exit", "recovered"));
+        assert_eq!(
+            (incident.rule.as_str(), incident.outcome.as_str()),
+            ("exit", "recovered")
+        );
         assert!(incident.detect_ms < 1000.0, "{incident:?}");
         assert!(incident.total_ms > 0.0, "{incident:?}");
     }
@@ -259,9 +321,21 @@ async fn a_killed_daemon_takes_its_living_roles_over_and_goes_on() {
     drop(daemon);
     assert_eq!(site.roles().len(), 7, "roles outlive their daemon");
     let daemon = site.start();
-    let after = site.wait_for("another step", |s| s.step > before.step + 1).await;
-    let pids = |s: &v1::Status| s.roles.iter().map(|r| (r.incarnation, r.pid)).collect::<Vec<_>>();
-    assert_eq!(pids(&before), pids(&after), "the very same processes: {}", site.log());
+    let after = site
+        .wait_for("another step", |s| s.step > before.step + 1)
+        .await;
+    let pids = |s: &v1::Status| {
+        s.roles
+            .iter()
+            .map(|r| (r.incarnation, r.pid))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        pids(&before),
+        pids(&after),
+        "the very same processes: {}",
+        site.log()
+    );
     let (code, out) = daemon.output();
     assert_eq!(code, 0, "{}", site.log());
     assert_eq!(steps_printed(&out).last(), Some(&12));
@@ -287,9 +361,13 @@ async fn a_role_that_died_with_its_daemon_is_started_again() {
 }
 
 #[tokio::test]
-async fn signals_and_the_stop_request_end_everything_in_order() {
+async fn a_job_that_was_stopped_leaves_nothing_behind_and_goes_on_when_started_again() {
     use nix::sys::signal::Signal;
-    for (signal, code) in [(Some(Signal::SIGTERM), 143), (Some(Signal::SIGINT), 130), (None, 1)] {
+    for (signal, code) in [
+        (Some(Signal::SIGTERM), 143),
+        (Some(Signal::SIGINT), 130),
+        (None, 1),
+    ] {
         let site = Site::new(1000);
         let daemon = site.start();
         site.wait_for("first step", |s| s.step >= 1).await;
@@ -301,9 +379,21 @@ async fn signals_and_the_stop_request_end_everything_in_order() {
         assert_eq!(ended, code, "{}", site.log());
         assert!(out.contains("job fake stopped after"), "{out}");
         assert_ended_cleanly(&site);
-        let again = site.run(&[]);
-        assert_eq!(again.status.code(), Some(1));
-        assert!(said(&again).contains("--fresh"), "{}", said(&again));
+        let last = *steps_printed(&out).last().unwrap();
+        let daemon = site.start();
+        site.wait_for("next step", |s| s.step > last).await;
+        let restored =
+            format!("is at step {last}: its snapshot is not in memory any more; restored");
+        assert!(site.log().contains(&restored), "{}", site.log());
+        daemon.signal(Signal::SIGTERM);
+        let (ended, out) = daemon.output();
+        assert_eq!(ended, 143, "{}", site.log());
+        assert_eq!(
+            steps_printed(&out).first(),
+            Some(&(last + 1)),
+            "no step twice, none left out"
+        );
+        assert_ended_cleanly(&site);
     }
 }
 
@@ -314,7 +404,11 @@ async fn a_state_directory_has_one_daemon_and_one_job() {
     site.wait_for("first step", |s| s.step >= 1).await;
     let second = site.run(&[]);
     assert_eq!(second.status.code(), Some(3), "{}", said(&second));
-    assert!(said(&second).contains(&format!("pid {}", daemon.child.id())), "{}", said(&second));
+    assert!(
+        said(&second).contains(&format!("pid {}", daemon.child.id())),
+        "{}",
+        said(&second)
+    );
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     daemon.output();
     site.write_job(7);
@@ -332,18 +426,39 @@ async fn bad_requests_are_refused_with_their_reason() {
     for (fault, role, index, what) in [
         ("burn", "trainer", None, "unknown fault `burn`"),
         ("kill", "king", None, "unknown role `king`"),
-        ("kill", "trainer", Some(9), "there is no trainer 9; the job has 2"),
+        (
+            "kill",
+            "trainer",
+            Some(9),
+            "there is no trainer 9; the job has 2",
+        ),
     ] {
         let (fault, role) = (fault.into(), role.into());
-        let request = v1::InjectRequest { fault, role, index, ..Default::default() };
+        let request = v1::InjectRequest {
+            fault,
+            role,
+            index,
+            ..Default::default()
+        };
         let refusal = control.inject(request).await.unwrap_err();
         assert_eq!(refusal.code(), tonic::Code::InvalidArgument);
         assert!(refusal.message().contains(what), "{refusal}");
     }
-    let mut stranger = fake::connect(site.state().join("roles.sock")).await.unwrap();
-    let hello = v1::Hello { incarnation: 1, pid: 1, ..Default::default() };
-    let message = v1::RoleMessage { body: Some(v1::role_message::Body::Hello(hello)) };
-    let refusal = stranger.attach(tokio_stream::iter([message])).await.unwrap_err();
+    let mut stranger = fake::connect(site.state().join("roles.sock"))
+        .await
+        .unwrap();
+    let hello = v1::Hello {
+        incarnation: 1,
+        pid: 1,
+        ..Default::default()
+    };
+    let message = v1::RoleMessage {
+        body: Some(v1::role_message::Body::Hello(hello)),
+    };
+    let refusal = stranger
+        .attach(tokio_stream::iter([message]))
+        .await
+        .unwrap_err();
     assert_eq!(refusal.code(), tonic::Code::FailedPrecondition);
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(daemon.output().0, 143);
@@ -353,19 +468,36 @@ async fn bad_requests_are_refused_with_their_reason() {
 async fn over_tcp_only_the_tokens_holder_is_answered_and_the_report_outlives_the_job() {
     let site = Site::new(2);
     let daemon = site.start_with(&["--listen", "127.0.0.1:0", "--linger", "60"]);
-    site.wait_for("end of the job", |s| s.state == "completed").await;
+    site.wait_for("end of the job", |s| s.state == "completed")
+        .await;
     let log = site.log();
-    let addr = log.split("control API on ").nth(1).unwrap().split(',').next().unwrap();
-    let channel = Endpoint::from_shared(format!("http://{addr}")).unwrap().connect().await.unwrap();
+    let addr = log
+        .split("control API on ")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap();
+    let channel = Endpoint::from_shared(format!("http://{addr}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
     let mut control = ControlClient::new(channel);
-    let refusal = control.get_report(v1::GetReportRequest {}).await.unwrap_err();
+    let refusal = control
+        .get_report(v1::GetReportRequest {})
+        .await
+        .unwrap_err();
     assert_eq!(refusal.code(), tonic::Code::Unauthenticated);
     let token = fs::read_to_string(site.state().join("token")).unwrap();
     let mut request = tonic::Request::new(v1::GetReportRequest {});
     let bearer = format!("Bearer {}", token.trim()).parse().unwrap();
     request.metadata_mut().insert("authorization", bearer);
     let report = control.get_report(request).await.unwrap().into_inner();
-    assert_eq!((report.steps, report.trajectories, report.state.as_str()), (2, 8, "completed"));
+    assert_eq!(
+        (report.steps, report.trajectories, report.state.as_str()),
+        (2, 8, "completed")
+    );
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(daemon.output().0, 0, "the job had completed");
 }
@@ -385,7 +517,11 @@ fn bad_input_gives_one_clear_error_and_its_exit_code() {
     let addr = taken.local_addr().unwrap().to_string();
     refuse(&site, &["--listen", &addr], 5, "in use");
     refuse(&site, &["--worker", "/nonexistent"], 6, "/nonexistent");
-    fs::write(site.file("data.jsonl"), "{\"prompt\":\"1\",\"answer\":\"1\"}\n{\"x\":1}\n").unwrap();
+    fs::write(
+        site.file("data.jsonl"),
+        "{\"prompt\":\"1\",\"answer\":\"1\"}\n{\"x\":1}\n",
+    )
+    .unwrap();
     refuse(&site, &[], 2, "data.jsonl:2: ");
     fs::remove_file(site.file("data.jsonl")).unwrap();
     refuse(&site, &[], 6, "data.prompts");
@@ -393,5 +529,8 @@ fn bad_input_gives_one_clear_error_and_its_exit_code() {
     refuse(&site, &[], 2, "job.toml:2");
     fs::remove_file(site.file("job.toml")).unwrap();
     refuse(&site, &[], 2, "job.toml");
-    assert!(!Path::new(&site.state().join("job.json")).exists(), "nothing was half-started");
+    assert!(
+        !Path::new(&site.state().join("job.json")).exists(),
+        "nothing was half-started"
+    );
 }

@@ -8,7 +8,7 @@ fn twenty_five_kills_of_the_trainer_are_twenty_five_role_restarts() {
     let mut step = 1;
     let mut totals = Vec::new();
     for kill in 0..25 {
-        step = daemon.until_step(step)["step"].as_u64().unwrap() + 1;
+        daemon.until_step(step);
         let index = (kill % 2).to_string();
         let reply = daemon.json(&["inject", "--kill", "trainer", "--index", &index, "--wait"]);
         let incident = &reply["incident"];
@@ -19,9 +19,14 @@ fn twenty_five_kills_of_the_trainer_are_twenty_five_role_restarts() {
             daemon.logs()
         );
         assert!(
-            incident["plan"].as_str().unwrap().contains("role"),
+            incident["plan"]
+                .as_str()
+                .unwrap()
+                .starts_with("restart the trainer gang"),
             "kill {kill}: {incident}"
         );
+        // A fault before the restarted gang's first step would rightly restart the task.
+        step = incident["step"].as_u64().unwrap() + 1;
         totals.push(incident["total_ms"].as_f64().unwrap());
     }
     totals.sort_by(f64::total_cmp);

@@ -39,7 +39,10 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let store = open_store(&state, args.fresh).await?;
     state.remove_sockets()?;
     let tcp = match prepared.listen {
-        Some(addr) => Some((bind_tcp(addr).await?, Token::load_or_create(&state.token())?)),
+        Some(addr) => Some((
+            bind_tcp(addr).await?,
+            Token::load_or_create(&state.token())?,
+        )),
         None => None,
     };
     let json = serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?;
@@ -94,14 +97,25 @@ impl Daemon {
             samples_per_step: prepared.job.samples_per_step(),
         };
         let mut servers = JoinSet::new();
-        servers
-            .spawn(served("control socket", grpc::serve_control(control_socket, control.clone())));
+        servers.spawn(served(
+            "control socket",
+            grpc::serve_control(control_socket, control.clone()),
+        ));
         if let Some((listener, token)) = tcp {
-            let at = listener.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
+            let at = listener
+                .local_addr()
+                .map_or_else(|_| String::new(), |a| a.to_string());
             tracing::info!("control API on {at}, token in {}", state.token().display());
-            servers.spawn(served("control address", serve_tcp(listener, control, token)));
+            servers.spawn(served(
+                "control address",
+                serve_tcp(listener, control, token),
+            ));
         }
-        tracing::info!("job file {}, state in {}", args.job.display(), state.root().display());
+        tracing::info!(
+            "job file {}, state in {}",
+            args.job.display(),
+            state.root().display()
+        );
         Ok(Self {
             prepared,
             state,
@@ -137,7 +151,10 @@ impl Daemon {
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
         let roles = RoleHostService::new(self.happenings, leases, self.store.clone(), first);
-        self.servers.spawn(served("role socket", grpc::serve_roles(self.roles_socket, roles)));
+        self.servers.spawn(served(
+            "role socket",
+            grpc::serve_roles(self.roles_socket, roles),
+        ));
         let result = driver.run(&mut world).await;
         let end = driver.end(&mut world).await;
         if !end.unkilled.is_empty() {
@@ -145,7 +162,15 @@ impl Daemon {
         }
         // Kept when the store failed: the job goes on from its snapshots when robustd runs again.
         let outcome = result?;
-        remove_folder(&self.state.snapshots())?;
+        if end.on_disk || outcome == Outcome::Completed {
+            remove_folder(&self.state.snapshots())?;
+        } else {
+            let kept = self.state.snapshots();
+            tracing::warn!(
+                "the last step is not on disk: {} is kept, the job goes on from it",
+                kept.display()
+            );
+        }
         let status = feed.borrow().clone();
         let text = report(&self.store, &status, self.prepared.job.samples_per_step())?;
         driver::print(&driver::summary(&text));
@@ -164,10 +189,14 @@ impl Daemon {
         else {
             return Ok(true);
         };
-        tracing::info!("no warm start cached for these settings: making {}", folder.display());
+        tracing::info!(
+            "no warm start cached for these settings: making {}",
+            folder.display()
+        );
         let progress = |line: &str| {
             tracing::info!("warm-up: {line}");
-            self.feeds.starting(self.clock.now(), &format!("warm-up: {line}"));
+            self.feeds
+                .starting(self.clock.now(), &format!("warm-up: {line}"));
         };
         let making = warmup::make(&self.prepared.worker, job, folder, progress);
         tokio::select! {
@@ -184,7 +213,9 @@ async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>) {
             Happening::Stop => return,
             Happening::Inject { answer, .. } => {
                 // The operator may have left.
-                let _ = answer.send(Err(Refusal::JobOver { state: "starting".to_owned() }));
+                let _ = answer.send(Err(Refusal::JobOver {
+                    state: "starting".to_owned(),
+                }));
             }
             _ => {}
         }
@@ -207,8 +238,10 @@ fn assemble(
     let (written, checkpoints) = unbounded_channel();
     // The seam for accelerators: here only its one line in the log.
     drop(detect_accelerators());
-    let checkpoint_config =
-        ckpt::Config { dir: state.checkpoints(), keep: job.checkpoint.keep as usize };
+    let checkpoint_config = ckpt::Config {
+        dir: state.checkpoints(),
+        keep: job.checkpoint.keep as usize,
+    };
     let parts = Parts {
         prompts: prepared.prompts.clone(),
         clock,
@@ -230,7 +263,15 @@ fn assemble(
         happenings,
         job,
     };
-    Ok((parts, World { happenings: arrivals, launches, samples, checkpoints }))
+    Ok((
+        parts,
+        World {
+            happenings: arrivals,
+            launches,
+            samples,
+            checkpoints,
+        },
+    ))
 }
 
 async fn served<F>(what: &'static str, server: F)
@@ -266,7 +307,10 @@ async fn discard(state: &StateDir) -> Result<(), Failure> {
 }
 
 async fn kill_all(store: &Store) -> Result<(), Failure> {
-    let start = |source| Failure::Start { what: "the launcher", source };
+    let start = |source| Failure::Start {
+        what: "the launcher",
+        source,
+    };
     match driver::kill_leftovers(store).await.map_err(start)? {
         pids if pids.is_empty() => Ok(()),
         pids => Err(Failure::Leftovers { pids }),
@@ -287,7 +331,12 @@ async fn was_over(
             reason => format!(": {reason}"),
         };
         let (job, state) = (status.job.clone(), format!("was {}", status.state));
-        return Err(Failure::Over { job, state, step: status.step, reason });
+        return Err(Failure::Over {
+            job,
+            state,
+            step: status.step,
+            reason,
+        });
     }
     let report = report(store, status, prepared.job.samples_per_step())?;
     driver::print(&driver::summary(&report));
@@ -305,7 +354,11 @@ fn ended(asked: &Asked, outcome: &Outcome) -> ExitCode {
 
 /// `$ROBUST_STATE_DIR`, else `$XDG_RUNTIME_DIR/robust`, else `/tmp/robust-UID`.
 fn default_state_dir() -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     let uid = rustix::process::getuid().as_raw();
     set("ROBUST_STATE_DIR")
         .or_else(|| set("XDG_RUNTIME_DIR").map(|dir| dir.join("robust")))

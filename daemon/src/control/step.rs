@@ -13,7 +13,7 @@ use robust_shared::dispatch::calls::{
 };
 use robust_shared::grpo::advantages;
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How the gang's work ended.
 #[derive(Debug)]
@@ -175,6 +175,14 @@ pub async fn restore(
     let mut tried = Vec::new();
     match from.snapshot {
         None => tried.push("no snapshot of it is known".to_owned()),
+        Some(snapshot)
+            if snapshot
+                .shards
+                .iter()
+                .any(|s| !Path::new(&s.path).is_file()) =>
+        {
+            tried.push("its snapshot is not in memory any more".to_owned());
+        }
         Some(snapshot) => match ask(snapshot.shards.iter().map(shard_from_wire).collect()).await {
             Ok(_) => return Ok(restored("the snapshot in memory".to_owned())),
             Err(error) => tried.push(format!("its snapshot: {error}")),

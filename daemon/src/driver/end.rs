@@ -23,10 +23,13 @@ const LAST_CHECKPOINT: Duration = Duration::from_secs(60);
 pub struct End {
     /// Processes that did not even end when killed (uninterruptible in the kernel).
     pub unkilled: Vec<u32>,
+    /// Whether the last committed step is on disk, so that snapshots in memory are not needed.
+    pub on_disk: bool,
 }
 
 impl Driver {
-    /// Ends every role process and has the last committed step written to disk.
+    /// Ends every role process and has the last committed step written to disk, so that a job that
+    /// was stopped can go on from there.
     pub async fn end(&mut self, world: &mut World) -> End {
         self.gang = None;
         let last = self.offer_last_checkpoint();
@@ -43,6 +46,7 @@ impl Driver {
         let _ = self.parts.store.sync().await;
         End {
             unkilled: self.processes.values().map(|p| p.pid).collect(),
+            on_disk: self.last_step_is_on_disk(),
         }
     }
 
@@ -60,10 +64,16 @@ impl Driver {
         }
     }
 
+    /// The initial weights always are: they are the model folder.
+    fn last_step_is_on_disk(&self) -> bool {
+        let step = self.core.view(self.parts.clock.now()).step;
+        step.0 == 0 || self.written == Some(step)
+    }
+
     fn offer_last_checkpoint(&mut self) -> Option<Step> {
         let step = self.core.view(self.parts.clock.now()).step;
         let generation = self.snapshots.get(step)?.generation;
-        if self.parts.job.checkpoint.every == 0 || self.written == Some(step) {
+        if self.last_step_is_on_disk() {
             return None;
         }
         let consumed = batch_of(&self.parts.job, step.0);

@@ -4,7 +4,11 @@ use tonic::transport::Channel;
 
 fn turn(trajectory: u64, index: u32) -> v1::Turn {
     let id = u32::try_from(trajectory % 97).unwrap() + index;
-    let span = v1::Span { ids: vec![id, id + 1], logprobs: vec![-0.5, -0.25], version: 0 };
+    let span = v1::Span {
+        ids: vec![id, id + 1],
+        logprobs: vec![-0.5, -0.25],
+        version: 0,
+    };
     v1::Turn {
         index,
         spans: vec![span],
@@ -21,16 +25,33 @@ pub async fn converse(
 ) -> Option<()> {
     let trajectory = dispatch.trajectory;
     for index in u32::try_from(dispatch.turns.len()).unwrap()..2 {
-        let request = v1::RouteRequest { incarnation, trajectory };
+        let request = v1::RouteRequest {
+            incarnation,
+            trajectory,
+        };
         let ticket = client.route(request).await.ok()?.into_inner().ticket;
         let turn = Some(turn(trajectory, index));
         let prompt_ids = vec![1, 2, 3];
-        let request = v1::AppendTurnRequest { incarnation, trajectory, prompt_ids, turn };
+        let request = v1::AppendTurnRequest {
+            incarnation,
+            trajectory,
+            prompt_ids,
+            turn,
+        };
         client.append_turn(request).await.ok()?;
-        client.release_route(v1::ReleaseRouteRequest { ticket }).await.ok()?;
+        client
+            .release_route(v1::ReleaseRouteRequest { ticket })
+            .await
+            .ok()?;
     }
     let reward = (trajectory % 2) as f64;
     let answer = String::new();
-    let end = v1::FinishTrajectoryRequest { incarnation, trajectory, reward, turns: 2, answer };
+    let end = v1::FinishTrajectoryRequest {
+        incarnation,
+        trajectory,
+        reward,
+        turns: 2,
+        answer,
+    };
     client.finish_trajectory(end).await.ok().map(|_| ())
 }

@@ -46,7 +46,13 @@ pub async fn connect(socket: PathBuf) -> Result<RoleHostClient<Channel>, tonic::
 /// The bytes of a version: the same on every rank.
 pub fn served(version: u64) -> v1::ServedVersion {
     let (name, dtype, shape) = ("w".to_owned(), "F32".to_owned(), vec![2]);
-    let tensor = TensorSpec { name, dtype, shape, offset: 0, bytes: 8 };
+    let tensor = TensorSpec {
+        name,
+        dtype,
+        shape,
+        offset: 0,
+        bytes: 8,
+    };
     let buffer = version.to_le_bytes();
     let m = Manifest::build(WeightVersion(version), &buffer, 4, vec![tensor]).unwrap();
     let tensors = m.tensors.iter().map(|t| v1::TensorSpec {
@@ -64,8 +70,15 @@ pub fn served(version: u64) -> v1::ServedVersion {
         tensors: tensors.collect(),
         blake3: m.digest().to_vec(),
     };
-    let region = Some(v1::Region { key: vec![1], bytes: m.bytes });
-    v1::ServedVersion { version, manifest: Some(manifest), region }
+    let region = Some(v1::Region {
+        key: vec![1],
+        bytes: m.bytes,
+    });
+    v1::ServedVersion {
+        version,
+        manifest: Some(manifest),
+        region,
+    }
 }
 
 /// Runs the role that the command line names, until it is told to end or fenced.
@@ -84,7 +97,12 @@ pub fn run(args: &str) {
         ..Default::default()
     };
     let snapshots = PathBuf::from(after("--snapshot-dir"));
-    let mut fake = Fake { hello, snapshots, replies: HashMap::new(), trainer_step: 0 };
+    let mut fake = Fake {
+        hello,
+        snapshots,
+        replies: HashMap::new(),
+        trainer_step: 0,
+    };
     let socket = PathBuf::from(after("--host-socket"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let code = runtime.block_on(async {
@@ -109,7 +127,10 @@ impl Fake {
             Err(status) if status.code() == tonic::Code::FailedPrecondition => return Some(3),
             Err(_) => return None,
         };
-        while let Ok(Some(HostMessage { body: Some(message) })) = down.message().await {
+        while let Ok(Some(HostMessage {
+            body: Some(message),
+        })) = down.message().await
+        {
             match message {
                 host_message::Body::Shutdown(_) => return Some(0),
                 host_message::Body::Call(call) => {
@@ -122,7 +143,13 @@ impl Fake {
                     self.hello.version = Some(pull.version);
                     self.hello.served = Some(version.clone());
                     let result = Some(v1::pull_done::Result::Ok(version));
-                    say(&up, Body::PullDone(v1::PullDone { version: pull.version, result }));
+                    say(
+                        &up,
+                        Body::PullDone(v1::PullDone {
+                            version: pull.version,
+                            result,
+                        }),
+                    );
                 }
                 host_message::Body::Dispatch(dispatch) => {
                     let me = self.hello.incarnation;

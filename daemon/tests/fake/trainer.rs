@@ -12,10 +12,17 @@ impl Fake {
     pub async fn answer(&mut self, up: &Up, call: v1::Call) -> v1::CallReply {
         assert_eq!(call.generation, self.hello.generation);
         if let Some(known) = self.replies.get(&call.key) {
-            return v1::CallReply { call_id: call.call_id, ..known.clone() };
+            return v1::CallReply {
+                call_id: call.call_id,
+                ..known.clone()
+            };
         }
         let result = Some(self.perform(up, call.body.unwrap()).await);
-        let reply = v1::CallReply { call_id: call.call_id, error: String::new(), result };
+        let reply = v1::CallReply {
+            call_id: call.call_id,
+            error: String::new(),
+            result,
+        };
         self.replies.insert(call.key, reply.clone());
         reply
     }
@@ -23,25 +30,40 @@ impl Fake {
     async fn perform(&mut self, up: &Up, body: call::Body) -> call_reply::Result {
         match body {
             call::Body::Restore(restore) => {
-                let files = restore.shards.iter().map(|s| std::fs::read(&s.path).unwrap());
-                assert!(files.zip(&restore.shards).all(|(f, s)| xxh3_64(&f) == s.xxh3));
+                let files = restore
+                    .shards
+                    .iter()
+                    .map(|s| std::fs::read(&s.path).unwrap());
+                assert!(
+                    files
+                        .zip(&restore.shards)
+                        .all(|(f, s)| xxh3_64(&f) == s.xxh3)
+                );
                 self.trainer_step = restore.step;
                 self.hello.step = Some(restore.step);
                 call_reply::Result::Restore(v1::RestoreReply { step: restore.step })
             }
             call::Body::OldLogprobs(old) => {
-                let row = |s: &v1::Sample| v1::Floats { values: vec![-0.5; s.ids.len() - 1] };
+                let row = |s: &v1::Sample| v1::Floats {
+                    values: vec![-0.5; s.ids.len() - 1],
+                };
                 let rows = old.samples.iter().map(row).collect();
                 call_reply::Result::Logprobs(v1::LogprobsReply { rows })
             }
             call::Body::Update(update) => {
                 assert_eq!(update.step, self.trainer_step + 1);
-                let phase = v1::PhaseChange { phase: "update".into(), step: update.step };
+                let phase = v1::PhaseChange {
+                    phase: "update".into(),
+                    step: update.step,
+                };
                 say(up, Body::Phase(phase));
                 tokio::time::sleep(UPDATE).await;
                 self.trainer_step = update.step;
                 self.hello.step = Some(update.step);
-                call_reply::Result::Update(v1::UpdateReply { loss: 1.0, ..Default::default() })
+                call_reply::Result::Update(v1::UpdateReply {
+                    loss: 1.0,
+                    ..Default::default()
+                })
             }
             call::Body::Snapshot(snapshot) => self.snapshot(snapshot.step),
             call::Body::Publish(publish) => {
