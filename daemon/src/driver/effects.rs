@@ -4,7 +4,7 @@ use super::saved;
 use super::served::{Share, pull_order};
 use super::{Driver, DriverError, probe};
 use crate::launcher::{self, Signal};
-use crate::store::{StoreError, StoredInstance};
+use crate::store::StoredInstance;
 use robust_proto::v1::{self, host_message};
 use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, TrajectoryId, WeightVersion};
@@ -41,26 +41,26 @@ impl Driver {
         let now = self.parts.clock.now();
         let state = saved::encode(now, self.core.state(), &self.snapshots)?;
         let began = Instant::now();
-        let give_up = began + STORE_PATIENCE;
+        let mut first_failure = None;
         loop {
-            match self
-                .parts
-                .store
-                .record(records.clone(), state.clone())
-                .await
-            {
+            let written = self.parts.store.record(records.clone(), state.clone());
+            match written.await {
                 Ok(()) => {
                     let (count, bytes, ms) =
                         (records.len(), state.len(), began.elapsed().as_millis());
                     tracing::debug!(count, bytes, ms, "recorded");
                     return Ok(());
                 }
-                Err(StoreError::Full { path, source }) if Instant::now() < give_up => {
-                    let path = path.display();
-                    tracing::error!("no space for {path} ({source}): trying again, free some");
+                Err(error) if error.is_refusal() => return Err(error.into()),
+                // What follows the first failure (the store is closed) says less.
+                Err(error) if began.elapsed() > STORE_PATIENCE => {
+                    return Err(first_failure.unwrap_or(error).into());
+                }
+                Err(error) => {
+                    tracing::error!("nothing goes on before this can be stored: {error}");
+                    first_failure.get_or_insert(error);
                     tokio::time::sleep(STORE_RETRY).await;
                 }
-                Err(error) => return Err(error.into()),
             }
         }
     }
