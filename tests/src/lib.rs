@@ -225,6 +225,10 @@ pub fn processes_naming(dir: &Path) -> Vec<(i32, String)> {
     found
 }
 
+fn argument<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split(' ').skip_while(|word| *word != name).nth(1)
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -232,8 +236,11 @@ impl Drop for Daemon {
             let _ = child.wait();
         }
         // A daemon killed a moment ago may have left roles; nothing else names this directory.
-        for (pid, _) in self.processes() {
+        for (pid, line) in self.processes() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            if let Some(snapshots) = argument(&line, "--snapshot-dir") {
+                let _ = std::fs::remove_dir_all(snapshots);
+            }
         }
     }
 }
