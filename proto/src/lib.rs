@@ -2,6 +2,9 @@
 //! building needs no protoc. Serialised with serde, the messages' field names are the JSON names
 //! that `robustctl --json` prints.
 
+pub mod endpoint;
+pub mod manifest;
+
 /// Generated from `robust/v1/*.proto`; a test regenerates and compares it.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]

@@ -1,6 +1,7 @@
 //! Where the daemon listens and how to get a client for it.
 use crate::error::CliError;
 use hyper_util::rt::TokioIo;
+use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1::control_client::ControlClient;
 use std::io;
 use std::net::SocketAddr;
@@ -20,22 +21,6 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// A client that adds the token, where one is needed, to every call.
 pub type Client = ControlClient<InterceptedService<Channel, Bearer>>;
-
-/// The state directory of a daemon started without arguments: `$ROBUST_STATE_DIR`, else
-/// `$XDG_RUNTIME_DIR/robust`, else `/tmp/robust-UID`.
-pub fn default_state_dir() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
-    if let Some(dir) = set("ROBUST_STATE_DIR") {
-        return PathBuf::from(dir);
-    }
-    if let Some(dir) = set("XDG_RUNTIME_DIR") {
-        return Path::new(&dir).join("robust");
-    }
-    PathBuf::from(format!(
-        "/tmp/robust-{}",
-        rustix::process::getuid().as_raw()
-    ))
-}
 
 /// Where a daemon listens.
 #[derive(Clone, Debug)]

@@ -23,9 +23,9 @@ use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::Store;
 use crate::store::lock::StateLock;
 use crate::telemetry::{Telemetry, detect_accelerators};
+use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{Outcome, Refusal};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
@@ -350,17 +350,4 @@ fn ended(asked: &Asked, outcome: &Outcome) -> ExitCode {
         (Outcome::Stopped, Some(code)) => code,
         (Outcome::Stopped | Outcome::Failed { .. }, _) => ExitCode::Failed,
     }
-}
-
-/// `$ROBUST_STATE_DIR`, else `$XDG_RUNTIME_DIR/robust`, else `/tmp/robust-UID`.
-fn default_state_dir() -> PathBuf {
-    let set = |name| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
-    let uid = rustix::process::getuid().as_raw();
-    set("ROBUST_STATE_DIR")
-        .or_else(|| set("XDG_RUNTIME_DIR").map(|dir| dir.join("robust")))
-        .unwrap_or_else(|| PathBuf::from(format!("/tmp/robust-{uid}")))
 }

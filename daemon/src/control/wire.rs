@@ -1,5 +1,6 @@
 //! The dispatch table's calls as messages: what goes out, what comes back.
 use super::gang::StepError;
+use robust_proto::manifest;
 use robust_proto::v1::{self, call, call_reply};
 use robust_shared::batch::{Batch, BatchError, Jagged};
 use robust_shared::dispatch::WorkerCall;
@@ -7,8 +8,8 @@ use robust_shared::dispatch::calls::{
     OldLogprobs, Peer, Publish, Region, Restore, Served, Shard, Snapshot, Update, UpdateMetrics,
     columns,
 };
-use robust_shared::ids::{Step, WeightVersion};
-use robust_shared::weights::{Manifest, TensorSpec};
+use robust_shared::ids::Step;
+use robust_shared::weights::Manifest;
 
 /// A call that can go over the link.
 pub(super) trait WireCall: WorkerCall {
@@ -104,7 +105,8 @@ impl WireCall for Publish {
         let call_reply::Result::Publish(served) = result else {
             return None;
         };
-        let manifest = manifest_from_wire(&served.manifest?);
+        // One that contradicts itself is no answer: the call fails and the gang is restarted.
+        let manifest = manifest::from_proto(&served.manifest?).ok()?;
         let region = served.region?;
         Some(Served {
             manifest,
@@ -202,43 +204,8 @@ fn peer_to_wire(peer: &Peer) -> v1::Peer {
 pub(super) fn served_to_wire(manifest: &Manifest, region: &Region) -> v1::ServedVersion {
     v1::ServedVersion {
         version: manifest.version.0,
-        manifest: Some(manifest_to_wire(manifest)),
+        manifest: Some(manifest::to_proto(manifest)),
         region: Some(region_to_wire(region)),
-    }
-}
-
-fn manifest_to_wire(manifest: &Manifest) -> v1::Manifest {
-    let tensor = |t: &TensorSpec| v1::TensorSpec {
-        name: t.name.clone(),
-        dtype: t.dtype.clone(),
-        shape: t.shape.clone(),
-        offset: t.offset,
-        bytes: t.bytes,
-    };
-    v1::Manifest {
-        version: manifest.version.0,
-        bytes: manifest.bytes,
-        chunk_bytes: manifest.chunk_bytes,
-        chunk_xxh3: manifest.chunk_xxh3.clone(),
-        tensors: manifest.tensors.iter().map(tensor).collect(),
-        blake3: manifest.digest().to_vec(),
-    }
-}
-
-fn manifest_from_wire(manifest: &v1::Manifest) -> Manifest {
-    let tensor = |t: &v1::TensorSpec| TensorSpec {
-        name: t.name.clone(),
-        dtype: t.dtype.clone(),
-        shape: t.shape.clone(),
-        offset: t.offset,
-        bytes: t.bytes,
-    };
-    Manifest {
-        version: WeightVersion(manifest.version),
-        bytes: manifest.bytes,
-        chunk_bytes: manifest.chunk_bytes,
-        chunk_xxh3: manifest.chunk_xxh3.clone(),
-        tensors: manifest.tensors.iter().map(tensor).collect(),
     }
 }
 
@@ -252,26 +219,6 @@ impl From<BatchError> for StepError {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn tensors() -> Vec<TensorSpec> {
-        let (name, dtype) = ("w".to_owned(), "F32".to_owned());
-        vec![TensorSpec {
-            name,
-            dtype,
-            shape: vec![2],
-            offset: 0,
-            bytes: 8,
-        }]
-    }
-
-    #[test]
-    fn a_manifest_keeps_its_digest_over_the_wire() {
-        let manifest =
-            Manifest::build(WeightVersion(3), &[1, 2, 3, 4, 5, 6, 7, 8], 4, tensors()).unwrap();
-        let wire = manifest_to_wire(&manifest);
-        assert_eq!(manifest_from_wire(&wire), manifest);
-        assert_eq!(wire.blake3, manifest.digest());
-    }
 
     #[test]
     fn columns_that_do_not_fit_the_tokens_are_refused_by_name() {

@@ -1,26 +1,8 @@
-//! Manifests as the protocol carries them.
+//! A model's layout in a manifest's terms.
 
-use robust_proto::v1;
-use robust_shared::ids::WeightVersion;
-use robust_shared::weights::{Manifest, ManifestError, TensorSpec};
+use robust_shared::weights::TensorSpec;
 
 use crate::model::flat;
-
-/// Why a manifest from elsewhere is refused.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum BadManifest {
-    /// Its numbers describe no buffer.
-    #[error(transparent)]
-    Numbers(#[from] ManifestError),
-    /// It is not the one that was published.
-    #[error("its blake3 digest is {got}, published was {expected}")]
-    Digest {
-        /// As published.
-        expected: String,
-        /// Of what arrived.
-        got: String,
-    },
-}
 
 /// A model's layout as manifests describe it.
 pub fn tensor_specs(layout: &[flat::TensorSpec]) -> Vec<TensorSpec> {
@@ -32,74 +14,4 @@ pub fn tensor_specs(layout: &[flat::TensorSpec]) -> Vec<TensorSpec> {
         bytes: tensor.len as u64 * 4,
     };
     layout.iter().map(spec).collect()
-}
-
-/// For sending, with its digest.
-pub fn to_proto(manifest: &Manifest) -> v1::Manifest {
-    let tensor = |tensor: &TensorSpec| v1::TensorSpec {
-        name: tensor.name.clone(),
-        dtype: tensor.dtype.clone(),
-        shape: tensor.shape.clone(),
-        offset: tensor.offset,
-        bytes: tensor.bytes,
-    };
-    v1::Manifest {
-        version: manifest.version.0,
-        bytes: manifest.bytes,
-        chunk_bytes: manifest.chunk_bytes,
-        chunk_xxh3: manifest.chunk_xxh3.clone(),
-        tensors: manifest.tensors.iter().map(tensor).collect(),
-        blake3: manifest.digest().to_vec(),
-    }
-}
-
-/// As received; refused unless it is consistent and has the digest it was published with.
-pub fn from_proto(manifest: &v1::Manifest) -> Result<Manifest, BadManifest> {
-    let tensor = |tensor: &v1::TensorSpec| TensorSpec {
-        name: tensor.name.clone(),
-        dtype: tensor.dtype.clone(),
-        shape: tensor.shape.clone(),
-        offset: tensor.offset,
-        bytes: tensor.bytes,
-    };
-    let read = Manifest {
-        version: WeightVersion(manifest.version),
-        bytes: manifest.bytes,
-        chunk_bytes: manifest.chunk_bytes,
-        chunk_xxh3: manifest.chunk_xxh3.clone(),
-        tensors: manifest.tensors.iter().map(tensor).collect(),
-    };
-    read.check()?;
-    let got = read.digest();
-    if manifest.blake3 != got {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        return Err(BadManifest::Digest {
-            expected: hex(&manifest.blake3),
-            got: hex(&got),
-        });
-    }
-    Ok(read)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_manifest_survives_the_wire_and_a_changed_one_is_refused() {
-        let buffer: Vec<u8> = (0..40).collect();
-        let tensors = vec![TensorSpec {
-            name: "w".into(),
-            dtype: "F32".into(),
-            shape: vec![5, 2],
-            offset: 0,
-            bytes: 40,
-        }];
-        let manifest = Manifest::build(WeightVersion(4), &buffer, 16, tensors).unwrap();
-        let mut sent = to_proto(&manifest);
-        assert_eq!(from_proto(&sent).unwrap(), manifest);
-        sent.chunk_xxh3[1] ^= 1;
-        assert!(matches!(from_proto(&sent), Err(BadManifest::Digest { .. })));
-    }
 }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use robust_proto::manifest;
 use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::role_message::Body;
 use robust_proto::v1::{PullDone, PullError, PullProgress, PullSource, PullWeights, ServedVersion};
@@ -19,7 +20,7 @@ use robust_transport::{Buffer, Part, RegionKey, Transport};
 use super::Commands;
 use super::engine::Command;
 use super::served::Served;
-use crate::attach::{Link, StartError, manifest};
+use crate::attach::{Link, StartError};
 
 /// Pause between two progress messages.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);

@@ -9,8 +9,9 @@ use robust_shared::weights::{Manifest, ManifestError};
 use robust_transport::{Buffer, BufferError, Exposed, Transport, TransportError};
 
 use super::exchange::STATISTICS;
-use crate::attach::manifest::{tensor_specs, to_proto};
+use crate::attach::manifest::tensor_specs;
 use crate::model::flat::FlatParams;
+use robust_proto::manifest::to_proto;
 
 /// Why a version could not be published.
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use robust_proto::manifest::to_proto;
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::{Manifest, PullSource, PullWeights, Region, ServedVersion, Shutdown};
@@ -10,7 +11,7 @@ use robust_shared::ids::WeightVersion;
 use robust_shared::weights;
 use robust_transport::{Buffer, Config, Exposed, Transport};
 use robust_worker::attach::LinkEnd;
-use robust_worker::attach::manifest::{tensor_specs, to_proto};
+use robust_worker::attach::manifest::tensor_specs;
 use robust_worker::rollout;
 use serde_json::{Value, json};
 

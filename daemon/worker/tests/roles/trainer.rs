@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use robust_proto::manifest::to_proto;
 use robust_proto::v1::call::Body;
 use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::host_message::Body as Down;
@@ -12,7 +13,7 @@ use robust_proto::v1::{
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights;
 use robust_worker::attach::LinkEnd;
-use robust_worker::attach::manifest::{tensor_specs, to_proto};
+use robust_worker::attach::manifest::tensor_specs;
 use robust_worker::model::adam::{Adam, AdamConfig};
 use robust_worker::model::grpo::{self, GrpoConfig, TrainBatch, TrainSample};
 use robust_worker::model::qwen3::Qwen3;
