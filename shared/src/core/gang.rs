@@ -121,8 +121,14 @@ impl Core {
         }
         gang.stage = Stage::Ready;
         gang.serves = Some(version);
-        self.s.published = self.s.published.max(Some(version));
         self.s.weight_bytes = bytes;
+        // On record before anyone is told of it or pulls it: a restarted daemon must not go back
+        // behind what rollouts serve (I-4).
+        if self.s.published < Some(version) {
+            self.s.published = Some(version);
+            let record = Record::Published { version };
+            self.out.push_back(Output::Record(record));
+        }
         self.mark(Self::any_rank(), "published");
     }
 

@@ -148,6 +148,11 @@ pub enum Record {
         /// Its figures.
         metrics: StepMetrics,
     },
+    /// A version was published for the first time.
+    Published {
+        /// The version.
+        version: WeightVersion,
+    },
     /// An incident opened or closed.
     Incident(Box<crate::core::Incident>),
     /// A phase interval for the ETTR ledger.
