@@ -123,7 +123,7 @@ impl Daemon {
     }
 
     /// Polls the status until `done` says so.
-    pub fn until(&mut self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
             let status = self.status();

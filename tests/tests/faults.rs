@@ -64,6 +64,32 @@ fn the_trainers_death_restarts_only_the_gang_while_rollouts_keep_generating() {
 }
 
 #[test]
+fn rollouts_generate_while_the_trainer_recovers() {
+    let mut daemon = Daemon::start(&long_job());
+    // A strike may fall when the next batch is already generated, and there is nothing to do.
+    for strike in 1..=8 {
+        let step = daemon.until_step(strike * 2)["step"].as_u64().unwrap();
+        daemon.json(&["inject", "--kill", "trainer", "--index", "0"]);
+        let incident = |s: &Value| s["incidents"].as_array().unwrap().len() as u64 == strike;
+        let open = daemon.until("the incident to open", incident);
+        let mut grew = false;
+        let closed = daemon.until("the recovery", |s| {
+            let over = s["incidents"][strike as usize - 1]["outcome"] != "recovering";
+            grew |= !over && tokens(s) > tokens(&open);
+            over
+        });
+        if grew {
+            return;
+        }
+        daemon.until_step(closed["step"].as_u64().unwrap().max(step) + 1);
+    }
+    panic!(
+        "no token was generated during eight recoveries\n{}",
+        daemon.logs()
+    );
+}
+
+#[test]
 fn a_rollouts_death_moves_its_requests_and_the_new_one_serves_a_verified_version() {
     let mut daemon = Daemon::start(&long_job());
     let before = daemon.until_step(1);
