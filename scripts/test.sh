@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if cargo nextest --version >/dev/null 2>&1; then
+  cargo test --locked --workspace "$@" --doc --quiet   # nextest runs no documentation tests
   cargo nextest run --locked --workspace "$@"
-  cargo test --locked --workspace "$@" --doc --quiet
 else
   cargo test --locked --workspace "$@"
 fi
