@@ -15,7 +15,8 @@ args=(--job "$job" --state-dir "$state" --fresh)
 [ -z "${DEMO_STEPS:-}" ] || args+=(--steps "$DEMO_STEPS")
 
 if [ "${DEMO_TUI:-1}" = 0 ] || ! [ -t 0 ] || ! [ -t 1 ]; then
-  "$bin/robustd" "${args[@]}"
+  # The step lines are on standard output; of the log only set-up, warnings and faults.
+  RUST_LOG=${RUST_LOG:-warn,robustd::cli=info} "$bin/robustd" "${args[@]}"
   exit
 fi
 

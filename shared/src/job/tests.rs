@@ -24,7 +24,7 @@ fn the_demo_and_the_test_job_are_valid_and_have_the_demos_shape() {
     );
     assert_eq!(
         (job.job.mode, job.job.policy, job.job.steps),
-        (Mode::Async, Policy::Role, 300)
+        (Mode::Async, Policy::Role, 400)
     );
     assert_eq!(job.samples_per_step(), 64);
     let small = Job::parse(TEST, Path::new("test.toml")).unwrap();
