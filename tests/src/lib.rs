@@ -8,7 +8,7 @@ mod programs;
 
 pub use edit::JobFile;
 pub use invariants::Watcher;
-pub use programs::{bin, fixture};
+pub use programs::{bin, cache, fixture};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,6 +1,6 @@
 //! One clear error, a documented exit code, nothing started.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Daemon, JobFile, bin, processes_naming};
+use robust_tests::{Daemon, JobFile, bin, cache, processes_naming};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -11,6 +11,7 @@ fn robustd(dir: &Path, job: &Path, more: &[&str]) -> Output {
         .arg(job)
         .arg("--state-dir")
         .arg(&state)
+        .env("ROBUST_CACHE", cache())
         .args(more)
         .output()
         .unwrap()
@@ -79,6 +80,27 @@ fn an_occupied_port_is_refused_with_the_address() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     refused(&JobFile::small(), &["--listen", &addr], 5, &[&addr]);
+}
+
+#[test]
+fn a_damaged_store_is_set_aside_and_its_checkpoints_are_not_overwritten() {
+    let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 400));
+    daemon.until_step(2);
+    assert!(daemon.ctl(&["stop"]).status.success());
+    daemon.finish();
+    let state = daemon.state_dir();
+    std::fs::write(state.join("db/db"), b"this is no database").unwrap();
+    let job = state.parent().unwrap().join("job.toml");
+    for _ in 0..2 {
+        let out = robustd(state.parent().unwrap(), &job, &[]);
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(4), "{text}");
+        assert!(text.contains("holds checkpoints up to step"), "{text}");
+        assert!(text.contains("--fresh"), "{text}");
+    }
+    let kept = std::fs::read_dir(state.join("ckpt")).unwrap().count();
+    assert!(kept > 0, "the checkpoints are gone");
+    assert_eq!(daemon.processes(), vec![], "something was started");
 }
 
 #[test]

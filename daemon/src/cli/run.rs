@@ -26,6 +26,7 @@ use crate::telemetry::{Telemetry, detect_accelerators};
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{Outcome, Refusal};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
@@ -48,11 +49,28 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let json = serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?;
     write_job(&state, &json)?;
     let past = driver::past(&store)?;
+    if past.is_empty() {
+        no_orphans(&state.checkpoints())?;
+    }
     if let Some(status) = past.over(&prepared.job) {
         return was_over(&store, &prepared, &status).await;
     }
     let daemon = Daemon::open(&args, prepared, state, store, past, tcp)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
+}
+
+/// A job begun anew would remove what an earlier one left as abandoned history.
+fn no_orphans(dir: &Path) -> Result<(), Failure> {
+    let dir = dir.to_owned();
+    match ckpt::newest_complete(&dir).map(|found| found.checkpoint) {
+        Ok(Some(left)) => Err(Failure::Orphans {
+            dir,
+            step: left.step.0,
+        }),
+        Ok(None) => Ok(()),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(Failure::Checkpoints { dir, source }),
+    }
 }
 
 /// Everything held before anything is started.

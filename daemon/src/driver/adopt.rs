@@ -24,6 +24,11 @@ impl Past {
         self.saved.as_ref().map_or(Time::default(), |s| s.at)
     }
 
+    /// Whether there was no job before.
+    pub fn is_empty(&self) -> bool {
+        self.saved.is_none()
+    }
+
     /// The last status of a job that is over.
     pub fn over(&self, job: &Job) -> Option<v1::Status> {
         let status = self.status(job)?;
