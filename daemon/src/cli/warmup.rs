@@ -85,7 +85,7 @@ pub async fn make(
         .arg(&job_json)
         .arg("--out")
         .arg(&out)
-        .env("OMP_NUM_THREADS", "1")
+        .envs(crate::driver::ARITHMETIC)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -38,7 +38,7 @@ pub use happening::{Down, Fenced, Happening, Happenings, Struck};
 pub use leases::{LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use saved::{SavedError, SnapshotShards};
-pub use spawn::WorkerPlan;
+pub use spawn::{ARITHMETIC, WorkerPlan};
 pub use status::{Frame, incident};
 pub use world::World;
 

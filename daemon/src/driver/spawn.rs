@@ -5,6 +5,12 @@ use robust_shared::ids::{Generation, Incarnation, InstanceId};
 use robust_shared::job::Job;
 use std::path::PathBuf;
 
+/// What libtorch needs so that the same inputs give the same bits, in every process and on every
+/// machine: one thread (more would also spin against each other on shared cores), and kernels whose
+/// result for a row does not depend on the rows beside it. MKL picks its own by batch size on some
+/// processors (AVX-512 was seen to) unless it is told to be strict; other libraries ignore the key.
+pub const ARITHMETIC: [(&str, &str); 2] = [("OMP_NUM_THREADS", "1"), ("MKL_CBWR", "AVX2,STRICT")];
+
 /// How the built-in worker is started for each role.
 #[derive(Clone, Debug)]
 pub struct WorkerPlan {
@@ -68,15 +74,18 @@ impl WorkerPlan {
     }
 
     fn environment(&self) -> Vec<(String, String)> {
-        [
-            // One process per core: more threads spin against each other.
-            ("OMP_NUM_THREADS", "1"),
+        let mut environment: Vec<_> = ARITHMETIC
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        let ucx = [
             // Some builds of UCX catch signals by default; ours must end the process.
             ("UCX_HANDLE_ERRORS", "none"),
             ("UCX_WARN_UNUSED_ENV_VARS", "n"),
             ("UCX_NET_DEVICES", &self.net_devices),
         ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        environment.extend(ucx);
+        environment
     }
 }

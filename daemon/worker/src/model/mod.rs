@@ -25,7 +25,8 @@ pub mod tokenizer;
 pub mod warmup;
 
 /// Restricts libtorch to one thread: its results on two threads differ in the last bits, and with
-/// shared cores two threads are slower.
+/// shared cores two threads are slower. Whoever starts the process also sets `MKL_CBWR=AVX2,STRICT`:
+/// without it, on some processors, a row's last bits depend on how many rows are beside it.
 pub fn single_thread() {
     tch::set_num_threads(1);
 }
