@@ -23,6 +23,7 @@ pub mod core;
 pub mod dispatch;
 pub mod ettr;
 pub mod grpo;
+pub mod hardware;
 pub mod ids;
 pub mod job;
 pub mod phase;

@@ -224,6 +224,7 @@ impl Driver {
                 tokens_total: link.tokens_total,
                 running: link.running,
                 rss_bytes: usage.rss_bytes,
+                ..Sample::default()
             };
             self.inputs.push_back(Input::Sampled {
                 incarnation: *incarnation,

@@ -1,4 +1,5 @@
 //! Everything that can happen to the controller.
+use crate::hardware::Finding;
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use serde::{Deserialize, Serialize};
@@ -165,6 +166,15 @@ pub enum Input {
         /// The request.
         ticket: u64,
     },
+    /// A device of a node showed something.
+    Hardware {
+        /// The node's name.
+        node: String,
+        /// The device's number on it.
+        device: u32,
+        /// What it showed.
+        finding: Finding,
+    },
     /// An operator wants something.
     Operator(Request),
     /// The time given by [`super::Core::next_timeout`] has come.
@@ -209,6 +219,16 @@ pub struct Sample {
     pub running: u32,
     /// Resident memory in bytes.
     pub rss_bytes: u64,
+    /// Bytes it had read from disk so far.
+    #[serde(default)]
+    pub disk_read_bytes: u64,
+    /// Bytes it had written to disk so far.
+    #[serde(default)]
+    pub disk_write_bytes: u64,
+    /// Accelerator time used so far (tensor cores where they are measured); none where it uses no
+    /// accelerator that is. Only differences count.
+    #[serde(default)]
+    pub accelerator: Option<Duration>,
 }
 
 /// Figures of a finished step.

@@ -91,7 +91,8 @@ pub struct Instance {
     pub sample: Sample,
     /// When it came.
     pub sampled_at: Time,
-    /// The last time it was seen busy (at least 2% of a core between two samples).
+    /// The last time it was seen busy (at least 2% of its accelerator, or of a core where it has
+    /// none, between two samples).
     pub active_at: Time,
     /// The last time it used any processor time at all.
     pub moved_at: Time,
@@ -223,12 +224,17 @@ impl Instance {
         let used = sample.busy.saturating_sub(self.sample.busy);
         // The paper's rule is zero activity; a waiting process still wakes for its heartbeat,
         // hence a small share instead of none.
-        let share = if first || elapsed <= 0.0 {
-            1.0
-        } else {
-            used.as_secs_f64() / elapsed
+        let share_of = |used: Duration| match first || elapsed <= 0.0 {
+            true => 1.0,
+            false => used.as_secs_f64() / elapsed,
         };
-        if first || share >= IDLE_SHARE {
+        let share = share_of(used);
+        // A rank that hangs in a collective spins: the accelerator knows better where there is one.
+        let active = match (sample.accelerator, self.sample.accelerator) {
+            (Some(now), Some(before)) => share_of(now.saturating_sub(before)),
+            _ => share,
+        };
+        if first || active >= IDLE_SHARE {
             self.active_at = now;
         }
         if first || used > Duration::ZERO {
@@ -251,11 +257,38 @@ impl Instance {
         self.sample = Sample {
             tokens_total,
             busy: sample.busy.max(self.sample.busy),
+            accelerator: sample.accelerator.max(self.sample.accelerator),
             ..sample
         };
         self.sampled_at = now;
     }
 }
 
-/// Below this share of a core between two samples a process counts as idle.
+/// Below this share of its accelerator or of a core between two samples a process counts as idle.
 pub const IDLE_SHARE: f64 = 0.02;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Role;
+
+    #[test]
+    fn a_rank_that_spins_without_its_accelerator_is_idle_but_not_stopped() {
+        let at = |s: u64| Time(s * 1_000_000);
+        let id = InstanceId {
+            role: Role::Trainer,
+            index: 0,
+        };
+        let mut rank = Instance::new(id);
+        for s in 1..=10 {
+            let sample = Sample {
+                busy: Duration::from_secs(s),
+                accelerator: Some(Duration::from_secs(s.min(4))),
+                ..Sample::default()
+            };
+            rank.measure(sample, at(s));
+        }
+        assert_eq!((rank.active_at, rank.moved_at), (at(4), at(10)));
+        assert!(rank.cpu > 0.5, "{}", rank.cpu);
+    }
+}

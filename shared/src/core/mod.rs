@@ -43,6 +43,7 @@
 mod config;
 mod detect;
 mod gang;
+mod hardware;
 mod incident;
 mod incidents;
 mod inject;
@@ -196,6 +197,11 @@ impl Core {
             } => {
                 self.on_pulled(incarnation, version, result);
             }
+            Input::Hardware {
+                node,
+                device,
+                finding,
+            } => self.on_hardware(&node, device, &finding),
             Input::Operator(request) => self.on_request(request),
             Input::Timeout => {}
             other => self.take_from_agents(other),

@@ -358,6 +358,7 @@ impl World {
                     tokens_total,
                     running,
                     rss_bytes: 1 << 20,
+                    ..Sample::default()
                 };
                 self.feed(Input::Sampled {
                     incarnation,
