@@ -127,7 +127,7 @@ fn an_agents_death_costs_no_trajectory() {
 
 #[test]
 fn a_stopped_trainer_is_found_by_the_activity_rule_and_replaced() {
-    let job = long_job().set("detect", "trainer_idle_window_s", 3.0);
+    let job = long_job().set("detect.trainer_idle", "window_s", 3.0);
     let mut daemon = Daemon::start(&job);
     let before = daemon.until_step(1);
     let incident = strike(&daemon, &["--hang", "trainer", "--index", "0"]);
@@ -143,8 +143,8 @@ fn a_stopped_trainer_is_found_by_the_activity_rule_and_replaced() {
 #[test]
 fn a_stopped_rollout_is_found_by_the_throughput_rule_and_replaced() {
     let job = long_job()
-        .set("detect", "rollout_silent_window_s", 2.0)
-        .set("detect", "probe_timeout_s", 1.0);
+        .set("detect.rollout_silent", "window_s", 2.0)
+        .set("detect.rollout_silent", "probe_timeout_s", 1.0);
     let mut daemon = Daemon::start(&job);
     let before = daemon.until_step(1);
     let incident = strike(&daemon, &["--hang", "rollout", "--index", "2"]);

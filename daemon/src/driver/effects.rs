@@ -6,7 +6,7 @@ use super::{Driver, DriverError, probe};
 use crate::launcher::{self, Signal};
 use crate::store::StoredInstance;
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal};
+use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal, RuleId};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, TrajectoryId, WeightVersion};
 use robust_shared::weights::shard_chunks;
 use std::time::Duration;
@@ -182,7 +182,8 @@ impl Driver {
             .hello(incarnation)
             .map(|h| h.http_addr)
             .unwrap_or_default();
-        let timeout = self.parts.job.detect.probe_timeout();
+        let rules = &self.core.config().rules;
+        let timeout = rules.time(RuleId::RolloutSilent, "probe_timeout_s");
         let happenings = self.parts.happenings.clone();
         tokio::spawn(async move {
             let ok = probe::health_generate(&addr, timeout).await;

@@ -1,4 +1,6 @@
 //! What the controller must know of the job; a plain struct so that a simulator can fill it in.
+use super::budget::Budgets;
+use super::detect::{RuleId, RuleSet};
 use crate::ids::Role;
 use crate::job::Job;
 pub use crate::job::{Mode, Policy};
@@ -40,33 +42,18 @@ pub struct CoreConfig {
     pub max_staleness: u64,
     /// Pullers a source serves at a time (I-6). The trainer's ranks are one source.
     pub pullers_per_source: u32,
-    /// Trainer idle rule: no activity in a compute phase for this long is a hang.
-    pub trainer_idle_window: Duration,
-    /// Rollout silent rule: no token with requests running for this long makes a suspect.
-    pub rollout_silent_window: Duration,
-    /// How long a suspect may take to generate one token.
-    pub probe_timeout: Duration,
-    /// How long a process may take from its spawn to its link.
-    pub attach_timeout: Duration,
-    /// How long a living process may stay without a link.
-    pub link_grace: Duration,
+    /// The detection rules in force.
+    pub rules: RuleSet,
     /// How long a kill waits for the stacks of the process.
     pub evidence_timeout: Duration,
-    /// How long a pull may bring no bytes before another source is tried.
-    pub pull_stall: Duration,
-    /// Restarts of one instance in a row, without useful work between, before the task restarts.
-    pub max_restarts_per_cause: u32,
-    /// Failures further apart than this are not in a row.
-    pub restart_window: Duration,
+    /// What each kind of fault may cost in a row before the task restarts.
+    pub budgets: Budgets,
     /// Task restarts in a row without a committed step between, before the job fails.
     pub max_task_restarts: u32,
-    /// Wait before the second restart in a row; doubles with each further one.
-    pub backoff: Duration,
 }
 
 impl Default for CoreConfig {
     fn default() -> Self {
-        let seconds = Duration::from_secs;
         Self {
             mode: Mode::Async,
             policy: Policy::Role,
@@ -80,17 +67,10 @@ impl Default for CoreConfig {
             ahead: 1,
             max_staleness: 2,
             pullers_per_source: 1,
-            trainer_idle_window: seconds(300),
-            rollout_silent_window: seconds(60),
-            probe_timeout: seconds(5),
-            attach_timeout: seconds(60),
-            link_grace: seconds(5),
-            evidence_timeout: seconds(1),
-            pull_stall: seconds(15),
-            max_restarts_per_cause: 3,
-            restart_window: seconds(600),
+            rules: RuleSet::default(),
+            evidence_timeout: Duration::from_secs(2),
+            budgets: Budgets::default(),
             max_task_restarts: 3,
-            backoff: Duration::from_millis(100),
         }
     }
 }
@@ -104,14 +84,16 @@ impl CoreConfig {
             Role::Agent => self.agents,
         }
     }
+}
 
-    /// The wait before a restart that follows `failures` failures in a row.
-    pub fn backoff_after(&self, failures: u32) -> Duration {
-        match failures {
-            0 | 1 => Duration::ZERO,
-            n => self.backoff.saturating_mul(1 << (n - 2).min(6)),
-        }
-    }
+/// The rules a job file sets. A validated one has no impossible rule.
+fn rules(job: &Job) -> RuleSet {
+    let mut rules = RuleSet::from_job(&job.detect).unwrap_or_default();
+    // The puller has a deadline of its own; this is for when its report is lost.
+    let stall_s = job.weights.stall_timeout_s * 5.0;
+    let from = "5 x weights.stall_timeout_s";
+    rules.derive(RuleId::PullStall, "window_s", stall_s, from);
+    rules
 }
 
 impl From<&Job> for CoreConfig {
@@ -128,15 +110,10 @@ impl From<&Job> for CoreConfig {
             responses: job.batch.responses,
             ahead: ahead(job.job.mode),
             pullers_per_source: job.weights.pullers_per_source,
-            trainer_idle_window: job.detect.trainer_idle_window(),
-            rollout_silent_window: job.detect.rollout_silent_window(),
-            probe_timeout: job.detect.probe_timeout(),
-            attach_timeout: job.detect.attach_timeout(),
-            // The puller has a deadline of its own; this is for when its report is lost.
-            pull_stall: job.weights.stall_timeout() * 5,
-            max_restarts_per_cause: job.restart.max_restarts_per_cause,
-            restart_window: job.restart.window(),
-            backoff: job.restart.backoff(),
+            rules: rules(job),
+            evidence_timeout: job.detect.evidence(),
+            budgets: job.restart.budgets(),
+            max_task_restarts: job.restart.max_task_restarts,
             ..Self::default()
         }
     }

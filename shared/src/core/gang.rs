@@ -142,6 +142,7 @@ impl Core {
         };
         gang.stage = Stage::Ready;
         (gang.stepped, gang.faults_in_step, gang.failed_restarts) = (true, 0, 0);
+        gang.strikes.clear();
         self.s.task_restarts = 0;
         self.s.committed = step;
         self.s.trajectories.consume(step);

@@ -1,4 +1,5 @@
 //! One instance: the life of its present process and what is known of it.
+use super::budget::Strikes;
 use super::input::{Hello, Sample};
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVersion};
 use crate::phase::Phase;
@@ -66,6 +67,9 @@ pub struct Condemned {
     pub incident: IncidentId,
     /// When the evidence is waited for no longer.
     pub until: Time,
+    /// Wait between the kill and the new life.
+    #[serde(default)]
+    pub wait: Duration,
 }
 
 /// One place of the job and its present process.
@@ -106,10 +110,9 @@ pub struct Instance {
     pub tokens_before: u64,
     /// Restarts since the job began.
     pub restarts: u32,
-    /// Restarts in a row without useful work between them.
-    pub failures: u32,
-    /// When the last of them was.
-    pub failed_at: Time,
+    /// Failures in a row without useful work between them.
+    #[serde(default)]
+    pub strikes: Strikes,
     /// Anything heard or seen of it last: the instant a fault counts from.
     pub last_sign: Time,
     /// When an injected fault struck this life.
@@ -151,8 +154,7 @@ impl Instance {
             cpu: 0.0,
             tokens_before: 0,
             restarts: 0,
-            failures: 0,
-            failed_at: Time(0),
+            strikes: Strikes::default(),
             last_sign: Time(0),
             struck: None,
             version: None,
@@ -177,8 +179,7 @@ impl Instance {
             last_sign: now,
             tokens_before: self.tokens_before + self.sample.tokens_total,
             restarts: self.restarts,
-            failures: self.failures,
-            failed_at: self.failed_at,
+            strikes: std::mem::take(&mut self.strikes),
             ..Self::new(self.id)
         };
     }

@@ -1,5 +1,6 @@
 //! What processes report of their life: spawned, linked, unlinked, phases and samples.
-use super::instance::Life;
+use super::detect::RuleId;
+use super::instance::{Instance, Life};
 use super::output::Severity;
 use super::state::{JobState, Stage};
 use super::{Core, Hello, Sample};
@@ -27,7 +28,6 @@ impl Core {
     /// working meanwhile, but nobody saw what, so the ledger counts the gap as nothing.
     pub(super) fn rejoin(&mut self) {
         let (now, away) = (self.now, self.s.last_now);
-        let grace = now + self.config.attach_timeout;
         if self.s.job == JobState::Running {
             if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
                 self.out
@@ -35,7 +35,10 @@ impl Core {
             }
             self.open_batches();
         }
+        let rules = &self.config.rules;
+        let attach = |i: &Instance| rules.window(RuleId::AttachOverdue, i.id.role, Phase::Init);
         for i in self.s.instances.iter_mut() {
+            let grace = now + attach(i);
             match &mut i.life {
                 Life::Attached => i.life = Life::Unlinked { until: grace },
                 Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
@@ -56,10 +59,11 @@ impl Core {
     }
 
     pub(super) fn on_spawned(&mut self, incarnation: Incarnation, pid: u32) {
-        let until = self.now + self.config.attach_timeout;
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
+        let rules = &self.config.rules;
+        let until = self.now + rules.window(RuleId::AttachOverdue, i.id.role, Phase::Init);
         i.pid = pid;
         if matches!(i.life, Life::Spawning { .. }) {
             i.life = Life::Starting { until };
@@ -131,10 +135,11 @@ impl Core {
     }
 
     pub(super) fn on_detached(&mut self, incarnation: Incarnation) {
-        let until = self.now + self.config.link_grace;
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
+        let rules = &self.config.rules;
+        let until = self.now + rules.window(RuleId::LinkLost, i.id.role, i.phase);
         if i.attached() {
             i.life = Life::Unlinked { until };
         }
@@ -165,7 +170,7 @@ impl Core {
         if i.sample.tokens_total > tokens && i.id.role == Role::Rollout {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
-            i.failures = 0;
+            i.strikes.clear();
             i.suspect = None;
         }
     }

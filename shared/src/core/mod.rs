@@ -40,6 +40,7 @@
 //!                             ├── Stop ─────────────────────────────► stopped
 //!                             └── no restart can help, budget spent ──► failed      (I-7)
 //! ```
+mod budget;
 mod config;
 mod detect;
 mod gang;
@@ -62,7 +63,9 @@ mod weights_plan;
 #[cfg(test)]
 mod tests;
 
+pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
+pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
 pub use incident::*;
 pub use input::*;
 pub use output::*;
@@ -135,6 +138,11 @@ impl Core {
     /// The next thing to do, in order; none when all is done.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.out.pop_front()
+    }
+
+    /// What it knows of the job, the rules in force among it.
+    pub fn config(&self) -> &CoreConfig {
+        &self.config
     }
 
     /// What to persist with a record.

@@ -7,11 +7,14 @@
 //!                                       └─ FailJob          no restart can help
 //! ```
 use super::Core;
+use super::budget::{Budget, FaultKind};
 use super::config::Policy;
+use super::detect::RuleId;
 use super::instance::Life;
 use super::output::{Outcome, Output, Record};
 use super::state::Stage;
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step};
+use crate::phase::Phase;
 use std::fmt;
 use std::time::Duration;
 
@@ -22,6 +25,8 @@ pub struct Case {
     pub policy: Policy,
     /// Who failed.
     pub who: InstanceId,
+    /// By what kind of fault.
+    pub kind: FaultKind,
     /// The last committed step.
     pub committed: Step,
     /// Its words, where it ended with a code other than 0 before it linked.
@@ -34,10 +39,11 @@ pub struct Case {
     pub faults_in_step: u32,
     /// Trainer: this gang replaced another, was restored, and has not finished a step.
     pub first_iteration: bool,
-    /// Other roles: failures in a row without useful work, this one included.
+    /// Failures of this kind in a row without useful work (a committed step, for the trainer), this
+    /// one included.
     pub failures: u32,
-    /// Other roles: how many of those are borne.
-    pub max_failures: u32,
+    /// What this kind of fault may cost.
+    pub budget: Budget,
     /// Task restarts since the last commit.
     pub task_restarts: u32,
     /// How many of those are borne.
@@ -66,6 +72,8 @@ pub struct Plan {
     pub who: InstanceId,
     /// The last committed step.
     pub committed: Step,
+    /// Between the kill and the new life: restarts that follow each other wait.
+    pub wait: Duration,
     /// Why it costs more than a role restart; empty for one.
     pub why: String,
 }
@@ -73,24 +81,31 @@ pub struct Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (who, committed, why) = (self.who, self.committed, &self.why);
+        let wait = match self.wait.as_millis() {
+            0 => String::new(),
+            ms => format!(" after a wait of {ms} ms"),
+        };
         match (self.action, who.role) {
             (Action::RestartGang, _) => write!(
                 f,
-                "restart the trainer gang from step {committed} and train step {} on the same \
+                "restart the trainer gang{wait} from step {committed} and train step {} on the same \
                  batch; rollouts and agents go on",
                 committed.next()
             ),
             (Action::RestartInstance, Role::Agent) => write!(
                 f,
-                "restart {who} only; its trajectories go on elsewhere from their last stored turn"
+                "restart {who} only{wait}; its trajectories go on elsewhere from their last stored turn"
             ),
             (Action::RestartInstance, _) => write!(
                 f,
-                "restart {who} only; its requests go on elsewhere, and it is admitted when it \
+                "restart {who} only{wait}; its requests go on elsewhere, and it is admitted when it \
                  verified the published weights"
             ),
             (Action::RestartTask, _) => {
-                write!(f, "restart the whole task from step {committed}: {why}")
+                write!(
+                    f,
+                    "restart the whole task{wait} from step {committed}: {why}"
+                )
             }
             (Action::FailJob, _) => write!(f, "fail the job: {why}"),
         }
@@ -103,6 +118,7 @@ pub fn decide(case: &Case) -> Plan {
         action,
         who: case.who,
         committed: case.committed,
+        wait: wait_before(case, action),
         why,
     };
     if let Some(error) = &case.startup_error
@@ -129,16 +145,24 @@ pub fn decide(case: &Case) -> Plan {
     plan(Action::RestartTask, why)
 }
 
+/// The first restart is at once; those that follow without success between wait.
+fn wait_before(case: &Case, action: Action) -> Duration {
+    let in_a_row = match action {
+        Action::RestartInstance => case.failures,
+        Action::RestartGang => case.failed_restarts + 1,
+        Action::RestartTask => case.task_restarts + 1,
+        Action::FailJob => 0,
+    };
+    case.budget.wait_after(in_a_row)
+}
+
 fn task_restart_reason(case: &Case) -> Option<String> {
     let who = case.who;
     if case.policy == Policy::Task {
         return Some("the policy is `task`".to_owned());
     }
     if who.role != Role::Trainer {
-        let (failures, max) = (case.failures, case.max_failures);
-        return (failures > max).then(|| {
-            format!("{who} failed {failures} times in a row without useful work (limit {max})")
-        });
+        return over_budget(case);
     }
     if let Some(error) = &case.startup_error {
         return Some(format!("{who} ended its start-up with an error: {error}"));
@@ -156,8 +180,20 @@ fn task_restart_reason(case: &Case) -> Option<String> {
             case.faults_in_step
         ));
     }
-    (case.first_iteration && case.failed_restarts == 0)
-        .then(|| "the first iteration after a restart failed".to_owned())
+    if case.first_iteration && case.failed_restarts == 0 {
+        return Some("the first iteration after a restart failed".to_owned());
+    }
+    over_budget(case)
+}
+
+fn over_budget(case: &Case) -> Option<String> {
+    let (who, kind, failures, max) = (case.who, case.kind, case.failures, case.budget.max);
+    let times = if failures == 1 { "time" } else { "times" };
+    (failures > max).then(|| {
+        format!(
+            "{who} failed {failures} {times} in a row ({kind}) without useful work (limit {max})"
+        )
+    })
 }
 
 impl Core {
@@ -190,7 +226,8 @@ impl Core {
                 Role::Trainer => self.s.gang.generation,
                 Role::Rollout | Role::Agent => Generation(0),
             };
-            let until = self.now + self.config.attach_timeout;
+            let rules = &self.config.rules;
+            let until = self.now + rules.window(RuleId::AttachOverdue, id.role, Phase::Init);
             if let Some(i) = self.s.instances.get_mut(id) {
                 i.reborn(incarnation, generation, self.now);
                 i.life = Life::Spawning { until };
@@ -214,23 +251,20 @@ impl Core {
         };
         match plan.action {
             Action::RestartInstance => {
-                let failures = self.s.instances.get(plan.who).map_or(0, |i| i.failures);
-                self.renew(&[plan.who], ended, failures);
+                self.renew(&[plan.who], ended, plan.wait);
             }
             Action::RestartGang => {
-                let failures = self.s.gang.failed_restarts + 1;
                 self.lose_step();
                 self.new_generation(true);
-                self.renew(&of(self, Some(Role::Trainer)), ended, failures);
+                self.renew(&of(self, Some(Role::Trainer)), ended, plan.wait);
             }
             Action::RestartTask => {
                 self.s.task_restarts += 1;
-                let failures = self.s.task_restarts;
                 self.lose_step();
                 self.new_generation(true);
                 self.s.gang.failed_restarts = 0;
                 self.s.gang.faults_in_step = 0;
-                self.renew(&of(self, None), ended, failures);
+                self.renew(&of(self, None), ended, plan.wait);
             }
             Action::FailJob => self.finish(Outcome::Failed {
                 reason: plan.why.clone(),
@@ -241,8 +275,7 @@ impl Core {
     /// Kills what lives of these places and starts new lives, at once the first time and after a
     /// backoff when restarts follow each other. Nobody waits for the old ones to be gone: they are
     /// fenced by their number (I-1).
-    fn renew(&mut self, ids: &[InstanceId], ended: Option<Incarnation>, failures: u32) {
-        let wait = self.config.backoff_after(failures);
+    fn renew(&mut self, ids: &[InstanceId], ended: Option<Incarnation>, wait: Duration) {
         for &id in ids {
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;

@@ -1,4 +1,5 @@
 //! Everything the controller remembers; what is persisted with every record.
+use super::budget::Strikes;
 use super::incident::Incident;
 use super::instance::Instance;
 use super::output::Outcome;
@@ -97,6 +98,9 @@ pub struct Gang {
     pub failed_restarts: u32,
     /// Faults of restored gangs since the last committed step.
     pub faults_in_step: u32,
+    /// All its faults since then, kind by kind.
+    #[serde(default)]
+    pub strikes: Strikes,
 }
 
 /// A recovery under way and whom it covers.
@@ -214,6 +218,7 @@ impl State {
                 stepped: false,
                 failed_restarts: 0,
                 faults_in_step: 0,
+                strikes: Strikes::default(),
             },
             instances: Instances::new(config),
             trajectories: Trajectories::default(),

@@ -235,7 +235,8 @@ impl Core {
             });
         }
         if let Some(a) = self.s.instances.life_mut(agent) {
-            (a.failures, a.last_sign) = (0, now);
+            a.strikes.clear();
+            a.last_sign = now;
         }
     }
 

@@ -266,7 +266,7 @@ fn in_words(expected: &str) -> String {
 }
 
 /// What was probably meant, or everything possible.
-pub(super) fn suggest(name: &str, known: &[&str]) -> String {
+pub(crate) fn suggest(name: &str, known: &[&str]) -> String {
     let nearest = known.iter().min_by_key(|k| distance(name, k));
     match nearest {
         Some(near) if distance(name, near) <= name.chars().count().div_ceil(3).max(1) => {

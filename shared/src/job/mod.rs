@@ -20,12 +20,13 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use error::suggest;
 pub use error::{JobError, Location, Problem};
 pub use order::WARMUP_RECIPE;
 pub use placement::Place;
 pub use sections::{
-    Agent, BatchShape, Checkpoint, Data, Detect, General, Mode, Model, ModelConfig, Node, Policy,
-    Restart, Rollout, Tool, Train, Trainer, WarmupSettings, Weights,
+    Agent, BatchShape, Checkpoint, Data, Detect, DetectValue, General, KindBudget, Mode, Model,
+    ModelConfig, Node, Policy, Restart, Rollout, Tool, Train, Trainer, WarmupSettings, Weights,
 };
 
 use crate::ids::Role;

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
+use crate::core::{RuleId, RuleSet};
+use crate::phase::Phase;
 use proptest::prelude::*;
 
 const DEMO: &str = include_str!("../../../fixtures/jobs/demo.toml");
@@ -36,7 +38,9 @@ fn a_job_of_only_data_gets_working_defaults_and_a_node_that_fits() {
     let job = minimal();
     assert_eq!(job.nodes.len(), 1);
     assert_eq!(job.placement().unwrap().len(), 2 + 3 + 2);
-    assert_eq!(job.detect.trainer_idle_window().as_secs(), 300);
+    let rules = RuleSet::from_job(&job.detect).unwrap();
+    let window = rules.window(RuleId::TrainerIdle, Role::Trainer, Phase::Update);
+    assert_eq!(window.as_secs(), 300);
     assert_eq!(job.weights.chunk_bytes(), 1 << 20);
 }
 
@@ -113,6 +117,10 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `job.name` is \"../demo\"; use 1 to 64 letters, digits, `.`, `_` or `-`",
     ),
     (
+        "budget_window",
+        ":7:1: `restart.hang.window_s` is -1; it must be above 0 and at most 30 days, in seconds",
+    ),
+    (
         "duplicate_node",
         ":10:1: `node.1.name` is \"a\"; another node has that name; give every node its own",
     ),
@@ -136,6 +144,14 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `trainer.ranks` is 3; it must divide the samples of a step: `batch.prompts` x `batch.responses` = 16",
     ),
     (
+        "rule_silent_in_phase",
+        ":6:12: `detect.trainer_idle.phases.advantage` is set; remove it: the rule is silent in `advantage`; it speaks in ref_logprob, old_logprob, update",
+    ),
+    (
+        "rule_without_role",
+        ":5:22: unknown key `detect.trainer_idle.rollout`; the keys here are `window_s` and `phases`",
+    ),
+    (
         "single_response",
         ":6:1: `batch.responses` is 1; it must be 2 to 65536",
     ),
@@ -154,6 +170,10 @@ const BAD: &[(&str, &str)] = &[
     (
         "too_few_slots_on_two_nodes",
         ":6:1: `rollout.replicas` asks for 6 slots of pool `rollout`, but node `a` has 3, node `b` has 2: 1 missing; lower `rollout.replicas` to 5 or raise `rollout` in a node's `pools`",
+    ),
+    (
+        "unknown_fault_kind",
+        ":5:10: unknown key `restart.hangs`; did you mean `hang`?",
     ),
     (
         "unknown_key",
@@ -176,12 +196,32 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `trainer.pool` names pool `trian`, which no node has; did you mean `train`?",
     ),
     (
+        "unknown_rule",
+        ":5:9: unknown key `detect.trainer_idel`; did you mean `trainer_idle`?",
+    ),
+    (
+        "unknown_rule_key",
+        ":6:1: unknown key `detect.attach_overdue.window`; did you mean `window_s`?",
+    ),
+    (
         "unknown_section",
         ":5:2: unknown key `trianer`; did you mean `trainer`?",
     ),
     (
+        "window_as_text",
+        ":6:12: `detect.trainer_idle.window_s` has the wrong type (string \"long\"); write a number or a table",
+    ),
+    (
         "window_below_samples",
-        ":6:1: `detect.rollout_silent_window_s` is 0.5; it must span 4 activity samples: at least 1 with `detect.sample_interval_ms = 250`",
+        ":6:1: `detect.rollout_silent.window_s` is 0.5; it must span 4 activity samples: at least 1 with `detect.sample_interval_ms = 250`",
+    ),
+    (
+        "window_not_a_number",
+        ":6:12: `detect.trainer_idle.phases.update` is NaN; it must be above 0 and at most 30 days, in seconds",
+    ),
+    (
+        "window_of_years",
+        ":6:14: `detect.agent_silent.window_s` is 1000000000000; it must be above 0 and at most 30 days, in seconds",
     ),
     (
         "wrong_type",
@@ -197,7 +237,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "zero_window",
-        ":6:1: `detect.trainer_idle_window_s` is 0; it must be above 0 and at most 30 days, in seconds",
+        ":6:1: `detect.trainer_idle.window_s` is 0; it must be above 0 and at most 30 days, in seconds",
     ),
 ];
 

@@ -2,11 +2,10 @@
 use super::error::Problem;
 use super::placement::count_key;
 use super::{Job, ModelConfig};
+use crate::core::{FaultKind, LONGEST_S, RuleSet};
 use crate::ids::Role;
 use std::collections::BTreeSet;
 
-/// Longest time a job file may name: 30 days.
-const LONGEST_S: f64 = 30.0 * 86_400.0;
 /// Groups and members of a trajectory's key have 16 bits each.
 const GROUP_LIMIT: u64 = 65_536;
 /// Most instances of one role; far above what one leader can drive, far below what overflows.
@@ -20,6 +19,7 @@ impl Job {
         self.check_counts()?;
         self.check_numbers()?;
         self.check_windows()?;
+        self.check_budgets()?;
         self.check_model()?;
         self.check_batch()?;
         self.check_nodes()?;
@@ -81,13 +81,7 @@ impl Job {
             10,
             60_000,
         )?;
-        whole(
-            "restart.max_restarts_per_cause",
-            self.restart.max_restarts_per_cause.into(),
-            1,
-            1000,
-        )?;
-        whole("restart.backoff_ms", self.restart.backoff_ms, 0, 3_600_000)
+        whole("detect.evidence_ms", self.detect.evidence_ms, 10, 60_000)
     }
 
     fn check_numbers(&self) -> Result<(), Problem> {
@@ -114,38 +108,36 @@ impl Job {
     }
 
     fn check_windows(&self) -> Result<(), Problem> {
-        let d = &self.detect;
         for (key, value) in [
             ("job.daemon_grace_s", self.job.daemon_grace_s),
             ("weights.stall_timeout_s", self.weights.stall_timeout_s),
-            ("detect.trainer_idle_window_s", d.trainer_idle_window_s),
-            ("detect.rollout_silent_window_s", d.rollout_silent_window_s),
-            ("detect.probe_timeout_s", d.probe_timeout_s),
-            ("detect.attach_timeout_s", d.attach_timeout_s),
-            ("restart.window_s", self.restart.window_s),
         ] {
-            if !(value > 0.0 && value <= LONGEST_S) {
-                return Err(bad(
-                    key,
-                    value,
-                    "it must be above 0 and at most 30 days, in seconds",
-                ));
-            }
+            time(key, value)?;
         }
-        // A window must see several samples, or one late sample would be a verdict.
-        let least_s = d.sample_interval().as_secs_f64() * 4.0;
-        for (key, value) in [
-            ("detect.trainer_idle_window_s", d.trainer_idle_window_s),
-            ("detect.rollout_silent_window_s", d.rollout_silent_window_s),
-        ] {
-            if value < least_s {
-                let must = format!(
-                    "it must span 4 activity samples: at least {least_s} with \
-                     `detect.sample_interval_ms = {}`",
-                    d.sample_interval_ms
-                );
-                return Err(bad(key, value, must));
-            }
+        RuleSet::from_job(&self.detect).map(|_| ())
+    }
+
+    fn check_budgets(&self) -> Result<(), Problem> {
+        let r = &self.restart;
+        whole("restart.max", r.max.into(), 0, 1000)?;
+        time("restart.window_s", r.window_s)?;
+        whole("restart.backoff_ms", r.backoff_ms, 0, 3_600_000)?;
+        whole(
+            "restart.max_task_restarts",
+            r.max_task_restarts.into(),
+            0,
+            1000,
+        )?;
+        for kind in FaultKind::ALL {
+            let (own, key) = (r.own(kind), |k| format!("restart.{kind}.{k}"));
+            whole(&key("max"), own.max.unwrap_or(0).into(), 0, 1000)?;
+            time(&key("window_s"), own.window_s.unwrap_or(1.0))?;
+            whole(
+                &key("backoff_ms"),
+                own.backoff_ms.unwrap_or(0),
+                0,
+                3_600_000,
+            )?;
         }
         Ok(())
     }
@@ -266,4 +258,12 @@ fn number(key: &str, value: f64, least: f64, most: f64) -> Result<(), Problem> {
         return Ok(());
     }
     Err(bad(key, value, format!("it must be {least} to {most}")))
+}
+
+fn time(key: &str, value: f64) -> Result<(), Problem> {
+    if value > 0.0 && value <= LONGEST_S {
+        return Ok(());
+    }
+    let must = "it must be above 0 and at most 30 days, in seconds";
+    Err(bad(key, value, must))
 }

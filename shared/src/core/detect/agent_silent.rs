@@ -1,20 +1,35 @@
-//! Agent silent: an agent worker that holds trajectories and uses *no processor time at all* for two
-//! of the rollouts' windows is stopped. Its work is waiting, so anything less says nothing: a living
+//! Agent silent: an agent worker that holds trajectories and uses *no processor time at all* for its
+//! window is stopped. Its work is waiting, so anything less says nothing: a living
 //! one wakes for its heartbeat. Silent in `awaiting_tool` and without leases.
-use super::Verdict;
-use crate::core::Core;
+use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
+use crate::core::{Core, FaultKind};
 use crate::ids::Role;
 use crate::phase::Phase;
 use crate::time::Time;
+
+/// An agent worker that stopped.
+pub const RULE: Rule = Rule {
+    id: RuleId::AgentSilent,
+    name: "agent silent",
+    roles: &[Role::Agent],
+    phases: &[Phase::Init, Phase::Idle, Phase::Generating],
+    signal: "holds trajectories and uses no processor time at all",
+    action: "collect evidence, restart",
+    kind: Some(FaultKind::Hang),
+    settings: &[Setting::window(120.0)],
+};
 
 /// When the rule falls, if nothing moves.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let applies = i.id.role == Role::Agent && i.was_attached() && i.condemned.is_none();
     let works = i.phase != Phase::AwaitingTool && core.s.trajectories.leases(i.incarnation) > 0;
     let since = i.moved_at.max(i.phase_since);
-    (applies && works && i.sampled_at > since)
-        .then(|| since + core.config.rollout_silent_window * 2)
+    let window = || {
+        let rules = &core.config.rules;
+        rules.window(RuleId::AgentSilent, Role::Agent, i.phase)
+    };
+    (applies && works && i.sampled_at > since).then(|| since + window())
 }
 
 impl Core {
@@ -30,15 +45,7 @@ impl Core {
             let held = self.s.trajectories.leases(i.incarnation);
             let still = now.since(i.moved_at).as_secs_f64();
             let reason = format!("no processor time at all for {still:.1} s with {held} leases");
-            let (rule, startup_error) = ("agent silent", None);
-            self.fault(Verdict {
-                who,
-                rule,
-                reason,
-                startup_error,
-                ended: false,
-                hangs: true,
-            });
+            self.fault(Verdict::new(who, RuleId::AgentSilent, reason).hanging());
         }
     }
 }

@@ -1,7 +1,32 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
-use super::Verdict;
-use crate::core::{Core, Exit};
-use crate::ids::Incarnation;
+use super::{Rule, RuleId, Verdict};
+use crate::core::{Core, Exit, FaultKind};
+use crate::ids::{Incarnation, Role};
+use crate::phase::Phase;
+
+/// A process that ended.
+pub const RULE: Rule = Rule {
+    id: RuleId::Exit,
+    name: "exit",
+    roles: &Role::ALL,
+    phases: &[],
+    signal: "the process ended",
+    action: "restart at once",
+    kind: Some(FaultKind::Exit),
+    settings: &[],
+};
+
+/// A process that could not be started.
+pub const SPAWN: Rule = Rule {
+    id: RuleId::Spawn,
+    name: "spawn",
+    roles: &Role::ALL,
+    phases: &[Phase::Init],
+    signal: "the operating system could not start the process",
+    action: "restart at once",
+    kind: Some(FaultKind::Start),
+    settings: &[],
+};
 
 /// The exit in words. Only a process that ended itself had something to say: its last `error:` line,
 /// else its last line; what one wrote before a signal struck it explains nothing.
@@ -36,27 +61,19 @@ impl Core {
         }
         let words = words(exit, detail);
         let failed_start = !i.was_attached() && matches!(exit, Exit::Code(code) if *code != 0);
-        self.fault(Verdict {
-            who: i.id,
-            rule: "exit",
-            reason: words.clone(),
-            startup_error: failed_start.then_some(words),
-            ended: true,
-            hangs: false,
-        });
+        let mut verdict = Verdict::new(i.id, RuleId::Exit, words.clone()).ended();
+        if !i.was_attached() {
+            verdict.kind = FaultKind::Start;
+        }
+        verdict.startup_error = failed_start.then_some(words);
+        self.fault(verdict);
     }
 
     pub(in crate::core) fn on_spawn_failed(&mut self, life: Incarnation, reason: &str) {
         let Some(i) = self.s.instances.life(life) else {
             return;
         };
-        self.fault(Verdict {
-            who: i.id,
-            rule: "spawn",
-            reason: format!("its process could not be started: {reason}"),
-            startup_error: None,
-            ended: true,
-            hangs: false,
-        });
+        let reason = format!("its process could not be started: {reason}");
+        self.fault(Verdict::new(i.id, RuleId::Spawn, reason).ended());
     }
 }

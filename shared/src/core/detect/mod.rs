@@ -12,10 +12,22 @@
 //! ```
 pub mod agent_silent;
 pub mod attach_overdue;
+pub mod exception;
 pub mod exit;
 pub mod pull_stall;
 pub mod rollout_silent;
+mod rule;
+mod ruleset;
+mod scope;
 pub mod trainer_idle;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub use rule::{LONGEST_S, Rule, RuleId, Setting};
+pub use ruleset::{InForce, RuleSet, Source};
+pub use verdict::Verdict;
 
 use super::Core;
 use super::instance::{Condemned, Instance};
@@ -24,22 +36,18 @@ use super::restart::{Action, Case, Plan, decide};
 use super::state::{Scope, Stage};
 use crate::ids::{Incarnation, InstanceId, Role};
 
-/// A rule's finding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Who failed.
-    pub who: InstanceId,
-    /// Which rule says so.
-    pub rule: &'static str,
-    /// What was seen.
-    pub reason: String,
-    /// Its words, where it ended in start-up with an error.
-    pub startup_error: Option<String>,
-    /// Its process is gone already.
-    pub ended: bool,
-    /// It hangs: stacks are worth taking before it is killed.
-    pub hangs: bool,
-}
+/// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
+pub static RULES: [&Rule; 9] = [
+    &exit::RULE,
+    &exit::SPAWN,
+    &attach_overdue::RULE,
+    &attach_overdue::LINK_LOST,
+    &trainer_idle::RULE,
+    &rollout_silent::RULE,
+    &agent_silent::RULE,
+    &pull_stall::RULE,
+    &exception::RULE,
+];
 
 impl Core {
     /// Applies every rule that is due by now.
@@ -52,18 +60,6 @@ impl Core {
         self.check_pull_stalls();
     }
 
-    /// A call to the gang failed by an exception, its processes alive.
-    pub(super) fn exception(&mut self, who: InstanceId, reason: String) {
-        self.fault(Verdict {
-            who,
-            rule: "exception",
-            reason,
-            startup_error: None,
-            ended: false,
-            hangs: false,
-        });
-    }
-
     /// Counts a fault, decides on it and does what was decided, for a hang after its evidence.
     pub(super) fn fault(&mut self, verdict: Verdict) {
         let plan = decide(&self.count_fault(&verdict));
@@ -74,7 +70,12 @@ impl Core {
         let incarnation = i.incarnation;
         if verdict.hangs && plan.action != Action::FailJob {
             let until = self.now + self.config.evidence_timeout;
-            i.condemned = Some(Condemned { incident, until });
+            let wait = plan.wait;
+            i.condemned = Some(Condemned {
+                incident,
+                until,
+                wait,
+            });
             self.out.push_back(Output::CollectEvidence {
                 incarnation,
                 incident,
@@ -120,6 +121,7 @@ impl Core {
             action,
             who,
             committed: self.s.committed,
+            wait: condemned.wait,
             why: String::new(),
         };
         self.carry_out(&plan, ended.then_some(incarnation));
@@ -128,36 +130,31 @@ impl Core {
     /// The counters that the decision table looks at, this fault included.
     fn count_fault(&mut self, verdict: &Verdict) -> Case {
         let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
-        let gang = &mut self.s.gang;
-        if verdict.who.role == Role::Trainer {
+        let budget = self.config.budgets.of(verdict.kind);
+        let (now, kind, gang) = (self.now, verdict.kind, &mut self.s.gang);
+        let failures = if verdict.who.role == Role::Trainer {
             match restored {
                 true => gang.faults_in_step += 1,
                 false => gang.failed_restarts += 1,
             }
-        }
-        let first_iteration = gang.restarted && restored && !gang.stepped;
-        let (failed_restarts, faults_in_step) = (gang.failed_restarts, gang.faults_in_step);
-        let (now, window) = (self.now, self.config.restart_window);
-        let failures = self.s.instances.get_mut(verdict.who).map_or(0, |i| {
-            i.failures = if now.since(i.failed_at) > window {
-                1
-            } else {
-                i.failures + 1
-            };
-            i.failed_at = now;
-            i.failures
-        });
+            gang.strikes.strike(kind, budget.window, now)
+        } else {
+            let i = self.s.instances.get_mut(verdict.who);
+            i.map_or(0, |i| i.strikes.strike(kind, budget.window, now))
+        };
+        let gang = &self.s.gang;
         Case {
             policy: self.config.policy,
             who: verdict.who,
+            kind,
             committed: self.s.committed,
             startup_error: verdict.startup_error.clone(),
             role_proven: self.s.proven.contains(&verdict.who.role),
-            failed_restarts,
-            faults_in_step,
-            first_iteration,
+            failed_restarts: gang.failed_restarts,
+            faults_in_step: gang.faults_in_step,
+            first_iteration: gang.restarted && restored && !gang.stepped,
             failures,
-            max_failures: self.config.max_restarts_per_cause,
+            budget,
             task_restarts: self.s.task_restarts,
             max_task_restarts: self.config.max_task_restarts,
         }

@@ -1,13 +1,27 @@
 //! Pull stall: a pull that brings no bytes is tried elsewhere. No verdict on anyone: the puller has a
 //! deadline of its own and names its source; this is for the case that its report was lost.
+use super::{Rule, RuleId, Setting};
 use crate::core::Core;
 use crate::core::instance::Instance;
 use crate::ids::Role;
 use crate::time::Time;
 
+/// A pull that brings no bytes.
+pub const RULE: Rule = Rule {
+    id: RuleId::PullStall,
+    name: "pull stall",
+    roles: &[Role::Rollout],
+    phases: &[],
+    signal: "a pull brings no bytes and its puller does not say so",
+    action: "pull from elsewhere",
+    kind: None,
+    settings: &[Setting::seconds("window_s", 10.0)],
+};
+
 /// When the running pull counts as stalled.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    i.pull.as_ref().map(|p| p.moved_at + core.config.pull_stall)
+    let window = core.config.rules.time(RuleId::PullStall, "window_s");
+    i.pull.as_ref().map(|p| p.moved_at + window)
 }
 
 impl Core {

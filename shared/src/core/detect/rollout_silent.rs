@@ -5,12 +5,32 @@
 //! must be running there (a stopped process can't report its phase), and to one that was told to
 //! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
 //! long as they like.
-use super::Verdict;
+use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
-use crate::core::{Core, Output, Severity};
+use crate::core::{Core, FaultKind, Output, Severity};
 use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
 use crate::time::Time;
+
+/// A rollout that gives no tokens.
+pub const RULE: Rule = Rule {
+    id: RuleId::RolloutSilent,
+    name: "rollout silent",
+    roles: &[Role::Rollout],
+    phases: &[
+        Phase::Init,
+        Phase::PullWeights,
+        Phase::Idle,
+        Phase::Generating,
+    ],
+    signal: "no token with requests running; told to pull weights, no processor time at all",
+    action: "suspect: no traffic, one probe that must generate; failed: evidence, restart",
+    kind: Some(FaultKind::Hang),
+    settings: &[
+        Setting::window(60.0),
+        Setting::seconds("probe_timeout_s", 5.0),
+    ],
+};
 
 fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
     let applies = i.id.role == Role::Rollout
@@ -33,7 +53,9 @@ fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
 
 /// When the rule falls, if no token comes.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    silent_since(core, i).map(|since| since + core.config.rollout_silent_window)
+    let rules = &core.config.rules;
+    let window = || rules.window(RuleId::RolloutSilent, i.id.role, i.phase);
+    silent_since(core, i).map(|since| since + window())
 }
 
 impl Core {
@@ -43,9 +65,10 @@ impl Core {
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };
-            let until = now + self.config.probe_timeout;
             if due(self, i).is_some_and(|at| at <= now) {
                 let (incarnation, phase) = (i.incarnation, i.phase);
+                let rules = &self.config.rules;
+                let until = now + rules.time(RuleId::RolloutSilent, "probe_timeout_s");
                 let silence = now.since(i.tokens_at).as_secs_f64();
                 if let Some(i) = self.s.instances.get_mut(id) {
                     i.suspect = Some(until);
@@ -88,14 +111,7 @@ impl Core {
             "no sign of work in {} for {silence:.1} s, then {what}",
             i.phase
         );
-        let (who, rule, startup_error) = (i.id, "rollout silent", None);
-        self.fault(Verdict {
-            who,
-            rule,
-            reason,
-            startup_error,
-            ended: false,
-            hangs: true,
-        });
+        let who = i.id;
+        self.fault(Verdict::new(who, RuleId::RolloutSilent, reason).hanging());
     }
 }

@@ -9,12 +9,26 @@
 //!
 //! Peers of a stopped rank wait for its gradient and fall idle as well. The verdict names the rank
 //! that used nothing at all, and among equals the one idle longest; the others are mentioned.
-use super::Verdict;
-use crate::core::Core;
+use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
 use crate::core::state::Stage;
+use crate::core::{Core, FaultKind};
 use crate::ids::Role;
+use crate::phase::Phase;
 use crate::time::Time;
+
+/// A rank that stopped computing.
+pub const RULE: Rule = Rule {
+    id: RuleId::TrainerIdle,
+    name: "trainer idle",
+    roles: &[Role::Trainer],
+    phases: &[Phase::RefLogprob, Phase::OldLogprob, Phase::Update],
+    signal: "no tensor core activity (processor time where there is no accelerator); in other \
+             phases, while a call or a pull waits for the rank, no processor time at all",
+    action: "collect evidence, restart the gang",
+    kind: Some(FaultKind::Hang),
+    settings: &[Setting::window(300.0)],
+};
 
 /// Since when the rank counts as idle under this rule; none while the rule is silent.
 fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
@@ -54,7 +68,9 @@ fn wanted(core: &Core) -> bool {
 
 /// When the rule falls, if nothing moves.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    idle_since(core, i).map(|since| since + core.config.trainer_idle_window)
+    let rules = &core.config.rules;
+    let window = || rules.window(RuleId::TrainerIdle, Role::Trainer, i.phase);
+    idle_since(core, i).map(|since| since + window())
 }
 
 impl Core {
@@ -87,14 +103,6 @@ impl Core {
             );
         }
         let who = first.id;
-        let (rule, startup_error) = ("trainer idle", None);
-        self.fault(Verdict {
-            who,
-            rule,
-            reason,
-            startup_error,
-            ended: false,
-            hangs: true,
-        });
+        self.fault(Verdict::new(who, RuleId::TrainerIdle, reason).hanging());
     }
 }

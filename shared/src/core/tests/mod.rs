@@ -19,12 +19,20 @@ fn small(mode: Mode, steps: u64) -> CoreConfig {
         prompts: 2,
         responses: 4,
         agent_concurrency: 8,
-        trainer_idle_window: Duration::from_secs(3),
-        rollout_silent_window: Duration::from_secs(2),
-        probe_timeout: Duration::from_secs(1),
-        attach_timeout: Duration::from_secs(10),
+        rules: quick_rules(),
+        evidence_timeout: Duration::from_secs(1),
         ..CoreConfig::default()
     }
+}
+
+/// Windows short enough for tests, wide enough for the world's samples (every 250 ms).
+fn quick_rules() -> RuleSet {
+    RuleSet::default()
+        .with(RuleId::TrainerIdle, "window_s", 3.0)
+        .with(RuleId::RolloutSilent, "window_s", 2.0)
+        .with(RuleId::RolloutSilent, "probe_timeout_s", 1.0)
+        .with(RuleId::AgentSilent, "window_s", 4.0)
+        .with(RuleId::AttachOverdue, "window_s", 10.0)
 }
 
 const T0: InstanceId = InstanceId {

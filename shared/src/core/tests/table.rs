@@ -5,6 +5,7 @@ fn case(role: Role) -> Case {
     Case {
         policy: Policy::Role,
         who: id(role, 1),
+        kind: FaultKind::Exit,
         committed: Step(5),
         startup_error: None,
         role_proven: true,
@@ -12,7 +13,7 @@ fn case(role: Role) -> Case {
         faults_in_step: u32::from(role == Role::Trainer),
         first_iteration: false,
         failures: 1,
-        max_failures: 3,
+        budget: Budget::default(),
         task_restarts: 0,
         max_task_restarts: 3,
     }
@@ -121,8 +122,8 @@ fn failures_in_a_row_beyond_the_budget_restart_the_task() {
     };
     assert_eq!(
         sentence(&case),
-        "restart the whole task from step 5: rollout-1 failed 4 times in a row without useful work \
-         (limit 3)"
+        "restart the whole task from step 5: rollout-1 failed 4 times in a row (exit) without useful \
+         work (limit 3)"
     );
 }
 
@@ -149,5 +150,51 @@ fn task_restarts_without_progress_fail_the_job() {
         sentence(&case),
         "fail the job: fault 2 of the trainer in step 6, and 3 task restarts in a row brought no \
          committed step"
+    );
+}
+
+#[test]
+fn each_kind_of_fault_has_its_own_budget_for_the_trainer_too() {
+    let numeric = Case {
+        kind: FaultKind::Numeric,
+        budget: Budget {
+            max: 0,
+            ..Budget::default()
+        },
+        ..case(Role::Trainer)
+    };
+    assert_eq!(
+        sentence(&numeric),
+        "restart the whole task from step 5: trainer-1 failed 1 time in a row (numeric) without \
+         useful work (limit 0)"
+    );
+}
+
+#[test]
+fn restarts_in_a_row_wait_and_the_plan_says_how_long() {
+    let third = |role| Case {
+        failures: 3,
+        failed_restarts: 1,
+        faults_in_step: 0,
+        ..case(role)
+    };
+    assert_eq!(
+        sentence(&third(Role::Agent)),
+        "restart agent-1 only after a wait of 200 ms; its trajectories go on elsewhere from their \
+         last stored turn"
+    );
+    assert_eq!(
+        sentence(&third(Role::Trainer)),
+        "restart the trainer gang after a wait of 100 ms from step 5 and train step 6 on the same \
+         batch; rollouts and agents go on"
+    );
+    let task = Case {
+        faults_in_step: 2,
+        task_restarts: 1,
+        ..case(Role::Trainer)
+    };
+    assert_eq!(
+        sentence(&task),
+        "restart the whole task after a wait of 100 ms from step 5: fault 2 of the trainer in step 6"
     );
 }

@@ -1,5 +1,6 @@
-//! How it is kept running: `[checkpoint]`, `[weights]`, `[detect]`, `[restart]`, `[[node]]`.
+//! How it is kept running: `[checkpoint]`, `[weights]`, `[restart]`, `[[node]]`.
 use super::super::units::{millis, seconds};
+use crate::core::{Budget, Budgets, FaultKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,91 +58,108 @@ impl Default for Weights {
     }
 }
 
-/// `[detect]`: windows of the detection rules.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Detect {
-    /// Seconds a trainer rank may be inactive in a compute phase.
-    pub trainer_idle_window_s: f64,
-    /// Seconds a rollout with running requests may give no token before it is probed.
-    pub rollout_silent_window_s: f64,
-    /// Seconds a probe may take.
-    pub probe_timeout_s: f64,
-    /// Seconds a started process may take to attach.
-    pub attach_timeout_s: f64,
-    /// Milliseconds between activity samples.
-    pub sample_interval_ms: u64,
-}
-
-impl Detect {
-    /// `trainer_idle_window_s` as a duration.
-    pub fn trainer_idle_window(&self) -> Duration {
-        seconds(self.trainer_idle_window_s)
-    }
-
-    /// `rollout_silent_window_s` as a duration.
-    pub fn rollout_silent_window(&self) -> Duration {
-        seconds(self.rollout_silent_window_s)
-    }
-
-    /// `probe_timeout_s` as a duration.
-    pub fn probe_timeout(&self) -> Duration {
-        seconds(self.probe_timeout_s)
-    }
-
-    /// `attach_timeout_s` as a duration.
-    pub fn attach_timeout(&self) -> Duration {
-        seconds(self.attach_timeout_s)
-    }
-
-    /// `sample_interval_ms` as a duration.
-    pub fn sample_interval(&self) -> Duration {
-        millis(self.sample_interval_ms)
-    }
-}
-
-impl Default for Detect {
-    fn default() -> Self {
-        Self {
-            trainer_idle_window_s: 300.0,
-            rollout_silent_window_s: 60.0,
-            probe_timeout_s: 5.0,
-            attach_timeout_s: 60.0,
-            sample_interval_ms: 250,
-        }
-    }
-}
-
-/// `[restart]`: how often one cause may restart a role (I-7).
+/// `[restart]`: how often one kind of fault may restart a role in a row (I-7), for all kinds and, as
+/// `[restart.hang]` and so on, for single ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Restart {
-    /// Restarts for one cause within the window; one more escalates.
-    pub max_restarts_per_cause: u32,
+    /// Restarts in a row, without useful work between; one more restarts the task.
+    pub max: u32,
     /// Seconds after which a restart no longer counts.
     pub window_s: f64,
-    /// Milliseconds before the second restart for one cause; doubles with each further one.
+    /// Milliseconds before the second restart in a row; doubles with each further one.
     pub backoff_ms: u64,
+    /// Task restarts in a row without a committed step between, before the job fails.
+    pub max_task_restarts: u32,
+    /// A linked process ended or lost its link.
+    pub exit: KindBudget,
+    /// A process did not come up.
+    pub start: KindBudget,
+    /// A process lives and does nothing.
+    pub hang: KindBudget,
+    /// A rollout answers and does not generate.
+    pub health: KindBudget,
+    /// A slot's hardware failed.
+    pub hardware: KindBudget,
+    /// Loss or gradient are no numbers.
+    pub numeric: KindBudget,
+    /// A call ended with an exception.
+    pub exception: KindBudget,
+    /// Weights were served whose digests differ.
+    pub corruption: KindBudget,
+    /// A node is lost.
+    pub node: KindBudget,
+}
+
+/// `[restart.KIND]`: what differs from `[restart]` for one kind of fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KindBudget {
+    /// Restarts in a row; 0 restarts the task at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// Seconds after which a restart no longer counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_s: Option<f64>,
+    /// Milliseconds before the second restart in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_ms: Option<u64>,
 }
 
 impl Restart {
-    /// `window_s` as a duration.
-    pub fn window(&self) -> Duration {
-        seconds(self.window_s)
+    /// What a kind has of its own.
+    pub fn own(&self, kind: FaultKind) -> KindBudget {
+        match kind {
+            FaultKind::Exit => self.exit,
+            FaultKind::Start => self.start,
+            FaultKind::Hang => self.hang,
+            FaultKind::Health => self.health,
+            FaultKind::Hardware => self.hardware,
+            FaultKind::Numeric => self.numeric,
+            FaultKind::Exception => self.exception,
+            FaultKind::Corruption => self.corruption,
+            FaultKind::Node => self.node,
+        }
     }
 
-    /// `backoff_ms` as a duration.
-    pub fn backoff(&self) -> Duration {
-        millis(self.backoff_ms)
+    /// The budgets of all kinds.
+    pub fn budgets(&self) -> Budgets {
+        let general = Budget {
+            max: self.max,
+            window: seconds(self.window_s),
+            backoff: millis(self.backoff_ms),
+        };
+        let own = FaultKind::ALL.map(|kind| {
+            let own = self.own(kind);
+            let budget = Budget {
+                max: own.max.unwrap_or(general.max),
+                window: own.window_s.map_or(general.window, seconds),
+                backoff: own.backoff_ms.map_or(general.backoff, millis),
+            };
+            (kind, budget)
+        });
+        let own = own.into_iter().filter(|(_, b)| *b != general).collect();
+        Budgets { general, own }
     }
 }
 
 impl Default for Restart {
     fn default() -> Self {
+        let none = KindBudget::default();
         Self {
-            max_restarts_per_cause: 3,
+            max: 3,
             window_s: 600.0,
             backoff_ms: 100,
+            max_task_restarts: 3,
+            exit: none,
+            start: none,
+            hang: none,
+            health: none,
+            hardware: none,
+            numeric: none,
+            exception: none,
+            corruption: none,
+            node: none,
         }
     }
 }

@@ -1,0 +1,131 @@
+//! What a key of `[detect]` names, or why it is refused.
+use super::RULES;
+use super::rule::{Rule, Setting};
+use super::ruleset::least_window_s;
+use crate::ids::Role;
+use crate::job::{DetectValue, Problem, suggest};
+use crate::phase::Phase;
+use std::collections::BTreeMap;
+
+/// The rule whose table this is.
+pub(super) fn rule_named(key: &str, name: &str) -> Result<&'static Rule, Problem> {
+    if let Some(rule) = RULES.into_iter().find(|r| r.key() == name) {
+        return Ok(rule);
+    }
+    let settable = RULES.into_iter().filter(|r| !r.settings.is_empty());
+    let known: Vec<String> = settable
+        .map(Rule::key)
+        .chain(["sample_interval_ms".to_owned(), "evidence_ms".to_owned()])
+        .collect();
+    Err(unknown_key(key, name, &known))
+}
+
+/// The role of this name, if the rule watches it.
+pub(super) fn role_named(rule: &Rule, name: &str) -> Option<Role> {
+    let role = name.parse::<Role>().ok()?;
+    rule.roles.contains(&role).then_some(role)
+}
+
+/// The phase of this name, if the rule speaks in it.
+pub(super) fn phase_named(rule: &Rule, key: &str, name: &str) -> Result<Phase, Problem> {
+    let speaks: Vec<Phase> = match rule.phases {
+        [] => Phase::ALL.to_vec(),
+        phases => phases.to_vec(),
+    };
+    let known: Vec<String> = speaks.iter().map(|p| p.name().to_owned()).collect();
+    match name.parse::<Phase>() {
+        Ok(phase) if speaks.contains(&phase) => Ok(phase),
+        Ok(phase) => Err(Problem::BadValue {
+            key: key.to_owned(),
+            value: "set".to_owned(),
+            must: format!(
+                "remove it: the rule is silent in `{phase}`; it speaks in {}",
+                known.join(", ")
+            ),
+        }),
+        Err(_) => Err(unknown_key(key, name, &known)),
+    }
+}
+
+/// A key that is neither a setting nor a role nor `phases`.
+pub(super) fn unknown(rule: &Rule, key: &str, name: &str, role: Option<Role>) -> Problem {
+    let mut known: Vec<String> = rule.settings.iter().map(|s| s.key.to_owned()).collect();
+    if rule.settings.first().is_some_and(|s| s.by_phase) {
+        known.push("phases".to_owned());
+    }
+    if role.is_none() && rule.roles.len() > 1 && !rule.settings.is_empty() {
+        known.extend(rule.roles.iter().map(|r| r.name().to_owned()));
+    }
+    unknown_key(key, name, &known)
+}
+
+fn unknown_key(key: &str, name: &str, known: &[String]) -> Problem {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    Problem::UnknownKey {
+        key: key.to_owned(),
+        hint: suggest(name, &known),
+    }
+}
+
+/// The table at this key.
+pub(super) fn table<'v>(
+    key: &str,
+    value: &'v DetectValue,
+) -> Result<&'v BTreeMap<String, DetectValue>, Problem> {
+    match value {
+        DetectValue::Table(table) => Ok(table),
+        DetectValue::Number(number) => Err(Problem::WrongType {
+            key: key.to_owned(),
+            found: format!("the number {number}"),
+            expected: "a table, such as `{ window_s = 60 }`".to_owned(),
+        }),
+    }
+}
+
+/// The number at this key, if the setting can have it.
+pub(super) fn number(
+    setting: &Setting,
+    key: &str,
+    value: &DetectValue,
+    sample_s: f64,
+) -> Result<f64, Problem> {
+    let DetectValue::Number(number) = *value else {
+        return Err(Problem::WrongType {
+            key: key.to_owned(),
+            found: "a table".to_owned(),
+            expected: "a number".to_owned(),
+        });
+    };
+    let refused = |must: String| Problem::BadValue {
+        key: key.to_owned(),
+        value: number.to_string(),
+        must,
+    };
+    let (least, most) = (setting.least, setting.most);
+    let fits = (least..=most).contains(&number);
+    if setting.whole && !(fits && number.fract() == 0.0) {
+        return Err(refused(format!(
+            "it must be a whole number, {least} to {most}"
+        )));
+    }
+    if !fits && setting.key.ends_with("_s") {
+        let days = most / 86_400.0;
+        let must = match least <= 0.001 {
+            true => format!("it must be above 0 and at most {days} days, in seconds"),
+            false => format!("it must be at least {least} and at most {days} days, in seconds"),
+        };
+        return Err(refused(must));
+    }
+    if !fits {
+        return Err(refused(format!("it must be {least} to {most}")));
+    }
+    let least = least_window_s(sample_s);
+    if setting.samples && number < least {
+        let interval = sample_s * 1e3;
+        return Err(refused(format!(
+            "it must span 4 activity samples: at least {least} with \
+             `detect.sample_interval_ms = {interval}`"
+        )));
+    }
+    Ok(number)
+}

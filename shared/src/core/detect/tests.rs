@@ -1,0 +1,69 @@
+//! The table of rules and how a job file sets it.
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::job::Job;
+use crate::phase::Phase;
+use std::path::Path;
+
+fn rules(detect: &str) -> RuleSet {
+    let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{detect}\n");
+    let job = Job::parse(&text, Path::new("job.toml")).unwrap();
+    RuleSet::from_job(&job.detect).unwrap()
+}
+
+#[test]
+fn the_table_is_in_the_order_of_the_rules_names() {
+    for (at, rule) in RULES.iter().enumerate() {
+        assert_eq!(rule.id as usize, at, "{}", rule.name);
+        assert!(rule.settings.iter().all(|s| s.default >= s.least));
+    }
+}
+
+#[test]
+fn the_most_special_value_wins_phase_before_role_before_rule() {
+    let set = rules(
+        "[detect.attach_overdue]\nwindow_s = 90\ntrainer = { window_s = 120 }\n\
+         [detect.trainer_idle]\nwindow_s = 200\nphases = { update = 400 }",
+    );
+    let attach = |role| {
+        set.window(RuleId::AttachOverdue, role, Phase::Init)
+            .as_secs()
+    };
+    assert_eq!((attach(Role::Trainer), attach(Role::Agent)), (120, 90));
+    let idle = |phase| {
+        set.window(RuleId::TrainerIdle, Role::Trainer, phase)
+            .as_secs()
+    };
+    assert_eq!((idle(Phase::Update), idle(Phase::RefLogprob)), (400, 200));
+}
+
+#[test]
+fn every_value_says_where_it_came_from() {
+    let set = rules("[detect.trainer_idle]\nphases = { update = 400 }");
+    let lines = set.in_force();
+    let of = |name: &str| -> Vec<_> {
+        let of = lines.iter().filter(|l| l.rule.name == name);
+        of.map(|l| (l.key, l.phase, l.value, l.source.to_string()))
+            .collect()
+    };
+    let update = "job file: detect.trainer_idle.phases.update".to_owned();
+    assert_eq!(
+        of("trainer idle"),
+        [
+            ("window_s", None, 300.0, "default".to_owned()),
+            ("window_s", Some(Phase::Update), 400.0, update)
+        ]
+    );
+    assert_eq!(of("exit"), [("", None, 0.0, "default".to_owned())]);
+}
+
+#[test]
+fn what_follows_from_another_key_gives_way_to_the_rules_own() {
+    for (text, stall_s) in [("", 15.0), ("[detect.pull_stall]\nwindow_s = 60", 60.0)] {
+        let weights = "[weights]\nstall_timeout_s = 3\n";
+        let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{weights}{text}\n");
+        let job = Job::parse(&text, Path::new("job.toml")).unwrap();
+        let config = crate::core::CoreConfig::from(&job);
+        assert_eq!(config.rules.number(RuleId::PullStall, "window_s"), stall_s);
+    }
+}

@@ -1,0 +1,54 @@
+//! A rule's finding.
+use super::RuleId;
+use crate::core::FaultKind;
+use crate::ids::InstanceId;
+
+/// A rule's finding about one instance: it failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Who failed.
+    pub who: InstanceId,
+    /// Which rule says so.
+    pub rule: RuleId,
+    /// Whose budget it counts against.
+    pub kind: FaultKind,
+    /// What was seen.
+    pub reason: String,
+    /// Its words, where it ended in start-up with an error.
+    pub startup_error: Option<String>,
+    /// Its process is gone already.
+    pub ended: bool,
+    /// It hangs: stacks are worth taking before it is killed.
+    pub hangs: bool,
+}
+
+impl Verdict {
+    /// A living process that failed by this rule.
+    pub fn new(who: InstanceId, rule: RuleId, reason: impl Into<String>) -> Self {
+        Self {
+            who,
+            rule,
+            kind: rule.rule().kind.unwrap_or(FaultKind::Exit),
+            reason: reason.into(),
+            startup_error: None,
+            ended: false,
+            hangs: false,
+        }
+    }
+
+    /// Its process is gone already.
+    pub fn ended(self) -> Self {
+        Self {
+            ended: true,
+            ..self
+        }
+    }
+
+    /// It hangs.
+    pub fn hanging(self) -> Self {
+        Self {
+            hangs: true,
+            ..self
+        }
+    }
+}
