@@ -1,5 +1,7 @@
 //! The command line and how the program ends.
+use crate::telemetry;
 use clap::Parser;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Runs an RL post-training job on this node and keeps it running through the failures of its
@@ -29,6 +31,22 @@ pub struct Args {
     /// Keep serving status and report for so long after the job's end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     pub linger: u64,
+    /// The library of the accelerators' driver
+    #[arg(long, value_name = "PATH", env = "ROBUST_NVML_LIB", hide = true)]
+    #[arg(default_value = telemetry::LIBRARY)]
+    pub nvml_lib: OsString,
+    /// A call into that library is stuck after so long
+    #[arg(long, value_name = "SECONDS", env = "ROBUST_NVML_STUCK_S", hide = true)]
+    #[arg(default_value_t = 10.0, value_parser = positive)]
+    pub nvml_stuck_after: f64,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|e| format!("{e}"))?;
+    match seconds.is_finite() && seconds > 0.0 && seconds < 1e9 {
+        true => Ok(seconds),
+        false => Err("not a number of seconds above 0".to_owned()),
+    }
 }
 
 /// What each exit code means.

@@ -1,6 +1,7 @@
 //! Everything that can be known to be wrong before anything starts.
 use super::args::Args;
 use super::failure::Failure;
+use super::sampled::Sampled;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
 use crate::grpc::loopback_only;
@@ -24,6 +25,8 @@ pub(super) struct Prepared {
     pub worker: PathBuf,
     /// Where to listen besides the socket.
     pub listen: Option<SocketAddr>,
+    /// What is sampled besides the processes.
+    pub sampled: Sampled,
 }
 
 /// Reads and checks all that the command line names.
@@ -51,6 +54,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         prompts,
         worker,
         listen,
+        sampled: Sampled::new(args),
     })
 }
 

@@ -3,6 +3,7 @@ mod args;
 mod checks;
 mod failure;
 mod run;
+mod sampled;
 mod signals;
 mod warmup;
 

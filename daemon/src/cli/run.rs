@@ -22,7 +22,7 @@ use crate::launcher::Launcher;
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::Store;
 use crate::store::lock::StateLock;
-use crate::telemetry::{Telemetry, detect_accelerators};
+use crate::telemetry::Telemetry;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{Outcome, Refusal};
@@ -254,8 +254,10 @@ fn assemble(
     let (exits, launches) = unbounded_channel();
     let (sampled, samples) = unbounded_channel();
     let (written, checkpoints) = unbounded_channel();
-    // The seam for accelerators: here only its one line in the log.
-    drop(detect_accelerators());
+    let sources = prepared
+        .sampled
+        .start(state)
+        .map_err(start("the telemetry"))?;
     let checkpoint_config = ckpt::Config {
         dir: state.checkpoints(),
         keep: job.checkpoint.keep as usize,
@@ -265,7 +267,7 @@ fn assemble(
         clock,
         store: store.clone(),
         launcher: Launcher::new(exits).map_err(start("the launcher"))?,
-        telemetry: Telemetry::start(job.detect.sample_interval(), sampled)
+        telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,
         checkpointer: Checkpointer::start_with(
             checkpoint_config,

@@ -7,7 +7,7 @@ use crate::ckpt::CkptEvent;
 use crate::control::StepOutcome;
 use crate::driver::LinkId;
 use crate::launcher::LaunchEvent;
-use crate::telemetry::ProcessSample;
+use crate::telemetry::{DeviceFinding, ProcessSample, Samples};
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::{self, host_message, role_message::Body};
 use robust_shared::core::{Exit, Fault, Input, Refusal, Request, Sample};
@@ -25,7 +25,7 @@ impl Driver {
             }) => {
                 self.on_exited(incarnation, exit, tail_of_log).await;
             }
-            Arrival::Samples(samples) => self.on_samples(&samples),
+            Arrival::Samples(samples) => self.on_samples(*samples),
             Arrival::Checkpoint(event) => self.on_checkpoint(&event),
             Arrival::Timeout => self.inputs.push_back(Input::Timeout),
             Arrival::StatusDue => self.dirty = true,
@@ -212,8 +212,8 @@ impl Driver {
         });
     }
 
-    fn on_samples(&mut self, samples: &[ProcessSample]) {
-        for ProcessSample { incarnation, usage } in samples {
+    fn on_samples(&mut self, samples: Samples) {
+        for ProcessSample { incarnation, usage } in &samples.processes {
             let link = self
                 .link_samples
                 .get(incarnation)
@@ -224,11 +224,21 @@ impl Driver {
                 tokens_total: link.tokens_total,
                 running: link.running,
                 rss_bytes: usage.rss_bytes,
-                ..Sample::default()
+                disk_read_bytes: usage.disk_read_bytes,
+                disk_write_bytes: usage.disk_write_bytes,
+                accelerator: usage.accelerator,
             };
             self.inputs.push_back(Input::Sampled {
                 incarnation: *incarnation,
                 sample,
+            });
+        }
+        for DeviceFinding { device, finding } in samples.devices.findings {
+            let node = self.parts.feeds.node().to_owned();
+            self.inputs.push_back(Input::Hardware {
+                node,
+                device,
+                finding,
             });
         }
     }

@@ -32,6 +32,11 @@ impl Feeds {
         }
     }
 
+    /// This machine's name.
+    pub fn node(&self) -> &str {
+        self.frame.node()
+    }
+
     /// The status, as it changes.
     pub fn status(&self) -> watch::Receiver<Arc<v1::Status>> {
         self.status.subscribe()

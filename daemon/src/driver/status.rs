@@ -34,6 +34,11 @@ impl Frame {
         }
     }
 
+    /// The machine's name.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
     /// The status before the core runs.
     pub fn starting(&self, now: Time, reason: &str) -> v1::Status {
         v1::Status {

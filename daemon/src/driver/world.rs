@@ -4,7 +4,7 @@ use super::clock::Clock;
 use super::happening::Happening;
 use crate::ckpt::CkptEvent;
 use crate::launcher::LaunchEvent;
-use crate::telemetry::ProcessSample;
+use crate::telemetry;
 use robust_shared::time::Time;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -18,7 +18,7 @@ pub enum Arrival {
     /// From the launcher.
     Launch(LaunchEvent),
     /// From the telemetry.
-    Samples(Vec<ProcessSample>),
+    Samples(Box<telemetry::Samples>),
     /// From the checkpoint writer.
     Checkpoint(CkptEvent),
     /// The core's time has come.
@@ -35,7 +35,7 @@ pub struct World {
     /// From the launcher.
     pub launches: UnboundedReceiver<LaunchEvent>,
     /// From the telemetry.
-    pub samples: UnboundedReceiver<Vec<ProcessSample>>,
+    pub samples: UnboundedReceiver<telemetry::Samples>,
     /// From the checkpoint writer.
     pub checkpoints: UnboundedReceiver<CkptEvent>,
 }
@@ -53,7 +53,7 @@ impl World {
             Some(happening) = self.happenings.recv() => Arrival::Happening(happening),
             () = tokio::time::sleep(sleep) => Arrival::Timeout,
             () = tokio::time::sleep_until(status_due) => Arrival::StatusDue,
-            Some(samples) = self.samples.recv() => Arrival::Samples(samples),
+            Some(samples) = self.samples.recv() => Arrival::Samples(Box::new(samples)),
             Some(event) = self.checkpoints.recv() => Arrival::Checkpoint(event),
         }
     }
@@ -67,7 +67,7 @@ impl World {
             return Some(Arrival::Happening(happening));
         }
         if let Ok(samples) = self.samples.try_recv() {
-            return Some(Arrival::Samples(samples));
+            return Some(Arrival::Samples(Box::new(samples)));
         }
         self.checkpoints.try_recv().ok().map(Arrival::Checkpoint)
     }

@@ -1,4 +1,6 @@
-//! Processor time and memory of watched processes.
+//! Processor time, memory and disk of watched processes, and the thread that sends all samples.
+use super::host::{HostSample, HostSampler};
+use super::sampler::{DeviceSampler, Devices, Seen};
 use crate::launcher::proc_stat::ProcStat;
 use robust_shared::ids::Incarnation;
 use std::collections::BTreeMap;
@@ -16,6 +18,12 @@ pub struct Usage {
     pub rss_bytes: u64,
     /// Whether a signal stopped it.
     pub stopped: bool,
+    /// Bytes it read from disk.
+    pub disk_read_bytes: u64,
+    /// Bytes it had written to disk.
+    pub disk_write_bytes: u64,
+    /// How long its accelerator was busy, where it uses one that can be measured.
+    pub accelerator: Option<Duration>,
 }
 
 /// A sample of one watched process.
@@ -39,7 +47,37 @@ pub fn usage(pid: u32) -> io::Result<Usage> {
             .rss_pages
             .saturating_mul(rustix::param::page_size() as u64),
         stopped: matches!(stat.state, 'T' | 't'),
+        disk_read_bytes: io_bytes(pid, "read_bytes:"),
+        disk_write_bytes: io_bytes(pid, "write_bytes:"),
+        accelerator: None,
     })
+}
+
+/// A line of `/proc/PID/io`; 0 where it may not be read, as that of a process of another user.
+fn io_bytes(pid: u32, key: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(|n| n.trim().parse().ok()).unwrap_or_default()
+}
+
+/// All that is known at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples {
+    /// One for each watched process that lives.
+    pub processes: Vec<ProcessSample>,
+    /// Every device as it was last read, and what they showed since the last message.
+    pub devices: Devices,
+    /// The machine.
+    pub host: Option<HostSample>,
+}
+
+/// What is sampled besides the processes.
+#[derive(Default)]
+pub struct Sources {
+    /// The accelerators.
+    pub devices: Option<DeviceSampler>,
+    /// The machine.
+    pub host: Option<HostSampler>,
 }
 
 /// Nanosecond-fine: the ticks of /proc/PID/stat (10 ms) miss the heartbeat of a healthy process
@@ -62,15 +100,16 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts the thread; every `interval` it sends one sample for each process that lives.
+    /// Starts the thread; every `interval` it sends what is known.
     pub fn start(
         interval: Duration,
-        samples: UnboundedSender<Vec<ProcessSample>>,
+        sources: Sources,
+        samples: UnboundedSender<Samples>,
     ) -> io::Result<Self> {
         let (changes, receiver) = channel();
         std::thread::Builder::new()
             .name("telemetry".to_owned())
-            .spawn(move || run(interval, &receiver, &samples))?;
+            .spawn(move || run(interval, &sources, &receiver, &samples))?;
         Ok(Self { changes })
     }
 
@@ -88,8 +127,9 @@ impl Telemetry {
 
 fn run(
     interval: Duration,
+    sources: &Sources,
     changes: &Receiver<Change>,
-    samples: &UnboundedSender<Vec<ProcessSample>>,
+    samples: &UnboundedSender<Samples>,
 ) {
     let mut watched = BTreeMap::new();
     let mut next = Instant::now() + interval;
@@ -102,16 +142,7 @@ fn run(
                 watched.remove(&incarnation);
             }
             Err(RecvTimeoutError::Timeout) => {
-                let sample = |(i, pid): (&Incarnation, &u32)| {
-                    Some(ProcessSample {
-                        incarnation: *i,
-                        usage: usage(*pid).ok()?,
-                    })
-                };
-                if samples
-                    .send(watched.iter().filter_map(sample).collect())
-                    .is_err()
-                {
+                if samples.send(take(&watched, sources)).is_err() {
                     return;
                 }
                 // A machine that slept must not get the missed samples in a burst.
@@ -120,4 +151,32 @@ fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+fn take(watched: &BTreeMap<Incarnation, u32>, sources: &Sources) -> Samples {
+    let read = |devices: &DeviceSampler| devices.read();
+    let devices = sources.devices.as_ref().map(read).unwrap_or_default();
+    let sample = |(incarnation, pid): (&Incarnation, &u32)| {
+        let usage = Usage {
+            accelerator: busy(&devices.seen, *pid),
+            ..usage(*pid).ok()?
+        };
+        Some(ProcessSample {
+            incarnation: *incarnation,
+            usage,
+        })
+    };
+    Samples {
+        processes: watched.iter().filter_map(sample).collect(),
+        host: sources.host.as_ref().and_then(HostSampler::read),
+        devices,
+    }
+}
+
+/// How long the devices that a process computes on were busy. None when one of them is not known:
+/// processor time is then all that can be said.
+fn busy(seen: &[Seen], pid: u32) -> Option<Duration> {
+    let mut on = seen.iter().filter(|s| s.pids.contains(&pid)).peekable();
+    on.peek()?;
+    on.map(|s| s.busy).sum()
 }

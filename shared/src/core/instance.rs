@@ -232,7 +232,8 @@ impl Instance {
         let share = share_of(used);
         // A rank that hangs in a collective spins: the accelerator knows better where there is one.
         let active = match (sample.accelerator, self.sample.accelerator) {
-            (Some(now), Some(before)) => share_of(now.saturating_sub(before)),
+            // One that goes back was counted by a daemon that is gone: it says nothing yet.
+            (Some(now), Some(before)) => now.checked_sub(before).map_or(1.0, share_of),
             _ => share,
         };
         if first || active >= IDLE_SHARE {
@@ -258,7 +259,6 @@ impl Instance {
         self.sample = Sample {
             tokens_total,
             busy: sample.busy.max(self.sample.busy),
-            accelerator: sample.accelerator.max(self.sample.accelerator),
             ..sample
         };
         self.sampled_at = now;

@@ -35,6 +35,14 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// The driver reported an Xid.
+    pub fn xid(code: u32) -> Self {
+        Self {
+            kind: FindingKind::Xid(code),
+            text: format!("Xid {code}: {}", xid(code).meaning),
+        }
+    }
+
     /// How grave it is.
     pub fn advice(&self) -> Advice {
         self.kind.advice()

@@ -46,8 +46,6 @@ pub struct Reading {
     pub nvlink_recoveries: Option<u64>,
     /// Packets sent again over PCIe. Normal: few.
     pub pcie_replays: Option<u64>,
-    /// Xid errors since the last reading. Normal: none.
-    pub xids: Vec<u32>,
 }
 
 impl Reading {

@@ -1,5 +1,5 @@
 //! One device over time: what its readings show that earlier ones did not.
-use super::{Finding, FindingKind, Reading, Slope, Trend, xid};
+use super::{Finding, FindingKind, Reading, Slope, Trend};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -59,10 +59,6 @@ impl Watch {
     /// Takes a reading; what it shows is told once, and again only after it had gone.
     pub fn take(&mut self, now: Time, reading: &Reading) -> Vec<Finding> {
         let mut found = Vec::new();
-        for code in &reading.xids {
-            let text = format!("Xid {code}: {}", xid(*code).meaning);
-            found.push(finding(FindingKind::Xid(*code), text));
-        }
         if let Some(why) = &reading.lost {
             // The last figures stay: a device that comes back is compared with them.
             if self.last.lost.is_none() {
