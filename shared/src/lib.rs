@@ -27,5 +27,6 @@ pub mod hardware;
 pub mod ids;
 pub mod job;
 pub mod phase;
+pub mod sim;
 pub mod time;
 pub mod weights;

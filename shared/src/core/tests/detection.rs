@@ -37,7 +37,7 @@ fn a_trainer_stopped_in_compute_is_found_within_its_window_and_a_second() {
         incident.reason
     );
     w.run_to_end();
-    assert_eq!(w.committed.len(), 5);
+    assert_eq!(w.committed(), 5);
     assert_eq!(w.incidents()[0].evidence, "wchan do_signal_stop");
 }
 
@@ -49,7 +49,7 @@ fn a_trainer_stopped_before_it_took_up_its_call_is_found_too() {
     w.inject(Fault::Hang, Role::Trainer, 1);
     found(&mut w, "trainer idle", LONG);
     w.run_to_end();
-    assert_eq!(w.committed.len(), 5);
+    assert_eq!(w.committed(), 5);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_missing_evidence_delays_the_kill_by_a_second_only() {
 #[test]
 fn a_stopped_rollout_is_probed_found_and_replaced_while_others_serve() {
     let mut w = World::new(small(Mode::Async, 40), 1);
-    w.turn_takes = ms(300);
+    w.timing.turn = Span::always(ms(300));
     let who = id(Role::Rollout, 2);
     w.until("generating", LONG, |w| in_phase(w, who, Phase::Generating));
     w.inject(Fault::Hang, Role::Rollout, 2);
@@ -88,7 +88,7 @@ fn a_stopped_rollout_is_probed_found_and_replaced_while_others_serve() {
         incident.detect()
     );
     w.run_to_end();
-    assert_eq!(w.committed.len(), 40);
+    assert_eq!(w.committed(), 40);
     assert!(w.core.s.instances.get(who).unwrap().admitted);
 }
 
@@ -119,13 +119,13 @@ fn a_stopped_agent_is_replaced_and_its_work_goes_on() {
     w.inject(Fault::Hang, Role::Agent, 0);
     found(&mut w, "agent silent", LONG);
     w.run_to_end();
-    assert_eq!(w.committed.len(), 6);
+    assert_eq!(w.committed(), 6);
 }
 
 #[test]
 fn forty_minutes_of_tool_calls_are_no_fault() {
     let mut w = World::new(small(Mode::Async, 2), 1);
-    w.tool_takes = Duration::from_secs(2400);
+    w.timing.tool = Span::always(Duration::from_secs(2400));
     w.until("the end", HOUR * 4, |w| w.outcome.is_some());
     assert!(w.incidents().is_empty());
 }
@@ -133,7 +133,7 @@ fn forty_minutes_of_tool_calls_are_no_fault() {
 #[test]
 fn a_long_advantage_is_no_fault() {
     let mut w = World::new(small(Mode::Async, 2), 1);
-    w.advantage_takes = Duration::from_secs(2400);
+    w.timing.advantage = Span::always(Duration::from_secs(2400));
     w.until("the end", HOUR * 2, |w| w.outcome.is_some());
     assert!(w.incidents().is_empty());
 }
@@ -141,7 +141,7 @@ fn a_long_advantage_is_no_fault() {
 #[test]
 fn one_long_request_at_the_tail_is_no_fault() {
     let mut w = World::new(small(Mode::Sync, 1), 1);
-    w.turn_takes = Duration::from_secs(2400);
+    w.timing.turn = Span::always(Duration::from_secs(2400));
     w.until("the end", HOUR * 4, |w| w.outcome.is_some());
     assert!(w.incidents().is_empty());
 }
@@ -150,7 +150,7 @@ fn one_long_request_at_the_tail_is_no_fault() {
 fn a_process_that_never_links_is_replaced() {
     let mut w = World::new(small(Mode::Async, 2), 1);
     let who = id(Role::Trainer, 1);
-    w.proc(who).unwrap().mute = true;
+    w.proc(who).unwrap().start = Start::Mute;
     let incident = found(&mut w, "attach overdue", LONG);
     assert_eq!(incident.who, who);
     w.run_to_end();
@@ -160,13 +160,13 @@ fn a_process_that_never_links_is_replaced() {
 #[test]
 fn a_broken_link_is_a_verdict_only_when_it_stays_broken() {
     let mut w = World::new(small(Mode::Async, 400), 1);
-    w.until("a step", LONG, |w| !w.committed.is_empty());
+    w.until("a step", LONG, |w| w.committed() > 0);
     let who = id(Role::Agent, 1);
     let incarnation = w.life(who);
     w.feed(Input::Detached { incarnation });
     w.run_for(Duration::from_secs(4));
     assert!(w.incidents().is_empty());
-    let leases = w.proc(who).unwrap().held.iter().copied().collect();
+    let leases = w.proc(who).unwrap().held.keys().copied().collect();
     let hello = Hello {
         leases,
         ..Hello::default()

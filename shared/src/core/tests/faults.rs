@@ -5,8 +5,8 @@ use crate::phase::Phase;
 const LONG: Duration = Duration::from_secs(60);
 
 fn started(mode: Mode, steps: u64) -> World {
-    let mut w = World::new(small(mode, steps), 3);
-    w.until("two steps", LONG, |w| w.committed.len() == 2);
+    let mut w = World::journaled(small(mode, steps), Timing::default(), 3);
+    w.until("two steps", LONG, |w| w.committed() == 2);
     w
 }
 
@@ -73,15 +73,16 @@ fn replacements_are_spawned_in_the_moment_of_the_verdict() {
     let word = w.now.to_string();
     let spawns = w
         .journal
+        .lines()
         .iter()
-        .filter(|l| l.starts_with(&word) && l.contains("Spawn {"));
+        .filter(|l| l.starts_with(&word) && l.contains(" > Spawn {"));
     assert_eq!(spawns.count(), 2);
 }
 
 #[test]
 fn rollouts_keep_being_routed_to_while_the_trainer_recovers() {
     let mut w = started(Mode::Async, 8);
-    w.turn_takes = ms(400);
+    w.timing.turn = Span::always(ms(400));
     w.until("training", LONG, |w| in_phase(w, Phase::OldLogprob));
     w.kill(T0);
     w.until("recovered", LONG, recovered);
@@ -100,6 +101,7 @@ fn ettr_counts_the_rollouts_share_while_the_trainer_recovers_and_goodput_less() 
     assert!(figures.goodput < figures.total, "{figures:?}");
     assert!(
         w.journal
+            .lines()
             .iter()
             .any(|l| l.contains("TrainerRecovers") && l.contains("value: 0.6"))
     );
@@ -206,7 +208,7 @@ fn a_rollout_gets_traffic_again_only_after_it_verified_the_published_weights() {
     let pulled = w.proc(who).unwrap().version;
     assert!(pulled.is_some());
     w.run_to_end();
-    assert_eq!(w.committed.len(), 12);
+    assert_eq!(w.committed(), 12);
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn a_pull_continues_from_the_new_generation_when_the_trainer_dies_in_it() {
 #[test]
 fn an_agents_death_hands_its_trajectories_to_others_at_once() {
     let mut w = started(Mode::Async, 6);
-    w.turn_takes = ms(500);
+    w.timing.turn = Span::always(ms(500));
     let who = id(Role::Agent, 0);
     w.until("leases", LONG, |w| {
         w.core.s.trajectories.leases(w.life(who)) > 0
@@ -240,7 +242,7 @@ fn an_agents_death_hands_its_trajectories_to_others_at_once() {
         assert!(w.core.holds_lease(other, t), "{t}");
     }
     w.run_to_end();
-    assert_eq!(w.committed.len(), 6);
+    assert_eq!(w.committed(), 6);
 }
 
 #[test]
@@ -258,7 +260,7 @@ fn a_second_fault_in_the_same_step_restarts_the_whole_task_and_the_job_still_end
         (plan, IncidentOutcome::Escalated)
     );
     w.run_to_end();
-    assert_eq!(w.committed.len(), 6);
+    assert_eq!(w.committed(), 6);
     assert!(w.incidents().iter().all(|i| i.resumed.is_some()));
 }
 
@@ -271,7 +273,7 @@ fn under_the_task_policy_every_fault_restarts_everything() {
         },
         1,
     );
-    w.until("a step", LONG, |w| !w.committed.is_empty());
+    w.until("a step", LONG, |w| w.committed() > 0);
     let before: Vec<_> = w.core.s.instances.iter().map(|i| i.incarnation).collect();
     w.kill(id(Role::Agent, 1));
     w.until("verdict", LONG, |w| !w.incidents().is_empty());
@@ -283,7 +285,7 @@ fn under_the_task_policy_every_fault_restarts_everything() {
             .all(|i| !before.contains(&i.incarnation))
     );
     w.run_to_end();
-    assert_eq!(w.committed.len(), 5);
+    assert_eq!(w.committed(), 5);
 }
 
 #[test]
@@ -348,8 +350,8 @@ fn a_process_that_cannot_be_started_ends_the_job_after_a_bounded_number_of_attem
 fn twenty_five_kills_of_the_trainer_are_twenty_five_role_restarts() {
     let mut w = World::new(small(Mode::Async, 60), 1);
     for kill in 1..=25 {
-        let at = w.committed.len() + 1;
-        w.until("a step between", LONG, |w| w.committed.len() >= at);
+        let at = w.committed() + 1;
+        w.until("a step between", LONG, |w| w.committed() >= at);
         w.inject(Fault::Kill, Role::Trainer, kill % 2);
         w.until("recovered", LONG, |w| {
             w.incidents().len() == kill as usize && recovered(w)
@@ -373,14 +375,14 @@ fn a_restart_of_the_daemon_at_any_output_of_a_run_loses_nothing() {
     whole.run_to_end();
     for n in (1..whole.outputs).step_by(3) {
         let mut w = World::new(small(Mode::Async, 3), 1);
-        w.crash_after = Some(n);
+        w.crash_daemon_after(n);
         w.run_to_end();
         assert_eq!(
             w.outcome,
             Some(Outcome::Completed),
             "crash after output {n}"
         );
-        assert_eq!(w.committed.len(), 3, "crash after output {n}");
+        assert_eq!(w.committed(), 3, "crash after output {n}");
     }
 }
 
@@ -403,6 +405,6 @@ fn the_trainer_may_die_while_the_daemon_is_away() {
     w.crash_daemon();
     w.kill(T0);
     w.run_to_end();
-    assert_eq!(w.committed.len(), 5);
+    assert_eq!(w.committed(), 5);
     assert_eq!(w.incidents().len(), 1);
 }

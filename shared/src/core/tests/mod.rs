@@ -4,12 +4,11 @@ mod detection;
 mod faults;
 mod random;
 mod table;
-mod world;
 
 use super::*;
 use crate::ids::*;
+use crate::sim::world::{Span, Start, Timing, World, id, ms};
 use std::time::Duration;
-use world::{World, id, ms};
 
 fn small(mode: Mode, steps: u64) -> CoreConfig {
     CoreConfig {
@@ -35,6 +34,32 @@ fn quick_rules() -> RuleSet {
         .with(RuleId::AttachOverdue, "window_s", 10.0)
 }
 
+/// What a test demands of the world.
+trait Demands {
+    /// Runs until the condition holds, within so much virtual time.
+    fn until(&mut self, what: &str, limit: Duration, cond: impl Fn(&World) -> bool);
+    fn run_to_end(&mut self);
+    fn incidents(&self) -> Vec<Incident>;
+}
+
+impl Demands for World {
+    fn until(&mut self, what: &str, limit: Duration, cond: impl Fn(&World) -> bool) {
+        let held = self.run_until(limit, cond);
+        assert_eq!(self.violation(), None);
+        let view = self.core.view(self.now);
+        assert!(held, "{what}: not within {limit:?}; {view:#?}");
+    }
+
+    fn run_to_end(&mut self) {
+        let limit = Duration::from_secs(1200);
+        self.until("the job ends", limit, |w| w.outcome.is_some());
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        self.core.view(self.now).incidents
+    }
+}
+
 const T0: InstanceId = InstanceId {
     role: Role::Trainer,
     index: 0,
@@ -46,7 +71,7 @@ fn a_job_without_faults_commits_every_step_once() {
         let mut w = World::new(small(mode, 6), 1);
         w.run_to_end();
         assert_eq!(w.outcome, Some(Outcome::Completed));
-        assert_eq!(w.committed.len(), 6);
+        assert_eq!(w.committed(), 6);
         assert!(w.incidents().is_empty());
         let view = w.core.view(w.now);
         assert_eq!((view.state.as_str(), view.step), ("completed", Step(6)));
@@ -58,9 +83,7 @@ fn a_job_without_faults_commits_every_step_once() {
 fn a_stopped_job_goes_on_after_its_last_committed_step_when_it_is_restored() {
     let config = small(Mode::Async, 6);
     let mut w = World::new(config.clone(), 3);
-    w.until("step 2", Duration::from_secs(60), |w| {
-        w.committed.len() == 2
-    });
+    w.until("step 2", Duration::from_secs(60), |w| w.committed() == 2);
     w.feed(Input::Operator(Request::Stop));
     assert_eq!(w.core.state().outcome(), Some(&Outcome::Stopped));
 
@@ -91,14 +114,12 @@ fn a_stopped_job_goes_on_after_its_last_committed_step_when_it_is_restored() {
 #[test]
 fn the_same_seed_gives_the_same_journal() {
     let run = || {
-        let mut w = World::new(small(Mode::Async, 4), 7);
-        w.duplicate = 20;
-        w.until("step 1", Duration::from_secs(60), |w| {
-            !w.committed.is_empty()
-        });
+        let mut w = World::journaled(small(Mode::Async, 4), Timing::default(), 7);
+        w.timing.duplicate_per_mille = 200;
+        w.until("step 1", Duration::from_secs(60), |w| w.committed() > 0);
         w.kill(T0);
         w.run_to_end();
-        std::mem::take(&mut w.journal)
+        w.journal.lines().to_vec()
     };
     assert_eq!(run(), run());
 }
@@ -110,8 +131,8 @@ fn in_async_mode_the_next_batch_is_generated_while_this_one_is_trained_on() {
         "a finished trajectory of the batch after",
         Duration::from_secs(60),
         |w| {
-            let next = w.committed.len() as u64 + 2;
-            w.committed.len() >= 2 && w.stored.iter().any(|t| t.batch == next)
+            let next = w.committed() + 2;
+            w.committed() >= 2 && w.stored.iter().any(|t| t.batch == next)
         },
     );
 }

@@ -14,8 +14,8 @@ fn disturb(w: &mut World) {
             }
         }
         7 => {
-            let soon = w.outputs + 1 + w.random(40);
-            w.crash_after = Some(soon);
+            let soon = 1 + w.random(40);
+            w.crash_daemon_after(soon);
         }
         _ => w.crash_daemon(),
     }
@@ -28,7 +28,7 @@ fn schedule(seed: u64, faults: u64, mode: Mode) {
         ..small(mode, 6)
     };
     let mut w = World::new(config, seed);
-    w.duplicate = 15;
+    w.timing.duplicate_per_mille = 150;
     for _ in 0..faults {
         let pause = w.random(2500);
         w.run_for(ms(pause));
@@ -38,7 +38,7 @@ fn schedule(seed: u64, faults: u64, mode: Mode) {
     }
     w.run_to_end();
     assert_eq!(w.outcome, Some(Outcome::Completed), "seed {seed}");
-    assert_eq!(w.committed.len(), 6, "seed {seed}");
+    assert_eq!(w.committed(), 6, "seed {seed}");
 }
 
 proptest! {

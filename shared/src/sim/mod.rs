@@ -1,0 +1,12 @@
+//! The simulator: the same [`crate::core::Core`] that `robustd` drives with real processes, driven
+//! here in virtual time against a world of virtual ones.
+//!
+//! ```text
+//!  faults ──► world ── Input ──► Core ── Output ──► world (processes, links, store, daemon)
+//!                       │                  │
+//!                       └───► checker ◄────┘   a shadow model that shares nothing with the core
+//! ```
+//! One thread, no clock, no randomness but [`dice::Dice`]: the same seed gives the same journal,
+//! byte for byte.
+pub mod dice;
+pub mod world;

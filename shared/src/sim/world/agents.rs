@@ -1,0 +1,305 @@
+//! Agent workers and the requests they run: turns, tools, and the store's door.
+use super::process::{Order, Work};
+use super::{Happening, World, ms};
+use crate::core::Input;
+use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
+use crate::phase::Phase;
+use crate::sim::dice::Dice;
+use std::time::Duration;
+
+/// An agent worker tries so often what the daemon does not answer.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Tools that take less are not worth a change of phase.
+const LONG_TOOL: Duration = Duration::from_secs(1);
+
+/// An agent worker at a trajectory, in one holding of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Doing {
+    pub agent: Incarnation,
+    pub trajectory: TrajectoryId,
+    pub serial: u64,
+}
+
+impl World {
+    /// The daemon hands a trajectory out, with the turns that are stored.
+    pub(super) fn hand_out(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
+        self.daemon.leases.insert(trajectory, agent);
+        if self.stored.contains(&trajectory) {
+            // Its last holder died between the end's storage and our hearing of it.
+            return self.after(
+                Duration::ZERO,
+                Happening::Feed(finished(agent, trajectory, WeightVersion(0))),
+            );
+        }
+        let work = Work {
+            stored: self.turns.get(&trajectory).copied().unwrap_or(0),
+            oldest: None,
+            in_tool: false,
+            serial: self.number(),
+        };
+        self.tell(agent, Order::Dispatch(trajectory, work));
+    }
+
+    pub(super) fn hold(&mut self, agent: Incarnation, trajectory: TrajectoryId, work: Work) {
+        let Some(p) = self.procs.get_mut(&agent) else {
+            return;
+        };
+        if p.held.contains_key(&trajectory) {
+            return;
+        }
+        p.held.insert(trajectory, work);
+        let serial = work.serial;
+        self.phase_of_agent(agent);
+        self.after(
+            ms(5),
+            Happening::Turn(Doing {
+                agent,
+                trajectory,
+                serial,
+            }),
+        );
+    }
+
+    pub(super) fn let_go(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
+        if let Some(p) = self.procs.get_mut(&agent) {
+            p.held.remove(&trajectory);
+        }
+        self.phase_of_agent(agent);
+    }
+
+    /// The daemon takes a trajectory away; a request that waits for it is answered: void.
+    pub(super) fn revoke(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
+        if self.daemon.leases.get(&trajectory) == Some(&agent) {
+            self.daemon.leases.remove(&trajectory);
+        }
+        let of = |d: &Doing| (d.agent, d.trajectory) == (agent, trajectory);
+        self.asked.retain(|_, d| !of(d));
+        self.tell(agent, Order::Revoke(trajectory));
+    }
+
+    fn work(&self, d: Doing) -> Option<Work> {
+        let p = self.procs.get(&d.agent).filter(|p| p.alive)?;
+        p.held
+            .get(&d.trajectory)
+            .copied()
+            .filter(|w| w.serial == d.serial)
+    }
+
+    fn set_tool(&mut self, d: Doing, in_tool: bool) {
+        let p = self.procs.get_mut(&d.agent);
+        if let Some(w) = p.and_then(|p| p.held.get_mut(&d.trajectory))
+            && w.in_tool != in_tool
+        {
+            w.in_tool = in_tool;
+            self.phase_of_agent(d.agent);
+        }
+    }
+
+    /// The next turn: asks for a rollout.
+    pub(super) fn turn(&mut self, d: Doing) {
+        if self.work(d).is_none() {
+            return;
+        }
+        if !self.works(d.agent) || !self.daemon.up {
+            return self.after(AGAIN, Happening::Turn(d));
+        }
+        self.set_tool(d, false);
+        if self.daemon.leases.get(&d.trajectory) != Some(&d.agent) {
+            // Refused at the door: the lease is void.
+            return self.let_go(d.agent, d.trajectory);
+        }
+        let ticket = self.number();
+        self.asked.insert(ticket, d);
+        self.feed(Input::RouteRequested {
+            ticket,
+            incarnation: d.agent,
+            trajectory: d.trajectory,
+        });
+    }
+
+    pub(super) fn routed(&mut self, ticket: u64, rollout: Incarnation) {
+        let Some(d) = self.asked.remove(&ticket) else {
+            return self.release(ticket);
+        };
+        let Some(r) = self.procs.get_mut(&rollout) else {
+            self.release(ticket);
+            return self.after(ms(20), Happening::Turn(d));
+        };
+        r.requests += 1;
+        let (id, slow) = (r.id, r.slow);
+        self.routed_at.push((self.now, id));
+        self.phase_of_rollout(rollout);
+        let turn = self.work(d).map_or(0, |w| w.stored);
+        let takes = self.length(d.trajectory, turn, 0).0 * slow;
+        self.after(takes, Happening::Generated(d, rollout, ticket));
+    }
+
+    /// A turn's generation and the tool call after it: the same for a trajectory in every life.
+    fn length(&self, t: TrajectoryId, turn: u32, salt: u64) -> (Duration, Duration) {
+        let key = t.key() ^ (u64::from(turn) << 57) ^ (salt << 63);
+        let mut dice = Dice::keyed(self.seed, key);
+        (
+            self.timing.turn.draw(&mut dice),
+            self.timing.tool.draw(&mut dice),
+        )
+    }
+
+    fn turns_of(&self, t: TrajectoryId) -> u32 {
+        let mut dice = Dice::keyed(self.seed, !t.key());
+        let more = dice.below(u64::from(self.timing.turns.max(1)));
+        1 + u32::try_from(more).unwrap_or(0)
+    }
+
+    fn release(&mut self, ticket: u64) {
+        self.after(
+            Duration::ZERO,
+            Happening::Feed(Input::RouteReleased { ticket }),
+        );
+    }
+
+    /// A rollout ends a turn, or is gone; an agent that is gone wants it no longer.
+    pub(super) fn generated(&mut self, d: Doing, rollout: Incarnation, ticket: u64) {
+        let wanted = self.work(d).is_some();
+        let r = self.procs.get(&rollout).filter(|r| r.alive);
+        if wanted && r.is_some_and(|r| !r.serves()) {
+            return self.after(AGAIN, Happening::Generated(d, rollout, ticket));
+        }
+        let version = r.and_then(|r| r.version);
+        if let Some(r) = self.procs.get_mut(&rollout) {
+            r.requests = r.requests.saturating_sub(1);
+            self.phase_of_rollout(rollout);
+        }
+        self.answered(d, ticket, version);
+    }
+
+    /// The answer, or the broken stream, reaches the agent worker.
+    pub(super) fn answered(&mut self, d: Doing, ticket: u64, by: Option<WeightVersion>) {
+        if self.work(d).is_none() {
+            return;
+        }
+        if !self.works(d.agent) {
+            return self.after(AGAIN, Happening::Answered(d, ticket, by));
+        }
+        self.feed(Input::RouteReleased { ticket });
+        if by.is_none() {
+            return self.after(ms(20), Happening::Turn(d));
+        }
+        let p = self.procs.get_mut(&d.agent);
+        if let Some(w) = p.and_then(|p| p.held.get_mut(&d.trajectory)) {
+            w.oldest = w.oldest.into_iter().chain(by).min();
+        }
+        self.append(d);
+    }
+
+    /// The store's door: a turn is acknowledged once it is durable; a void lease is refused.
+    pub(super) fn append(&mut self, d: Doing) {
+        let Some(work) = self.work(d) else {
+            return;
+        };
+        if !self.works(d.agent) || !self.daemon.up {
+            return self.after(AGAIN, Happening::Append(d));
+        }
+        if self.daemon.leases.get(&d.trajectory) != Some(&d.agent) {
+            return self.let_go(d.agent, d.trajectory);
+        }
+        let acknowledged = self.turns.get(&d.trajectory).copied().unwrap_or(0);
+        let over = self.stored.contains(&d.trajectory);
+        self.checker
+            .appended(self.now, d.trajectory, work.stored, acknowledged, over);
+        let turns = work.stored + 1;
+        self.turns.insert(d.trajectory, turns);
+        if turns >= self.turns_of(d.trajectory) {
+            self.stored.insert(d.trajectory);
+            self.daemon.leases.remove(&d.trajectory);
+            self.let_go(d.agent, d.trajectory);
+            let oldest = work.oldest.unwrap_or_default();
+            return self.feed(finished(d.agent, d.trajectory, oldest));
+        }
+        let p = self.procs.get_mut(&d.agent);
+        let slow = p.map_or(1, |p| {
+            if let Some(w) = p.held.get_mut(&d.trajectory) {
+                w.stored = turns;
+            }
+            p.slow
+        });
+        let tool = self.length(d.trajectory, turns - 1, 0).1 * slow;
+        self.set_tool(d, tool >= LONG_TOOL);
+        self.after(tool, Happening::Turn(d));
+    }
+
+    /// The daemon died: whoever waited for a route asks again.
+    pub(super) fn break_routes(&mut self) {
+        for d in std::mem::take(&mut self.asked).into_values() {
+            self.after(AGAIN, Happening::Turn(d));
+        }
+    }
+
+    /// An agent worker ended: its waiting requests are noticed to be wanted no longer.
+    pub(super) fn forget_asked(&mut self, agent: Incarnation) {
+        let of = |d: &Doing| d.agent == agent;
+        let tickets: Vec<_> = self
+            .asked
+            .iter()
+            .filter(|(_, d)| of(d))
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for ticket in tickets {
+            self.asked.remove(&ticket);
+            self.after(ms(2), Happening::Feed(Input::RouteReleased { ticket }));
+        }
+    }
+
+    /// An agent worker's phase: a tool runs, turns run, or nothing does.
+    fn phase_of_agent(&mut self, agent: Incarnation) {
+        let Some(p) = self.procs.get_mut(&agent) else {
+            return;
+        };
+        let phase = match p.held.is_empty() {
+            true => Phase::Idle,
+            false if p.held.values().all(|w| w.in_tool) => Phase::AwaitingTool,
+            false => Phase::Generating,
+        };
+        self.enter(agent, phase);
+    }
+
+    fn phase_of_rollout(&mut self, rollout: Incarnation) {
+        let Some(r) = self.procs.get(&rollout) else {
+            return;
+        };
+        let phase = match r.requests {
+            0 => Phase::Idle,
+            _ => Phase::Generating,
+        };
+        self.enter(rollout, phase);
+    }
+
+    fn enter(&mut self, life: Incarnation, phase: Phase) {
+        let Some(p) = self.procs.get_mut(&life) else {
+            return;
+        };
+        if !p.works() || p.phase == phase {
+            return;
+        }
+        p.phase = phase;
+        let step = Step(0);
+        let input = Input::PhaseChanged {
+            incarnation: life,
+            phase,
+            step,
+        };
+        // Never within the handling of another input.
+        let link = p.link;
+        if p.linked {
+            self.after(Duration::ZERO, Happening::Said(life, link, input));
+        }
+    }
+}
+
+fn finished(agent: Incarnation, trajectory: TrajectoryId, oldest_version: WeightVersion) -> Input {
+    Input::TrajectoryFinished {
+        incarnation: agent,
+        trajectory,
+        reward: 0.5,
+        oldest_version,
+    }
+}

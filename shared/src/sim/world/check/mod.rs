@@ -1,0 +1,220 @@
+//! The shadow model: what was really acknowledged, started, verified and killed, kept apart from
+//! the core's own tables, and compared with everything it does.
+//!
+//! | looked at | holds |
+//! | --- | --- |
+//! | spawn | I-1 numbers only grow, generations too; I-7 budgets |
+//! | call to the gang | I-1 newest lives only; I-3 whole batches; I-5 the committed state |
+//! | record | I-3 steps in order, each batch once; I-4 versions grow; verdicts are true (I-8) |
+//! | pull | I-4 forward only; I-5 published only; I-6 pullers of a source |
+//! | route | I-4 verified and fit; never to a suspect |
+//! | dispatch, stored turn | I-2 one lease, nothing generated again |
+//! | kill | I-8 only what a true verdict covers |
+mod outputs;
+mod verdicts;
+
+use super::World;
+use crate::core::{Core, CoreConfig, Input, Record};
+use crate::ids::{Incarnation, Role, Step, TrajectoryId, WeightVersion};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use verdicts::Verdicts;
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// When.
+    pub at: Time,
+    /// Which: `I-1` to `I-8`, or in a word.
+    pub invariant: String,
+    /// What was seen.
+    pub text: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}: {}", self.invariant, self.at, self.text)
+    }
+}
+
+/// The shadow model. See the module's doc.
+#[derive(Clone, Debug)]
+pub struct Checker {
+    /// What broke first.
+    pub violation: Option<Violation>,
+    /// The last step committed durably.
+    pub committed: Step,
+    /// The last version published durably.
+    pub published: Option<WeightVersion>,
+    /// The highest number given to a process.
+    highest: Incarnation,
+    batch: usize,
+    /// What the present life of the controller was told to be finished.
+    finished: BTreeSet<TrajectoryId>,
+    /// Rollouts being probed, by what was asked and answered.
+    suspects: BTreeSet<Incarnation>,
+    tokens: BTreeMap<Incarnation, u64>,
+    verdicts: Verdicts,
+}
+
+impl Checker {
+    /// Nothing has happened.
+    pub(super) fn new(config: &CoreConfig) -> Self {
+        Self {
+            violation: None,
+            committed: Step(0),
+            published: None,
+            highest: Incarnation(0),
+            batch: config.prompts as usize * config.responses as usize,
+            finished: BTreeSet::new(),
+            suspects: BTreeSet::new(),
+            tokens: BTreeMap::new(),
+            verdicts: Verdicts::default(),
+        }
+    }
+
+    /// An invariant does not hold; the first one counts.
+    pub fn broken(&mut self, at: Time, invariant: &str, text: &str) {
+        let violation = || Violation {
+            at,
+            invariant: invariant.to_owned(),
+            text: text.to_owned(),
+        };
+        self.violation.get_or_insert_with(violation);
+    }
+
+    fn hold(&mut self, at: Time, holds: bool, invariant: &str, text: impl FnOnce() -> String) {
+        if !holds {
+            self.broken(at, invariant, &text());
+        }
+    }
+
+    /// A new life of the controller knows only what it is told again.
+    pub(super) fn restored(&mut self) {
+        self.finished.clear();
+        self.suspects.clear();
+    }
+
+    /// What the controller is about to be told.
+    pub(super) fn told(&mut self, core: &Core, input: &Input) {
+        match input {
+            Input::TrajectoryFinished {
+                incarnation,
+                trajectory,
+                ..
+            } => {
+                self.finished.insert(*trajectory);
+                if let Some(id) = core.is_current(*incarnation) {
+                    self.verdicts.useful(id);
+                }
+            }
+            Input::Sampled {
+                incarnation,
+                sample,
+            } => {
+                let Some(id) = core.is_current(*incarnation) else {
+                    return;
+                };
+                let before = self.tokens.entry(*incarnation).or_default();
+                if sample.tokens_total > *before && id.role == Role::Rollout {
+                    *before = sample.tokens_total;
+                    self.suspects.remove(incarnation);
+                    self.verdicts.useful(id);
+                }
+            }
+            Input::Probed {
+                incarnation,
+                ok: true,
+            } => {
+                self.suspects.remove(incarnation);
+            }
+            Input::Exited { incarnation, .. } => {
+                self.tokens.remove(incarnation);
+                self.suspects.remove(incarnation);
+            }
+            _ => {}
+        }
+    }
+
+    /// A turn reaches the store, after the lease was looked at.
+    pub(super) fn appended(
+        &mut self,
+        now: Time,
+        trajectory: TrajectoryId,
+        turn: u32,
+        acknowledged: u32,
+        over: bool,
+    ) {
+        self.hold(now, turn == acknowledged && !over, "I-2", || {
+            format!("turn {turn} of {trajectory} is generated again; {acknowledged} are stored")
+        });
+    }
+}
+
+impl World {
+    /// A record is durable.
+    pub(super) fn check_record(&mut self, record: &Record) {
+        let now = self.now;
+        match record {
+            Record::Committed {
+                step,
+                generation,
+                trajectories,
+                ..
+            } => {
+                self.check_batch(*step, trajectories);
+                let newest = self.gang.newest;
+                let checker = &mut self.checker;
+                checker.hold(now, *step == checker.committed.next(), "I-3", || {
+                    format!("step {step} is committed out of order")
+                });
+                checker.hold(now, *generation == newest, "I-1", || {
+                    format!("step {step} is committed by {generation}, the newest is {newest}")
+                });
+                checker.committed = *step;
+                checker.verdicts.committed();
+            }
+            Record::Published { version } => {
+                let checker = &mut self.checker;
+                let (before, committed) = (checker.published, checker.committed);
+                checker.hold(now, before < Some(*version), "I-4", || {
+                    format!("{version} is published after {before:?}")
+                });
+                checker.hold(now, version.0 <= committed.0, "I-5", || {
+                    format!("{version} is published, committed is {committed}")
+                });
+                checker.published = Some(*version);
+            }
+            Record::Incident(incident) => self.check_incident(incident),
+            Record::Issued { .. } | Record::Interval(_) => {}
+        }
+    }
+
+    /// Exactly the batch of the step, each once, all stored (I-3).
+    fn check_batch(&mut self, step: Step, trajectories: &[TrajectoryId]) {
+        let distinct: BTreeSet<_> = trajectories.iter().collect();
+        let stored = trajectories.iter().all(|t| self.stored.contains(t));
+        let of_step = trajectories.iter().all(|t| t.batch == step.0);
+        let whole = distinct.len() == trajectories.len() && distinct.len() == self.checker.batch;
+        let now = self.now;
+        self.checker
+            .hold(now, stored && of_step && whole, "I-3", || {
+                format!("step {step} consumes {trajectories:?}")
+            });
+    }
+
+    /// All outputs of an input are done.
+    pub(super) fn check_settled(&mut self) {
+        let older = |(g, ranks): (&crate::ids::Generation, &Vec<Incarnation>)| {
+            let alive = ranks
+                .iter()
+                .any(|r| self.procs.get(r).is_some_and(|p| p.alive));
+            (alive && *g != self.gang.newest).then_some(*g)
+        };
+        if let Some(older) = self.gang.ranks.iter().find_map(older) {
+            let text = format!("{older} is alive beside {}", self.gang.newest);
+            self.checker.broken(self.now, "I-1", &text);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What the controller wants done, held against what really is.
+use super::super::World;
+use super::super::pulls::Ordered;
+use crate::core::{Mode, Output};
+use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
+
+impl World {
+    /// Looks at an output that is about to be acted on.
+    pub(in super::super) fn check_output(&mut self, output: &Output) {
+        match output {
+            Output::Spawn {
+                id,
+                incarnation,
+                generation,
+            } => self.check_spawn(*id, *incarnation, *generation),
+            Output::Kill {
+                id, incarnation, ..
+            } => self.check_kill(*id, *incarnation),
+            Output::Restore {
+                generation,
+                ranks,
+                step,
+            } => {
+                self.check_gang(*generation, ranks);
+                let committed = self.checker.committed;
+                self.must(*step == committed, "I-5", || {
+                    format!("step {step} is restored, committed is {committed}")
+                });
+            }
+            Output::TrainStep {
+                generation,
+                ranks,
+                step,
+                trajectories,
+            } => {
+                self.check_gang(*generation, ranks);
+                self.check_training(*step, trajectories);
+            }
+            Output::Publish {
+                generation,
+                ranks,
+                version,
+            } => {
+                self.check_gang(*generation, ranks);
+                let committed = self.checker.committed;
+                self.must(version.0 <= committed.0, "I-5", || {
+                    format!("{version} is to be published, committed is {committed}")
+                });
+                self.check_buffer(*generation, *version);
+            }
+            Output::AssignPull {
+                puller,
+                version,
+                sources,
+                ..
+            } => self.check_pull(*puller, *version, sources),
+            Output::Dispatch { agent, trajectory } => self.check_dispatch(*agent, *trajectory),
+            Output::Route { ticket, rollout } => self.check_route(*ticket, *rollout),
+            Output::Probe { incarnation } => {
+                self.checker.suspects.insert(*incarnation);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn must(&mut self, holds: bool, invariant: &str, text: impl FnOnce() -> String) {
+        let now = self.now;
+        self.checker.hold(now, holds, invariant, text);
+    }
+
+    fn check_spawn(&mut self, id: InstanceId, incarnation: Incarnation, generation: Generation) {
+        let (highest, newest) = (self.checker.highest, self.gang.newest);
+        self.must(incarnation > highest, "I-1", || {
+            format!("{id} is started as {incarnation}, {highest} was used already")
+        });
+        self.checker.highest = highest.max(incarnation);
+        self.must(
+            id.role != Role::Trainer || generation >= newest,
+            "I-1",
+            || format!("{id} is started for {generation}, the newest is {newest}"),
+        );
+    }
+
+    fn check_gang(&mut self, generation: Generation, ranks: &[Incarnation]) {
+        let newest = self.gang.newest;
+        self.must(generation == newest, "I-1", || {
+            format!("{generation} is called, the newest is {newest}")
+        });
+        let lives: Vec<_> = (0..self.config.ranks)
+            .map(|index| self.life(super::super::id(Role::Trainer, index)))
+            .collect();
+        self.must(lives == ranks, "I-1", || {
+            format!("{ranks:?} are called, the newest lives are {lives:?}")
+        });
+    }
+
+    fn check_training(&mut self, step: Step, trajectories: &[TrajectoryId]) {
+        let committed = self.checker.committed;
+        self.must(step == committed.next(), "I-3", || {
+            format!("step {step} is trained, committed is {committed}")
+        });
+        self.check_batch(step, trajectories);
+    }
+
+    /// Nobody may still read the buffer that a version is written into.
+    fn check_buffer(&mut self, generation: Generation, version: WeightVersion) {
+        let reader = self.procs.iter().find(|(_, p)| {
+            p.works()
+                && p.pulling.as_ref().is_some_and(|t| {
+                    t.from_trainer
+                        && t.version < version
+                        && t.version.0 % 2 == version.0 % 2
+                        && self.gang.holds(generation, t.version)
+                })
+        });
+        let reader = reader.map(|(life, _)| *life);
+        self.must(reader.is_none(), "I-4", || {
+            format!("{version} is written into the buffer that {reader:?} reads")
+        });
+    }
+
+    fn check_pull(&mut self, puller: Incarnation, version: WeightVersion, sources: &[Incarnation]) {
+        let published = self.checker.published;
+        self.must(Some(version) <= published, "I-5", || {
+            format!("{puller} is to pull {version}, published is {published:?}")
+        });
+        let has = self.procs.get(&puller).and_then(|p| p.version);
+        let told = self.procs.get(&puller).is_some_and(|p| p.linked);
+        self.must(!told || has <= Some(version), "I-4", || {
+            format!("{puller} has {has:?} and is to pull {version}")
+        });
+        self.pullers.remove(&puller);
+        for source in sources {
+            let reads =
+                |(p, o): &(&Incarnation, &Ordered)| o.sources.contains(source) && self.works(**p);
+            let others = self.pullers.iter().filter(reads).count() + 1;
+            let limit = self.config.pullers_per_source as usize;
+            self.must(others <= limit, "I-6", || {
+                format!("{source} is to serve {others} pullers, {limit} are allowed")
+            });
+        }
+        let sources = sources.to_vec();
+        let ordered = Ordered { version, sources };
+        self.pullers.insert(puller, ordered);
+    }
+
+    fn check_dispatch(&mut self, agent: Incarnation, t: TrajectoryId) {
+        let again = self.checker.finished.contains(&t) || t.batch <= self.checker.committed.0;
+        self.must(!again, "I-2", || {
+            format!("{t} is finished and handed out again")
+        });
+        let holder = self.daemon.leases.get(&t).copied().filter(|h| *h != agent);
+        let holder = holder.filter(|h| self.core.is_current(*h).is_some());
+        self.must(holder.is_none(), "I-2", || {
+            format!("{t} is handed to {agent} while {holder:?} holds it")
+        });
+    }
+
+    fn check_route(&mut self, ticket: u64, rollout: Incarnation) {
+        let suspect = self.checker.suspects.contains(&rollout);
+        self.must(!suspect, "routing", || {
+            format!("a request goes to the suspect {rollout}")
+        });
+        let has = self.procs.get(&rollout).and_then(|p| p.version);
+        let Some(d) = self.asked.get(&ticket).copied() else {
+            return;
+        };
+        let newest = d.trajectory.batch.saturating_sub(1);
+        let fit = has.is_some_and(|v| match self.config.mode {
+            Mode::Sync => v.0 == newest,
+            Mode::SemiSync | Mode::Async => v.0 + self.config.max_staleness >= newest,
+        });
+        let known = self.procs.contains_key(&rollout);
+        self.must(fit || !known, "I-4", || {
+            format!("{} goes to {rollout}, which verified {has:?}", d.trajectory)
+        });
+    }
+}

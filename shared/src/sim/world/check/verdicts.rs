@@ -1,0 +1,174 @@
+//! Verdicts and what they cost, held against the truth (I-7, I-8).
+use super::super::{Proc, Start, World};
+use crate::core::{Incident, Policy, RuleId};
+use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
+use crate::time::Time;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a plan restarts, by its sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Instance,
+    Gang,
+    Task,
+    /// Nothing: the job fails.
+    Job,
+}
+
+impl Scope {
+    fn of(plan: &str) -> Self {
+        match plan {
+            p if p.starts_with("restart the whole task") => Scope::Task,
+            p if p.starts_with("restart the trainer gang") => Scope::Gang,
+            p if p.starts_with("fail the job") => Scope::Job,
+            _ => Scope::Instance,
+        }
+    }
+}
+
+/// Failures of one place in a row by one rule.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    count: u32,
+    at: Time,
+}
+
+/// Verdicts so far, as far as they still count.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Verdicts {
+    /// Those whose recovery is not over.
+    open: BTreeMap<IncidentId, (InstanceId, Scope)>,
+    newest: IncidentId,
+    rows: BTreeMap<InstanceId, BTreeMap<String, Row>>,
+    /// Since the last commit.
+    all: u32,
+    gangs: u32,
+    tasks: u32,
+}
+
+impl Verdicts {
+    /// An instance did something useful.
+    pub fn useful(&mut self, id: InstanceId) {
+        self.rows.remove(&id);
+    }
+
+    /// A step was committed.
+    pub fn committed(&mut self) {
+        (self.all, self.gangs, self.tasks) = (0, 0, 0);
+    }
+}
+
+/// How long after its recovery a fault still explains a verdict: samples, evidence and a slow store
+/// lie between.
+const ECHO: Duration = Duration::from_secs(10);
+
+impl World {
+    /// An incident is on record.
+    pub(super) fn check_incident(&mut self, incident: &Incident) {
+        let verdicts = &mut self.checker.verdicts;
+        if incident.resumed.is_some() {
+            verdicts.open.remove(&incident.id);
+        }
+        if incident.id <= verdicts.newest {
+            return;
+        }
+        verdicts.newest = incident.id;
+        let scope = Scope::of(&incident.plan);
+        if scope == Scope::Task {
+            verdicts.open.clear();
+        }
+        verdicts.open.insert(incident.id, (incident.who, scope));
+        let (who, life) = (incident.who, incident.incarnation);
+        let sick = self.is_sick(who, life);
+        self.must(sick, "I-8", || {
+            format!(
+                "{who} {life} is well, and yet: {} ({})",
+                incident.rule, incident.reason
+            )
+        });
+        self.check_cost(incident, scope);
+    }
+
+    /// Neither too little (I-7) nor too much (I-8).
+    fn check_cost(&mut self, incident: &Incident, scope: Scope) {
+        let (who, now, plan) = (incident.who, self.now, &incident.plan);
+        let budget = self.config.budgets.general;
+        let (window, borne) = (budget.window, budget.max);
+        let verdicts = &mut self.checker.verdicts;
+        let rows = verdicts.rows.entry(who).or_default();
+        let row = rows.entry(incident.rule.clone()).or_default();
+        row.count = match now.since(row.at) > window {
+            true => 1,
+            false => row.count + 1,
+        };
+        row.at = now;
+        let failures = row.count;
+        let ever: u32 = rows.values().map(|row| row.count).sum();
+        verdicts.all += 1;
+        verdicts.gangs += u32::from(scope == Scope::Gang);
+        verdicts.tasks += u32::from(scope == Scope::Task);
+        if scope == Scope::Task {
+            verdicts.gangs = 0;
+        }
+        let (all, gangs, tasks) = (verdicts.all, verdicts.gangs, verdicts.tasks);
+        let most = self.config.max_task_restarts;
+        let budget = match scope {
+            Scope::Instance => failures <= borne,
+            Scope::Gang => gangs <= 3,
+            Scope::Task => tasks <= most,
+            Scope::Job => true,
+        };
+        self.must(budget, "I-7", || {
+            format!("{who} failed {failures} times, {gangs} gang and {tasks} task restarts: {plan}")
+        });
+        let by_start = self.procs.get(&incident.incarnation);
+        let by_start = by_start.is_none_or(|p| p.start != Start::Fine);
+        let dear = match scope {
+            Scope::Task => self.config.policy == Policy::Role && !by_start,
+            Scope::Job => !by_start && tasks < most,
+            Scope::Instance | Scope::Gang => false,
+        };
+        let explained = !dear || all >= 2 || ever > borne;
+        self.must(explained, "I-8", || {
+            format!("for its first fault {who} costs: {plan}")
+        });
+    }
+
+    /// Only what an open verdict covers is killed (I-8).
+    pub(super) fn check_kill(&mut self, id: InstanceId, incarnation: Incarnation) {
+        let covers = |(who, scope): &(InstanceId, Scope)| match scope {
+            Scope::Instance => *who == id,
+            Scope::Gang => id.role == Role::Trainer,
+            Scope::Task => true,
+            Scope::Job => false,
+        };
+        let covered = self.checker.verdicts.open.values().any(covers);
+        self.must(covered, "I-8", || {
+            format!("{id} {incarnation} is killed in health")
+        });
+    }
+
+    /// The truth: whether something is wrong with this life; a rank's gang is sick as a whole.
+    fn is_sick(&self, id: InstanceId, life: Incarnation) -> bool {
+        let unwell = |life: &Incarnation| self.procs.get(life).is_none_or(|p| self.is_unwell(p));
+        match id.role {
+            Role::Trainer => {
+                let gang = self.gang.ranks.values().find(|ranks| ranks.contains(&life));
+                unwell(&life) || gang.is_some_and(|ranks| ranks.iter().any(unwell))
+            }
+            _ => unwell(&life),
+        }
+    }
+
+    fn is_unwell(&self, p: &Proc) -> bool {
+        let apart = self.now.since(p.linked_at);
+        let grace = self
+            .config
+            .rules
+            .window(RuleId::LinkLost, p.id.role, p.phase);
+        let unlinked = !p.linked && apart >= grace;
+        let echo = p.well_at + ECHO > self.now && p.well_at.0 > 0;
+        !p.serves() || p.start != Start::Fine || p.raised || p.slow > 1 || unlinked || echo
+    }
+}

@@ -1,0 +1,277 @@
+//! The daemon: its driver's order of work, its store, its death and return.
+use super::{Happening, World};
+use crate::core::{Core, Exit, Input, Output, Record, State};
+use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The daemon beside its core.
+#[derive(Clone, Debug)]
+pub(super) struct Daemon {
+    pub up: bool,
+    /// Counts its lives.
+    pub life: u32,
+    /// Records are being written; what follows from them waits.
+    pub writing: bool,
+    held: VecDeque<Output>,
+    inbox: VecDeque<Input>,
+    /// The core's state as it is on disk.
+    persisted: Option<Box<State>>,
+    /// Outputs after which the daemon dies, the rest of them lost.
+    pub crash_after: Option<u64>,
+    /// Who may write to which trajectory; what the store's door looks at.
+    pub leases: BTreeMap<TrajectoryId, Incarnation>,
+}
+
+impl Daemon {
+    pub fn new() -> Self {
+        Self {
+            up: true,
+            life: 0,
+            writing: false,
+            held: VecDeque::new(),
+            inbox: VecDeque::new(),
+            persisted: None,
+            crash_after: None,
+            leases: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it would handle an input now.
+    pub fn idle(&self) -> bool {
+        self.up && !self.writing
+    }
+}
+
+/// What may rightly come twice, the second time late: calls that are tried again, and news of ends.
+fn can_come_twice(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::StepDone { .. }
+            | Input::Published { .. }
+            | Input::Restored { .. }
+            | Input::Pulled { result: Ok(()), .. }
+            | Input::TrajectoryFinished { .. }
+            | Input::Exited { .. }
+            | Input::Spawned { .. }
+            | Input::PullProgress { .. }
+            | Input::RouteReleased { .. }
+            | Input::Probed { .. }
+    )
+}
+
+impl World {
+    /// Something happened that the daemon hears of, if it lives.
+    pub fn feed(&mut self, input: Input) {
+        if !self.daemon.up || self.outcome.is_some() {
+            return;
+        }
+        if self.daemon.writing {
+            return self.daemon.inbox.push_back(input);
+        }
+        if self.timing.duplicate_per_mille > 0
+            && can_come_twice(&input)
+            && self.dice.chance(self.timing.duplicate_per_mille)
+        {
+            let late = self.dice.up_to(super::ms(3000));
+            self.after(late, Happening::Feed(input.clone()));
+        }
+        self.journal.note(self.now, '<', &input);
+        self.inputs += 1;
+        self.checker.told(&self.core, &input);
+        let attached = match &input {
+            Input::Attached { incarnation, hello } => Some((*incarnation, hello.leases.clone())),
+            _ => None,
+        };
+        self.core.handle(self.now, input);
+        if let Some((agent, held)) = attached {
+            self.grant_again(agent, &held);
+        }
+        self.settle();
+    }
+
+    /// What an agent worker holds when it links again may be written on, if the core agrees.
+    fn grant_again(&mut self, agent: Incarnation, held: &[TrajectoryId]) {
+        for &t in held {
+            if self.core.holds_lease(agent, t) {
+                self.daemon.leases.insert(t, agent);
+            }
+        }
+    }
+
+    /// Carries out what the core wants, nothing before what it rests on is durable.
+    fn settle(&mut self) {
+        let mut outputs = VecDeque::new();
+        while let Some(output) = self.core.poll_output() {
+            self.journal.note(self.now, '>', &output);
+            outputs.push_back(output);
+        }
+        while let Some(output) = outputs.pop_front() {
+            if !matches!(output, Output::Record(_)) {
+                if !self.act_unless_dying(output) {
+                    return;
+                }
+                continue;
+            }
+            outputs.push_front(output);
+            self.daemon.held = outputs;
+            self.daemon.writing = true;
+            let takes = self.timing.store.draw(&mut self.dice);
+            if takes.is_zero() {
+                return self.durable(self.daemon.life);
+            }
+            return self.after(takes, Happening::Durable(self.daemon.life));
+        }
+        self.check_settled();
+    }
+
+    /// False: the daemon died first.
+    fn act_unless_dying(&mut self, output: Output) -> bool {
+        self.outputs += 1;
+        if self.daemon.crash_after.is_some_and(|n| self.outputs >= n) {
+            self.daemon.crash_after = None;
+            self.crash_daemon();
+            return false;
+        }
+        self.act(output);
+        true
+    }
+
+    /// The records are on disk with the state; what follows from them may leave.
+    pub(super) fn durable(&mut self, life: u32) {
+        if !self.daemon.up || life != self.daemon.life {
+            return;
+        }
+        self.write();
+        while let Some(output) = self.daemon.held.pop_front() {
+            if !matches!(output, Output::Record(_)) && !self.act_unless_dying(output) {
+                return;
+            }
+        }
+        self.daemon.writing = false;
+        self.check_settled();
+        while self.daemon.idle() {
+            let Some(input) = self.daemon.inbox.pop_front() else {
+                return;
+            };
+            self.feed(input);
+        }
+    }
+
+    fn write(&mut self) {
+        self.daemon.persisted = Some(Box::new(self.core.state().clone()));
+        let records: Vec<Record> = self
+            .daemon
+            .held
+            .iter()
+            .filter_map(|o| match o {
+                Output::Record(record) => Some(record.clone()),
+                _ => None,
+            })
+            .collect();
+        for record in records {
+            self.check_record(&record);
+            if let Record::Committed { step, .. } = record {
+                self.forget_batch(step);
+            }
+        }
+    }
+
+    /// A consumed batch is looked at no more.
+    fn forget_batch(&mut self, step: Step) {
+        let next = TrajectoryId {
+            batch: step.0 + 1,
+            group: 0,
+            member: 0,
+        };
+        self.stored = self.stored.split_off(&next);
+        self.turns = self.turns.split_off(&next);
+    }
+
+    /// Kills the daemon; its roles live on. A write under way may or may not have come to its end.
+    pub fn crash_daemon(&mut self) {
+        if !self.daemon.up {
+            return;
+        }
+        if self.daemon.writing && !self.daemon.held.is_empty() && self.dice.chance(500) {
+            self.write();
+        }
+        self.daemon.held.clear();
+        self.daemon.inbox.clear();
+        self.daemon.writing = false;
+        self.daemon.up = false;
+        self.daemon.life += 1;
+        self.daemon.leases.clear();
+        self.pullers.clear();
+        self.gang.task = None;
+        let lives: Vec<_> = self.procs.keys().copied().collect();
+        for life in lives {
+            self.unlink(life);
+        }
+        self.break_routes();
+        let away = self.timing.daemon_restart.draw(&mut self.dice);
+        self.after(away, Happening::DaemonBack(self.daemon.life));
+    }
+
+    /// The daemon dies after so many more outputs, in the middle of what it does.
+    pub fn crash_daemon_after(&mut self, outputs: u64) {
+        self.daemon.crash_after = Some(self.outputs + outputs);
+    }
+
+    /// Starts the daemon again: it takes over what lives and goes on from what it recorded.
+    pub(super) fn restart_daemon(&mut self, life: u32) {
+        if self.daemon.up || life != self.daemon.life {
+            return;
+        }
+        self.daemon.up = true;
+        self.core = match &self.daemon.persisted {
+            Some(state) => Core::restore(self.config.clone(), (**state).clone()),
+            None => Core::new(self.config.clone()),
+        };
+        self.checker.restored();
+        let instances = self.core.view(self.now).instances;
+        let current: Vec<_> = instances.iter().map(|i| i.incarnation).collect();
+        let stale: Vec<_> = self
+            .procs
+            .keys()
+            .filter(|l| !current.contains(l))
+            .copied()
+            .collect();
+        for life in stale {
+            self.die(life);
+        }
+        for life in current.into_iter().filter(|life| life.0 != 0) {
+            self.adopt(life);
+        }
+        for trajectory in self.stored.clone() {
+            if trajectory.batch > self.core.state().committed().0 {
+                self.feed(Input::TrajectoryFinished {
+                    incarnation: Incarnation(0),
+                    trajectory,
+                    reward: 0.5,
+                    oldest_version: WeightVersion(0),
+                });
+            }
+        }
+        self.feed(Input::Start);
+    }
+
+    fn adopt(&mut self, incarnation: Incarnation) {
+        if self.procs.get(&incarnation).is_some_and(|p| p.alive) {
+            let pid = pid_of(incarnation);
+            self.feed(Input::Spawned { incarnation, pid });
+            let takes = self.timing.relink.draw(&mut self.dice);
+            self.after(takes, Happening::Link(incarnation));
+        } else {
+            self.procs.remove(&incarnation);
+            self.feed(Input::Exited {
+                incarnation,
+                exit: Exit::Gone,
+                detail: String::new(),
+            });
+        }
+    }
+}
+
+pub(super) fn pid_of(incarnation: Incarnation) -> u32 {
+    u32::try_from(incarnation.0).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,139 @@
+//! Links between the daemon and its processes: ordered, lost whole, opened again by the process.
+use super::process::Order;
+use super::{Happening, World};
+use crate::core::{Hello, Input};
+use crate::ids::Incarnation;
+use crate::phase::Phase;
+use crate::time::Time;
+use std::time::Duration;
+
+impl World {
+    /// Whether a process does anything at all.
+    pub(super) fn works(&self, life: Incarnation) -> bool {
+        self.procs.get(&life).is_some_and(|p| p.works())
+    }
+
+    /// A process says something over its link; in order, and lost with the link.
+    pub(super) fn say(&mut self, from: Incarnation, input: Input) {
+        let delay = self.timing.message.draw(&mut self.dice);
+        let now = self.now;
+        let Some(p) = self.procs.get_mut(&from).filter(|p| p.linked) else {
+            return;
+        };
+        p.heard_at = p.heard_at.max(now + delay);
+        let (link, wait) = (p.link, p.heard_at.since(now));
+        if wait.is_zero() {
+            return self.feed(input);
+        }
+        self.after(wait, Happening::Said(from, link, input));
+    }
+
+    pub(super) fn heard(&mut self, from: Incarnation, link: u64, input: Input) {
+        if self
+            .procs
+            .get(&from)
+            .is_some_and(|p| p.linked && p.link == link)
+        {
+            self.feed(input);
+        }
+    }
+
+    /// The daemon says something over a link; without one it is lost.
+    pub(super) fn tell(&mut self, to: Incarnation, order: Order) {
+        let delay = self.timing.message.draw(&mut self.dice);
+        if let Some(p) = self.procs.get(&to).filter(|p| p.linked) {
+            let link = p.link;
+            self.after(delay, Happening::Told(to, link, order));
+        }
+    }
+
+    pub(super) fn told(&mut self, to: Incarnation, link: u64, order: Order) {
+        let Some(p) = self.procs.get_mut(&to) else {
+            return;
+        };
+        if !p.alive || p.link != link {
+            return;
+        }
+        if p.stopped {
+            return p.inbox.push_back(order);
+        }
+        self.obey(to, order);
+    }
+
+    pub(super) fn obey(&mut self, to: Incarnation, order: Order) {
+        match order {
+            Order::Pull(transfer) => self.begin_pull(to, transfer),
+            Order::Dispatch(trajectory, work) => self.hold(to, trajectory, work),
+            Order::Revoke(trajectory) => self.let_go(to, trajectory),
+        }
+    }
+
+    /// Both ends find the link broken; what is under way on it is lost.
+    pub(super) fn unlink(&mut self, life: Incarnation) -> bool {
+        let (serial, now) = (self.number(), self.now);
+        let Some(p) = self.procs.get_mut(&life).filter(|p| p.linked) else {
+            return false;
+        };
+        (p.linked, p.linked_at, p.link) = (false, now, serial);
+        p.inbox.clear();
+        true
+    }
+
+    /// The link of a process breaks, and stays broken for a time.
+    pub fn cut(&mut self, life: Incarnation, for_: Duration) {
+        if !self.unlink(life) {
+            return;
+        }
+        let until = self.now + for_;
+        if let Some(p) = self.procs.get_mut(&life) {
+            p.cut_until = until;
+        }
+        let noticed = self.timing.message.draw(&mut self.dice);
+        self.after(
+            noticed,
+            Happening::Feed(Input::Detached { incarnation: life }),
+        );
+        let relink = self.timing.relink.draw(&mut self.dice);
+        self.after(for_ + relink, Happening::Link(life));
+    }
+
+    /// A process opens its link; a fenced one is refused and ends.
+    pub(super) fn link(&mut self, life: Incarnation) {
+        let (serial, now) = (self.number(), self.now);
+        let Some(p) = self.procs.get_mut(&life) else {
+            return;
+        };
+        if !p.alive || p.linked || p.start != super::Start::Fine || !self.daemon.up {
+            return;
+        }
+        if p.stopped || self.daemon.writing || p.cut_until > now {
+            let wait = p.cut_until.since(now).max(super::ms(5));
+            return self.after(wait, Happening::Link(life));
+        }
+        if self.core.is_current(life).is_none() {
+            return self.die(life);
+        }
+        (p.linked, p.linked_at, p.link, p.heard_at) = (true, now, serial, Time(0));
+        let hello = Hello {
+            version: p.version,
+            step: p.step,
+            leases: p.held.keys().copied().collect(),
+            ..Hello::default()
+        };
+        let (phase, step) = (p.phase, p.step.unwrap_or_default());
+        self.feed(Input::Attached {
+            incarnation: life,
+            hello,
+        });
+        if phase != Phase::Init {
+            self.say(
+                life,
+                Input::PhaseChanged {
+                    incarnation: life,
+                    phase,
+                    step,
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! A small world in virtual time: it plays the daemon's driver, its store, the links and every
+//! process, and a checker holds the invariants against what really happens. The same seed gives the
+//! same run.
+//!
+//! ```text
+//!  queue (time, number) ─► happen ─► feed ─► Core::handle ─► outputs ─┬─ before the first record:
+//!     ▲                               │ daemon down: lost             │  acted on at once
+//!     │                               │ daemon writing: waits         └─ the rest: when the write
+//!     └───────── deeds of processes ◄─┴────────────────────────────────  is durable, or lost
+//! ```
+//! The daemon is modelled as its driver is: outputs up to the first record leave at once, the rest
+//! when all records of the batch and the core's state are durable in one piece, and nothing is
+//! handled meanwhile. A crash loses what was not durable with all that follows from it.
+mod act;
+mod agents;
+mod check;
+mod daemon;
+mod journal;
+mod links;
+mod process;
+mod pulls;
+mod samples;
+mod strike;
+mod timing;
+mod trainer;
+
+pub use check::{Checker, Violation};
+pub use journal::Journal;
+pub use process::{Proc, Start, Work};
+pub use timing::{Span, Timing, ms};
+
+use super::dice::Dice;
+use crate::core::{Core, CoreConfig, Input, Outcome};
+use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
+use crate::time::Time;
+use daemon::Daemon;
+use process::Order;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use trainer::{Call, GangWork};
+
+/// A place by name.
+pub fn id(role: Role, index: u32) -> InstanceId {
+    InstanceId { role, index }
+}
+
+/// Everything that is due at some time.
+#[derive(Clone, Debug)]
+enum Happening {
+    /// The daemon's own senses: exits, evidence; and what comes late or twice.
+    Feed(Input),
+    /// A process tries to link.
+    Link(Incarnation),
+    /// A message of a process arrives, if its link still stands.
+    Said(Incarnation, u64, Input),
+    /// A message to a process arrives, if its link still stands.
+    Told(Incarnation, u64, Order),
+    /// A process that came up badly ends.
+    Dies(Incarnation, i32),
+    /// A stopped or slowed process goes on as before.
+    Heals(Incarnation),
+    Gang(Generation, Call, u32),
+    Pull(Incarnation, u64),
+    Probed(Incarnation),
+    Turn(agents::Doing),
+    Generated(agents::Doing, Incarnation, u64),
+    Answered(agents::Doing, u64, Option<WeightVersion>),
+    Append(agents::Doing),
+    Samples,
+    Durable(u32),
+    DaemonBack(u32),
+}
+
+/// The world. See the module's doc.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// What the controller knows of the job.
+    pub config: CoreConfig,
+    /// How long things take; may be changed on the way.
+    pub timing: Timing,
+    /// The controller.
+    pub core: Core,
+    /// Virtual time.
+    pub now: Time,
+    /// Every process that has not been seen to end.
+    pub procs: BTreeMap<Incarnation, Proc>,
+    /// Training calls in the order they were issued: which gang, which step, its batch.
+    pub trained: Vec<(Generation, Step, Vec<TrajectoryId>)>,
+    /// Requests routed: when and whereto.
+    pub routed_at: Vec<(Time, InstanceId)>,
+    /// How the job ended.
+    pub outcome: Option<Outcome>,
+    /// What is written down.
+    pub journal: Journal,
+    /// The shadow model.
+    pub checker: Checker,
+    /// Outputs acted on so far.
+    pub outputs: u64,
+    /// Inputs given to the core so far.
+    pub inputs: u64,
+    seed: u64,
+    dice: Dice,
+    queue: BTreeMap<(Time, u64), Happening>,
+    serial: u64,
+    daemon: Daemon,
+    /// The newest life started at each place.
+    places: BTreeMap<InstanceId, Incarnation>,
+    gang: GangWork,
+    /// Starts to come that do not go well, by place.
+    doomed: BTreeMap<InstanceId, Vec<Start>>,
+    /// Turns that are stored, by trajectory: what was acknowledged.
+    turns: BTreeMap<TrajectoryId, u32>,
+    /// Pulls as they were ordered and are not known to be over.
+    pullers: BTreeMap<Incarnation, pulls::Ordered>,
+    /// Route requests that wait for their answer.
+    asked: BTreeMap<u64, agents::Doing>,
+    /// Trajectories stored with their reward.
+    pub stored: BTreeSet<TrajectoryId>,
+}
+
+impl World {
+    /// A job that starts now.
+    pub fn new(config: CoreConfig, seed: u64) -> Self {
+        Self::with(config, Timing::default(), seed)
+    }
+
+    /// A job that starts now, in which things take so long.
+    pub fn with(config: CoreConfig, timing: Timing, seed: u64) -> Self {
+        Self::start(config, timing, seed, Journal::Off)
+    }
+
+    /// The same with every line written down.
+    pub fn journaled(config: CoreConfig, timing: Timing, seed: u64) -> Self {
+        Self::start(config, timing, seed, Journal::Lines(Vec::new()))
+    }
+
+    fn start(config: CoreConfig, timing: Timing, seed: u64, journal: Journal) -> Self {
+        let mut world = Self {
+            core: Core::new(config.clone()),
+            checker: Checker::new(&config),
+            config,
+            timing,
+            now: Time(1_000_000_000),
+            procs: BTreeMap::new(),
+            trained: Vec::new(),
+            routed_at: Vec::new(),
+            outcome: None,
+            journal,
+            outputs: 0,
+            inputs: 0,
+            seed,
+            dice: Dice::new(seed),
+            queue: BTreeMap::new(),
+            serial: 0,
+            daemon: Daemon::new(),
+            places: BTreeMap::new(),
+            gang: GangWork::default(),
+            doomed: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            pullers: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            stored: BTreeSet::new(),
+        };
+        if !world.timing.sample_every.is_zero() {
+            world.after(world.timing.sample_every, Happening::Samples);
+        }
+        world.feed(Input::Start);
+        world
+    }
+
+    /// Chance.
+    pub fn random(&mut self, below: u64) -> u64 {
+        self.dice.below(below)
+    }
+
+    fn after(&mut self, delay: Duration, what: Happening) {
+        self.serial += 1;
+        self.queue.insert((self.now + delay, self.serial), what);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// What broke first, if anything did; the world stands still then.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.checker.violation.as_ref()
+    }
+
+    /// Steps committed durably.
+    pub fn committed(&self) -> u64 {
+        self.checker.committed.0
+    }
+
+    /// The last version published durably.
+    pub fn published(&self) -> Option<WeightVersion> {
+        self.checker.published
+    }
+
+    /// The newest life started at a place; 0 before the first.
+    pub fn life(&self, who: InstanceId) -> Incarnation {
+        self.places.get(&who).copied().unwrap_or_default()
+    }
+
+    /// The process at a place, if it has not been seen to end.
+    pub fn proc(&mut self, who: InstanceId) -> Option<&mut Proc> {
+        let life = self.life(who);
+        self.procs.get_mut(&life)
+    }
+
+    /// Runs until the condition holds (true), or the time is over, the job is, or something broke.
+    pub fn run_until(&mut self, limit: Duration, cond: impl Fn(&World) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            if cond(self) {
+                return true;
+            }
+            if self.now >= end || self.violation().is_some() {
+                return false;
+            }
+            self.step();
+        }
+    }
+
+    /// Runs for a time; less when the job ends or something breaks.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.outcome.is_none() && self.violation().is_none() {
+            if self.next_at().is_none_or(|at| at > end) {
+                self.now = self.now.max(end);
+                return;
+            }
+            self.step();
+        }
+    }
+
+    /// When the next thing happens.
+    fn next_at(&self) -> Option<Time> {
+        let next = self.queue.keys().next().map(|(at, _)| *at);
+        match (next, self.wake_at()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// When the core wants to be woken; never while nobody can.
+    fn wake_at(&self) -> Option<Time> {
+        self.daemon
+            .idle()
+            .then(|| self.core.next_timeout())
+            .flatten()
+    }
+
+    /// Lets the next thing happen.
+    pub fn step(&mut self) {
+        if self.violation().is_some() {
+            return;
+        }
+        let next = self.queue.keys().next().copied();
+        match (next, self.wake_at()) {
+            (at, Some(t)) if at.is_none_or(|(at, _)| t < at) => {
+                // Something that the core did not hear of may have happened at this very time.
+                self.now = self.now.max(t);
+                self.feed(Input::Timeout);
+                if self.wake_at().is_some_and(|t| t <= self.now) {
+                    self.checker
+                        .broken(self.now, "timeouts", "a timeout is not served");
+                }
+            }
+            (Some(key), _) => {
+                self.now = key.0;
+                if let Some(what) = self.queue.remove(&key) {
+                    self.happen(what);
+                }
+            }
+            (None, _) => {
+                let text = "nothing will ever happen any more";
+                self.checker.broken(self.now, "liveness", text);
+            }
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Feed(input) => self.feed(input),
+            Happening::Link(life) => self.link(life),
+            Happening::Said(life, link, input) => self.heard(life, link, input),
+            Happening::Told(life, link, order) => self.told(life, link, order),
+            Happening::Dies(life, code) => self.ends(life, crate::core::Exit::Code(code)),
+            Happening::Heals(life) => self.heal_one(life),
+            Happening::Gang(generation, call, part) => self.gang_goes_on(generation, call, part),
+            Happening::Pull(puller, serial) => self.pull_goes_on(puller, serial),
+            Happening::Probed(life) => self.probed(life),
+            Happening::Turn(doing) => self.turn(doing),
+            Happening::Generated(doing, rollout, ticket) => self.generated(doing, rollout, ticket),
+            Happening::Answered(doing, ticket, by) => self.answered(doing, ticket, by),
+            Happening::Append(doing) => self.append(doing),
+            Happening::Samples => self.samples(),
+            Happening::Durable(life) => self.durable(life),
+            Happening::DaemonBack(life) => self.restart_daemon(life),
+        }
+    }
+}

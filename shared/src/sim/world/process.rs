@@ -1,0 +1,146 @@
+//! One virtual process of a role.
+use crate::ids::{Generation, InstanceId, Step, TrajectoryId, WeightVersion};
+use crate::phase::Phase;
+use crate::time::Time;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How a process comes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// It links when its start is over.
+    #[default]
+    Fine,
+    /// It hangs before it links.
+    Mute,
+    /// It ends with this code instead of linking.
+    Dies(i32),
+    /// The system refuses to start it.
+    Refused,
+}
+
+/// What an agent worker knows of a trajectory it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Turns that are stored.
+    pub stored: u32,
+    /// The oldest weights used for it.
+    pub oldest: Option<WeightVersion>,
+    /// A tool runs for it.
+    pub in_tool: bool,
+    /// Tells its present holding from an earlier one of the same trajectory.
+    pub serial: u64,
+}
+
+/// What the daemon tells a process over its link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Pull(Transfer),
+    Dispatch(TrajectoryId, Work),
+    Revoke(TrajectoryId),
+}
+
+/// A pull as the puller does it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Transfer {
+    pub serial: u64,
+    pub version: WeightVersion,
+    pub sources: Vec<crate::ids::Incarnation>,
+    pub from_trainer: bool,
+    pub parts: u32,
+    pub moved_at: Time,
+}
+
+/// One process: what it really is, whatever anybody believes of it.
+#[derive(Clone, Debug)]
+pub struct Proc {
+    /// Its place.
+    pub id: InstanceId,
+    /// The gang's number (trainers).
+    pub generation: Generation,
+    /// Not ended.
+    pub alive: bool,
+    /// Stopped (SIGSTOP): uses nothing, answers nothing.
+    pub stopped: bool,
+    /// Busy with nothing for ever: wakes, but no work comes along and no probe is answered.
+    pub wedged: bool,
+    /// Everything takes so many times longer.
+    pub slow: u32,
+    /// How it comes up.
+    pub start: Start,
+    /// Its link is open.
+    pub linked: bool,
+    /// Since when its link is as it is.
+    pub linked_at: Time,
+    /// When its process was started.
+    pub spawned_at: Time,
+    /// It cannot link before this time.
+    pub cut_until: Time,
+    /// Rollout: what it verified and serves.
+    pub version: Option<WeightVersion>,
+    /// Rollout: what it serves arrives damaged.
+    pub corrupt: bool,
+    /// Trainer: the step its state is at.
+    pub step: Option<Step>,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Agent worker: what it holds.
+    pub held: BTreeMap<TrajectoryId, Work>,
+    /// Rollout: requests running.
+    pub requests: u32,
+    /// Tokens generated.
+    pub tokens: u64,
+    /// Processor time used.
+    pub busy: Duration,
+    /// A call to it failed though it lives.
+    pub raised: bool,
+    /// When it recovered by itself from whatever it had; 0: never had anything.
+    pub(super) well_at: Time,
+    pub(super) link: u64,
+    pub(super) heard_at: Time,
+    pub(super) inbox: VecDeque<Order>,
+    pub(super) pulling: Option<Transfer>,
+}
+
+impl Proc {
+    /// A process that was just started.
+    pub(super) fn new(id: InstanceId, generation: Generation, start: Start, now: Time) -> Self {
+        Self {
+            id,
+            generation,
+            alive: true,
+            stopped: false,
+            wedged: false,
+            slow: 1,
+            start,
+            linked: false,
+            linked_at: now,
+            spawned_at: now,
+            cut_until: Time(0),
+            version: None,
+            corrupt: false,
+            step: None,
+            phase: Phase::Init,
+            held: BTreeMap::new(),
+            requests: 0,
+            tokens: 0,
+            busy: Duration::ZERO,
+            raised: false,
+            well_at: Time(0),
+            link: 0,
+            heard_at: Time(0),
+            inbox: VecDeque::new(),
+            pulling: None,
+        }
+    }
+
+    /// Whether it does anything at all.
+    pub fn works(&self) -> bool {
+        self.alive && !self.stopped
+    }
+
+    /// Whether its work comes along.
+    pub fn serves(&self) -> bool {
+        self.works() && !self.wedged
+    }
+}

@@ -1,0 +1,160 @@
+//! What can be done to the world from outside.
+use super::{Happening, Start, World, ms};
+use crate::core::{Exit, Fault, Input, Request};
+use crate::ids::{Incarnation, InstanceId, Role};
+use std::time::Duration;
+
+impl World {
+    /// The process at a place ends.
+    pub fn kill(&mut self, who: InstanceId) {
+        self.die(self.life(who));
+    }
+
+    /// The process at a place stops, for ever.
+    pub fn stop(&mut self, who: InstanceId) {
+        if let Some(p) = self.proc(who) {
+            p.stopped = true;
+        }
+    }
+
+    /// The process at a place stops for a time.
+    pub fn pause(&mut self, who: InstanceId, for_: Duration) {
+        self.stop(who);
+        self.after(for_, Happening::Heals(self.life(who)));
+    }
+
+    /// The process at a place is so many times slower for a time.
+    pub fn slow(&mut self, who: InstanceId, times: u32, for_: Duration) {
+        if let Some(p) = self.proc(who) {
+            p.slow = times.max(1);
+        }
+        self.after(for_, Happening::Heals(self.life(who)));
+    }
+
+    /// The next starts at a place go like this.
+    pub fn doom(&mut self, who: InstanceId, starts: Vec<Start>) {
+        self.doomed.insert(who, starts);
+    }
+
+    /// Whatever still disturbs the world ends; what is broken stays so until it is found.
+    pub fn heal(&mut self) {
+        self.doomed.clear();
+        self.timing.duplicate_per_mille = 0;
+        self.daemon.crash_after = None;
+        let now = self.now;
+        for p in self.procs.values_mut() {
+            if p.slow > 1 || p.raised {
+                p.well_at = now;
+            }
+            (p.slow, p.corrupt, p.raised) = (1, false, false);
+            p.cut_until = p.cut_until.min(now);
+        }
+        let cut = self.procs.iter().filter(|(_, p)| !p.linked && p.link > 0);
+        for life in cut.map(|(life, _)| *life).collect::<Vec<_>>() {
+            self.after(ms(10), Happening::Link(life));
+        }
+    }
+
+    /// An operator strikes an instance through the controller.
+    pub fn inject(&mut self, fault: Fault, role: Role, index: u32) {
+        let index = Some(index);
+        self.feed(Input::Operator(Request::Inject {
+            ticket: 1,
+            fault,
+            role,
+            index,
+        }));
+    }
+
+    pub(super) fn heal_one(&mut self, life: Incarnation) {
+        let now = self.now;
+        let Some(p) = self.procs.get_mut(&life).filter(|p| p.alive) else {
+            return;
+        };
+        (p.stopped, p.slow, p.well_at) = (false, 1, now);
+        for order in std::mem::take(&mut p.inbox) {
+            self.obey(life, order);
+        }
+    }
+
+    pub(super) fn spawn_process(
+        &mut self,
+        who: InstanceId,
+        life: Incarnation,
+        generation: crate::ids::Generation,
+    ) {
+        let start = match self.doomed.get_mut(&who) {
+            Some(starts) if !starts.is_empty() => starts.remove(0),
+            _ => Start::Fine,
+        };
+        self.places.insert(who, life);
+        if start == Start::Refused {
+            let reason = "no memory".to_owned();
+            let input = Input::SpawnFailed {
+                incarnation: life,
+                reason,
+            };
+            return self.after(Duration::ZERO, Happening::Feed(input));
+        }
+        let span = match who.role {
+            Role::Trainer => self.timing.start_trainer,
+            Role::Rollout => self.timing.start_rollout,
+            Role::Agent => self.timing.start_agent,
+        };
+        let proc = super::Proc::new(who, generation, start, self.now);
+        self.procs.insert(life, proc);
+        if who.role == Role::Trainer {
+            self.gang.joined(generation, life);
+        }
+        let pid = super::daemon::pid_of(life);
+        let input = Input::Spawned {
+            incarnation: life,
+            pid,
+        };
+        self.after(Duration::ZERO, Happening::Feed(input));
+        let takes = span.draw(&mut self.dice);
+        match start {
+            Start::Fine => self.after(takes, Happening::Link(life)),
+            Start::Dies(code) => self.after(takes, Happening::Dies(life, code)),
+            Start::Mute | Start::Refused => {}
+        }
+    }
+
+    pub(super) fn die(&mut self, life: Incarnation) {
+        self.ends(life, Exit::Signal(9));
+    }
+
+    /// A process ends; the daemon hears of it a little later.
+    pub(super) fn ends(&mut self, life: Incarnation, exit: Exit) {
+        let Some(p) = self.procs.get_mut(&life) else {
+            return;
+        };
+        if !std::mem::replace(&mut p.alive, false) {
+            return;
+        }
+        p.linked = false;
+        self.pullers.remove(&life);
+        self.pullers.retain(|_, o| !o.sources.contains(&life));
+        self.forget_asked(life);
+        let detail = match exit {
+            Exit::Code(_) => "error: it cannot start".to_owned(),
+            _ => String::new(),
+        };
+        let input = Input::Exited {
+            incarnation: life,
+            exit,
+            detail,
+        };
+        self.after(ms(20), Happening::Feed(input));
+    }
+
+    pub(super) fn probed(&mut self, incarnation: Incarnation) {
+        // A probe of one that does not answer is over at its timeout, which is the core's too.
+        if self.procs.get(&incarnation).is_some_and(|p| p.serves()) {
+            self.feed(Input::Probed {
+                incarnation,
+                ok: true,
+            });
+        }
+    }
+}
