@@ -9,6 +9,9 @@ use std::str::FromStr;
 pub enum Role {
     /// A rank of the training gang.
     Trainer,
+    /// A rollout engine on a trainer's slot, which it shares with the rank of its index: one of the
+    /// two works at a time.
+    Hybrid,
     /// An independent generation replica.
     Rollout,
     /// An agent worker: runs multi-turn conversations and their tools.
@@ -17,15 +20,21 @@ pub enum Role {
 
 impl Role {
     /// Every role, in the order they are shown.
-    pub const ALL: [Role; 3] = [Role::Trainer, Role::Rollout, Role::Agent];
+    pub const ALL: [Role; 4] = [Role::Trainer, Role::Hybrid, Role::Rollout, Role::Agent];
 
     /// The name used in job files, commands and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Role::Trainer => "trainer",
+            Role::Hybrid => "hybrid",
             Role::Rollout => "rollout",
             Role::Agent => "agent",
         }
+    }
+
+    /// Whether it generates tokens: requests are routed to it, and it pulls weights.
+    pub fn is_engine(self) -> bool {
+        matches!(self, Role::Rollout | Role::Hybrid)
     }
 }
 
@@ -37,7 +46,7 @@ impl fmt::Display for Role {
 
 /// The text is no role's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown role `{0}`; roles are trainer, rollout, agent")]
+#[error("unknown role `{0}`; roles are trainer, hybrid, rollout, agent")]
 pub struct UnknownRole(pub String);
 
 impl FromStr for Role {

@@ -38,6 +38,8 @@ enum Command {
     Trainer(Process),
     /// A rollout replica with SGLang's HTTP API.
     Rollout(Process),
+    /// A rollout engine on the slot of a trainer's rank: the same process under another name.
+    Hybrid(Process),
     /// An agent worker.
     Agent(Process),
     /// Makes the warm-start model.
@@ -96,7 +98,8 @@ fn main() {
 fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
     match command {
         Command::Trainer(process) => role(&process, started, trainer::run),
-        Command::Rollout(process) => role(&process, started, rollout::run),
+        Command::Rollout(process) => role(&process, started, rollout::run_rollout),
+        Command::Hybrid(process) => role(&process, started, rollout::run_hybrid),
         Command::Agent(process) => role(&process, started, agent::run),
         Command::Warmup { job, out } => make_warm_start(&job, &out).map(|()| code::ENDED),
     }

@@ -26,6 +26,8 @@ pub struct CoreConfig {
     pub steps: u64,
     /// Ranks of the trainer gang.
     pub ranks: u32,
+    /// Rollout engines on the trainer's slots: as many as ranks, or none.
+    pub hybrids: u32,
     /// Rollout replicas.
     pub rollouts: u32,
     /// Agent workers.
@@ -59,6 +61,7 @@ impl Default for CoreConfig {
             policy: Policy::Role,
             steps: 10,
             ranks: 2,
+            hybrids: 0,
             rollouts: 3,
             agents: 2,
             agent_concurrency: 32,
@@ -80,6 +83,7 @@ impl CoreConfig {
     pub fn count(&self, role: Role) -> u32 {
         match role {
             Role::Trainer => self.ranks,
+            Role::Hybrid => self.hybrids,
             Role::Rollout => self.rollouts,
             Role::Agent => self.agents,
         }

@@ -202,11 +202,9 @@ impl Core {
     fn work_goes_on(&self, recovery: &Recovery) -> bool {
         let admitted = |i: &Instance| i.admitted && i.suspect.is_none();
         match (recovery.scope, recovery.who.role) {
-            (Scope::Task, _) => {
-                self.gang_works() && self.s.instances.role(Role::Rollout).any(admitted)
-            }
+            (Scope::Task, _) => self.gang_works() && self.s.instances.engines().any(admitted),
             (Scope::Gang, _) | (_, Role::Trainer) => self.gang_works(),
-            (Scope::Instance, Role::Rollout) => {
+            (Scope::Instance, Role::Hybrid | Role::Rollout) => {
                 self.s.instances.get(recovery.who).is_some_and(admitted)
             }
             (Scope::Instance, Role::Agent) => {

@@ -93,7 +93,7 @@ impl Core {
         );
         match id.role {
             Role::Trainer => self.on_rank_attached(hello, again),
-            Role::Rollout => self.on_rollout_attached(id),
+            Role::Hybrid | Role::Rollout => self.on_rollout_attached(id),
             Role::Agent => self.reconcile_leases(incarnation, &hello.leases),
         }
     }
@@ -167,7 +167,7 @@ impl Core {
         };
         let tokens = i.sample.tokens_total;
         i.measure(sample, now);
-        if i.sample.tokens_total > tokens && i.id.role == Role::Rollout {
+        if i.sample.tokens_total > tokens && i.id.role.is_engine() {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
             i.strikes.clear();

@@ -341,7 +341,7 @@ impl Core {
         let generating = self
             .s
             .instances
-            .role(Role::Rollout)
+            .engines()
             .any(|r| r.attached() && r.suspect.is_none() && r.phase == Phase::Generating);
         let training = matches!(self.s.gang.stage, Stage::Training(_))
             && self

@@ -133,7 +133,7 @@ pub fn decide(case: &Case) -> Plan {
     let Some(why) = task_restart_reason(case) else {
         let action = match case.who.role {
             Role::Trainer => Action::RestartGang,
-            Role::Rollout | Role::Agent => Action::RestartInstance,
+            Role::Hybrid | Role::Rollout | Role::Agent => Action::RestartInstance,
         };
         return plan(action, String::new());
     };
@@ -224,7 +224,7 @@ impl Core {
             self.s.next_incarnation = incarnation.next();
             let generation = match id.role {
                 Role::Trainer => self.s.gang.generation,
-                Role::Rollout | Role::Agent => Generation(0),
+                Role::Hybrid | Role::Rollout | Role::Agent => Generation(0),
             };
             let rules = &self.config.rules;
             let until = self.now + rules.window(RuleId::AttachOverdue, id.role, Phase::Init);
@@ -314,7 +314,7 @@ impl Core {
     fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
         match id.role {
             Role::Trainer => self.drop_pulls_from_trainer(),
-            Role::Rollout => {
+            Role::Hybrid | Role::Rollout => {
                 self.routes.drop_rollout(old);
                 self.drop_pulls_from(old);
             }

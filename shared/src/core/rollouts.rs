@@ -9,7 +9,7 @@ use super::Core;
 use super::config::Mode;
 use super::instance::Instance;
 use super::output::Output;
-use crate::ids::{Incarnation, Role, TrajectoryId};
+use crate::ids::{Incarnation, TrajectoryId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Requests for a rollout: those being served and those that wait.
@@ -151,7 +151,7 @@ impl Core {
         let fit = self
             .s
             .instances
-            .role(Role::Rollout)
+            .engines()
             .filter(|r| self.eligible(r, trajectory));
         fit.map(|r| (self.running(r.incarnation), r.id.index, r.incarnation))
             .min()

@@ -165,6 +165,11 @@ impl Instances {
         self.0.iter().filter(move |i| i.id.role == role)
     }
 
+    /// Those that generate, hybrids first.
+    pub fn engines(&self) -> impl Iterator<Item = &Instance> {
+        self.0.iter().filter(|i| i.id.role.is_engine())
+    }
+
     /// The ids of a role, in order of index.
     pub fn ids(&self, role: Role) -> Vec<InstanceId> {
         self.role(role).map(|i| i.id).collect()

@@ -131,13 +131,13 @@ impl Core {
             phase_since: i.phase_since,
             version: match i.id.role {
                 Role::Trainer => self.s.gang.serves,
-                Role::Rollout => i.version,
+                Role::Hybrid | Role::Rollout => i.version,
                 Role::Agent => None,
             },
             tokens_total: i.tokens_before + i.sample.tokens_total,
             tokens_per_s: if sampled_lately { i.tokens_per_s } else { 0.0 },
             running: match i.id.role {
-                Role::Rollout => i.sample.running.max(self.running(i.incarnation)),
+                Role::Hybrid | Role::Rollout => i.sample.running.max(self.running(i.incarnation)),
                 Role::Agent => self.s.trajectories.leases(i.incarnation),
                 Role::Trainer => 0,
             },
@@ -160,7 +160,7 @@ impl Core {
             Life::Unlinked { .. } => "suspect",
             _ if recovering => "recovering",
             Life::Spawning { .. } | Life::Starting { .. } => "starting",
-            Life::Attached if i.id.role == Role::Rollout && !i.admitted => "starting",
+            Life::Attached if i.id.role.is_engine() && !i.admitted => "starting",
             Life::Attached => "running",
         }
     }

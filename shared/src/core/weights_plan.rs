@@ -13,7 +13,7 @@ use super::instance::{Instance, Pull, PullSeen};
 use super::output::{Output, Severity};
 use super::state::Stage;
 use super::{Core, PullFailure};
-use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
+use crate::ids::{Incarnation, InstanceId, WeightVersion};
 use crate::time::Time;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Core {
         let mut behind: Vec<_> = self
             .s
             .instances
-            .role(Role::Rollout)
+            .engines()
             .filter(|r| r.attached() && r.condemned.is_none() && r.version < Some(version))
             .filter(|r| r.pull.as_ref().is_none_or(|p| p.version < version))
             .map(|r| (r.admitted, r.version, r.id))
@@ -104,7 +104,7 @@ impl Core {
             let sound = r.attached() && r.condemned.is_none() && r.suspect.is_none();
             sound && r.version == Some(version) && fit(r.incarnation)
         };
-        let relays = self.s.instances.role(Role::Rollout).filter(has_it);
+        let relays = self.s.instances.engines().filter(has_it);
         let relay = relays.min_by_key(|r| (self.pullers_of(r.incarnation), r.id.index));
         if let Some(relay) = relay {
             return Some((vec![relay.incarnation], false));

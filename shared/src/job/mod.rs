@@ -141,15 +141,24 @@ impl Job {
     pub fn count(&self, role: Role) -> u32 {
         match role {
             Role::Trainer => self.trainer.ranks,
+            Role::Hybrid if self.hybrid() => self.trainer.ranks,
+            Role::Hybrid => 0,
             Role::Rollout => self.rollout.replicas,
             Role::Agent => self.agent.workers,
         }
     }
 
+    /// Whether a rollout engine shares each trainer slot (`trainer.hybrid`, or the mode's default).
+    pub fn hybrid(&self) -> bool {
+        self.trainer
+            .hybrid
+            .unwrap_or(self.job.mode == Mode::SemiSync)
+    }
+
     /// The pool whose slots a role occupies.
     pub fn pool(&self, role: Role) -> &str {
         match role {
-            Role::Trainer => &self.trainer.pool,
+            Role::Trainer | Role::Hybrid => &self.trainer.pool,
             Role::Rollout => &self.rollout.pool,
             Role::Agent => &self.agent.pool,
         }

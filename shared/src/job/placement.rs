@@ -2,7 +2,7 @@
 //!
 //! An instance takes one slot of its role's pool; the slots of a pool are filled node by node, in
 //! the file's order. Roles that name the same pool share its slots (colocation): each slot then
-//! holds at most one instance of each of them.
+//! holds at most one instance of each of them. A hybrid engine is on the slot of its rank.
 use super::error::{Problem, list, suggest};
 use super::{Job, Node};
 use crate::ids::{InstanceId, Role};
@@ -123,7 +123,7 @@ impl Job {
 
     fn pin(&self, role: Role) -> Option<&str> {
         match role {
-            Role::Trainer => self.trainer.node.as_deref(),
+            Role::Trainer | Role::Hybrid => self.trainer.node.as_deref(),
             Role::Rollout => self.rollout.node.as_deref(),
             Role::Agent => self.agent.node.as_deref(),
         }
@@ -133,7 +133,7 @@ impl Job {
 /// The dotted key of a role's number of instances.
 pub(super) fn count_key(role: Role) -> &'static str {
     match role {
-        Role::Trainer => "trainer.ranks",
+        Role::Trainer | Role::Hybrid => "trainer.ranks",
         Role::Rollout => "rollout.replicas",
         Role::Agent => "agent.workers",
     }

@@ -97,6 +97,32 @@ fn roles_of_one_pool_share_its_slots() {
 }
 
 #[test]
+fn hybrids_are_the_default_in_semi_sync_only_and_sit_on_their_ranks_slots() {
+    let with = |text: &str| {
+        let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{text}");
+        Job::parse(&text, Path::new("job.toml")).unwrap()
+    };
+    let count = |text: &str| with(text).count(Role::Hybrid);
+    assert_eq!(count("[job]\nmode='semi-sync'\n"), 2);
+    assert_eq!(
+        count("[job]\nmode='semi-sync'\n[trainer]\nhybrid=false\n"),
+        0
+    );
+    assert_eq!(count("[job]\nmode='sync'\n"), 0);
+    assert_eq!(count("[job]\nmode='async'\n[trainer]\nhybrid=false\n"), 0);
+    let job = with("[job]\nmode='sync'\n[trainer]\nhybrid=true\nranks=4\n");
+    let places = job.placement().unwrap();
+    let at = |role| {
+        let of_role = places.iter().filter(move |p| p.id.role == role);
+        of_role
+            .map(|p| (&p.node, &p.pool, p.slot))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(at(Role::Hybrid).len(), 4);
+    assert_eq!(at(Role::Hybrid), at(Role::Trainer));
+}
+
+#[test]
 fn a_pool_is_filled_node_by_node_in_the_files_order() {
     let text = "[data]\nprompts='p'\ntokenizer='t'\n[[node]]\nname='b'\n\
                 pools={train=1,rollout=3,agent=2}\n[[node]]\nname='a'\npools={train=1}\n";
@@ -123,6 +149,10 @@ const BAD: &[(&str, &str)] = &[
     (
         "duplicate_node",
         ":10:1: `node.1.name` is \"a\"; another node has that name; give every node its own",
+    ),
+    (
+        "hybrid_in_async",
+        ":6:1: `trainer.hybrid` is true; in mode async the ranks train all the time, so nothing can share their slots; leave it out, or set `job.mode` to \"semi-sync\" or \"sync\"",
     ),
     (
         "key_value_heads",
@@ -154,6 +184,10 @@ const BAD: &[(&str, &str)] = &[
     (
         "single_response",
         ":6:1: `batch.responses` is 1; it must be 2 to 65536",
+    ),
+    (
+        "switch_at_zero",
+        ":7:1: `job.switch_at` is 0; it must be above 0 and at most 1, the share of a batch's finished prompts",
     ),
     (
         "syntax",

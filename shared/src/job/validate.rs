@@ -1,7 +1,7 @@
 //! What a job file's values must be.
 use super::error::Problem;
 use super::placement::count_key;
-use super::{Job, ModelConfig};
+use super::{Job, Mode, ModelConfig};
 use crate::core::{FaultKind, LONGEST_S, RuleSet};
 use crate::ids::Role;
 use std::collections::BTreeSet;
@@ -17,6 +17,7 @@ impl Job {
     pub fn validate(&self) -> Result<(), Problem> {
         self.check_name()?;
         self.check_counts()?;
+        self.check_mode()?;
         self.check_numbers()?;
         self.check_windows()?;
         self.check_budgets()?;
@@ -36,8 +37,22 @@ impl Job {
         Ok(())
     }
 
+    fn check_mode(&self) -> Result<(), Problem> {
+        let at = self.job.switch_at;
+        if !(at > 0.0 && at <= 1.0) {
+            let must = "it must be above 0 and at most 1, the share of a batch's finished prompts";
+            return Err(bad("job.switch_at", at, must));
+        }
+        if self.job.mode == Mode::Async && self.hybrid() {
+            let must = "in mode async the ranks train all the time, so nothing can share their \
+                        slots; leave it out, or set `job.mode` to \"semi-sync\" or \"sync\"";
+            return Err(bad("trainer.hybrid", true, must));
+        }
+        Ok(())
+    }
+
     fn check_counts(&self) -> Result<(), Problem> {
-        for role in Role::ALL {
+        for role in Role::ALL.into_iter().filter(|r| *r != Role::Hybrid) {
             whole(count_key(role), self.count(role).into(), 1, INSTANCE_LIMIT)?;
         }
         let (r, a, w) = (&self.rollout, &self.agent, &self.weights);

@@ -47,14 +47,24 @@ pub enum Command {
     Generate(Box<Generate>),
     /// End one request early, or all of them.
     Abort(Option<String>),
-    /// Stop computing; requests stay.
-    Pause,
+    /// Stop computing, then answer.
+    Pause(Pause, oneshot::Sender<()>),
     /// Go on computing.
     Continue,
     /// Take over these weights, then answer.
     Swap(u64, Arc<Buffer>, Sender<Result<(), String>>),
     /// Say which version is served.
     Version(oneshot::Sender<Option<u64>>),
+}
+
+/// What a pause does with requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// Those under way stay, new ones wait with them.
+    Keep,
+    /// Those under way end, new ones are refused until generation goes on: a request that waited
+    /// here would wait for as long as somebody else uses the processor.
+    Abort,
 }
 
 /// What a request gets.
@@ -90,6 +100,9 @@ pub enum Refused {
     /// There are no weights yet.
     #[error("no weight version is served yet")]
     NoVersion,
+    /// Generation was paused and requests were sent away.
+    #[error("generation is paused here; ask another engine")]
+    Paused,
     /// The name is in use.
     #[error("request {0:?} is already running")]
     Duplicate(String),
@@ -115,7 +128,7 @@ impl EngineThread {
             .name("engine".into())
             .spawn(move || {
                 let (live, version) = Default::default();
-                let (paused, next_key) = (false, 0);
+                let (paused, next_key) = (None, 0);
                 let phase = Phase::Init;
                 let mut state = State {
                     model,
@@ -150,7 +163,7 @@ struct State {
     observer: Box<dyn Observer>,
     live: HashMap<u64, Live>,
     version: Option<u64>,
-    paused: bool,
+    paused: Option<Pause>,
     next_key: u64,
     phase: Phase,
 }
@@ -162,7 +175,7 @@ impl State {
                 self.obey(command);
             }
             self.drop_abandoned();
-            if !self.paused && self.engine.running() > 0 {
+            if self.paused.is_none() && self.engine.running() > 0 {
                 self.report(Phase::Generating);
                 self.step();
                 continue;
@@ -170,7 +183,7 @@ impl State {
             match queue.recv_timeout(IDLE_AFTER) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout) => {
-                    self.report(if self.paused {
+                    self.report(if self.paused.is_some() {
                         Phase::Paused
                     } else {
                         Phase::Idle
@@ -216,8 +229,12 @@ impl State {
         match command {
             Command::Generate(request) => self.take(*request),
             Command::Abort(rid) => self.abort(rid.as_deref()),
-            Command::Pause => self.paused = true,
-            Command::Continue => self.paused = false,
+            Command::Pause(how, done) => {
+                self.pause(how);
+                // The caller may have left meanwhile.
+                let _ = done.send(());
+            }
+            Command::Continue => self.paused = None,
             Command::Swap(version, weights, done) => {
                 // The puller may have ended meanwhile.
                 let _ = done.send(self.swap(version, &weights));
@@ -227,6 +244,15 @@ impl State {
                 let _ = reply.send(self.version);
             }
         }
+    }
+
+    /// Said at once: whoever waits for the processor waits for this.
+    fn pause(&mut self, how: Pause) {
+        self.paused = Some(how);
+        if how == Pause::Abort {
+            self.abort(None);
+        }
+        self.report(Phase::Paused);
     }
 
     fn take(&mut self, request: Generate) {
@@ -252,6 +278,9 @@ impl State {
     fn check(&self, rid: &str) -> Result<(), Refused> {
         if self.version.is_none() {
             return Err(Refused::NoVersion);
+        }
+        if self.paused == Some(Pause::Abort) {
+            return Err(Refused::Paused);
         }
         if self.live.values().any(|live| live.rid == rid) {
             return Err(Refused::Duplicate(rid.to_owned()));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Commands;
-use super::engine::{Command, Generate, Refused};
+use super::engine::{Command, Generate, Pause, Refused};
 use super::generate::{self, Replies};
 use crate::model::sampler::SeqRequest;
 
@@ -51,7 +51,7 @@ impl IntoResponse for Failure {
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::NoVersion => Failure::unavailable(refused.to_string()),
+            Refused::NoVersion | Refused::Paused => Failure::unavailable(refused.to_string()),
             _ => Failure::bad(refused.to_string()),
         }
     }
@@ -193,14 +193,13 @@ struct PauseBody {
     mode: Option<String>,
 }
 
+/// Answered once it computes no more: the caller is about to give the processor to somebody else.
 async fn on_pause(State(commands): State<Commands>, body: Result<Bytes, BytesRejection>) -> Reply {
     let body: PauseBody = parse(body)?;
+    let (paused, answer) = oneshot::channel();
     match body.mode.as_deref() {
-        None | Some("abort") => {
-            send(&commands, Command::Pause)?;
-            send(&commands, Command::Abort(None))?;
-        }
-        Some("retract" | "in_place") => send(&commands, Command::Pause)?,
+        None | Some("abort") => send(&commands, Command::Pause(Pause::Abort, paused))?,
+        Some("retract" | "in_place") => send(&commands, Command::Pause(Pause::Keep, paused))?,
         Some(other) => {
             let known = "abort, retract and in_place";
             return Err(Failure::bad(format!(
@@ -208,6 +207,9 @@ async fn on_pause(State(commands): State<Commands>, body: Result<Bytes, BytesRej
             )));
         }
     }
+    answer
+        .await
+        .map_err(|_| Failure::unavailable("the engine ended"))?;
     done("paused")
 }
 

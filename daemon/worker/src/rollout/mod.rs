@@ -57,7 +57,29 @@ impl Observer for Reporter {
 }
 
 /// Runs a replica until its link ends. `started` is when the process began.
-pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, StartError> {
+pub fn run_rollout(
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+) -> Result<LinkEnd, StartError> {
+    run(Role::Rollout, args, runtime, started)
+}
+
+/// The same on the slot of a trainer's rank: it is paused while the rank has the slot.
+pub fn run_hybrid(
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+) -> Result<LinkEnd, StartError> {
+    run(Role::Hybrid, args, runtime, started)
+}
+
+fn run(
+    role: Role,
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+) -> Result<LinkEnd, StartError> {
     let mut stages = Stages::since(started);
     let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
     let layout = tensor_specs(&layout_of(&config));
@@ -69,7 +91,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let listener = listen()?;
     let http_addr = listener.local_addr().map_err(listen_error)?;
     let facts = (Arc::clone(&served), transport.addr());
-    let (link, mut inbox) = attach::start(runtime, args.link(Role::Rollout), move || {
+    let (link, mut inbox) = attach::start(runtime, args.link(role), move || {
         facts.0.hello(facts.1, http_addr)
     });
     link.phase(Phase::Init, 0);

@@ -222,6 +222,38 @@ fn a_paused_engine_keeps_its_requests_and_an_abort_ends_them() {
     assert_eq!(kept["output_ids"].as_array().unwrap().len(), 4);
 }
 
+#[test]
+fn a_pause_that_aborts_returns_the_tokens_so_far_and_sends_later_requests_away() {
+    let server = Server::start(true);
+    let body = json!({"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 60}});
+    let request = server
+        .client
+        .post(format!("http://{}/generate", server.addr))
+        .body(body.to_string());
+    let running = server
+        .runtime
+        .spawn(async move { request.send().await.unwrap().text().await.unwrap() });
+    // A pause that comes before the request sends it away; one that comes after its end is late.
+    let pause = || server.post("/pause_generation", r#"{"mode": "abort"}"#).0;
+    assert_eq!(pause(), StatusCode::OK);
+    assert_eq!(pause(), StatusCode::OK, "a second pause changes nothing");
+    let reply = server.runtime.block_on(running).unwrap();
+    let reply: Value = serde_json::from_str(&reply).unwrap();
+    let sent_away = "generation is paused here; ask another engine";
+    match reply["output_ids"].as_array() {
+        Some(ids) if ids.len() < 60 => {
+            assert_eq!(reply["meta_info"]["finish_reason"]["type"], "abort");
+        }
+        Some(ids) => assert_eq!(ids.len(), 60),
+        None => assert_eq!(reply["error"]["message"], sent_away),
+    }
+    let (status, later) = server.post("/generate", body.to_string());
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(reason(&later), sent_away);
+    assert_eq!(server.post("/continue_generation", "").0, StatusCode::OK);
+    assert_eq!(server.post("/generate", body.to_string()).0, StatusCode::OK);
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

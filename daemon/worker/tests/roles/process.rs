@@ -71,7 +71,7 @@ fn last_line(output: &Output) -> String {
 fn every_role_ends_with_code_0_when_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let host = FakeHost::start(folder.path());
-    for (index, role) in (1..).zip(["trainer", "rollout", "agent"]) {
+    for (index, role) in (1..).zip(["trainer", "rollout", "agent", "hybrid"]) {
         let index = if role == "trainer" { 0 } else { index };
         let mut process =
             start(command(folder.path(), &host, role, index, 1).stderr(Stdio::null()));

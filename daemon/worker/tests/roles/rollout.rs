@@ -89,7 +89,7 @@ struct Replica {
 }
 
 fn replica(folder: &std::path::Path, host: &FakeHost, incarnation: u64) -> Replica {
-    let running = Running::start(args(folder, host, 0, incarnation), rollout::run);
+    let running = Running::start(args(folder, host, 0, incarnation), rollout::run_rollout);
     let hello = host.hello(incarnation);
     assert_eq!(hello.version, None);
     let http = hello.http_addr.parse().unwrap();

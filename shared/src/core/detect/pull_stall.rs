@@ -3,7 +3,6 @@
 use super::{Rule, RuleId, Setting};
 use crate::core::Core;
 use crate::core::instance::Instance;
-use crate::ids::Role;
 use crate::time::Time;
 
 /// A pull that brings no bytes.
@@ -27,7 +26,8 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
 impl Core {
     pub(super) fn check_pull_stalls(&mut self) {
         let now = self.now;
-        for id in self.s.instances.ids(Role::Rollout) {
+        let engines: Vec<_> = self.s.instances.engines().map(|i| i.id).collect();
+        for id in engines {
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };

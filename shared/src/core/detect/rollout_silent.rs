@@ -16,7 +16,7 @@ use crate::time::Time;
 pub const RULE: Rule = Rule {
     id: RuleId::RolloutSilent,
     name: "rollout silent",
-    roles: &[Role::Rollout],
+    roles: &[Role::Hybrid, Role::Rollout],
     phases: &[
         Phase::Init,
         Phase::PullWeights,
@@ -33,10 +33,8 @@ pub const RULE: Rule = Rule {
 };
 
 fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
-    let applies = i.id.role == Role::Rollout
-        && i.was_attached()
-        && i.condemned.is_none()
-        && i.suspect.is_none();
+    let applies =
+        i.id.role.is_engine() && i.was_attached() && i.condemned.is_none() && i.suspect.is_none();
     let loaded = match i.phase {
         Phase::Generating => i.sample.running > 0 || core.running(i.incarnation) > 0,
         Phase::AwaitingTool | Phase::Paused => false,
@@ -61,7 +59,8 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
 impl Core {
     pub(super) fn check_rollouts_silent(&mut self) {
         let now = self.now;
-        for id in self.s.instances.ids(Role::Rollout) {
+        let engines: Vec<_> = self.s.instances.engines().map(|i| i.id).collect();
+        for id in engines {
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };

@@ -59,11 +59,7 @@ fn wanted(core: &Core) -> bool {
     let avoided = |r: &Instance| r.avoid.iter().any(|(source, _)| ranks.contains(source));
     let pulls = |r: &Instance| r.pull.as_ref().is_some_and(|p| p.from_trainer);
     !matches!(core.s.gang.stage, Stage::Forming | Stage::Ready)
-        || core
-            .s
-            .instances
-            .role(Role::Rollout)
-            .any(|r| avoided(r) || pulls(r))
+        || core.s.instances.engines().any(|r| avoided(r) || pulls(r))
 }
 
 /// When the rule falls, if nothing moves.

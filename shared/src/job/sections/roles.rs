@@ -9,6 +9,10 @@ use std::time::Duration;
 pub struct Trainer {
     /// Ranks; divides the samples of a step.
     pub ranks: u32,
+    /// Whether a rollout engine shares each rank's slot and generates while the rank waits for its
+    /// batch. Absent: in mode semi-sync only. Not in async, where the ranks never wait for long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hybrid: Option<bool>,
     /// The pool whose slots they occupy.
     pub pool: String,
     /// The node that must hold all of them; any if absent.
@@ -20,6 +24,7 @@ impl Default for Trainer {
     fn default() -> Self {
         Self {
             ranks: 2,
+            hybrid: None,
             pool: "train".to_owned(),
             node: None,
         }

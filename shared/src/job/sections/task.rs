@@ -9,7 +9,8 @@ use std::time::Duration;
 pub enum Mode {
     /// When the whole batch is rolled out with the current weights.
     Sync,
-    /// When half of the batch is rolled out.
+    /// When a part of the batch is rolled out (`job.switch_at`, half of it) the trainer's slots go
+    /// over from generation to training; the rest is generated meanwhile.
     SemiSync,
     /// Generation never waits for training: one step of warm-up, then both run all the time.
     #[default]
@@ -56,6 +57,9 @@ pub struct General {
     pub name: String,
     /// When training may start.
     pub mode: Mode,
+    /// In mode semi-sync: the share of a batch's prompts whose responses are all finished, above 0
+    /// and at most 1, at which the trainer's slots go over to training. Sync is 1 by nature, async 0.
+    pub switch_at: f64,
     /// What a fault restarts.
     pub policy: Policy,
     /// Everything random derives from it: prompt order, sampling, initial weights.
@@ -67,6 +71,15 @@ pub struct General {
 }
 
 impl General {
+    /// The share of a batch's finished prompts from which on the trainer works on it.
+    pub fn switching_point(&self) -> f64 {
+        match self.mode {
+            Mode::Sync => 1.0,
+            Mode::SemiSync => self.switch_at,
+            Mode::Async => 0.0,
+        }
+    }
+
     /// `daemon_grace_s` as a duration.
     pub fn daemon_grace(&self) -> Duration {
         seconds(self.daemon_grace_s)
@@ -78,6 +91,7 @@ impl Default for General {
         Self {
             name: "job".to_owned(),
             mode: Mode::Async,
+            switch_at: 0.5,
             policy: Policy::Role,
             seed: 1,
             steps: 100,
