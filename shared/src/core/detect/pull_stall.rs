@@ -3,13 +3,14 @@
 use super::{Rule, RuleId, Setting};
 use crate::core::Core;
 use crate::core::instance::Instance;
+use crate::ids::Role;
 use crate::time::Time;
 
 /// A pull that brings no bytes.
 pub const RULE: Rule = Rule {
     id: RuleId::PullStall,
     name: "pull stall",
-    roles: &[Role::Rollout],
+    roles: &[Role::Hybrid, Role::Rollout],
     phases: &[],
     signal: "a pull brings no bytes and its puller does not say so",
     action: "pull from elsewhere",
