@@ -98,7 +98,7 @@ impl World {
         }
         let span = match who.role {
             Role::Trainer => self.timing.start_trainer,
-            Role::Rollout => self.timing.start_rollout,
+            Role::Hybrid | Role::Rollout => self.timing.start_rollout,
             Role::Agent => self.timing.start_agent,
         };
         let proc = super::Proc::new(who, generation, start, self.now);

@@ -15,7 +15,7 @@ mod verdicts;
 
 use super::World;
 use crate::core::{Core, CoreConfig, Input, Record};
-use crate::ids::{Incarnation, Role, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,7 @@ impl Checker {
                     return;
                 };
                 let before = self.tokens.entry(*incarnation).or_default();
-                if sample.tokens_total > *before && id.role == Role::Rollout {
+                if sample.tokens_total > *before && id.role.is_engine() {
                     *before = sample.tokens_total;
                     self.suspects.remove(incarnation);
                     self.verdicts.useful(id);
