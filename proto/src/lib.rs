@@ -4,6 +4,7 @@
 
 pub mod endpoint;
 pub mod manifest;
+mod rules;
 
 /// Generated from `robust/v1/*.proto`; a test regenerates and compares it.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

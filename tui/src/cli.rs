@@ -59,6 +59,8 @@ pub enum Command {
     Inject(InjectArgs),
     /// Summarise the run
     Report(ReportArgs),
+    /// Print the detection rules and restart budgets in force, and where each value came from
+    Rules(RulesArgs),
     /// End the job and its daemon in order
     Stop,
     /// Print a completion script for a shell
@@ -132,6 +134,14 @@ pub struct InjectArgs {
     /// With --wait: give up after this time
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = seconds)]
     pub timeout: f64,
+}
+
+/// Options of `rules`.
+#[derive(Debug, ClapArgs)]
+pub struct RulesArgs {
+    /// What this job file would set, instead of asking a daemon
+    #[arg(long, value_name = "FILE")]
+    pub job: Option<PathBuf>,
 }
 
 /// Options of `report`.

@@ -144,6 +144,54 @@ fn status_as_text_is_an_aligned_table_without_colour() {
 }
 
 #[test]
+fn rules_shows_what_is_in_force_and_where_it_came_from() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/jobs/test.toml");
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["rules", "--job", fixture, "--json"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let rules: v1::Rules = serde_json::from_slice(&output.stdout).unwrap();
+
+    // A daemon's answer is shown the same way.
+    let (dir, _fake, _server) = daemon(Book {
+        rules,
+        ..Default::default()
+    });
+    let text = out(&run(dir.path(), &["rules"]));
+    let row = |parts: &[&str]| {
+        let has = |line: &str| parts.iter().all(|p| line.contains(p));
+        text.lines().any(has)
+    };
+    assert!(
+        row(&["trainer idle", "hang", "ref_logprob old_logprob update"]),
+        "{text}"
+    );
+    let set = "job file: detect.trainer_idle.window_s";
+    assert!(row(&["trainer idle", "window_s", "3", set]), "{text}");
+    assert!(row(&["link lost", "window_s", "5", "default"]), "{text}");
+    assert!(
+        row(&["pull stall", "from 5 x weights.stall_timeout_s"]),
+        "{text}"
+    );
+    assert!(row(&["hang", "600 s", "100 ms"]), "{text}");
+}
+
+#[test]
+fn rules_of_a_bad_job_file_are_refused_with_place_and_fix() {
+    let fixture = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../fixtures/bad_jobs/zero_window.toml"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["rules", "--job", fixture]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("it must be above 0"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
 fn a_refused_injection_exits_4_with_the_daemons_reason() {
     let (dir, fake, _server) = daemon(Book::default());
     let output = run(dir.path(), &["inject", "--kill", "trainer", "--index", "7"]);

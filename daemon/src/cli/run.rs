@@ -25,7 +25,7 @@ use crate::store::lock::StateLock;
 use crate::telemetry::Telemetry;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
-use robust_shared::core::{Outcome, Refusal};
+use robust_shared::core::{CoreConfig, Outcome, Refusal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,6 +102,7 @@ impl Daemon {
         let before = past.progress(&prepared.job);
         let feeds = Feeds::new(
             Frame::new(&prepared.job),
+            v1::Rules::from(&CoreConfig::from(&prepared.job)),
             store.clone(),
             clock.now(),
             before,
@@ -112,6 +113,7 @@ impl Daemon {
             store: store.clone(),
             status: feeds.status(),
             events: feeds.events(),
+            rules: feeds.rules(),
             samples_per_step: prepared.job.samples_per_step(),
         };
         let mut servers = JoinSet::new();

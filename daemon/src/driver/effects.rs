@@ -196,9 +196,11 @@ impl Driver {
         let Some(pid) = self.processes.get(&incarnation).map(|p| p.pid) else {
             return;
         };
+        // What a tool wrote until it is cut off is to arrive before the core waits no longer.
+        let limit = self.core.config().evidence_timeout * 4 / 5;
         let happenings = self.parts.happenings.clone();
         tokio::task::spawn_blocking(move || {
-            let text = launcher::evidence(pid);
+            let text = launcher::evidence(pid, limit);
             // When the driver is gone nobody wants to know.
             let _ = happenings.send(Happening::Evidence { incarnation, text });
         });

@@ -15,19 +15,28 @@ pub struct Feeds {
     frame: Frame,
     status: watch::Sender<Arc<v1::Status>>,
     events: broadcast::Sender<(u64, Event)>,
+    rules: watch::Sender<Arc<v1::Rules>>,
     store: Store,
 }
 
 impl Feeds {
     /// Feeds of a job that is starting, with the progress it had made before.
-    pub fn new(frame: Frame, store: Store, now: Time, before: Option<v1::Status>) -> Self {
+    pub fn new(
+        frame: Frame,
+        rules: v1::Rules,
+        store: Store,
+        now: Time,
+        before: Option<v1::Status>,
+    ) -> Self {
         let first = before.unwrap_or_else(|| frame.starting(now, ""));
         let (status, _) = watch::channel(Arc::new(first));
         let (events, _) = broadcast::channel(EVENTS_BUFFERED);
+        let (rules, _) = watch::channel(Arc::new(rules));
         Self {
             frame,
             status,
             events,
+            rules,
             store,
         }
     }
@@ -45,6 +54,11 @@ impl Feeds {
     /// The events, as they happen.
     pub fn events(&self) -> broadcast::Sender<(u64, Event)> {
         self.events.clone()
+    }
+
+    /// The detection rules in force.
+    pub fn rules(&self) -> watch::Receiver<Arc<v1::Rules>> {
+        self.rules.subscribe()
     }
 
     /// Shows what happens before the core runs.

@@ -33,6 +33,8 @@ pub struct ControlService {
     pub status: StatusFeed,
     /// Events as they happen, with their numbers.
     pub events: broadcast::Sender<(u64, Event)>,
+    /// The detection rules in force.
+    pub rules: watch::Receiver<Arc<v1::Rules>>,
     /// Trajectories that each step consumes.
     pub samples_per_step: u64,
 }
@@ -242,6 +244,13 @@ impl Control for ControlService {
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {
         self.tell(Happening::Stop)?;
         Ok(Response::new(v1::StopReply {}))
+    }
+
+    async fn get_rules(
+        &self,
+        _: Request<v1::GetRulesRequest>,
+    ) -> Result<Response<v1::Rules>, Status> {
+        Ok(Response::new(v1::Rules::clone(&self.rules.borrow())))
     }
 
     async fn get_report(

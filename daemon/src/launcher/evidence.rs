@@ -1,12 +1,11 @@
 //! What a hung process is doing.
+use super::debugger;
 use super::proc_stat::ProcStat;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const TOOL_LIMIT: Duration = Duration::from_secs(1);
 /// Of the whole text: it is stored with the incident and shown to people.
 const TEXT_LIMIT: usize = 32 * 1024;
 const STATUS_LINES: [&str; 5] = [
@@ -18,8 +17,14 @@ const STATUS_LINES: [&str; 5] = [
 ];
 
 /// States, wait channels and stacks of all threads, from `/proc` and, where installed, py-spy or
-/// gdb. Blocks for up to about a second; call it where blocking is allowed.
-pub fn evidence(pid: u32) -> String {
+/// gdb. Blocks for up to `limit`; call it where blocking is allowed.
+pub fn evidence(pid: u32, limit: Duration) -> String {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    evidence_with(pid, limit, &path)
+}
+
+/// The same, with tools from this search path.
+pub(super) fn evidence_with(pid: u32, limit: Duration, path: &OsStr) -> String {
     let mut text = match ProcStat::read(pid) {
         Ok(stat) => format!("process {pid} ({}) is in state {}\n", stat.name, stat.state),
         Err(e) => return format!("process {pid} cannot be read: {e}\n"),
@@ -31,7 +36,7 @@ pub fn evidence(pid: u32) -> String {
     for thread in &threads {
         describe_thread(thread, &mut text);
     }
-    text.push_str(&debugger_stacks(pid));
+    text.push_str(&debugger::stacks(pid, limit, path));
     truncate(&mut text, TEXT_LIMIT);
     text
 }
@@ -64,76 +69,6 @@ fn describe_thread(task: &Path, text: &mut String) {
             let _ = writeln!(text, "  kernel stack: {e}");
         }
     }
-}
-
-fn debugger_stacks(pid: u32) -> String {
-    let pid_text = pid.to_string();
-    let is_python = std::fs::read_link(format!("/proc/{pid}/exe"))
-        .is_ok_and(|exe| exe.to_string_lossy().contains("python"));
-    let tool = if is_python { find("py-spy") } else { None };
-    let command = match (tool, find("gdb")) {
-        (Some(py_spy), _) => {
-            let mut command = Command::new(py_spy);
-            command.args(["dump", "--nonblocking", "--pid", &pid_text]);
-            command
-        }
-        (None, Some(gdb)) => {
-            let mut command = Command::new(gdb);
-            command.args([
-                "--batch",
-                "-nx",
-                "-p",
-                &pid_text,
-                "-ex",
-                "thread apply all bt 30",
-            ]);
-            command
-        }
-        (None, None) => return "user stacks: neither py-spy nor gdb is installed\n".to_owned(),
-    };
-    run_limited(command)
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(program))
-        .find(|file| file.is_file())
-}
-
-/// Runs a tool for [`TOOL_LIMIT`] at most. What it wrote until then is kept.
-fn run_limited(mut command: Command) -> String {
-    let name = command.get_program().to_string_lossy().into_owned();
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(e) => return format!("{name}: {e}\n"),
-    };
-    let output = child.stdout.take();
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(output) = output {
-            // A killed tool ends the pipe; what came before counts.
-            let _ = output.take(TEXT_LIMIT as u64).read_to_end(&mut bytes);
-        }
-        bytes
-    });
-    let deadline = Instant::now() + TOOL_LIMIT;
-    let mut verdict = "";
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() >= deadline {
-            verdict = " (cut off after 1 s)";
-            let _ = child.kill();
-            let _ = child.wait();
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let bytes = reader.join().unwrap_or_default();
-    format!("{name}{verdict}:\n{}\n", String::from_utf8_lossy(&bytes))
 }
 
 fn truncate(text: &mut String, limit: usize) {

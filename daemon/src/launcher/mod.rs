@@ -9,7 +9,10 @@
 //! that it outlives the daemon: in the daemon's session, the kernel would send SIGHUP to stopped
 //! roles when the daemon dies. No parent-death signal, for the same reason. cgroups are not used:
 //! a grandchild that makes a session of its own escapes the kill.
+mod debugger;
 mod evidence;
+#[cfg(test)]
+mod evidence_tests;
 pub mod proc_stat;
 mod spawn;
 mod tail;

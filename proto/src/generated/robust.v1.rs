@@ -67,6 +67,81 @@ pub struct StopReply {}
 pub struct GetReportRequest {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetRulesRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Rules {
+    #[prost(message, repeated, tag = "1")]
+    pub rules: ::prost::alloc::vec::Vec<Rule>,
+    #[prost(message, repeated, tag = "2")]
+    pub budgets: ::prost::alloc::vec::Vec<RestartBudget>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Rule {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// whom it watches
+    #[prost(string, repeated, tag = "2")]
+    pub roles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// where it speaks; empty: everywhere
+    #[prost(string, repeated, tag = "3")]
+    pub phases: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// what it looks at
+    #[prost(string, tag = "4")]
+    pub signal: ::prost::alloc::string::String,
+    /// what it does when it finds something
+    #[prost(string, tag = "5")]
+    pub action: ::prost::alloc::string::String,
+    /// the budget its faults count against, or empty
+    #[prost(string, tag = "6")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "7")]
+    pub values: ::prost::alloc::vec::Vec<RuleValue>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RuleValue {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// for this role only, or empty
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+    /// for this phase only, or empty
+    #[prost(string, tag = "3")]
+    pub phase: ::prost::alloc::string::String,
+    #[prost(double, tag = "4")]
+    pub value: f64,
+    /// default | job file: KEY | from KEY
+    #[prost(string, tag = "5")]
+    pub source: ::prost::alloc::string::String,
+}
+/// What one kind of fault may cost in a row, without useful work between.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RestartBudget {
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// restarts; one more restarts the task
+    #[prost(uint32, tag = "2")]
+    pub max: u32,
+    /// failures further apart are not in a row
+    #[prost(double, tag = "3")]
+    pub window_s: f64,
+    /// before the second restart, doubling
+    #[prost(uint64, tag = "4")]
+    pub backoff_ms: u64,
+    /// default | job file: KEY
+    #[prost(string, tag = "5")]
+    pub source: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Status {
     #[prost(string, tag = "1")]
@@ -529,6 +604,28 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "GetReport"));
             self.inner.unary(req, path, codec).await
         }
+        /// The detection rules and restart budgets in force, with where each value came from.
+        pub async fn get_rules(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetRulesRequest>,
+        ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetRules",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "GetRules"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -585,6 +682,11 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::GetReportRequest>,
         ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status>;
+        /// The detection rules and restart budgets in force, with where each value came from.
+        async fn get_rules(
+            &self,
+            request: tonic::Request<super::GetRulesRequest>,
+        ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct ControlServer<T> {
@@ -911,6 +1013,49 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetReportSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/GetRules" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetRulesSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::GetRulesRequest>
+                    for GetRulesSvc<T> {
+                        type Response = super::Rules;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetRulesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_rules(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetRulesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

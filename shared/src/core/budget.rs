@@ -101,7 +101,7 @@ impl Budget {
 pub struct Budgets {
     /// Of kinds that have none of their own.
     pub general: Budget,
-    /// Those with one of their own.
+    /// Those with one of their own: a table of their own in the job file.
     pub own: BTreeMap<FaultKind, Budget>,
 }
 
@@ -109,6 +109,15 @@ impl Budgets {
     /// The budget of a kind.
     pub fn of(&self, kind: FaultKind) -> Budget {
         self.own.get(&kind).copied().unwrap_or(self.general)
+    }
+
+    /// Where the budget of a kind came from.
+    pub fn source(&self, kind: FaultKind) -> String {
+        match self.own.contains_key(&kind) {
+            true => format!("job file: restart.{kind}"),
+            false if self.general != Budget::default() => "job file: restart".to_owned(),
+            false => "default".to_owned(),
+        }
     }
 }
 

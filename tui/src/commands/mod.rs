@@ -2,10 +2,11 @@
 mod events;
 mod inject;
 mod report;
+mod rules;
 mod status;
 mod watch;
 
-use crate::cli::{Args, Command, Global};
+use crate::cli::{Args, Command, Global, RulesArgs};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use clap::CommandFactory as _;
@@ -19,6 +20,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Args::command(), "robustctl", &mut script);
         return put(&String::from_utf8_lossy(&script));
+    }
+    if let Command::Rules(RulesArgs { job: Some(job) }) = &command {
+        return rules::of_file(job, global.json);
     }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),
@@ -35,6 +39,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
+        Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
         Command::Completions { .. } => Ok(()),
     }

@@ -18,6 +18,7 @@ pub struct Book {
     pub status: v1::Status,
     pub events: Vec<v1::Event>,
     pub report: v1::Report,
+    pub rules: v1::Rules,
     /// Answer to injections; none: refused with [`REFUSAL`].
     pub inject: Option<v1::InjectReply>,
     pub injected: Vec<v1::InjectRequest>,
@@ -144,6 +145,13 @@ impl Control for Fake {
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {
         self.0.lock().unwrap().stopped = true;
         Ok(Response::new(v1::StopReply {}))
+    }
+
+    async fn get_rules(
+        &self,
+        _: Request<v1::GetRulesRequest>,
+    ) -> Result<Response<v1::Rules>, Status> {
+        Ok(Response::new(self.0.lock().unwrap().rules.clone()))
     }
 
     async fn get_report(

@@ -138,7 +138,8 @@ impl Restart {
             };
             (kind, budget)
         });
-        let own = own.into_iter().filter(|(_, b)| *b != general).collect();
+        let differs = |(kind, _): &(FaultKind, Budget)| self.own(*kind) != KindBudget::default();
+        let own = own.into_iter().filter(differs).collect();
         Budgets { general, own }
     }
 }

@@ -1,0 +1,134 @@
+//! Evidence of real processes, with tools real and played.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::evidence::evidence_with;
+use super::proc_stat::ProcStat;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_millis(400);
+
+/// A process that sleeps, killed with this value.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start(program: &Path) -> Self {
+        let child = Command::new(program).arg("100").spawn().unwrap();
+        let sleeper = Self(child);
+        sleeper.wait_for('S');
+        sleeper
+    }
+
+    fn wait_for(&self, state: char) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while ProcStat::read(self.pid()).unwrap().state != state {
+            assert!(Instant::now() < deadline, "not in state {state}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A tool of this name that runs a script; the folder is the search path.
+fn tool(name: &str, script: &str) -> (tempfile::TempDir, OsString) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(name);
+    std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = dir.path().as_os_str().to_owned();
+    (dir, path)
+}
+
+fn sleep_program() -> &'static Path {
+    Path::new("/bin/sleep")
+}
+
+#[test]
+fn a_python_process_is_shown_by_py_spy_and_any_other_by_gdb() {
+    let (dir, path) = tool("py-spy", "echo py-spy says \"$@\"");
+    let python = dir.path().join("python3.99");
+    std::fs::copy(sleep_program(), &python).unwrap();
+    let sleeper = Sleeper::start(&python);
+    let text = evidence_with(sleeper.pid(), LIMIT, &path);
+    let pid = sleeper.pid();
+    let said = format!("py-spy says dump --nonblocking --native --pid {pid}");
+    assert!(text.contains(&said), "{text}");
+
+    let (_dir, path) = tool("gdb", "echo gdb says \"$@\"");
+    let other = Sleeper::start(sleep_program());
+    let text = evidence_with(other.pid(), LIMIT, &path);
+    assert!(
+        text.contains("gdb says") && text.contains("bt 30"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_tool_that_hangs_is_cut_off_with_all_it_started_and_what_it_said_is_kept() {
+    let (_dir, path) = tool("gdb", "echo frame one; sleep 100; echo too late");
+    let sleeper = Sleeper::start(sleep_program());
+    let began = Instant::now();
+    let text = evidence_with(sleeper.pid(), LIMIT, &path);
+    assert!(began.elapsed() < LIMIT * 10, "{:?}", began.elapsed());
+    assert!(text.contains("(cut off after 400 ms)"), "{text}");
+    assert!(
+        text.contains("frame one") && !text.contains("too late"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_tool_that_fails_says_why() {
+    let (_dir, path) = tool("gdb", "echo ptrace: not permitted >&2; exit 3");
+    let sleeper = Sleeper::start(sleep_program());
+    let text = evidence_with(sleeper.pid(), Duration::from_secs(20), &path);
+    assert!(text.contains("exit status: 3"), "{text}");
+    assert!(text.contains("ptrace: not permitted"), "{text}");
+}
+
+#[test]
+fn without_tools_states_and_wait_channels_of_all_threads_are_there() {
+    let sleeper = Sleeper::start(sleep_program());
+    let text = evidence_with(sleeper.pid(), LIMIT, "/nonexistent".as_ref());
+    for part in [
+        "is in state S",
+        "thread ",
+        "wchan",
+        "neither py-spy nor gdb",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    // The kernel's stack, or why it cannot be read.
+    assert!(text.contains("\n  "), "{text}");
+}
+
+#[test]
+fn the_real_gdb_shows_where_a_stopped_process_is() {
+    if !Path::new("/usr/bin/gdb").is_file() {
+        eprintln!("gdb is not installed here: only played tools are tested");
+        return;
+    }
+    let sleeper = Sleeper::start(sleep_program());
+    let pid = sleeper.pid().to_string();
+    let stopped = Command::new("kill").args(["-STOP", &pid]).status().unwrap();
+    assert!(stopped.success());
+    sleeper.wait_for('T');
+    let text = evidence_with(sleeper.pid(), Duration::from_secs(60), "/usr/bin".as_ref());
+    assert!(text.contains("is in state T"), "{text}");
+    assert!(
+        text.contains("nanosleep") || text.contains("not permitted"),
+        "{text}"
+    );
+}

@@ -1,0 +1,101 @@
+//! `robustctl rules`: what is watched, how, and where each value came from.
+use super::{put, put_json};
+use crate::endpoint::Endpoint;
+use crate::error::CliError;
+use crate::paint::Paint;
+use crate::table::Table;
+use robust_proto::v1;
+use robust_shared::core::CoreConfig;
+use robust_shared::job::Job;
+use std::path::Path;
+
+/// Prints the rules in force in a running job.
+pub async fn run(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let rules = endpoint
+        .ask(client.get_rules(v1::GetRulesRequest {}))
+        .await?;
+    show(&rules, json)
+}
+
+/// Prints the rules that a job file would bring into force.
+pub fn of_file(path: &Path, json: bool) -> Result<(), CliError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| CliError::Usage(format!("{} cannot be read: {e}", path.display())))?;
+    let job = Job::parse(&text, path).map_err(|e| CliError::Usage(e.to_string()))?;
+    show(&v1::Rules::from(&CoreConfig::from(&job)), json)
+}
+
+fn show(rules: &v1::Rules, json: bool) -> Result<(), CliError> {
+    match json {
+        true => put_json(rules),
+        false => put(&text(rules, Paint::stdout())),
+    }
+}
+
+fn text(rules: &v1::Rules, paint: Paint) -> String {
+    let mut text = watched(rules).render(paint);
+    text += &format!("\n{}", values(rules).render(paint));
+    text += &format!("\n{}", budgets(rules).render(paint));
+    text += "\nsignals\n";
+    for rule in &rules.rules {
+        text += &format!("  {}: {}\n", rule.name, rule.signal);
+    }
+    text
+}
+
+fn watched(rules: &v1::Rules) -> Table {
+    let mut table = Table::new(&["RULE", "BUDGET", "ROLES", "PHASES", "THEN"]);
+    for r in &rules.rules {
+        table.row([
+            r.name.clone(),
+            or_dash(&r.kind),
+            r.roles.join(" "),
+            match r.phases.as_slice() {
+                [] => "all".to_owned(),
+                phases => phases.join(" "),
+            },
+            r.action.clone(),
+        ]);
+    }
+    table
+}
+
+fn values(rules: &v1::Rules) -> Table {
+    let mut table = Table::new(&["RULE", "SETTING", "FOR", ">VALUE", "SOURCE"]);
+    for r in &rules.rules {
+        for v in &r.values {
+            let parts = [v.role.as_str(), v.phase.as_str()];
+            let only: Vec<&str> = parts.into_iter().filter(|p| !p.is_empty()).collect();
+            table.row([
+                r.name.clone(),
+                v.key.clone(),
+                or_dash(&only.join(" ")),
+                v.value.to_string(),
+                v.source.clone(),
+            ]);
+        }
+    }
+    table
+}
+
+fn budgets(rules: &v1::Rules) -> Table {
+    let mut table = Table::new(&["FAULT", ">MAX", ">WINDOW", ">BACKOFF", "SOURCE"]);
+    for b in &rules.budgets {
+        table.row([
+            b.kind.clone(),
+            b.max.to_string(),
+            format!("{} s", b.window_s),
+            format!("{} ms", b.backoff_ms),
+            b.source.clone(),
+        ]);
+    }
+    table
+}
+
+fn or_dash(text: &str) -> String {
+    match text {
+        "" => "-".to_owned(),
+        text => text.to_owned(),
+    }
+}
