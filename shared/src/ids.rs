@@ -99,6 +99,25 @@ macro_rules! number {
     };
 }
 
+/// A machine of the job: its place in the core's table of nodes, never used again. Node 0 is the
+/// leader's own.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The node whose daemon leads the job.
+    pub const LEADER: NodeId = NodeId(0);
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
 number!(
     /// The fencing number of one running process of a role; never reused in a job.
     Incarnation,

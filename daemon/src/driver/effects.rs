@@ -6,7 +6,7 @@ use super::{Driver, DriverError, probe};
 use crate::launcher::{self, Signal};
 use crate::store::StoredInstance;
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal, RuleId};
+use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal, Reply, RuleId};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, TrajectoryId, WeightVersion};
 use robust_shared::weights::shard_chunks;
 use std::time::Duration;
@@ -71,6 +71,7 @@ impl Driver {
                 id,
                 incarnation,
                 generation,
+                ..
             } => {
                 self.spawn(id, incarnation, generation);
             }
@@ -78,13 +79,17 @@ impl Driver {
                 id,
                 incarnation,
                 reason,
+                ..
             } => {
                 tracing::info!("killing {id} {incarnation}: {reason}");
                 self.abandon_gang_of(incarnation);
                 self.parts.launcher.kill(incarnation);
             }
             Output::Strike { incarnation, fault } => self.strike(incarnation, fault),
-            Output::InjectReply { ticket, result } => self.reply_inject(ticket, result),
+            Output::Fence { incarnation, .. } | Output::Retire { incarnation } => {
+                self.parts.launcher.kill(incarnation);
+            }
+            Output::Reply { ticket, result } => self.reply_inject(ticket, result),
             Output::Probe { incarnation } => self.probe(incarnation),
             Output::CollectEvidence { incarnation, .. } => self.collect_evidence(incarnation),
             Output::Restore {
@@ -154,7 +159,7 @@ impl Driver {
 
     fn strike(&mut self, incarnation: Incarnation, fault: Fault) {
         let signal = match fault {
-            Fault::Kill => Signal::KILL,
+            Fault::Kill | Fault::LoseSlot => Signal::KILL,
             Fault::Hang => Signal::STOP,
         };
         if !self.parts.launcher.signal(incarnation, signal) {
@@ -162,16 +167,22 @@ impl Driver {
         }
     }
 
-    fn reply_inject(&mut self, ticket: u64, result: Result<(InstanceId, Incarnation), Refusal>) {
+    fn reply_inject(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
         let Some(answer) = self.injections.remove(&ticket) else {
             return;
         };
         let pid = |incarnation| self.processes.get(&incarnation).map_or(0, |p| p.pid);
-        let struck = result.map(|(id, incarnation)| Struck {
-            id,
-            incarnation,
-            pid: pid(incarnation),
-        });
+        let struck = match result {
+            Ok(Reply::Struck {
+                id, incarnation, ..
+            }) => Ok(Struck {
+                id,
+                incarnation,
+                pid: pid(incarnation),
+            }),
+            Ok(_) => return,
+            Err(refusal) => Err(refusal),
+        };
         // The operator may have left.
         let _ = answer.send(struck);
     }

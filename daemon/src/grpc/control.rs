@@ -58,9 +58,7 @@ fn unreadable(error: impl std::fmt::Display) -> Status {
 fn refused(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::UnknownIndex { .. } => Status::invalid_argument(refusal.to_string()),
-        Refusal::NotRunning { .. } | Refusal::JobOver { .. } => {
-            Status::failed_precondition(refusal.to_string())
-        }
+        _ => Status::failed_precondition(refusal.to_string()),
     }
 }
 

@@ -1,9 +1,11 @@
 //! What the controller must know of the job; a plain struct so that a simulator can fill it in.
 use super::budget::Budgets;
 use super::detect::{RuleId, RuleSet};
+use super::nodes::NodeSpec;
 use crate::ids::Role;
 use crate::job::Job;
 pub use crate::job::{Mode, Policy};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many batches may be generated beyond the one that is trained on next. Semi-sync is treated
@@ -12,6 +14,39 @@ fn ahead(mode: Mode) -> u64 {
     match mode {
         Mode::Sync => 0,
         Mode::SemiSync | Mode::Async => 1,
+    }
+}
+
+/// Where a role's instances may run and how many there may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleSpec {
+    /// The pool whose slots they occupy. Roles of one pool share its slots.
+    pub pool: String,
+    /// The node that must hold all of them; any if none.
+    pub node: Option<String>,
+    /// Fewest that an operator may ask for.
+    pub min: u32,
+    /// Most that an operator may ask for.
+    pub max: u32,
+    /// Instances that must serve before anything is generated; for engines.
+    pub n_init: u32,
+}
+
+impl RoleSpec {
+    /// What a role has of which nothing is said.
+    pub fn of(role: Role) -> Self {
+        let pool = match role {
+            Role::Trainer | Role::Hybrid => "train",
+            Role::Rollout => "rollout",
+            Role::Agent => "agent",
+        };
+        Self {
+            pool: pool.to_owned(),
+            node: None,
+            min: 1,
+            max: u32::MAX,
+            n_init: 1,
+        }
     }
 }
 
@@ -44,6 +79,10 @@ pub struct CoreConfig {
     pub max_staleness: u64,
     /// Pullers a source serves at a time (I-6). The trainer's ranks are one source.
     pub pullers_per_source: u32,
+    /// The nodes it begins with, the leader's own first; none: one with just the slots it needs.
+    pub nodes: Vec<NodeSpec>,
+    /// Pools and bounds of the roles; those of which nothing is said have the default.
+    pub roles: BTreeMap<Role, RoleSpec>,
     /// The detection rules in force.
     pub rules: RuleSet,
     /// How long a kill waits for the stacks of the process.
@@ -70,6 +109,8 @@ impl Default for CoreConfig {
             ahead: 1,
             max_staleness: 2,
             pullers_per_source: 1,
+            nodes: Vec::new(),
+            roles: BTreeMap::new(),
             rules: RuleSet::default(),
             evidence_timeout: Duration::from_secs(2),
             budgets: Budgets::default(),
@@ -88,6 +129,38 @@ impl CoreConfig {
             Role::Agent => self.agents,
         }
     }
+
+    /// Pool and bounds of a role.
+    pub fn role(&self, role: Role) -> RoleSpec {
+        let known = self.roles.get(&role);
+        known.cloned().unwrap_or_else(|| RoleSpec::of(role))
+    }
+}
+
+/// The nodes of the job file.
+fn nodes(job: &Job) -> Vec<NodeSpec> {
+    let spec = |node: &crate::job::Node| NodeSpec {
+        name: node.name.clone(),
+        labels: node.labels.clone(),
+        pools: node.pools.clone(),
+    };
+    job.nodes.iter().map(spec).collect()
+}
+
+/// Pools and bounds of the job file.
+fn roles(job: &Job) -> BTreeMap<Role, RoleSpec> {
+    let spec = |role: Role| {
+        let bounds = job.bounds(role);
+        let spec = RoleSpec {
+            pool: job.pool(role).to_owned(),
+            node: job.pin(role).map(str::to_owned),
+            min: bounds.min,
+            max: bounds.max,
+            n_init: bounds.n_init,
+        };
+        (role, spec)
+    };
+    Role::ALL.into_iter().map(spec).collect()
 }
 
 /// The rules a job file sets. A validated one has no impossible rule.
@@ -114,6 +187,8 @@ impl From<&Job> for CoreConfig {
             responses: job.batch.responses,
             ahead: ahead(job.job.mode),
             pullers_per_source: job.weights.pullers_per_source,
+            nodes: nodes(job),
+            roles: roles(job),
             rules: rules(job),
             evidence_timeout: job.detect.evidence(),
             budgets: job.restart.budgets(),

@@ -1,7 +1,8 @@
 //! Operators' requests: faults struck for real, with typed refusals; and the end of the job.
 use super::Core;
 use super::input::{Fault, Request};
-use super::output::{Outcome, Output, Refusal, Severity};
+use super::output::{Outcome, Output, Severity};
+use super::refusal::{Refusal, Reply};
 use super::state::JobState;
 use crate::ids::{Incarnation, InstanceId, Role};
 
@@ -18,7 +19,22 @@ impl Core {
                 if let Ok((id, incarnation)) = result {
                     self.strike(id, incarnation, fault);
                 }
-                self.out.push_back(Output::InjectReply { ticket, result });
+                let struck = |(id, incarnation)| Reply::Struck {
+                    id,
+                    incarnation,
+                    slot: None,
+                };
+                self.reply(ticket, result.map(struck));
+            }
+            Request::RestoreSlot { ticket, .. }
+            | Request::Scale { ticket, .. }
+            | Request::Update { ticket, .. }
+            | Request::Quarantine { ticket, .. }
+            | Request::Readmit { ticket, .. }
+            | Request::Cordon { ticket, .. }
+            | Request::Uncordon { ticket, .. } => {
+                let what = "the start of the job".to_owned();
+                self.reply(ticket, Err(Refusal::Busy { what }));
             }
             Request::Stop => {
                 if !matches!(self.s.job, JobState::Over(_)) {
@@ -26,6 +42,10 @@ impl Core {
                 }
             }
         }
+    }
+
+    pub(super) fn reply(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
+        self.out.push_back(Output::Reply { ticket, result });
     }
 
     fn strike(&mut self, id: InstanceId, incarnation: Incarnation, fault: Fault) {
@@ -36,6 +56,7 @@ impl Core {
         let verb = match fault {
             Fault::Kill => "killed",
             Fault::Hang => "stopped",
+            Fault::LoseSlot => "killed with its slot",
         };
         let text = format!("{id} {incarnation} is {verb} on request");
         self.event(Severity::Warn, "inject", Some(id), text);

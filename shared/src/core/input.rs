@@ -1,6 +1,10 @@
 //! Everything that can happen to the controller.
+use super::config::CoreConfig;
+use super::nodes::NodeSpec;
 use crate::hardware::Finding;
-use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
+use crate::ids::{
+    Generation, Incarnation, InstanceId, NodeId, Role, Step, TrajectoryId, WeightVersion,
+};
 use crate::phase::Phase;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -166,6 +170,25 @@ pub enum Input {
         /// The request.
         ticket: u64,
     },
+    /// A node joined the job, or came back to it; what runs there and is not current is fenced.
+    NodeJoined {
+        /// What it has. A name that is known is the node of that name.
+        node: NodeSpec,
+        /// The role processes that live there.
+        running: Vec<Incarnation>,
+    },
+    /// A node's daemon is alive.
+    NodeBeat {
+        /// Which.
+        node: NodeId,
+    },
+    /// A node's daemon says that it leaves; its role processes end with it.
+    NodeLeft {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
     /// A device of a node showed something.
     Hardware {
         /// The node's name.
@@ -266,19 +289,86 @@ pub enum PullFailure {
     Superseded,
 }
 
-/// An operator's wish.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// An operator's wish. Each is answered by one [`super::Output::Reply`] with its ticket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// Fault injection: strike an instance for real.
     Inject {
         /// Names the request in the answer.
         ticket: u64,
-        /// Kill, hang.
+        /// Kill, hang, lose its slot.
         fault: Fault,
         /// Whom; the lowest living index when no index is given.
         role: Role,
         /// Which of them.
         index: Option<u32>,
+    },
+    /// A lost slot is there again.
+    RestoreSlot {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// The node's name.
+        node: String,
+        /// The pool's name.
+        pool: String,
+        /// The slot within the pool on that node, from 0.
+        index: u32,
+    },
+    /// The job shall have this many instances of a role.
+    Scale {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// Which role.
+        role: Role,
+        /// How many.
+        count: u32,
+    },
+    /// New values for one role, which is restarted with them. Not part of recorded schedules: the
+    /// rules in a configuration are values of the program.
+    #[serde(skip)]
+    Update {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// Which role.
+        role: Role,
+        /// The job's configuration with them.
+        config: Box<CoreConfig>,
+        /// The number of the job file's revision that has them.
+        revision: u32,
+        /// What differs, as `key = value`.
+        changes: Vec<String>,
+    },
+    /// An engine shall get no traffic and serve no weights.
+    Quarantine {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// A role with engines.
+        role: Role,
+        /// Which of them.
+        index: u32,
+    },
+    /// The end of a quarantine.
+    Readmit {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// A role with engines.
+        role: Role,
+        /// Which of them.
+        index: u32,
+    },
+    /// Nothing new shall be started on a node.
+    Cordon {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// Its name.
+        node: String,
+    },
+    /// The end of a cordon.
+    Uncordon {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// Its name.
+        node: String,
     },
     /// End the job.
     Stop,
@@ -292,6 +382,8 @@ pub enum Fault {
     Kill,
     /// SIGSTOP.
     Hang,
+    /// SIGKILL, and its slot is gone until it is restored.
+    LoseSlot,
 }
 
 /// Names an instance in status and events.

@@ -1,6 +1,7 @@
 //! One instance: the life of its present process and what is known of it.
 use super::budget::Strikes;
 use super::input::{Hello, Sample};
+use super::nodes::SlotRef;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVersion};
 use crate::phase::Phase;
 use crate::time::Time;
@@ -83,6 +84,9 @@ pub struct Instance {
     pub generation: Generation,
     /// Where it is in its life.
     pub life: Life,
+    /// The slot it occupies.
+    #[serde(default)]
+    pub slot: Option<SlotRef>,
     /// Its process, or 0.
     pub pid: u32,
     /// What it is doing.
@@ -141,6 +145,7 @@ impl Instance {
             incarnation: Incarnation(0),
             generation: Generation(0),
             life: Life::None,
+            slot: None,
             pid: 0,
             phase: Phase::Init,
             phase_step: Step(0),
@@ -172,6 +177,7 @@ impl Instance {
         *self = Self {
             incarnation,
             generation,
+            slot: self.slot.take(),
             phase_since: now,
             active_at: now,
             moved_at: now,

@@ -51,7 +51,9 @@ mod inject;
 mod input;
 mod instance;
 mod link;
+mod nodes;
 mod output;
+mod refusal;
 mod restart;
 mod rollouts;
 mod state;
@@ -68,7 +70,9 @@ pub use config::*;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
 pub use incident::*;
 pub use input::*;
+pub use nodes::{Labels, NodeSpec, SlotRef};
 pub use output::*;
+pub use refusal::{Refusal, Reply};
 pub use restart::{Action, Case, Plan, decide};
 pub use state::State;
 pub use view::{InstanceView, View};
@@ -210,6 +214,7 @@ impl Core {
                 device,
                 finding,
             } => self.on_hardware(&node, device, &finding),
+            Input::NodeJoined { .. } | Input::NodeBeat { .. } | Input::NodeLeft { .. } => {}
             Input::Operator(request) => self.on_request(request),
             Input::Timeout => {}
             other => self.take_from_agents(other),

@@ -1,7 +1,9 @@
 //! Everything the controller can want done.
 use super::input::{Exit, Fault, StepMetrics};
+use super::nodes::SlotRef;
+use super::refusal::{Refusal, Reply};
 use crate::ids::{
-    Generation, Incarnation, IncidentId, InstanceId, Role, Step, TrajectoryId, WeightVersion,
+    Generation, Incarnation, IncidentId, InstanceId, NodeId, Step, TrajectoryId, WeightVersion,
 };
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,10 @@ pub enum Output {
         incarnation: Incarnation,
         /// The gang's fencing number (trainers; 0 otherwise).
         generation: Generation,
+        /// Where.
+        node: NodeId,
+        /// The slot it occupies there.
+        slot: SlotRef,
     },
     /// Kill the whole process group, with SIGKILL.
     Kill {
@@ -25,8 +31,22 @@ pub enum Output {
         id: InstanceId,
         /// Which life.
         incarnation: Incarnation,
+        /// Where it runs, if it had a slot.
+        node: Option<NodeId>,
         /// Why, for the log.
         reason: String,
+    },
+    /// Kill what a node that came back still runs of a life that is over (I-1).
+    Fence {
+        /// Where.
+        node: NodeId,
+        /// Which life.
+        incarnation: Incarnation,
+    },
+    /// Ask a process to end gently; kill it after a grace. It is no fault, and its end is reported.
+    Retire {
+        /// Which life.
+        incarnation: Incarnation,
     },
     /// Send an injected fault's signal to a living instance.
     Strike {
@@ -35,12 +55,12 @@ pub enum Output {
         /// Signal to send.
         fault: Fault,
     },
-    /// Answer to [`super::Request::Inject`].
-    InjectReply {
+    /// Answer to a [`super::Request`].
+    Reply {
         /// The request.
         ticket: u64,
-        /// Whom it strikes, or why not.
-        result: Result<(InstanceId, Incarnation), Refusal>,
+        /// What is done, or why nothing is.
+        result: Result<Reply, Refusal>,
     },
     /// Probe the health of a rollout: generate one token.
     Probe {
@@ -184,36 +204,6 @@ pub enum Severity {
     Warn,
     /// A fault.
     Fault,
-}
-
-/// Why a request was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "snake_case")]
-pub enum Refusal {
-    /// No such instance.
-    #[error("there is no {role} {index}; the job has {count} (0 to {})", count.saturating_sub(1))]
-    UnknownIndex {
-        /// The role asked for.
-        role: Role,
-        /// The index asked for.
-        index: u32,
-        /// How many the job has.
-        count: u32,
-    },
-    /// It is not running.
-    #[error("{id} is not running ({state}); try again when it is")]
-    NotRunning {
-        /// Whom.
-        id: InstanceId,
-        /// Its state.
-        state: String,
-    },
-    /// The job is over or ending.
-    #[error("the job is {state}; nothing can be injected")]
-    JobOver {
-        /// Its state.
-        state: String,
-    },
 }
 
 /// How the job ended.

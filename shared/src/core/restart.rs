@@ -232,12 +232,15 @@ impl Core {
                 i.reborn(incarnation, generation, self.now);
                 i.life = Life::Spawning { until };
             }
+            let slot = self.slot_of(id);
             self.out
                 .push_back(Output::Record(Record::Issued { id, incarnation }));
             spawns.push(Output::Spawn {
                 id,
                 incarnation,
                 generation,
+                node: slot.node,
+                slot,
             });
         }
         self.out.extend(spawns);
@@ -286,10 +289,12 @@ impl Core {
             );
             i.restarts += 1;
             if alive {
+                let node = i.slot.as_ref().map(|s| s.node);
                 let reason = format!("{id} {old} is replaced");
                 self.out.push_back(Output::Kill {
                     id,
                     incarnation: old,
+                    node,
                     reason,
                 });
             }

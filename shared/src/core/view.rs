@@ -2,6 +2,7 @@
 use super::Core;
 use super::incident::Incident;
 use super::instance::{Instance, Life};
+use super::nodes::SlotRef;
 use super::state::JobState;
 use crate::ids::{Incarnation, InstanceId, Role, Step, WeightVersion};
 use crate::phase::Phase;
@@ -50,6 +51,8 @@ pub struct InstanceView {
     pub id: InstanceId,
     /// Its present life; 0 while there is none.
     pub incarnation: Incarnation,
+    /// The slot it occupies.
+    pub slot: Option<SlotRef>,
     /// Its process, or 0.
     pub pid: u32,
     /// `starting`, `running`, `suspect`, `recovering`, `down` or `done`.
@@ -125,6 +128,7 @@ impl Core {
         InstanceView {
             id: i.id,
             incarnation: i.incarnation,
+            slot: i.slot.clone(),
             pid: i.pid,
             state: self.instance_word(i),
             phase: i.phase,

@@ -79,6 +79,17 @@ pub struct Job {
     pub nodes: Vec<Node>,
 }
 
+/// How many instances of a role there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Fewest.
+    pub min: u32,
+    /// Most.
+    pub max: u32,
+    /// That must serve before anything is generated.
+    pub n_init: u32,
+}
+
 /// A file the job cannot run without, and the key that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredFile {
@@ -164,6 +175,20 @@ impl Job {
         }
     }
 
+    /// How many instances of a role there may be.
+    pub fn bounds(&self, role: Role) -> Bounds {
+        let (t, r, a) = (&self.trainer, &self.rollout, &self.agent);
+        let (min, max, n_init) = match role {
+            Role::Trainer => (t.min, t.max, 1),
+            // They come and go with the ranks whose slots they share.
+            Role::Hybrid => (0, None, 0),
+            Role::Rollout => (r.min, r.max, r.n_init),
+            Role::Agent => (a.min, a.max, 1),
+        };
+        let max = max.unwrap_or(u32::MAX);
+        Bounds { min, max, n_init }
+    }
+
     /// Samples of one step: prompts x responses.
     pub fn samples_per_step(&self) -> u64 {
         u64::from(self.batch.prompts) * u64::from(self.batch.responses)
@@ -174,6 +199,7 @@ impl Job {
             name: "local".to_owned(),
             slots: None,
             pools: Default::default(),
+            labels: Default::default(),
         };
         for role in Role::ALL {
             let slots = node.pools.entry(self.pool(role).to_owned()).or_insert(0);

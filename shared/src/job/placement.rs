@@ -121,7 +121,7 @@ impl Job {
         }
     }
 
-    fn pin(&self, role: Role) -> Option<&str> {
+    pub(crate) fn pin(&self, role: Role) -> Option<&str> {
         match role {
             Role::Trainer | Role::Hybrid => self.trainer.node.as_deref(),
             Role::Rollout => self.rollout.node.as_deref(),

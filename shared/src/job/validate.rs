@@ -54,6 +54,7 @@ impl Job {
     fn check_counts(&self) -> Result<(), Problem> {
         for role in Role::ALL.into_iter().filter(|r| *r != Role::Hybrid) {
             whole(count_key(role), self.count(role).into(), 1, INSTANCE_LIMIT)?;
+            self.check_bounds(role)?;
         }
         let (r, a, w) = (&self.rollout, &self.agent, &self.weights);
         whole("job.steps", self.job.steps, 1, u32::MAX.into())?;
@@ -97,6 +98,25 @@ impl Job {
             60_000,
         )?;
         whole("detect.evidence_ms", self.detect.evidence_ms, 10, 60_000)
+    }
+
+    fn check_bounds(&self, role: Role) -> Result<(), Problem> {
+        let (count, bounds) = (self.count(role), self.bounds(role));
+        let (key, count_key) = (|k| format!("{role}.{k}"), count_key(role));
+        whole(&key("min"), bounds.min.into(), 1, INSTANCE_LIMIT)?;
+        if bounds.min > count {
+            let must = format!("it must be at most `{count_key}` ({count})");
+            return Err(bad(&key("min"), bounds.min, must));
+        }
+        if bounds.max < count {
+            let must = format!("it must be at least `{count_key}` ({count})");
+            return Err(bad(&key("max"), bounds.max, must));
+        }
+        if !(1..=count).contains(&bounds.n_init) {
+            let must = format!("it must be 1 to `{count_key}` ({count})");
+            return Err(bad(&key("n_init"), bounds.n_init, must));
+        }
+        Ok(())
     }
 
     fn check_numbers(&self) -> Result<(), Problem> {

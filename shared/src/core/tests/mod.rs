@@ -165,7 +165,7 @@ fn an_operator_can_end_the_job_and_nothing_is_injected_after() {
     let refusal = Refusal::JobOver {
         state: "stopped".to_owned(),
     };
-    let reply = Output::InjectReply {
+    let reply = Output::Reply {
         ticket: 3,
         result: Err(refusal),
     };
@@ -187,7 +187,7 @@ fn requests_about_nobody_are_refused_with_a_reason() {
     let reply = |core: &mut Core| {
         let found = std::iter::from_fn(|| core.poll_output())
             .find_map(|o| match o {
-                Output::InjectReply { result, .. } => Some(result),
+                Output::Reply { result, .. } => Some(result),
                 _ => None,
             })
             .unwrap();

@@ -1,6 +1,6 @@
 //! How it is kept running: `[checkpoint]`, `[weights]`, `[restart]`, `[[node]]`.
 use super::super::units::{millis, seconds};
-use crate::core::{Budget, Budgets, FaultKind};
+use crate::core::{Budget, Budgets, FaultKind, Labels};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -176,4 +176,7 @@ pub struct Node {
     pub slots: Option<u32>,
     /// Slots by pool. Roles of one pool share its slots (colocation).
     pub pools: BTreeMap<String, u32>,
+    /// Data centre, rack and accelerator model.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }

@@ -18,6 +18,11 @@ pub struct Trainer {
     /// The node that must hold all of them; any if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Fewest ranks `robustctl scale` may leave.
+    pub min: u32,
+    /// Most ranks `robustctl scale` may ask for; any number if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
 }
 
 impl Default for Trainer {
@@ -27,6 +32,8 @@ impl Default for Trainer {
             hybrid: None,
             pool: "train".to_owned(),
             node: None,
+            min: 1,
+            max: None,
         }
     }
 }
@@ -42,6 +49,13 @@ pub struct Rollout {
     /// The node that must hold all of them; any if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Fewest replicas `robustctl scale` may leave.
+    pub min: u32,
+    /// Most replicas `robustctl scale` may ask for; any number if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// Replicas that must serve the initial weights before anything is generated.
+    pub n_init: u32,
     /// Requests decoded together; further ones queue.
     pub max_running: u32,
     /// Sampling temperature; 0 takes the most likely token.
@@ -56,6 +70,9 @@ impl Default for Rollout {
             replicas: 3,
             pool: "rollout".to_owned(),
             node: None,
+            min: 1,
+            max: None,
+            n_init: 1,
             max_running: 32,
             temperature: 1.0,
             max_new_tokens: 32,
@@ -74,6 +91,11 @@ pub struct Agent {
     /// The node that must hold all of them; any if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Fewest workers `robustctl scale` may leave.
+    pub min: u32,
+    /// Most workers `robustctl scale` may ask for; any number if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
     /// Conversations one worker runs at a time.
     pub concurrency: u32,
     /// Most turns of one conversation.
@@ -88,6 +110,8 @@ impl Default for Agent {
             workers: 2,
             pool: "agent".to_owned(),
             node: None,
+            min: 1,
+            max: None,
             concurrency: 32,
             max_turns: 3,
             tool: Tool::default(),

@@ -11,15 +11,17 @@ impl World {
                 id,
                 incarnation,
                 generation,
+                ..
             } => self.spawn_process(id, incarnation, generation),
-            Output::Kill { incarnation, .. } => {
+            Output::Fence { incarnation, .. } => self.die(incarnation),
+            Output::Kill { incarnation, .. } | Output::Retire { incarnation } => {
                 if self.gang_of(incarnation).contains(&incarnation) {
                     self.gang.task = None;
                 }
                 self.die(incarnation);
             }
             Output::Strike { incarnation, fault } => match fault {
-                Fault::Kill => self.die(incarnation),
+                Fault::Kill | Fault::LoseSlot => self.die(incarnation),
                 Fault::Hang => {
                     if let Some(p) = self.procs.get_mut(&incarnation) {
                         p.stopped = true;
@@ -62,7 +64,7 @@ impl World {
                 self.after(ms(40), Happening::Feed(input));
             }
             Output::Finish { outcome } => self.outcome = Some(outcome),
-            Output::Record(_) | Output::InjectReply { .. } | Output::Event(_) => {}
+            Output::Record(_) | Output::Reply { .. } | Output::Event(_) => {}
         }
     }
 }

@@ -12,6 +12,7 @@ impl World {
                 id,
                 incarnation,
                 generation,
+                ..
             } => self.check_spawn(*id, *incarnation, *generation),
             Output::Kill {
                 id, incarnation, ..
