@@ -12,6 +12,7 @@ pub mod control;
 pub mod driver;
 pub mod grpc;
 pub mod launcher;
+pub mod metrics;
 pub mod state;
 pub mod store;
 pub mod telemetry;

@@ -2,6 +2,7 @@
 //! every refusal with its exit code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod fake;
+mod watched;
 
 use hyper_util::rt::TokioIo;
 use robust_proto::v1;
@@ -516,6 +517,8 @@ fn bad_input_gives_one_clear_error_and_its_exit_code() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     refuse(&site, &["--listen", &addr], 5, "in use");
+    refuse(&site, &["--metrics", "10.0.0.1:9090"], 5, "--metrics");
+    refuse(&site, &["--metrics", &addr], 5, "in use");
     refuse(&site, &["--worker", "/nonexistent"], 6, "/nonexistent");
     fs::write(
         site.file("data.jsonl"),

@@ -19,6 +19,9 @@ pub struct Args {
     /// Serve the control API on this loopback TCP address too (token in STATE/token)
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
+    /// Serve Prometheus metrics on this loopback TCP address (http://ADDR/metrics, no token)
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
     /// The robust-worker program [default: beside robustd]
     #[arg(long, value_name = "PATH", env = "ROBUST_WORKER")]
     pub worker: Option<PathBuf>,

@@ -25,13 +25,20 @@ pub(super) struct Prepared {
     pub worker: PathBuf,
     /// Where to listen besides the socket.
     pub listen: Option<SocketAddr>,
+    /// Where to serve metrics.
+    pub metrics: Option<SocketAddr>,
     /// What is sampled besides the processes.
     pub sampled: Sampled,
 }
 
 /// Reads and checks all that the command line names.
 pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
-    let listen = args.listen.as_deref().map(loopback_only).transpose()?;
+    let loopback = |flag, given: &Option<String>| {
+        let given = given.as_deref();
+        given.map(|given| loopback_only(flag, given)).transpose()
+    };
+    let listen = loopback("--listen", &args.listen)?;
+    let metrics = loopback("--metrics", &args.metrics)?;
     let mut job = read_job(&args.job)?;
     job.job.steps = args.steps.unwrap_or(job.job.steps);
     for file in job.required_files() {
@@ -54,6 +61,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         prompts,
         worker,
         listen,
+        metrics,
         sampled: Sampled::new(args),
     })
 }

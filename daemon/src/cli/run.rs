@@ -19,6 +19,7 @@ use crate::driver::{
 };
 use crate::grpc::{self, ControlService, RoleHostService, Token, bind_tcp, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
+use crate::metrics;
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::Store;
 use crate::store::lock::StateLock;
@@ -41,9 +42,13 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     state.remove_sockets()?;
     let tcp = match prepared.listen {
         Some(addr) => Some((
-            bind_tcp(addr).await?,
+            bind_tcp("--listen", addr).await?,
             Token::load_or_create(&state.token())?,
         )),
+        None => None,
+    };
+    let scrapes = match prepared.metrics {
+        Some(addr) => Some(bind_tcp("--metrics", addr).await?),
         None => None,
     };
     let json = serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?;
@@ -55,7 +60,8 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(status) = past.over(&prepared.job) {
         return was_over(&store, &prepared, &status).await;
     }
-    let daemon = Daemon::open(&args, prepared, state, store, past, tcp)?;
+    let mut daemon = Daemon::open(&args, prepared, state, store, past, tcp)?;
+    daemon.serve_metrics(scrapes);
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
@@ -148,6 +154,15 @@ impl Daemon {
             roles_socket,
             servers,
         })
+    }
+
+    fn serve_metrics(&mut self, listener: Option<TcpListener>) {
+        let Some(listener) = listener else { return };
+        if let Ok(at) = listener.local_addr() {
+            tracing::info!("metrics on http://{at}/metrics");
+        }
+        let server = metrics::serve(listener, Arc::clone(self.feeds.metrics()));
+        self.servers.spawn(served("metrics address", server));
     }
 
     async fn serve_and_run(mut self, linger: Duration) -> Result<ExitCode, Failure> {
@@ -296,9 +311,10 @@ fn assemble(
     ))
 }
 
-async fn served<F>(what: &'static str, server: F)
+async fn served<F, E>(what: &'static str, server: F)
 where
-    F: Future<Output = Result<(), tonic::transport::Error>>,
+    F: Future<Output = Result<(), E>>,
+    E: std::fmt::Display,
 {
     if let Err(error) = server.await {
         tracing::error!("the {what} is not served any more: {error}");

@@ -1,4 +1,5 @@
 //! Beginning: a new job, or one that an earlier life of the daemon left running.
+use super::pulled::PullMeter;
 use super::saved::{self, Saved, SavedError};
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
@@ -90,6 +91,7 @@ impl Driver {
             tasks: first,
             processes: HashMap::new(),
             link_samples: HashMap::new(),
+            pulls: PullMeter::default(),
             served: Default::default(),
             snapshots,
             routes: HashMap::new(),

@@ -189,6 +189,10 @@ impl Driver {
             }
             _ => {}
         }
+        let more = self.pulls.note(incarnation, &body);
+        if let Some(who) = self.core.is_current(incarnation).filter(|_| more > 0) {
+            self.parts.feeds.metrics().pulled(who, more);
+        }
         match translate::input(incarnation, &body) {
             Ok(input) => self.inputs.extend(input),
             Err(error) => tracing::warn!("{incarnation} says nonsense: {error}"),
@@ -198,6 +202,7 @@ impl Driver {
     async fn on_exited(&mut self, incarnation: Incarnation, exit: Exit, detail: String) {
         self.processes.remove(&incarnation);
         self.link_samples.remove(&incarnation);
+        self.pulls.forget(incarnation);
         self.parts.telemetry.unwatch(incarnation);
         self.links.forget(incarnation);
         self.served.forget(incarnation);
@@ -213,6 +218,7 @@ impl Driver {
     }
 
     fn on_samples(&mut self, samples: Samples) {
+        self.parts.feeds.metrics().samples(&samples);
         for ProcessSample { incarnation, usage } in &samples.processes {
             let link = self
                 .link_samples

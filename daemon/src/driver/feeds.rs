@@ -1,5 +1,6 @@
 //! What operators see of the driver: status and events.
 use super::status::Frame;
+use crate::metrics::Metrics;
 use crate::store::Store;
 use robust_proto::v1;
 use robust_shared::core::{Event, Severity, View};
@@ -16,6 +17,7 @@ pub struct Feeds {
     status: watch::Sender<Arc<v1::Status>>,
     events: broadcast::Sender<(u64, Event)>,
     rules: watch::Sender<Arc<v1::Rules>>,
+    metrics: Arc<Metrics>,
     store: Store,
 }
 
@@ -32,11 +34,14 @@ impl Feeds {
         let (status, _) = watch::channel(Arc::new(first));
         let (events, _) = broadcast::channel(EVENTS_BUFFERED);
         let (rules, _) = watch::channel(Arc::new(rules));
+        let metrics = Arc::new(Metrics::new(frame.node()));
+        metrics.status(&status.borrow());
         Self {
             frame,
             status,
             events,
             rules,
+            metrics,
             store,
         }
     }
@@ -51,6 +56,11 @@ impl Feeds {
         self.status.subscribe()
     }
 
+    /// The same for Prometheus.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
     /// The events, as they happen.
     pub fn events(&self) -> broadcast::Sender<(u64, Event)> {
         self.events.clone()
@@ -63,14 +73,18 @@ impl Feeds {
 
     /// Shows what happens before the core runs.
     pub fn starting(&self, now: Time, reason: &str) {
-        self.status
-            .send_replace(Arc::new(self.frame.starting(now, reason)));
+        self.show(self.frame.starting(now, reason));
     }
 
     /// Shows the core's view.
     pub fn publish(&self, view: &View, now: Time) {
-        self.status
-            .send_replace(Arc::new(self.frame.status(view, now)));
+        self.show(self.frame.status(view, now));
+    }
+
+    fn show(&self, status: v1::Status) {
+        let status = Arc::new(status);
+        self.metrics.status(&status);
+        self.status.send_replace(status);
     }
 
     /// Stores, logs and shows an event.

@@ -22,6 +22,7 @@ mod happening;
 mod leases;
 mod links;
 mod probe;
+mod pulled;
 mod saved;
 mod served;
 mod spawn;
@@ -48,6 +49,7 @@ use crate::launcher::{Launcher, Running};
 use crate::store::{Store, StoreError};
 use crate::telemetry::Telemetry;
 use gang::GangTask;
+use pulled::PullMeter;
 use robust_proto::v1;
 use robust_shared::core::{Core, Input, Outcome, Output, Refusal};
 use robust_shared::ids::{Incarnation, Step, TrajectoryId};
@@ -121,6 +123,7 @@ pub struct Driver {
     /// The living role processes.
     processes: HashMap<Incarnation, Running>,
     link_samples: HashMap<Incarnation, LinkSample>,
+    pulls: PullMeter,
     served: Served,
     snapshots: Snapshots,
     routes: HashMap<u64, WaitingRoute>,

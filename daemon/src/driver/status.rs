@@ -97,6 +97,8 @@ fn role(i: &InstanceView, now: Time) -> v1::RoleStatus {
         restarts: i.restarts,
         cpu_percent: i.cpu * 100.0,
         rss_bytes: i.rss_bytes,
+        disk_read_bytes: i.disk_read_bytes,
+        disk_write_bytes: i.disk_write_bytes,
         admitted: i.admitted,
         pull_bytes: i.pull_bytes,
         pull_total: i.pull_total,

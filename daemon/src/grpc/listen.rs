@@ -17,24 +17,30 @@ use tonic::transport::Server;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Not an address.
-    #[error("--listen {given}: not an ip:port address; for example 127.0.0.1:7070")]
+    #[error("{flag} {given}: not an ip:port address; for example 127.0.0.1:7070")]
     NotAnAddress {
+        /// The argument.
+        flag: &'static str,
         /// What was given.
         given: String,
     },
     /// Reachable from other machines, which needs TLS.
     #[error(
-        "--listen {addr}: refused, other machines could reach it and TLS is not configured; use a \
+        "{flag} {addr}: refused, other machines could reach it and TLS is not configured; use a \
          loopback address such as 127.0.0.1:{}",
         addr.port()
     )]
     NotLoopback {
+        /// The argument.
+        flag: &'static str,
         /// What was given.
         addr: SocketAddr,
     },
     /// Something else listens there.
-    #[error("--listen {addr}: the port is in use by another process; choose another")]
+    #[error("{flag} {addr}: the port is in use by another process; choose another")]
     InUse {
+        /// The argument.
+        flag: &'static str,
         /// Where.
         addr: SocketAddr,
     },
@@ -62,24 +68,25 @@ pub enum ListenError {
     Mode(#[from] StateDirError),
 }
 
-/// Reads a `--listen` address; anything that other machines could reach is refused.
-pub fn loopback_only(given: &str) -> Result<SocketAddr, ListenError> {
+/// Reads the address of an argument; anything that other machines could reach is refused.
+pub fn loopback_only(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
     let addr: SocketAddr = given.parse().map_err(|_| ListenError::NotAnAddress {
+        flag,
         given: given.to_owned(),
     })?;
     if addr.ip().to_canonical().is_loopback() {
         Ok(addr)
     } else {
-        Err(ListenError::NotLoopback { addr })
+        Err(ListenError::NotLoopback { flag, addr })
     }
 }
 
-/// Binds the TCP address.
-pub async fn bind_tcp(addr: SocketAddr) -> Result<TcpListener, ListenError> {
+/// Binds the TCP address of an argument.
+pub async fn bind_tcp(flag: &'static str, addr: SocketAddr) -> Result<TcpListener, ListenError> {
     TcpListener::bind(addr)
         .await
         .map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => ListenError::InUse { addr },
+            io::ErrorKind::AddrInUse => ListenError::InUse { flag, addr },
             _ => ListenError::Bind {
                 place: addr.to_string(),
                 source,
@@ -154,16 +161,19 @@ mod tests {
             "127.8.9.1:1",
             "[::ffff:127.0.0.1]:1",
         ] {
-            loopback_only(good).unwrap();
+            loopback_only("--listen", good).unwrap();
         }
         for bad in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:1", "[2001:db8::1]:1"] {
-            let refusal = loopback_only(bad).unwrap_err();
+            let refusal = loopback_only("--listen", bad).unwrap_err();
             assert!(matches!(refusal, ListenError::NotLoopback { .. }), "{bad}");
             assert!(refusal.to_string().contains("TLS"), "{refusal}");
         }
         for bad in ["localhost:1", "7070", "127.0.0.1", "127.0.0.1:99999", ""] {
             assert!(
-                matches!(loopback_only(bad), Err(ListenError::NotAnAddress { .. })),
+                matches!(
+                    loopback_only("--listen", bad),
+                    Err(ListenError::NotAnAddress { .. })
+                ),
                 "{bad}"
             );
         }
@@ -171,8 +181,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_in_use_is_named() {
-        let first = bind_tcp("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let refusal = bind_tcp(first.local_addr().unwrap()).await.unwrap_err();
+        let first = bind_tcp("--listen", "127.0.0.1:0".parse().unwrap())
+            .await
+            .unwrap();
+        let refusal = bind_tcp("--metrics", first.local_addr().unwrap())
+            .await
+            .unwrap_err();
+        assert!(
+            refusal.to_string().starts_with("--metrics 127.0.0.1:"),
+            "{refusal}"
+        );
         assert!(matches!(refusal, ListenError::InUse { .. }));
     }
 

@@ -252,6 +252,11 @@ pub struct RoleStatus {
     /// time in this phase
     #[prost(uint64, tag = "18")]
     pub phase_ms: u64,
+    /// by its process
+    #[prost(uint64, tag = "22")]
+    pub disk_read_bytes: u64,
+    #[prost(uint64, tag = "23")]
+    pub disk_write_bytes: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

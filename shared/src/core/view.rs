@@ -75,6 +75,10 @@ pub struct InstanceView {
     pub cpu: f64,
     /// Resident memory.
     pub rss_bytes: u64,
+    /// Bytes its process read from disk.
+    pub disk_read_bytes: u64,
+    /// Bytes its process had written to disk.
+    pub disk_write_bytes: u64,
     /// Rollout: whether requests are routed to it.
     pub admitted: bool,
     /// Version of the running or last pull.
@@ -148,6 +152,8 @@ impl Core {
             restarts: i.restarts,
             cpu: if sampled_lately { i.cpu } else { 0.0 },
             rss_bytes: i.sample.rss_bytes,
+            disk_read_bytes: i.sample.disk_read_bytes,
+            disk_write_bytes: i.sample.disk_write_bytes,
             admitted: i.admitted,
             pull_version: i.pull_seen.map(|p| p.version),
             pull_bytes: i.pull_seen.map_or(0, |p| p.bytes),

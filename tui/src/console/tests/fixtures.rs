@@ -129,6 +129,7 @@ fn role(role: &str, index: u32, phase: &str, ms: u64) -> v1::RoleStatus {
         pull_total: if rollout { 4_300_000 } else { 0 },
         pull_version: 118,
         phase_ms: ms,
+        ..Default::default()
     }
 }
 

@@ -1,0 +1,334 @@
+//! What a scrape holds, and that it keeps to Prometheus' conventions.
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::telemetry::{DeviceFinding, Devices, HostSample, Seen};
+use robust_shared::hardware::{Finding, Reading};
+use robust_shared::ids::Role;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+fn status() -> v1::Status {
+    let role = |role: &str, index, state: &str| v1::RoleStatus {
+        role: role.to_owned(),
+        index,
+        state: state.to_owned(),
+        tokens_total: 1234,
+        restarts: 2,
+        cpu_percent: 150.0,
+        rss_bytes: 1 << 30,
+        disk_read_bytes: 11,
+        disk_write_bytes: 22,
+        weight_version: 6,
+        running: 3,
+        ..Default::default()
+    };
+    v1::Status {
+        job: "a \"quoted\" job".to_owned(),
+        mode: "async".to_owned(),
+        policy: "role".to_owned(),
+        state: "recovering".to_owned(),
+        step: 7,
+        steps_total: 40,
+        weight_version: 6,
+        reward: 0.25,
+        ettr_sliding: 0.5,
+        ettr: 0.75,
+        goodput: 0.625,
+        roles: vec![
+            role("trainer", 0, "recovering"),
+            role("rollout", 1, "running"),
+        ],
+        ..Default::default()
+    }
+}
+
+fn incident(id: u64, outcome: &str) -> v1::Incident {
+    let done = outcome == "recovered";
+    v1::Incident {
+        id,
+        rule: "exit".to_owned(),
+        plan: "restart the trainer gang from step 7 and train step 8".to_owned(),
+        outcome: outcome.to_owned(),
+        detect_ms: 40.0,
+        restart_ms: if done { 2000.0 } else { 0.0 },
+        reconnect_ms: if done { 500.0 } else { 0.0 },
+        total_ms: if done { 2540.0 } else { 0.0 },
+        ..Default::default()
+    }
+}
+
+fn full() -> Metrics {
+    let metrics = Metrics::new("n0");
+    metrics.status(&Arc::new(status()));
+    let reading = Reading {
+        index: 3,
+        tensor_percent: Some(44.25),
+        util_percent: Some(98.0),
+        memory_used_bytes: Some(1),
+        memory_total_bytes: Some(2),
+        temperature_c: Some(58),
+        power_w: Some(612.0),
+        ecc_corrected: Some(5),
+        nvlink_replays: Some(9),
+        pcie_replays: Some(4),
+        remapped_rows: Some(1),
+        remap_pending: Some(true),
+        ..Reading::default()
+    };
+    let seen = Seen {
+        reading,
+        age: Duration::ZERO,
+        pids: vec![],
+        busy: None,
+    };
+    let found = DeviceFinding {
+        device: 3,
+        finding: Finding::xid(79),
+    };
+    metrics.samples(&Samples {
+        processes: vec![],
+        devices: Devices {
+            seen: vec![seen],
+            findings: vec![found],
+            stuck: None,
+        },
+        host: Some(HostSample {
+            disk_free_bytes: 77,
+            load_1m: 1.5,
+            ..HostSample::default()
+        }),
+    });
+    let (role, index) = (Role::Rollout, 1);
+    metrics.pulled(InstanceId { role, index }, 4096);
+    metrics
+}
+
+/// Values by series, with the labels sorted.
+fn series(text: &str) -> BTreeMap<String, f64> {
+    let line = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        (name.to_owned(), value.parse().unwrap())
+    };
+    text.lines()
+        .filter(|l| !l.starts_with('#'))
+        .map(line)
+        .collect()
+}
+
+#[test]
+fn a_scrape_says_what_the_status_says() {
+    let text = full().encode().unwrap();
+    let values = series(&text);
+    let expected = [
+        ("robust_step", 7.0),
+        ("robust_weight_version", 6.0),
+        ("robust_reward", 0.25),
+        (
+            r#"robust_ettr_ratio{mode="async",policy="role",window="sliding"}"#,
+            0.5,
+        ),
+        (
+            r#"robust_ettr_ratio{mode="async",policy="role",window="total"}"#,
+            0.75,
+        ),
+        (r#"robust_goodput_ratio{mode="async",policy="role"}"#, 0.625),
+        (r#"robust_job_state{state="recovering"}"#, 1.0),
+        (r#"robust_job_state{state="running"}"#, 0.0),
+        (r#"robust_instance_up{role="trainer",index="0"}"#, 0.0),
+        (r#"robust_instance_up{role="rollout",index="1"}"#, 1.0),
+        (
+            r#"robust_instance_restarts_total{role="rollout",index="1"}"#,
+            2.0,
+        ),
+        (r#"robust_tokens_total{role="rollout",index="1"}"#, 1234.0),
+        (
+            r#"robust_pull_bytes_total{role="rollout",index="1"}"#,
+            4096.0,
+        ),
+        (
+            r#"robust_instance_cpu_cores{role="rollout",index="1"}"#,
+            1.5,
+        ),
+        (
+            r#"robust_instance_disk_written_bytes_total{role="trainer",index="0"}"#,
+            22.0,
+        ),
+        (
+            r#"robust_device_busy_ratio{node="n0",device="3",unit="tensor"}"#,
+            0.4425,
+        ),
+        (
+            r#"robust_device_temperature_celsius{node="n0",device="3"}"#,
+            58.0,
+        ),
+        (
+            r#"robust_device_memory_errors_total{node="n0",device="3",kind="corrected"}"#,
+            5.0,
+        ),
+        (
+            r#"robust_device_link_replays_total{node="n0",device="3",link="nvlink"}"#,
+            9.0,
+        ),
+        (r#"robust_device_remap_pending{node="n0",device="3"}"#, 1.0),
+        (
+            r#"robust_hardware_findings_total{device="3",kind="xid_79",advice="fault"}"#,
+            1.0,
+        ),
+        (r#"robust_node_disk_free_bytes{node="n0"}"#, 77.0),
+        ("robust_driver_stuck", 0.0),
+    ];
+    for (name, value) in expected {
+        assert_eq!(values.get(name), Some(&value), "{name} in\n{text}");
+    }
+    let of_trainer = r#"robust_tokens_total{role="trainer",index="0"}"#;
+    assert_eq!(values.get(of_trainer), None, "a trainer generates nothing");
+    assert!(text.contains(r#"job="a \"quoted\" job""#), "{text}");
+}
+
+#[test]
+fn an_incident_is_counted_once_and_its_stages_when_it_is_over() {
+    let metrics = Metrics::new("n0");
+    let see = |incidents: Vec<v1::Incident>| {
+        metrics.status(&Arc::new(v1::Status {
+            incidents,
+            ..status()
+        }));
+        series(&metrics.encode().unwrap())
+    };
+    let count = r#"robust_incidents_total{rule="exit",plan="gang"}"#;
+    let stage = |of| format!("robust_incident_seconds_count{{stage=\"{of}\"}}");
+    for _ in 0..3 {
+        let values = see(vec![incident(1, "recovering")]);
+        assert_eq!(values[count], 1.0);
+        assert_eq!(values[&stage("detect")], 1.0);
+        assert_eq!(values.get(&stage("restart")), None);
+    }
+    for _ in 0..3 {
+        let values = see(vec![incident(1, "recovered"), incident(2, "failed")]);
+        assert_eq!(values[count], 2.0);
+        assert_eq!(values[&stage("detect")], 2.0);
+        assert_eq!(values[&stage("restart")], 1.0, "the second never came back");
+        assert_eq!(
+            values[r#"robust_incident_seconds_sum{stage="reconnect"}"#],
+            0.5
+        );
+        assert_eq!(
+            values[r#"robust_incident_seconds_bucket{le="2.5",stage="restart"}"#],
+            1.0
+        );
+        assert_eq!(
+            values[r#"robust_incident_seconds_bucket{le="1.0",stage="restart"}"#],
+            0.0
+        );
+    }
+    // The status forgets old incidents; the counter does not.
+    assert_eq!(see(vec![incident(3, "recovered")])[count], 3.0);
+}
+
+/// What `promtool check metrics` looks at, and what OpenMetrics demands of the text.
+#[test]
+fn the_text_keeps_to_the_conventions() {
+    let metrics = full();
+    metrics.status(&Arc::new(v1::Status {
+        incidents: vec![incident(1, "recovered")],
+        ..status()
+    }));
+    let text = metrics.encode().unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let (mut help, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+    let mut of_family = String::new();
+    for line in text.lines().filter(|l| *l != "# EOF") {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, words) = rest.split_once(' ').unwrap();
+            assert!(words.ends_with('.') && words.len() > 5, "{line}");
+            assert!(
+                help.insert(name, words).is_none(),
+                "described twice: {name}"
+            );
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(kinds.insert(name, kind).is_none(), "typed twice: {name}");
+            of_family = name.to_owned();
+        } else {
+            check_sample(line, &of_family, kinds[&*of_family]);
+        }
+    }
+    assert_eq!(
+        help.keys().collect::<Vec<_>>(),
+        kinds.keys().collect::<Vec<_>>()
+    );
+    assert!(kinds.len() > 30, "{kinds:?}");
+    for name in kinds.keys() {
+        check_name(name);
+    }
+}
+
+/// Samples stand under their family, with the suffixes of its type.
+fn check_sample(line: &str, family: &str, kind: &str) {
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let value: f64 = value.parse().unwrap();
+    let name = series.split('{').next().unwrap();
+    let suffix = name.strip_prefix(family).unwrap();
+    match kind {
+        "counter" => assert!(suffix == "_total" && value >= 0.0, "{line}"),
+        "gauge" => assert_eq!(suffix, "", "{line}"),
+        "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
+        other => unreachable!("{other}"),
+    }
+}
+
+/// One prefix, lower case, base units, and the unit last.
+fn check_name(name: &str) {
+    assert!(name.starts_with("robust_"), "{name}");
+    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    assert!(name.chars().all(fine), "{name}");
+    assert!(
+        !name.ends_with("_total"),
+        "a counter's family has no suffix: {name}"
+    );
+    let words: Vec<&str> = name.split('_').collect();
+    let scaled = [
+        "ms",
+        "milliseconds",
+        "minutes",
+        "hours",
+        "kb",
+        "mb",
+        "kib",
+        "mib",
+        "kilobytes",
+        "percent",
+        "milliwatts",
+        "fahrenheit",
+    ];
+    assert!(!words.iter().any(|w| scaled.contains(w)), "{name}");
+    let units = ["seconds", "bytes", "ratio", "celsius", "watts"];
+    let unit = words.iter().position(|w| units.contains(w));
+    assert!(
+        unit.is_none_or(|at| at + 1 == words.len()),
+        "the unit is last: {name}"
+    );
+}
+
+#[tokio::test]
+async fn a_scrape_over_http_is_the_text_with_its_type() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let metrics = Arc::new(full());
+    let server = tokio::spawn(serve(listener, Arc::clone(&metrics)));
+    let get = async |path: &str| {
+        let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        reply
+    };
+    let reply = get("/metrics").await;
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    assert!(reply.contains("content-type: application/openmetrics-text; version=1.0.0"));
+    assert!(reply.ends_with(&metrics.encode().unwrap()), "{reply}");
+    assert!(get("/").await.starts_with("HTTP/1.1 404 "));
+    server.abort();
+}
