@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What an instance is doing now (design section 6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Process start: libraries, model, connections.

@@ -27,12 +27,18 @@ pub struct Daemon {
     dir: TempDir,
     job: PathBuf,
     child: Option<Child>,
+    env: Vec<(String, String)>,
     watcher: Watcher,
 }
 
 impl Daemon {
     /// Starts `robustd` with the job file and waits until it answers.
     pub fn start(job: &JobFile) -> Self {
+        Self::start_with(job, &[])
+    }
+
+    /// The same, with these set in the environment of the daemon and its roles.
+    pub fn start_with(job: &JobFile, env: &[(&str, &str)]) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("robust-e2e.")
             .tempdir()
@@ -42,6 +48,10 @@ impl Daemon {
             dir,
             job: path,
             child: None,
+            env: env
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
             watcher: Watcher::default(),
         };
         daemon.launch();
@@ -68,6 +78,7 @@ impl Daemon {
             .arg("--state-dir")
             .arg(self.state_dir())
             .env("ROBUST_CACHE", programs::cache())
+            .envs(self.env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log("out.log"))
             .stderr(log("err.log"))

@@ -157,6 +157,28 @@ fn a_stopped_rollout_is_found_by_the_throughput_rule_and_replaced() {
     consumed_once(&mut daemon);
 }
 
+#[test]
+fn a_gradient_that_is_no_number_is_not_committed_and_the_step_is_trained_again() {
+    let job = JobFile::small().set("job", "steps", 4);
+    let mut daemon = Daemon::start_with(&job, &[("ROBUST_DRILL_NAN", "1/2")]);
+    let status = daemon.until("the end or a failure", |s| {
+        s["state"] == "completed" || s["state"] == "failed"
+    });
+    assert_eq!(status["state"], "completed", "{status}\n{}", daemon.logs());
+    let incidents = status["incidents"].as_array().unwrap();
+    let [incident] = incidents.as_slice() else {
+        panic!("{incidents:?}")
+    };
+    assert_eq!(incident["rule"], "numeric", "{incident}");
+    let reason = incident["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("step 2 failed") && reason.contains("norm is NaN"),
+        "{reason}"
+    );
+    assert_eq!(incident["outcome"], "recovered", "{incident}");
+    consumed_once(&mut daemon);
+}
+
 /// I-3 from outside: committed steps are contiguous, each with a whole batch.
 fn consumed_once(daemon: &mut Daemon) {
     let report = daemon.json(&["report"]);

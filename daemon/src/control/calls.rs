@@ -25,6 +25,8 @@ pub enum CallError {
         rank: Incarnation,
         /// Its words.
         reason: String,
+        /// It met numbers that are none.
+        numeric: bool,
     },
     /// The rank answered something else than was asked.
     #[error("{key}: {rank} answered with another call's result")]
@@ -104,6 +106,7 @@ impl GangCalls {
                 key,
                 rank,
                 reason: reply.error,
+                numeric: reply.numeric,
             }),
             Ok(v1::CallReply {
                 result: Some(result),
@@ -201,6 +204,7 @@ mod tests {
             call_id: sent.call_id,
             error: String::new(),
             result: Some(result.clone()),
+            numeric: false,
         };
         calls.answer(Incarnation(4), reply.clone());
         assert!(

@@ -5,6 +5,7 @@ use super::wire::WireCall;
 use crate::store::StoreError;
 use futures::future::try_join_all;
 use robust_shared::batch::BatchError;
+use robust_shared::core::CallFault;
 use robust_shared::dispatch::{DispatchError, WorkerGroup};
 use robust_shared::grpo::GrpoError;
 use robust_shared::ids::{Generation, Incarnation};
@@ -41,6 +42,24 @@ pub enum StepError {
         /// What was tried, and why it did not do.
         tried: Vec<String>,
     },
+}
+
+impl StepError {
+    /// The rank that reported it.
+    pub fn rank(&self) -> Option<Incarnation> {
+        match self {
+            Self::Call(CallError::Failed { rank, .. }) => Some(*rank),
+            _ => None,
+        }
+    }
+
+    /// What kind of failure it is.
+    pub fn fault(&self) -> CallFault {
+        match self {
+            Self::Call(CallError::Failed { numeric: true, .. }) => CallFault::Numeric,
+            _ => CallFault::Exception,
+        }
+    }
 }
 
 /// One life of the gang.

@@ -7,7 +7,7 @@ use crate::driver::SnapshotShards;
 use crate::store::Store;
 use robust_proto::v1;
 use robust_shared::batch::{Batch, Meta};
-use robust_shared::core::StepMetrics;
+use robust_shared::core::{CallFault, StepMetrics};
 use robust_shared::dispatch::calls::{
     OldLogprobs, Peer, Publish, Restore, Shard, Snapshot, Update, columns,
 };
@@ -57,6 +57,10 @@ pub enum StepOutcome {
         generation: Generation,
         /// The step (or version).
         step: Step,
+        /// Who reported it, if one rank did.
+        rank: Option<Incarnation>,
+        /// What kind of failure it was.
+        fault: CallFault,
         /// Why.
         reason: String,
     },
@@ -68,6 +72,8 @@ impl StepOutcome {
         result.unwrap_or_else(|e| Self::Failed {
             generation,
             step,
+            rank: e.rank(),
+            fault: e.fault(),
             reason: e.to_string(),
         })
     }

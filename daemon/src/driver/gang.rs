@@ -176,10 +176,14 @@ impl Driver {
             StepOutcome::Failed {
                 generation,
                 step,
+                rank,
+                fault,
                 reason,
             } => Input::StepFailed {
                 generation,
                 step,
+                rank,
+                fault,
                 reason,
             },
         }

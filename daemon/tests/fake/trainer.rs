@@ -21,6 +21,7 @@ impl Fake {
         let reply = v1::CallReply {
             call_id: call.call_id,
             error: String::new(),
+            numeric: false,
             result,
         };
         self.replies.insert(call.key, reply.clone());

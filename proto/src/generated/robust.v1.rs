@@ -1225,6 +1225,9 @@ pub struct CallReply {
     /// empty when it worked
     #[prost(string, tag = "2")]
     pub error: ::prost::alloc::string::String,
+    /// The error is that loss or gradient are no numbers; the rank's state is unchanged.
+    #[prost(bool, tag = "8")]
+    pub numeric: bool,
     #[prost(oneof = "call_reply::Result", tags = "3, 4, 5, 6, 7")]
     pub result: ::core::option::Option<call_reply::Result>,
 }

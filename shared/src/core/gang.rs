@@ -4,6 +4,7 @@
 //! answer names the present generation and exactly this call, so that late and repeated answers
 //! change nothing (I-1). The step is committed by a durable record before anything that follows
 //! from it leaves (I-3), publishing above all (I-5).
+use super::detect::numeric::not_a_number;
 use super::output::{Outcome, Output, Record, Severity};
 use super::state::Stage;
 use super::{Core, StepMetrics};
@@ -137,9 +138,14 @@ impl Core {
         if (from, Stage::Training(step)) != (gang.generation, gang.stage) {
             return;
         }
+        if let Some(what) = not_a_number(&metrics) {
+            return self.numeric(Self::any_rank(), format!("step {step} brought {what}"));
+        }
         let Some(trajectories) = self.s.trajectories.complete(step) else {
             return;
         };
+        self.compare_ranks(step);
+        let gang = &mut self.s.gang;
         gang.stage = Stage::Ready;
         (gang.stepped, gang.faults_in_step, gang.failed_restarts) = (true, 0, 0);
         gang.strikes.clear();
@@ -164,15 +170,6 @@ impl Core {
         let (reward, loss) = (metrics.reward, metrics.loss);
         let text = format!("step {step} committed: reward {reward:.3}, loss {loss:.4}");
         self.event(Severity::Info, "step", None, text);
-    }
-
-    pub(super) fn on_step_failed(&mut self, from: Generation, step: Step, reason: &str) {
-        let gang = &self.s.gang;
-        let calling = !matches!(gang.stage, Stage::Forming | Stage::Ready);
-        if from != gang.generation || !calling {
-            return;
-        }
-        self.exception(Self::any_rank(), format!("step {step} failed: {reason}"));
     }
 
     /// Rank 0 stands for the gang where no single rank is meant.

@@ -102,6 +102,10 @@ pub enum Input {
         generation: Generation,
         /// The step.
         step: Step,
+        /// Who reported it, if one rank did.
+        rank: Option<Incarnation>,
+        /// What kind of failure it says it was.
+        fault: CallFault,
         /// The exception's text.
         reason: String,
     },
@@ -252,6 +256,17 @@ pub struct Sample {
     /// accelerator that is. Only differences count.
     #[serde(default)]
     pub accelerator: Option<Duration>,
+}
+
+/// What a call to the gang failed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallFault {
+    /// An exception of any kind.
+    #[default]
+    Exception,
+    /// Loss or gradient were no numbers; nothing was changed by the step.
+    Numeric,
 }
 
 /// Figures of a finished step.

@@ -6,6 +6,7 @@ use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVe
 use crate::phase::Phase;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Where the present process of an instance is in its life.
@@ -133,6 +134,21 @@ pub struct Instance {
     pub pull_seen: Option<PullSeen>,
     /// Rollout: it is being probed until then, and gets no traffic.
     pub suspect: Option<Time>,
+    /// Trainer: time in phases without exchange, in the step under way.
+    #[serde(default)]
+    pub alone: Duration,
+    /// Trainer: steps in a row in which that was too long.
+    #[serde(default)]
+    pub slow_steps: u32,
+    /// It was said that its phase takes too long.
+    #[serde(default)]
+    pub overrun: bool,
+    /// Pullers' reports that its chunks are corrupt.
+    #[serde(default)]
+    pub corrupt_reports: u32,
+    /// Sources whose chunks it found corrupt.
+    #[serde(default)]
+    pub corrupt_sources: BTreeSet<Incarnation>,
     /// A verdict fell and its kill is due.
     pub condemned: Option<Condemned>,
 }
@@ -168,6 +184,11 @@ impl Instance {
             avoid: Vec::new(),
             pull_seen: None,
             suspect: None,
+            alone: Duration::ZERO,
+            slow_steps: 0,
+            overrun: false,
+            corrupt_reports: 0,
+            corrupt_sources: BTreeSet::new(),
             condemned: None,
         }
     }
@@ -221,6 +242,10 @@ impl Instance {
         if phase == Phase::Generating {
             self.tokens_at = now;
         }
+        if matches!(self.phase, Phase::RefLogprob | Phase::OldLogprob) {
+            self.alone += now.since(self.phase_since);
+        }
+        self.overrun = false;
         (self.phase, self.phase_step, self.phase_since) = (phase, step, now);
     }
 

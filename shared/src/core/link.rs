@@ -150,6 +150,8 @@ impl Core {
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
+        let (role, left, took) = (i.id.role, i.phase, now.since(i.phase_since));
+        let changes = (i.phase, i.phase_step) != (phase, step);
         i.enter(phase, step, now);
         let (id, trains) = (
             i.id,
@@ -157,6 +159,9 @@ impl Core {
         );
         if trains {
             self.mark(id, "compute");
+        }
+        if changes {
+            self.learn_phase(role, left, took);
         }
     }
 

@@ -43,6 +43,7 @@
 mod budget;
 mod config;
 mod detect;
+mod durations;
 mod gang;
 mod hardware;
 mod incident;
@@ -263,9 +264,12 @@ impl Core {
             Input::StepFailed {
                 generation,
                 step,
+                rank,
+                fault,
                 reason,
             } => {
-                self.on_step_failed(generation, step, &reason);
+                let reason = format!("step {step} failed: {reason}");
+                self.on_step_failed(generation, rank, fault, reason);
             }
             Input::Published {
                 generation,

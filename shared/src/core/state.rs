@@ -1,13 +1,15 @@
 //! Everything the controller remembers; what is persisted with every record.
 use super::budget::Strikes;
+use super::durations::Durations;
 use super::incident::Incident;
 use super::instance::Instance;
 use super::output::Outcome;
 use super::trajectories::Trajectories;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
+use crate::phase::Phase;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The whole memory of the controller. Serialisable; [`super::Core::restore`] goes on from it.
@@ -37,6 +39,9 @@ pub struct State {
     pub(super) step_duration: Duration,
     /// Task restarts since the last committed step.
     pub(super) task_restarts: u32,
+    /// How long phases took, by role.
+    #[serde(default, with = "durations_by_phase")]
+    pub(super) durations: BTreeMap<(Role, Phase), Durations>,
     /// Roles of which an instance ever attached: their start-up code works.
     pub(super) proven: Vec<Role>,
 }
@@ -234,6 +239,7 @@ impl State {
             committed_at: None,
             step_duration: Duration::ZERO,
             task_restarts: 0,
+            durations: BTreeMap::new(),
             proven: Vec::new(),
         }
     }
@@ -263,5 +269,23 @@ impl State {
             JobState::Over(outcome) => Some(outcome),
             _ => None,
         }
+    }
+}
+
+/// JSON has no keys of two parts: kept as a list.
+mod durations_by_phase {
+    use super::{BTreeMap, Durations, Phase, Role};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    type Map = BTreeMap<(Role, Phase), Durations>;
+
+    pub fn serialize<S: Serializer>(map: &Map, to: S) -> Result<S::Ok, S::Error> {
+        let list: Vec<_> = map.iter().collect();
+        list.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Map, D::Error> {
+        let list = Vec::<((Role, Phase), Durations)>::deserialize(from)?;
+        Ok(list.into_iter().collect())
     }
 }

@@ -40,6 +40,7 @@ impl Core {
                 detect::trainer_idle::due(self, i),
                 detect::rollout_silent::due(self, i),
                 detect::agent_silent::due(self, i),
+                detect::phase_overrun::due(self, i),
             ];
             rules.into_iter().flatten().min()
         });

@@ -185,7 +185,9 @@ impl Core {
                 self.pull_failed(puller, version, source, &reason, now);
             }
             Err(PullFailure::Corrupt { source }) => {
+                let id = r.id;
                 self.pull_failed(puller, version, source, "a chunk's digest differs", now);
+                self.corrupt(id, source, version);
             }
         }
     }

@@ -67,9 +67,22 @@ pub enum CallError {
     Publish(#[from] PublishError),
 }
 
+impl CallError {
+    /// Whether loss or gradient were no numbers; the rank's state is then unchanged.
+    fn is_numeric(&self) -> bool {
+        matches!(
+            self,
+            CallError::Adam(AdamError::NonFiniteGradient(_))
+                | CallError::Grpo(GrpoError::NonFinite { .. })
+        )
+    }
+}
+
 /// A rank and everything it works with.
 pub(super) struct Rank {
     pub generation: u64,
+    /// For drills: the step in which this life's gradient is made NaN.
+    pub poisoned_step: Option<u64>,
     pub folder: PathBuf,
     pub chunk_bytes: u64,
     /// The last answers with their keys.
@@ -93,6 +106,7 @@ impl Rank {
             Some(answer) => Ok(answer),
             None => self.perform(call),
         };
+        let numeric = result.as_ref().is_err_and(CallError::is_numeric);
         let (error, result) = match result {
             Ok(answer) => (String::new(), Some(answer)),
             Err(error) => (error.to_string(), None),
@@ -112,6 +126,7 @@ impl Rank {
                 call_id,
                 error,
                 result,
+                numeric,
             },
         );
     }
@@ -169,6 +184,9 @@ impl Rank {
         let own = self
             .state
             .gradient(&request.samples, request.batch_trainable_tokens)?;
+        if self.poisoned_step == Some(request.step) {
+            let _ = own.grad.shallow_clone().fill_(f64::NAN);
+        }
         let kl = if self.state.has_reference() {
             own.ref_kl
         } else {

@@ -13,6 +13,7 @@
 //! Calls of another generation are refused (I-1).
 
 mod calls;
+mod drill;
 mod exchange;
 mod restore;
 mod served;
@@ -68,6 +69,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
     let mut rank = Rank {
         generation: args.generation,
+        poisoned_step: drill::poisoned_step(args.generation),
         folder: folder.to_owned(),
         chunk_bytes: args.job.weights.chunk_bytes(),
         replies: Default::default(),

@@ -55,6 +55,7 @@ fn answer(call_id: u64) -> CallReply {
     CallReply {
         call_id,
         error: String::new(),
+        numeric: false,
         result,
     }
 }

@@ -12,13 +12,17 @@
 //! ```
 pub mod agent_silent;
 pub mod attach_overdue;
+pub mod corruption;
 pub mod exception;
 pub mod exit;
+pub mod numeric;
+pub mod phase_overrun;
 pub mod pull_stall;
 pub mod rollout_silent;
 mod rule;
 mod ruleset;
 mod scope;
+pub mod straggler;
 pub mod trainer_idle;
 mod verdict;
 
@@ -37,7 +41,7 @@ use super::state::{Scope, Stage};
 use crate::ids::{Incarnation, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 9] = [
+pub static RULES: [&Rule; 13] = [
     &exit::RULE,
     &exit::SPAWN,
     &attach_overdue::RULE,
@@ -47,6 +51,10 @@ pub static RULES: [&Rule; 9] = [
     &agent_silent::RULE,
     &pull_stall::RULE,
     &exception::RULE,
+    &numeric::RULE,
+    &corruption::RULE,
+    &phase_overrun::RULE,
+    &straggler::RULE,
 ];
 
 impl Core {
@@ -58,6 +66,7 @@ impl Core {
         self.check_rollouts_silent();
         self.check_agents_silent();
         self.check_pull_stalls();
+        self.check_overruns();
     }
 
     /// Counts a fault, decides on it and does what was decided, for a hang after its evidence.

@@ -24,6 +24,14 @@ pub enum RuleId {
     PullStall,
     /// A call to the gang ended with an exception.
     Exception,
+    /// Loss or gradient are no numbers.
+    Numeric,
+    /// Weights are served whose digests differ.
+    Corruption,
+    /// A phase takes too long.
+    PhaseOverrun,
+    /// A rank is slower than its gang.
+    Straggler,
 }
 
 /// A detection rule. What is in force for it in a job is in [`super::RuleSet`].
@@ -106,6 +114,32 @@ impl Setting {
             whole: false,
             samples: false,
             by_phase: false,
+        }
+    }
+
+    /// A number that counts nothing.
+    pub const fn number(key: &'static str, default: f64, least: f64, most: f64) -> Self {
+        Self {
+            least,
+            most,
+            ..Self::seconds(key, default)
+        }
+    }
+
+    /// A number of things.
+    pub const fn count(key: &'static str, default: f64, least: f64, most: f64) -> Self {
+        Self {
+            whole: true,
+            ..Self::number(key, default, least, most)
+        }
+    }
+
+    /// A time that a phase may take, in seconds; it may be 0.
+    pub const fn bound(key: &'static str, default: f64) -> Self {
+        Self {
+            least: 0.0,
+            by_phase: true,
+            ..Self::seconds(key, default)
         }
     }
 

@@ -110,7 +110,7 @@ pub(super) fn number(
     }
     if !fits && setting.key.ends_with("_s") {
         let days = most / 86_400.0;
-        let must = match least <= 0.001 {
+        let must = match least == 0.001 {
             true => format!("it must be above 0 and at most {days} days, in seconds"),
             false => format!("it must be at least {least} and at most {days} days, in seconds"),
         };

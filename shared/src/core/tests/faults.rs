@@ -161,6 +161,8 @@ fn of_older_lives(
         Input::StepFailed {
             generation,
             step,
+            rank: None,
+            fault: CallFault::Exception,
             reason: String::new(),
         },
         Input::StepDone {

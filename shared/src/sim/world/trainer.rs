@@ -1,6 +1,6 @@
 //! The gang: calls that all ranks take part in, answered from memory when repeated.
 use super::{Happening, World, ms};
-use crate::core::{Input, StepMetrics};
+use crate::core::{CallFault, Input, StepMetrics};
 use crate::ids::{Generation, Incarnation, Role, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use std::collections::BTreeMap;
@@ -188,6 +188,8 @@ impl World {
             self.feed(Input::StepFailed {
                 generation,
                 step,
+                rank: Some(rank),
+                fault: CallFault::Exception,
                 reason,
             });
         }

@@ -169,6 +169,7 @@ impl World {
             .window(RuleId::LinkLost, p.id.role, p.phase);
         let unlinked = !p.linked && apart >= grace;
         let echo = p.well_at + ECHO > self.now && p.well_at.0 > 0;
-        !p.serves() || p.start != Start::Fine || p.raised || p.slow > 1 || unlinked || echo
+        let broken = p.raised || p.corrupt || p.slow > 1;
+        !p.serves() || p.start != Start::Fine || broken || unlinked || echo
     }
 }

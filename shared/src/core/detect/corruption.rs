@@ -1,0 +1,52 @@
+//! Corruption: a puller got a chunk whose digest differs from the published one (design section 6). It
+//! pulls again, elsewhere where it can; a source about which that is said again is quarantined: its
+//! memory or its path is broken, so it is restarted and serves only after it verified anew. A puller
+//! that finds two sources corrupt is the broken one itself. Reports count until the life of the one
+//! they are about ends.
+use super::{Rule, RuleId, Setting, Verdict};
+use crate::core::{Core, FaultKind};
+use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
+
+/// A source of weights whose digests differ.
+pub const RULE: Rule = Rule {
+    id: RuleId::Corruption,
+    name: "corruption",
+    roles: &[Role::Trainer, Role::Hybrid, Role::Rollout],
+    phases: &[],
+    signal: "a puller finds a chunk whose digest differs from the published one",
+    action: "pull again; `reports` times from one source: it is quarantined and restarted",
+    kind: Some(FaultKind::Corruption),
+    settings: &[Setting::count("reports", 2.0, 1.0, 1000.0)],
+};
+
+impl Core {
+    /// A puller found a source's chunk to be corrupt; the pull itself is tried again elsewhere.
+    pub(in crate::core) fn corrupt(
+        &mut self,
+        puller: InstanceId,
+        source: Incarnation,
+        version: WeightVersion,
+    ) {
+        let most = self.config.rules.number(RuleId::Corruption, "reports");
+        if let Some(i) = self.s.instances.get_mut(puller) {
+            i.corrupt_sources.insert(source);
+            if i.corrupt_sources.len() > 1 && i.condemned.is_none() {
+                let reason = "chunks from two sources differ in their digests at this puller only";
+                return self.fault(Verdict::new(puller, RuleId::Corruption, reason));
+            }
+        }
+        let Some(i) = self.s.instances.life_mut(source) else {
+            return;
+        };
+        i.corrupt_reports += 1;
+        let (who, reports) = (i.id, i.corrupt_reports);
+        if f64::from(reports) < most || i.condemned.is_some() {
+            return;
+        }
+        let reason = format!(
+            "{reports} pulls from it brought chunks whose digests differ, the last one {puller}'s of \
+             {version}; it is quarantined"
+        );
+        self.fault(Verdict::new(who, RuleId::Corruption, reason));
+    }
+}

@@ -1,0 +1,107 @@
+//! Phase overrun: a phase that takes far longer than it ever did, or than the job file allows.
+//!
+//! The bound is the 99th percentile of the durations seen in that phase, times a factor; it is
+//! learned for each role, from all its instances, and not before enough were seen. An event, no
+//! verdict: that a phase is long says nothing about health (I-8).
+use super::{Rule, RuleId, Setting};
+use crate::core::instance::Instance;
+use crate::core::{Core, Severity};
+use crate::ids::{Incarnation, Role};
+use crate::phase::Phase;
+use crate::time::Time;
+use std::time::Duration;
+
+/// A phase that takes longer than its bound.
+pub const RULE: Rule = Rule {
+    id: RuleId::PhaseOverrun,
+    name: "phase overrun",
+    roles: &Role::ALL,
+    // How long one waits for work, generates or is paused depends on others.
+    phases: &[
+        Phase::Init,
+        Phase::LoadCheckpoint,
+        Phase::AwaitBatch,
+        Phase::ContextSwitch,
+        Phase::Reshard,
+        Phase::RefLogprob,
+        Phase::OldLogprob,
+        Phase::Advantage,
+        Phase::Update,
+        Phase::Snapshot,
+        Phase::Publish,
+        Phase::PullWeights,
+        Phase::AwaitingTool,
+    ],
+    signal: "time in a phase, against its own past (99th percentile x factor) or `bound_s`",
+    action: "event",
+    kind: None,
+    settings: &[
+        // 0: learned.
+        Setting::bound("bound_s", 0.0),
+        Setting::number("factor", 3.0, 1.0, 1000.0),
+        Setting::count("samples", 20.0, 2.0, 10_000.0),
+        // A learned bound is never shorter: small phases vary by a lot.
+        Setting::seconds("least_s", 1.0),
+    ],
+};
+
+/// The bound in force for an instance's phase; none while nothing is known.
+fn bound(core: &Core, i: &Instance) -> Option<Duration> {
+    let (rules, rule, role) = (&core.config.rules, RuleId::PhaseOverrun, i.id.role);
+    let number = |key| rules.get(rule, key, role, i.phase);
+    let given = number("bound_s");
+    if given > 0.0 {
+        return Duration::try_from_secs_f64(given).ok();
+    }
+    let seen = core.s.durations.get(&(role, i.phase))?;
+    let p99 = seen.percentile_99(number("samples"))?;
+    Some(
+        p99.mul_f64(number("factor"))
+            .max(rules.time(rule, "least_s")),
+    )
+}
+
+/// When the rule falls, if the phase goes on.
+pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+    let applies = RULE.phases.contains(&i.phase) && i.was_attached() && !i.overrun;
+    let bound = applies.then(|| bound(core, i))?;
+    bound.map(|bound| i.phase_since + bound)
+}
+
+impl Core {
+    /// Learns how long the phase took that an instance leaves.
+    pub(in crate::core) fn learn_phase(&mut self, role: Role, phase: Phase, took: Duration) {
+        if RULE.phases.contains(&phase) {
+            let seen = self.s.durations.entry((role, phase)).or_default();
+            seen.add(took);
+        }
+    }
+
+    pub(super) fn check_overruns(&mut self) {
+        let now = self.now;
+        let is_due = |i: &&Instance| due(self, i).is_some_and(|at| at <= now);
+        let late: Vec<_> = self.s.instances.iter().filter(is_due).collect();
+        let late: Vec<_> = late.into_iter().map(|i| i.incarnation).collect();
+        for incarnation in late {
+            self.say_overrun(incarnation);
+        }
+    }
+
+    /// Says, once, that the instance's phase takes too long.
+    fn say_overrun(&mut self, incarnation: Incarnation) {
+        let Some(i) = self.s.instances.life(incarnation) else {
+            return;
+        };
+        let (id, phase, took) = (i.id, i.phase, self.now.since(i.phase_since));
+        let bound = bound(self, i).unwrap_or_default();
+        if let Some(i) = self.s.instances.get_mut(id) {
+            i.overrun = true;
+        }
+        let text = format!(
+            "{id} is in {phase} for {:.1} s, longer than the bound of {:.1} s",
+            took.as_secs_f64(),
+            bound.as_secs_f64()
+        );
+        self.event(Severity::Warn, "overrun", Some(id), text);
+    }
+}

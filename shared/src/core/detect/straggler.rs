@@ -1,0 +1,74 @@
+//! Straggler: a rank that takes longer than the gang's median for the same work, step after step.
+//!
+//! Ranks wait for each other in `update` (they exchange gradients), so all of them take the same time
+//! there; what tells them apart is the time in the logprob phases, where each works alone. The
+//! median is the lower one, or the slow one of two ranks would be its own measure. An event, no
+//! verdict: a slow rank still trains.
+use super::{Rule, RuleId, Setting};
+use crate::core::{Core, Severity};
+use crate::ids::{Role, Step};
+use crate::phase::Phase;
+use std::time::Duration;
+
+/// A rank slower than its gang.
+pub const RULE: Rule = Rule {
+    id: RuleId::Straggler,
+    name: "straggler",
+    roles: &[Role::Trainer],
+    phases: &[Phase::RefLogprob, Phase::OldLogprob],
+    signal: "a step's time in the phases without exchange, against the gang's median",
+    action: "event",
+    kind: None,
+    settings: &[
+        Setting::number("factor", 1.5, 1.01, 1000.0),
+        Setting::count("steps", 3.0, 1.0, 1000.0),
+        // Below this difference it is the machine's noise.
+        Setting::seconds("least_s", 0.1),
+    ],
+};
+
+impl Core {
+    /// A step is done: whoever was too slow in it once more than often enough is named.
+    pub(in crate::core) fn compare_ranks(&mut self, step: Step) {
+        let rules = &self.config.rules;
+        let factor = rules.number(RuleId::Straggler, "factor");
+        let steps = rules.number(RuleId::Straggler, "steps");
+        let least = rules.time(RuleId::Straggler, "least_s");
+        let mut times: Vec<Duration> = self
+            .s
+            .instances
+            .role(Role::Trainer)
+            .map(|i| i.alone)
+            .collect();
+        times.sort_unstable();
+        let median = times
+            .get(times.len().saturating_sub(1) / 2)
+            .copied()
+            .unwrap_or_default();
+        let limit = median.mul_f64(factor).max(median + least);
+        let mut slow = Vec::new();
+        for id in self.s.instances.ids(Role::Trainer) {
+            let Some(i) = self.s.instances.get_mut(id) else {
+                continue;
+            };
+            let took = std::mem::take(&mut i.alone);
+            i.slow_steps = if took > limit { i.slow_steps + 1 } else { 0 };
+            if f64::from(i.slow_steps) == steps {
+                slow.push((id, took));
+            }
+        }
+        for (id, took) in slow {
+            let text = format!(
+                "{id} is a straggler: {} s of its own work in step {step} where the gang's median is \
+                 {} s, for {steps} steps in a row",
+                rounded(took),
+                rounded(median)
+            );
+            self.event(Severity::Warn, "straggler", Some(id), text);
+        }
+    }
+}
+
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 100.0).round() / 100.0
+}
