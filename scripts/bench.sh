@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures with the programs in DIR (first argument); JSON under target/bench.
 #   recovery.json  BENCH_KILLS (default 25) SIGKILLs of a trainer rank in the demo job
+#   drill.json     fixtures/drills/paper.toml: no faults, policy task, policy role
 # Everything is shared-machine timing: medians, with the load beside them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,5 +12,13 @@ mkdir -p "$out"
 state=$(mktemp -d "${TMPDIR:-/tmp}/robust-bench.XXXXXX")
 "$bin/robustd" --job fixtures/jobs/demo.toml --state-dir "$state" --steps 100000 >"$state/out" 2>"$state/err" &
 daemon=$!
-trap 'kill -TERM $daemon 2>/dev/null || true; wait $daemon 2>/dev/null || true; rm -rf "$state"' EXIT
+stop() {
+  kill -TERM $daemon 2>/dev/null || true
+  wait $daemon 2>/dev/null || true
+  rm -rf "$state"
+}
+trap stop EXIT
 python3 scripts/bench_recovery.py "$bin/robustctl" "$state" "$kills" "$out/recovery.json"
+trap - EXIT
+stop
+"$bin/robustctl" drill fixtures/drills/paper.toml --out "$out/drill.json"

@@ -97,6 +97,9 @@ pub struct Ledger {
     /// Counted seconds of all closed intervals.
     effective: f64,
     wasted: f64,
+    /// Steps that were lost under way.
+    #[serde(default)]
+    steps_lost: u64,
     /// Counted microseconds within each whole second, oldest first; the last is `bucket_end - 1`.
     buckets: VecDeque<f64>,
     bucket_end: u64,
@@ -156,6 +159,7 @@ impl Ledger {
     /// The step since [`Self::step_begins`] was lost at `now`: the waste to journal, of which each
     /// instant costs the trainer's share where rollouts generated too, else everything.
     pub fn step_lost(&mut self, now: Time, trainer_share: f64) -> Vec<Interval> {
+        self.steps_lost += 1;
         let mut lost = std::mem::take(&mut self.since_step);
         if let Some(open) = self.open
             && matches!(open.cause, Cause::Both | Cause::Training)
@@ -240,6 +244,7 @@ impl Ledger {
             total: over(ledger.effective),
             goodput: over(ledger.effective - ledger.wasted),
             history,
+            steps_repeated: ledger.steps_lost,
         }
     }
 
@@ -288,6 +293,8 @@ pub struct Figures {
     pub goodput: f64,
     /// The sliding mean at each of the last 300 whole seconds, oldest first.
     pub history: Vec<f64>,
+    /// Training steps that were lost under way and done again.
+    pub steps_repeated: u64,
 }
 
 #[cfg(test)]

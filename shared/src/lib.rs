@@ -21,6 +21,7 @@
 pub mod batch;
 pub mod core;
 pub mod dispatch;
+pub mod drill;
 pub mod ettr;
 pub mod grpo;
 pub mod hardware;

@@ -11,6 +11,7 @@ const EXIT_CODES: &str = "Exit codes:
   3  no daemon reachable (the message names the socket that was tried)
   4  refused by the daemon (the reason is printed)
   5  protocol error: daemon and robustctl do not understand each other
+  130, 143  a drill was ended by SIGINT, SIGTERM
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
 else $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID.";
@@ -57,6 +58,8 @@ pub enum Command {
     Events(EventsArgs),
     /// Strike an instance with a real fault
     Inject(InjectArgs),
+    /// Run a drill file: real jobs with planned faults, measured against each other
+    Drill(DrillArgs),
     /// Summarise the run
     Report(ReportArgs),
     /// Print the detection rules and restart budgets in force, and where each value came from
@@ -142,6 +145,20 @@ pub struct RulesArgs {
     /// What this job file would set, instead of asking a daemon
     #[arg(long, value_name = "FILE")]
     pub job: Option<PathBuf>,
+}
+
+/// Options of `drill`.
+#[derive(Debug, ClapArgs)]
+pub struct DrillArgs {
+    /// The drill file (TOML)
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write the result as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Leave the runs' folders (logs, checkpoints) in place; their names are printed
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// Options of `report`.

@@ -27,6 +27,12 @@ pub enum CliError {
     /// An answer that this version does not understand.
     #[error("protocol error: {0}")]
     Protocol(String),
+    /// A signal ended it.
+    #[error("ended by a signal; everything it had started was ended too")]
+    Interrupted {
+        /// 128 and the signal's number, as shells have it.
+        code: u8,
+    },
     /// The reader of our output left (`robustctl events | head`): nothing to complain about.
     #[error("output closed")]
     OutputClosed,
@@ -42,6 +48,7 @@ impl CliError {
             CliError::NoDaemon { .. } => 3,
             CliError::Refused(_) => 4,
             CliError::Protocol(_) => 5,
+            CliError::Interrupted { code } => *code,
         }
     }
 
@@ -53,6 +60,7 @@ impl CliError {
             CliError::NoDaemon { .. } => "no_daemon",
             CliError::Refused(_) => "refused",
             CliError::Protocol(_) => "protocol",
+            CliError::Interrupted { .. } => "interrupted",
         }
     }
 

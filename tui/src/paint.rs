@@ -16,6 +16,12 @@ impl Paint {
         }
     }
 
+    /// None at all.
+    #[cfg(test)]
+    pub fn plain() -> Paint {
+        Paint { on: false }
+    }
+
     fn wrap(self, code: &str, text: &str) -> String {
         if self.on {
             format!("\x1b[{code}m{text}\x1b[0m")

@@ -77,6 +77,7 @@ impl Frame {
             trajectories_finished: view.finished,
             reason: view.reason.clone(),
             weight_bytes: view.weight_bytes,
+            steps_repeated: view.ettr.steps_repeated,
             ..self.starting(now, "")
         }
     }

@@ -206,6 +206,9 @@ pub struct Status {
     /// size of one version
     #[prost(uint64, tag = "24")]
     pub weight_bytes: u64,
+    /// training steps lost under way and done again
+    #[prost(uint64, tag = "27")]
+    pub steps_repeated: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

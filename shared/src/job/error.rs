@@ -22,6 +22,16 @@ pub struct Location {
     pub line_column: Option<(usize, usize)>,
 }
 
+impl Location {
+    /// A byte offset of the file's text; none when the text does not contain what is meant.
+    pub(crate) fn new(file: &Path, text: &str, offset: Option<usize>) -> Self {
+        Self {
+            file: file.to_owned(),
+            line_column: offset.map(|offset| locate::line_column(text, offset)),
+        }
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line_column {
@@ -162,19 +172,15 @@ impl Problem {
 impl JobError {
     /// A problem at a byte offset of the text.
     pub(super) fn new(file: &Path, text: &str, offset: Option<usize>, problem: Problem) -> Self {
-        let line_column = offset.map(|offset| locate::line_column(text, offset));
         Self {
-            at: Location {
-                file: file.to_owned(),
-                line_column,
-            },
+            at: Location::new(file, text, offset),
             problem: Box::new(problem),
         }
     }
 }
 
 /// Translates the TOML reader's refusal.
-pub(super) fn from_toml(
+pub(crate) fn from_toml(
     error: &toml::de::Error,
     text: &str,
     file: &Path,
@@ -278,7 +284,7 @@ pub(crate) fn suggest(name: &str, known: &[&str]) -> String {
 }
 
 /// "`a`, `b` and `c`"
-pub(super) fn list(names: &[&str], and: &str) -> String {
+pub(crate) fn list(names: &[&str], and: &str) -> String {
     let quoted: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
     match quoted.split_last() {
         None => "none".to_owned(),

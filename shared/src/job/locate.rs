@@ -3,7 +3,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// The parsed text with the byte range of every key and value.
-pub(super) struct Document<'t> {
+pub(crate) struct Document<'t> {
     root: DeTable<'t>,
     span: Range<usize>,
 }
@@ -16,7 +16,7 @@ enum Child<'a, 't> {
 
 impl<'t> Document<'t> {
     /// None when the text is no TOML.
-    pub(super) fn parse(text: &'t str) -> Option<Self> {
+    pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let root = DeTable::parse(text).ok()?;
         Some(Self {
             span: root.span(),
@@ -31,7 +31,7 @@ impl<'t> Document<'t> {
 
     /// The offset of a dotted key (`node.0.pools.train`), or of the longest leading part of it that
     /// stands in the text.
-    pub(super) fn locate(&self, dotted: &str) -> Option<usize> {
+    pub(crate) fn locate(&self, dotted: &str) -> Option<usize> {
         let mut children = table_children(&self.root);
         let mut found = None;
         for part in dotted.split('.') {

@@ -20,8 +20,9 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use error::suggest;
 pub use error::{JobError, Location, Problem};
+pub(crate) use error::{from_toml, list, suggest};
+pub(crate) use locate::Document;
 pub use order::WARMUP_RECIPE;
 pub use placement::Place;
 pub use sections::{
@@ -30,7 +31,6 @@ pub use sections::{
 };
 
 use crate::ids::Role;
-use locate::Document;
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 

@@ -1,4 +1,5 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
+mod drill;
 mod events;
 mod inject;
 mod report;
@@ -24,6 +25,14 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Rules(RulesArgs { job: Some(job) }) = &command {
         return rules::of_file(job, global.json);
     }
+    if let Command::Drill(drill) = command {
+        return match (&global.state_dir, &global.connect) {
+            (None, None) => drill::run(&drill, global.json).await,
+            _ => Err(CliError::Usage(
+                "a drill starts daemons of its own; leave --state-dir and --connect out".into(),
+            )),
+        };
+    }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),
         global.connect.as_deref(),
@@ -41,7 +50,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
-        Command::Completions { .. } => Ok(()),
+        Command::Completions { .. } | Command::Drill(_) => Ok(()),
     }
 }
 

@@ -199,6 +199,7 @@ pub fn healthy() -> v1::Status {
         trajectories_finished: 41,
         reason: String::new(),
         weight_bytes: 4_300_000,
+        steps_repeated: 0,
     }
 }
 

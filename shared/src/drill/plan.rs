@@ -1,0 +1,163 @@
+//! A drill and its job brought together: every run's job file and strikes.
+use super::{Drill, DrillError, DrillProblem, Expectation, Strike, WEIGHTS_IDENTICAL};
+use crate::job::{Job, Mode, Policy};
+use std::path::Path;
+use toml::{Table, Value};
+
+/// All that is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The drill's name.
+    pub name: String,
+    /// In order.
+    pub series: Vec<SeriesPlan>,
+}
+
+/// Runs that are compared with each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesPlan {
+    /// Its name.
+    pub name: String,
+    /// The mode of its runs.
+    pub mode: Mode,
+    /// In order; the first has no faults.
+    pub runs: Vec<RunPlan>,
+    /// What must come out.
+    pub expect: Vec<Expectation>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunPlan {
+    /// Its name.
+    pub name: String,
+    /// What a fault restarts.
+    pub policy: Policy,
+    /// Steps of its job.
+    pub steps: u64,
+    /// The job file to run, its paths absolute.
+    pub job_text: String,
+    /// What strikes it; the same in all runs of the series that have faults.
+    pub strikes: Vec<Strike>,
+}
+
+impl Plan {
+    /// Checks the drill against its job. `job_path` is absolute; the job's paths are relative to
+    /// its folder.
+    pub fn make(drill: &Drill, job_text: &str, job_path: &Path) -> Result<Self, DrillError> {
+        let refuse = |e| drill.refuse("job", DrillProblem::Job(e));
+        Job::parse(job_text, job_path).map_err(refuse)?;
+        let base: Table = job_text.parse().unwrap_or_default();
+        let series = (0..drill.series.len()).map(|i| drill.series_plan(i, &base, job_path));
+        Ok(Self {
+            name: drill.name.clone(),
+            series: series.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Drill {
+    fn series_plan(&self, at: usize, base: &Table, path: &Path) -> Result<SeriesPlan, DrillError> {
+        let series = &self.series[at];
+        let mut table = base.clone();
+        merge(&mut table, &self.set);
+        merge(&mut table, &series.set);
+        let job = self.job_of(at, &table, path)?;
+        for (key, path) in [
+            ("data.prompts", Some(&job.data.prompts)),
+            ("data.tokenizer", Some(&job.data.tokenizer)),
+            ("model.path", job.model.path.as_ref()),
+        ] {
+            if let Some(path) = path {
+                put(&mut table, key, path.to_string_lossy().into_owned());
+            }
+        }
+        let strikes = self.strikes(&job)?;
+        let run = |run: &super::Run| {
+            let policy = run.policy.unwrap_or(job.job.policy);
+            let mut table = table.clone();
+            put(&mut table, "job.policy", policy.name());
+            RunPlan {
+                name: run.name.clone(),
+                policy,
+                steps: job.job.steps,
+                job_text: table.to_string(),
+                strikes: run.policy.map_or_else(Vec::new, |_| strikes.clone()),
+            }
+        };
+        Ok(SeriesPlan {
+            name: series.name.clone(),
+            mode: job.job.mode,
+            runs: self.runs.iter().map(run).collect(),
+            expect: self.expectations(at, job.job.mode)?,
+        })
+    }
+
+    /// The job with the series' values, its paths absolute.
+    fn job_of(&self, at: usize, table: &Table, path: &Path) -> Result<Job, DrillError> {
+        let mut job = Job::parse(&table.to_string(), path).map_err(|e| {
+            let series = self.series[at].name.clone();
+            let key = e.problem.key().unwrap_or_default().to_owned();
+            // Of the two that may have set it, the later.
+            let place = match has(&self.series[at].set, &key) {
+                true => format!("series.{at}.set.{key}"),
+                false => format!("set.{key}"),
+            };
+            let problem = *e.problem;
+            self.refuse(&place, DrillProblem::Override { series, problem })
+        })?;
+        job.resolve(path.parent().unwrap_or(Path::new("/")));
+        Ok(job)
+    }
+
+    fn expectations(&self, at: usize, mode: Mode) -> Result<Vec<Expectation>, DrillError> {
+        let series = &self.series[at];
+        let runs: Vec<&str> = self.runs.iter().map(|r| r.name.as_str()).collect();
+        let mut all = Vec::new();
+        for (n, text) in series.expect.iter().enumerate() {
+            let key = format!("series.{at}.expect.{n}");
+            let parsed = Expectation::parse(text, &runs).map_err(|why| {
+                let text = text.clone();
+                self.refuse(&key, DrillProblem::Expectation { text, why })
+            })?;
+            if mode != Mode::Sync && parsed.mentions(WEIGHTS_IDENTICAL) {
+                let (series, mode) = (series.name.clone(), mode.name());
+                return Err(self.refuse(&key, DrillProblem::NotSync { series, mode }));
+            }
+            all.push(parsed);
+        }
+        Ok(all)
+    }
+}
+
+/// Lays `over` over `table`, section by section.
+fn merge(table: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (table.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            _ => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn put(table: &mut Table, dotted: &str, value: impl Into<Value>) {
+    let nested = dotted.rsplit('.').fold(value.into(), |value, key| {
+        Value::Table(Table::from_iter([(key.to_owned(), value)]))
+    });
+    if let Value::Table(over) = nested {
+        merge(table, &over);
+    }
+}
+
+fn has(table: &Table, dotted: &str) -> bool {
+    let (first, rest) = dotted
+        .split_once('.')
+        .map_or((dotted, None), |(f, r)| (f, Some(r)));
+    match (table.get(first), rest) {
+        (None, _) => false,
+        (Some(Value::Table(inner)), Some(rest)) => has(inner, rest),
+        (Some(_), _) => true,
+    }
+}

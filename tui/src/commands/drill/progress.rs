@@ -1,0 +1,94 @@
+//! How far a run is: a bar on a terminal, lines elsewhere; both on stderr.
+use super::outcome::RunOutcome;
+use crate::format::{clock, millis, ratio};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use robust_proto::v1;
+use robust_shared::drill::{RunPlan, Strike};
+use std::io::IsTerminal as _;
+
+/// Shows one run.
+pub struct Progress {
+    bar: ProgressBar,
+    place: String,
+    faults: usize,
+    struck: usize,
+    reason: String,
+    recovered: usize,
+}
+
+impl Progress {
+    /// Begins a run.
+    pub fn start(series: &str, plan: &RunPlan) -> Self {
+        let bar = match std::io::stderr().is_terminal() {
+            true => ProgressBar::new(plan.steps),
+            false => ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
+        };
+        let look = "{prefix:16} {bar:30} step {pos}/{len} {elapsed} {msg}";
+        if let Ok(style) = ProgressStyle::with_template(look) {
+            bar.set_style(style);
+        }
+        let place = format!("{series}/{}", plan.name);
+        bar.set_prefix(place.clone());
+        let progress = Self {
+            bar,
+            place,
+            faults: plan.strikes.len(),
+            struck: 0,
+            reason: String::new(),
+            recovered: 0,
+        };
+        let (steps, faults) = (plan.steps, plan.strikes.len());
+        progress.say(&format!("{steps} steps, {faults} faults"));
+        progress
+    }
+
+    /// A line that stays.
+    pub fn say(&self, text: &str) {
+        let line = format!("{}: {text}", self.place);
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+
+    /// Takes in where the job is.
+    pub fn update(&mut self, status: &v1::Status) {
+        self.bar.set_position(status.step);
+        let incidents = &status.incidents;
+        while let Some(i) = incidents.get(self.recovered).filter(|i| i.total_ms > 0.0) {
+            self.recovered += 1;
+            let total = millis(i.total_ms);
+            self.say(&format!("back at work after {total}: {}", i.plan));
+        }
+        if status.state == "starting" && self.reason != status.reason {
+            self.reason.clone_from(&status.reason);
+            self.bar.set_message(self.reason.clone());
+        } else if status.state != "starting" {
+            let (struck, of) = (self.struck, self.faults);
+            self.bar
+                .set_message(format!("fault {struck}/{of}, {}", status.state));
+        }
+    }
+
+    /// A fault was struck.
+    pub fn struck(&mut self, strike: &Strike, step: u64) {
+        self.struck += 1;
+        self.say(&format!(
+            "fault {}/{} in step {}: {strike}",
+            self.struck,
+            self.faults,
+            step + 1
+        ));
+    }
+
+    /// The run is over.
+    pub fn finish(&self, outcome: &RunOutcome) {
+        self.say(&format!(
+            "done in {}, ETTR {}",
+            clock(outcome.report.duration_s),
+            ratio(outcome.report.ettr)
+        ));
+        self.bar.finish_and_clear();
+    }
+}
