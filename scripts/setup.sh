@@ -13,11 +13,9 @@ say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
 
 # --- system packages ---------------------------------------------------------------------------
-as_root() {
-  if [ "$(id -u)" = 0 ]; then "$@"
-  elif command -v sudo >/dev/null 2>&1; then sudo "$@"
-  else return 1; fi
-}
+if [ "$(id -u)" = 0 ]; then as_root=(env); how=
+elif command -v sudo >/dev/null 2>&1; then as_root=(sudo); how=" through sudo"
+else as_root=(); fi
 
 missing=()
 has_ucx() {
@@ -30,11 +28,13 @@ command -v pkg-config >/dev/null 2>&1 || missing+=(pkg-config)
 command -v python3 >/dev/null 2>&1 || missing+=(python3 python3-pip)
 has_ucx || missing+=(libucx-dev)
 if [ "${#missing[@]}" -gt 0 ]; then
-  say "installing ${missing[*]} (compiler, pkg-config and UCX are needed to build)"
+  by_hand="have root run: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}; then run this again as yourself"
   command -v apt-get >/dev/null 2>&1 || die "no apt-get here; install these yourself: ${missing[*]} (UCX: openucx.org, or set UCX_DIR)"
-  as_root apt-get update -qq || die "apt-get update failed; run as root: apt-get update && apt-get install -y ${missing[*]}"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
-    || die "could not install; run as root: apt-get install -y ${missing[*]}"
+  [ "${#as_root[@]}" -gt 0 ] || die "${missing[*]} must be installed, and this is neither root nor is there sudo; $by_hand"
+  say "installing ${missing[*]}$how (compiler, pkg-config and UCX are needed to build)"
+  "${as_root[@]}" apt-get update -qq || die "apt-get update$how did not work (its reason is above); $by_hand"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
+    || die "apt-get install$how did not work (its reason is above); $by_hand"
 fi
 
 command -v cargo >/dev/null 2>&1 || die "no cargo on the PATH; install Rust 1.95 or newer (rustup.rs)"

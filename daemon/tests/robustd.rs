@@ -292,9 +292,10 @@ async fn each_role_that_is_killed_comes_back_and_the_incident_is_timed() {
             index: Some(1),
             wait: true,
             wait_timeout_ms: 20_000,
+            incarnation: None,
         };
         let struck = control
-            .inject(request)
+            .inject(request.clone())
             .await
             .unwrap_or_else(|e| panic!("{e}: {}", site.log()));
         let struck = struck.into_inner();
@@ -304,8 +305,19 @@ async fn each_role_that_is_killed_comes_back_and_the_incident_is_timed() {
             (incident.rule.as_str(), incident.outcome.as_str()),
             ("exit", "recovered")
         );
+        let stages: Vec<_> = incident.stages.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(stages[..2], ["exited", "seen"], "{incident:?}");
+        let parts = incident.stages[0].ms + incident.stages[1].ms;
+        assert!((incident.detect_ms - parts).abs() < 0.01, "{incident:?}");
         assert!(incident.detect_ms < 1000.0, "{incident:?}");
         assert!(incident.total_ms > 0.0, "{incident:?}");
+        let late = v1::InjectRequest {
+            incarnation: Some(struck.incarnation),
+            ..request
+        };
+        let refusal = control.inject(late).await.unwrap_err();
+        assert_eq!(refusal.code(), tonic::Code::FailedPrecondition);
+        assert!(refusal.message().contains("by now, not"), "{refusal}");
     }
     let (code, out) = daemon.output();
     assert_eq!(code, 0, "{}", site.log());

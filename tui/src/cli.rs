@@ -131,6 +131,9 @@ pub struct InjectArgs {
     /// Which of them [default: the first that lives]
     #[arg(long, value_name = "N")]
     pub index: Option<u32>,
+    /// Only this life of it; refused when another runs there by now
+    #[arg(long, value_name = "NUMBER")]
+    pub incarnation: Option<u64>,
     /// Wait until the recovery is over and print its timings
     #[arg(long)]
     pub wait: bool,

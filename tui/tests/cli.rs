@@ -75,10 +75,12 @@ fn incident(outcome: &str) -> v1::Incident {
         reconnect_ms: 410.0,
         total_ms: 1762.0,
         outcome: outcome.into(),
-        stages: vec![v1::Stage {
-            name: "process start".into(),
-            ms: 900.0,
-        }],
+        stages: [("exited", 9.0), ("seen", 3.0), ("process start", 900.0)]
+            .map(|(name, ms)| v1::Stage {
+                name: name.into(),
+                ms,
+            })
+            .into(),
         ..Default::default()
     }
 }
@@ -137,7 +139,7 @@ fn status_as_text_is_an_aligned_table_without_colour() {
     let head = text.lines().find(|l| l.starts_with("ROLE")).unwrap();
     assert_eq!(head.find("PHASE"), row.find("update"), "{text}");
     assert!(
-        text.contains("12 ms   1.34 s     410 ms  1.76 s  recovered"),
+        text.contains("12 ms  3 ms   1.34 s     410 ms  1.76 s  recovered"),
         "{text}"
     );
     assert!(!text.contains('\x1b'));

@@ -106,7 +106,7 @@ impl Gang {
             .calls
             .call(self.generation, to, key.to_owned(), body)
             .await?;
-        let reply = C::reply(result, self.ranks.len());
+        let reply = C::reply(result);
         let wrong = || CallError::WrongReply {
             key: key.to_owned(),
             rank: to,

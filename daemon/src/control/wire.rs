@@ -15,8 +15,8 @@ use robust_shared::weights::Manifest;
 pub(super) trait WireCall: WorkerCall {
     /// One rank's arguments as a message.
     fn body(args: Self::Args) -> Result<call::Body, BatchError>;
-    /// A rank's reply; none when it answers another call. `ranks` is the size of the gang.
-    fn reply(result: call_reply::Result, ranks: usize) -> Option<Self::Reply>;
+    /// A rank's reply; none when it answers another call.
+    fn reply(result: call_reply::Result) -> Option<Self::Reply>;
 }
 
 impl WireCall for Restore {
@@ -28,7 +28,7 @@ impl WireCall for Restore {
         }))
     }
 
-    fn reply(result: call_reply::Result, _: usize) -> Option<Step> {
+    fn reply(result: call_reply::Result) -> Option<Step> {
         match result {
             call_reply::Result::Restore(reply) => Some(Step(reply.step)),
             _ => None,
@@ -45,7 +45,7 @@ impl WireCall for OldLogprobs {
         }))
     }
 
-    fn reply(result: call_reply::Result, _: usize) -> Option<Vec<Vec<f32>>> {
+    fn reply(result: call_reply::Result) -> Option<Vec<Vec<f32>>> {
         match result {
             call_reply::Result::Logprobs(reply) => {
                 Some(reply.rows.into_iter().map(|row| row.values).collect())
@@ -64,20 +64,17 @@ impl WireCall for Update {
         }))
     }
 
-    /// Ranks exchange their figures with their gradients, so each replies with the gang's sums: an
-    /// equal share of them is its own.
-    fn reply(result: call_reply::Result, ranks: usize) -> Option<UpdateMetrics> {
-        let call_reply::Result::Update(reply) = result else {
-            return None;
-        };
-        let share = 1.0 / ranks.max(1) as f64;
-        Some(UpdateMetrics {
-            loss: reply.loss * share,
-            grad_norm: reply.grad_norm,
-            clip_fraction: reply.clip_fraction * share,
-            entropy: reply.entropy * share,
-            kl: reply.kl * share,
-        })
+    fn reply(result: call_reply::Result) -> Option<UpdateMetrics> {
+        match result {
+            call_reply::Result::Update(reply) => Some(UpdateMetrics {
+                loss: reply.loss,
+                grad_norm: reply.grad_norm,
+                clip_fraction: reply.clip_fraction,
+                entropy: reply.entropy,
+                kl: reply.kl,
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -86,7 +83,7 @@ impl WireCall for Snapshot {
         Ok(call::Body::Snapshot(v1::Snapshot { step: args.step.0 }))
     }
 
-    fn reply(result: call_reply::Result, _: usize) -> Option<Shard> {
+    fn reply(result: call_reply::Result) -> Option<Shard> {
         match result {
             call_reply::Result::Snapshot(reply) => Some(shard_from_wire(&reply)),
             _ => None,
@@ -101,7 +98,7 @@ impl WireCall for Publish {
         }))
     }
 
-    fn reply(result: call_reply::Result, _: usize) -> Option<Served> {
+    fn reply(result: call_reply::Result) -> Option<Served> {
         let call_reply::Result::Publish(served) = result else {
             return None;
         };
@@ -242,7 +239,7 @@ mod tests {
     #[test]
     fn a_reply_to_another_call_is_no_reply() {
         let restored = call_reply::Result::Restore(v1::RestoreReply { step: 1 });
-        assert!(<Snapshot as WireCall>::reply(restored.clone(), 2).is_none());
-        assert_eq!(<Restore as WireCall>::reply(restored, 2), Some(Step(1)));
+        assert!(<Snapshot as WireCall>::reply(restored.clone()).is_none());
+        assert_eq!(<Restore as WireCall>::reply(restored), Some(Step(1)));
     }
 }

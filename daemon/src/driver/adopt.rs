@@ -97,9 +97,12 @@ impl Driver {
             routes: HashMap::new(),
             injections: HashMap::new(),
             inputs: VecDeque::new(),
+            outbox: Default::default(),
             outcome: None,
             written: None,
             dirty: true,
+            published: tokio::time::Instant::now(),
+            due_view: None,
         };
         if again {
             driver.take_over().await?;
@@ -120,6 +123,7 @@ impl Driver {
                 let exit = Exit::Gone;
                 self.inputs.push_back(Input::Exited {
                     incarnation,
+                    at: None,
                     exit,
                     detail,
                 });

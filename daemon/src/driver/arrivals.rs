@@ -1,6 +1,6 @@
 //! From arrivals to inputs. Nothing is decided here; what the core need not know (replies, samples
 //! of links, what a process serves) is noted.
-use super::happening::{Down, Fenced, Happening, Struck};
+use super::happening::{Down, Fenced, Happening};
 use super::world::Arrival;
 use super::{Driver, LinkSample, WaitingRoute, translate};
 use crate::ckpt::CkptEvent;
@@ -10,8 +10,9 @@ use crate::launcher::LaunchEvent;
 use crate::telemetry::{DeviceFinding, ProcessSample, Samples};
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::{self, host_message, role_message::Body};
-use robust_shared::core::{Exit, Fault, Input, Refusal, Request, Sample};
-use robust_shared::ids::{Incarnation, Role};
+use robust_shared::core::{Exit, Input, Request, Sample};
+use robust_shared::ids::Incarnation;
+use robust_shared::time::Time;
 use tokio::sync::oneshot;
 
 impl Driver {
@@ -20,10 +21,12 @@ impl Driver {
             Arrival::Happening(happening) => self.on_happening(happening).await,
             Arrival::Launch(LaunchEvent::Exited {
                 incarnation,
+                at,
                 exit,
                 tail_of_log,
             }) => {
-                self.on_exited(incarnation, exit, tail_of_log).await;
+                let at = self.parts.clock.at(at);
+                self.on_exited(incarnation, at, exit, tail_of_log);
             }
             Arrival::Samples(samples) => self.on_samples(*samples),
             Arrival::Checkpoint(event) => self.on_checkpoint(&event),
@@ -101,9 +104,19 @@ impl Driver {
                 fault,
                 role,
                 index,
+                incarnation,
                 answer,
             } => {
-                self.on_inject(fault, role, index, answer);
+                self.tasks += 1;
+                let ticket = self.tasks;
+                self.injections.insert(ticket, answer);
+                self.inputs.push_back(Input::Operator(Request::Inject {
+                    ticket,
+                    fault,
+                    role,
+                    index,
+                    incarnation,
+                }));
             }
             Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
         }
@@ -199,7 +212,7 @@ impl Driver {
         }
     }
 
-    async fn on_exited(&mut self, incarnation: Incarnation, exit: Exit, detail: String) {
+    fn on_exited(&mut self, incarnation: Incarnation, at: Time, exit: Exit, detail: String) {
         self.processes.remove(&incarnation);
         self.link_samples.remove(&incarnation);
         self.pulls.forget(incarnation);
@@ -207,11 +220,12 @@ impl Driver {
         self.links.forget(incarnation);
         self.served.forget(incarnation);
         self.abandon_gang_of(incarnation);
-        self.parts.leases.revoke_all(incarnation).await;
+        self.parts.leases.revoke_all(incarnation);
         // Not waited for: adopting a process that is gone only finds that it is gone.
         drop(self.parts.store.remove_instance(incarnation));
         self.inputs.push_back(Input::Exited {
             incarnation,
+            at: Some(at),
             exit,
             detail,
         });
@@ -270,23 +284,5 @@ impl Driver {
         self.gang = None;
         let input = self.note_outcome(outcome);
         self.inputs.push_back(input);
-    }
-
-    fn on_inject(
-        &mut self,
-        fault: Fault,
-        role: Role,
-        index: Option<u32>,
-        answer: oneshot::Sender<Result<Struck, Refusal>>,
-    ) {
-        self.tasks += 1;
-        let ticket = self.tasks;
-        self.injections.insert(ticket, answer);
-        self.inputs.push_back(Input::Operator(Request::Inject {
-            ticket,
-            fault,
-            role,
-            index,
-        }));
     }
 }

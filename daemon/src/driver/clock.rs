@@ -28,6 +28,11 @@ impl Clock {
         self.base + self.start.elapsed()
     }
 
+    /// When an instant of this process was.
+    pub fn at(&self, instant: Instant) -> Time {
+        self.base + instant.saturating_duration_since(self.start)
+    }
+
     /// How long until `at`; zero when it has passed.
     pub fn until(&self, at: Time) -> Duration {
         at.since(self.now())

@@ -1,71 +1,16 @@
-//! Carrying out what the core wants, in order, and never before what it rests on is durable.
+//! Carrying out what the core wants; [`super::outbox`] says when.
 use super::happening::{Happening, Struck};
-use super::saved;
 use super::served::{Share, pull_order};
-use super::{Driver, DriverError, probe};
+use super::{Driver, probe};
 use crate::launcher::{self, Signal};
 use crate::store::StoredInstance;
 use robust_proto::v1::{self, host_message};
 use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal, Reply, RuleId};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, TrajectoryId, WeightVersion};
 use robust_shared::weights::shard_chunks;
-use std::time::Duration;
-use tokio::time::Instant;
-
-/// How long records are tried again (a full disk may be freed) before the daemon gives up in order.
-const STORE_PATIENCE: Duration = Duration::from_secs(20);
-const STORE_RETRY: Duration = Duration::from_millis(500);
 
 impl Driver {
-    /// What comes before the first record may leave at once; the rest waits until every record of
-    /// the batch is durable, in one piece with the state that all of them led to.
-    pub(super) async fn carry_out(&mut self, outputs: Vec<Output>) -> Result<(), DriverError> {
-        let first_record = outputs.iter().position(|o| matches!(o, Output::Record(_)));
-        let records: Vec<Record> = outputs
-            .iter()
-            .filter_map(|o| match o {
-                Output::Record(record) => Some(record.clone()),
-                _ => None,
-            })
-            .collect();
-        for (at, output) in outputs.into_iter().enumerate() {
-            if first_record == Some(at) {
-                self.persist(records.clone()).await?;
-            }
-            self.effect(output).await;
-        }
-        Ok(())
-    }
-
-    async fn persist(&mut self, records: Vec<Record>) -> Result<(), DriverError> {
-        let now = self.parts.clock.now();
-        let state = saved::encode(now, self.core.state(), &self.snapshots)?;
-        let began = Instant::now();
-        let mut first_failure = None;
-        loop {
-            let written = self.parts.store.record(records.clone(), state.clone());
-            match written.await {
-                Ok(()) => {
-                    let (count, bytes, ms) =
-                        (records.len(), state.len(), began.elapsed().as_millis());
-                    tracing::debug!(count, bytes, ms, "recorded");
-                    return Ok(());
-                }
-                Err(error) if error.is_refusal() => return Err(error.into()),
-                // What follows the first failure (the store is closed) says less.
-                Err(error) if began.elapsed() > STORE_PATIENCE => {
-                    return Err(first_failure.unwrap_or(error).into());
-                }
-                Err(error) => {
-                    tracing::error!("nothing goes on before this can be stored: {error}");
-                    first_failure.get_or_insert(error);
-                    tokio::time::sleep(STORE_RETRY).await;
-                }
-            }
-        }
-    }
-
-    async fn effect(&mut self, output: Output) {
+    pub(super) async fn effect(&mut self, output: Output) {
         match output {
             Output::Spawn {
                 id,
@@ -121,7 +66,7 @@ impl Driver {
                 self.assign_pull(puller, version, &sources, from_trainer);
             }
             Output::Dispatch { agent, trajectory } => self.dispatch(agent, trajectory).await,
-            Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory).await,
+            Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory),
             Output::Route { ticket, rollout } => self.route(ticket, rollout),
             Output::Record(record) => self.after_record(record),
             Output::Event(event) => self.parts.feeds.event(event),
@@ -297,8 +242,8 @@ impl Driver {
             .send(agent, host_message::Body::Dispatch(message));
     }
 
-    async fn revoke(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
-        self.parts.leases.revoke(agent, trajectory).await;
+    fn revoke(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
+        self.parts.leases.revoke(agent, trajectory);
         // Dropping a waiting request answers it: the lease is void.
         self.routes
             .retain(|_, r| (r.incarnation, r.trajectory) != (agent, trajectory));

@@ -99,6 +99,8 @@ pub enum Happening {
         role: Role,
         /// Which of them.
         index: Option<u32>,
+        /// Which life of it; any when none is given.
+        incarnation: Option<Incarnation>,
         /// Told who is struck, or why nobody.
         answer: oneshot::Sender<Result<Struck, Refusal>>,
     },

@@ -3,13 +3,21 @@
 //! ```text
 //!  exits, links, samples, wishes ──► World::next ──► arrivals.rs ──► Input
 //!                                                                      │ Core::handle
-//!  launcher, links, store, gang, feeds ◄── effects.rs ◄── Output ◄─────┘
-//!                                             ▲
-//!              records first, durable, with the core's state (store)
+//!  launcher, links, store, gang, feeds ◄── effects.rs ◄── outbox.rs ◄──┘ Output
+//!                                                            ▲
+//!                             records first, durable, with the core's state (store)
 //! ```
 //! One loop, one thread of decisions: [`World`] only waits, arrivals become inputs, the core
-//! decides, effects are carried out in order. Everything slow (calls to the gang, probes, evidence)
-//! runs in tasks whose results arrive like everything else.
+//! decides, effects are carried out in order. Everything slow (calls to the gang, probes, evidence,
+//! the disk) runs beside it, and its results arrive like everything else.
+//!
+//! An exit is judged at once. The launcher stamps it when the kernel tells, and it overtakes every
+//! other arrival; nothing here waits for the disk. What an exit takes before that is the kernel's: a
+//! process counts as ended only when its last thread is gone, after its memory was given back (the
+//! pidfd becomes readable then, and the link closes less than a millisecond before, so it tells
+//! nothing sooner). Giving back 120 MB took about 15 ms of processor time on the machine this was
+//! measured on, in the dying process's own share of a core: 50 to 120 ms when four others compute on
+//! the two cores, against 1 to 7 ms for a process of 1 MB.
 mod adopt;
 mod arrivals;
 mod clock;
@@ -21,6 +29,7 @@ mod gang;
 mod happening;
 mod leases;
 mod links;
+mod outbox;
 mod probe;
 mod pulled;
 mod saved;
@@ -41,7 +50,7 @@ pub use links::{LinkId, Links};
 pub use saved::{SavedError, SnapshotShards};
 pub use spawn::{ARITHMETIC, WorkerPlan};
 pub use status::{Frame, incident};
-pub use world::World;
+pub use world::{Arrival, World};
 
 use crate::ckpt::Checkpointer;
 use crate::control::{GangCalls, Prompts};
@@ -49,11 +58,13 @@ use crate::launcher::{Launcher, Running};
 use crate::store::{Store, StoreError};
 use crate::telemetry::Telemetry;
 use gang::GangTask;
+use outbox::Outbox;
 use pulled::PullMeter;
 use robust_proto::v1;
-use robust_shared::core::{Core, Input, Outcome, Output, Refusal};
+use robust_shared::core::{Core, Input, Outcome, Refusal, View};
 use robust_shared::ids::{Incarnation, Step, TrajectoryId};
 use robust_shared::job::Job;
+use robust_shared::time::Time;
 use saved::Snapshots;
 use served::Served;
 use std::collections::{HashMap, VecDeque};
@@ -129,10 +140,14 @@ pub struct Driver {
     routes: HashMap<u64, WaitingRoute>,
     injections: HashMap<u64, oneshot::Sender<Result<Struck, Refusal>>>,
     inputs: VecDeque<Input>,
+    outbox: Outbox,
     outcome: Option<Outcome>,
     /// The last step that a checkpoint on disk has.
     written: Option<Step>,
     dirty: bool,
+    published: Instant,
+    /// What the write under way makes true, when the status was due as it began.
+    due_view: Option<(View, Time)>,
 }
 
 /// The driver cannot go on.
@@ -150,48 +165,80 @@ impl Driver {
     /// Starts the job, or goes on with it, until it is over; role processes are still there then.
     pub async fn run(&mut self, world: &mut World) -> Result<Outcome, DriverError> {
         self.inputs.push_back(Input::Start);
-        let mut published = Instant::now();
         loop {
             self.settle().await?;
-            if self.dirty && published.elapsed() >= STATUS_MIN || published.elapsed() >= STATUS_MAX
+            if self.outbox.is_empty()
+                && let Some(outcome) = self.outcome.take()
             {
-                self.publish_status();
-                published = Instant::now();
-            }
-            if let Some(outcome) = self.outcome.take() {
                 self.publish_status();
                 return Ok(outcome);
             }
-            let due = published + if self.dirty { STATUS_MIN } else { STATUS_MAX };
-            let mut arrival = Some(
-                world
-                    .next(self.parts.clock, self.core.next_timeout(), due)
-                    .await,
-            );
-            for _ in 0..BATCH {
-                let Some(next) = arrival else { break };
-                self.on_arrival(next).await;
-                arrival = world.next_ready();
+            if self.status_due() <= Instant::now() {
+                self.publish_status();
+            }
+            let (wake, due) = (self.core.next_timeout(), self.status_due());
+            tokio::select! {
+                biased;
+                written = self.outbox.written() => {
+                    written?;
+                    self.publish_written();
+                }
+                arrival = world.next(self.parts.clock, wake, due) => {
+                    self.on_arrivals(arrival, world).await;
+                }
             }
         }
     }
 
-    /// Lets the core decide on everything that waits, and carries out what it wants.
+    async fn on_arrivals(&mut self, first: Arrival, world: &mut World) {
+        let mut arrival = Some(first);
+        for _ in 0..BATCH {
+            let Some(next) = arrival else { break };
+            self.on_arrival(next).await;
+            arrival = world.next_ready();
+        }
+    }
+
+    /// Lets the core decide on everything that waits, and carries out what may be carried out.
     async fn settle(&mut self) -> Result<(), DriverError> {
-        while !self.inputs.is_empty() {
+        while !self.inputs.is_empty() || !self.outbox.is_held() {
             while let Some(input) = self.inputs.pop_front() {
                 self.core.handle(self.parts.clock.now(), input);
+                self.dirty = true;
             }
-            let outputs: Vec<Output> = std::iter::from_fn(|| self.core.poll_output()).collect();
-            self.carry_out(outputs).await?;
-            self.dirty = true;
+            while let Some(output) = self.core.poll_output() {
+                self.outbox.push(output);
+            }
+            self.release().await?;
         }
         Ok(())
     }
 
+    /// When the status is to be published: never while it is ahead of what is durable.
+    fn status_due(&self) -> Instant {
+        let wait = match (self.outbox.is_empty(), self.dirty) {
+            (false, _) => return Instant::now() + STATUS_MAX,
+            (true, true) => STATUS_MIN,
+            (true, false) => STATUS_MAX,
+        };
+        self.published + wait
+    }
+
     fn publish_status(&mut self) {
         let now = self.parts.clock.now();
-        self.parts.feeds.publish(&self.core.view(now), now);
+        self.show(&self.core.view(now), now);
         self.dirty = false;
+    }
+
+    /// Shows what has just become durable: under constant writing nothing else would be shown.
+    fn publish_written(&mut self) {
+        if let Some((view, at)) = self.due_view.take() {
+            self.show(&view, at);
+        }
+    }
+
+    fn show(&mut self, view: &View, at: Time) {
+        self.parts.feeds.publish(view, at);
+        self.published = Instant::now();
     }
 }

@@ -136,6 +136,7 @@ pub fn incident(i: &Incident) -> v1::Incident {
         step: i.step.0,
         evidence: i.evidence.clone(),
         stages: stages.collect(),
+        swept: i.swept.iter().map(|life| life.0).collect(),
     }
 }
 

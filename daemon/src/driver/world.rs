@@ -72,3 +72,47 @@ impl World {
         self.checkpoints.try_recv().ok().map(Arrival::Checkpoint)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use robust_shared::core::Exit;
+    use robust_shared::ids::Incarnation;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    #[tokio::test]
+    async fn an_exit_is_handed_over_before_a_backlog_of_everything_else() {
+        let (say, happenings) = unbounded_channel();
+        let (launch, launches) = unbounded_channel();
+        let (_sample, samples) = unbounded_channel();
+        let (write, checkpoints) = unbounded_channel();
+        let mut world = World {
+            happenings,
+            launches,
+            samples,
+            checkpoints,
+        };
+        let clock = Clock::starting_after(Time::default());
+        let exited = |n| LaunchEvent::Exited {
+            incarnation: Incarnation(n),
+            at: std::time::Instant::now(),
+            exit: Exit::Signal(9),
+            tail_of_log: String::new(),
+        };
+        let is_exit = |arrival: &Arrival| matches!(arrival, Arrival::Launch(_));
+        for ticket in 0..1000 {
+            let _ = say.send(Happening::RouteReleased { ticket });
+            let _ = write.send(CkptEvent::Untidy(String::new()));
+        }
+        let _ = launch.send(exited(1));
+        // The core's time has come too, and the status is due.
+        let due = Instant::now();
+        let first = world.next(clock, Some(Time::default()), due).await;
+        assert!(is_exit(&first), "{first:?}");
+        let next = world.next_ready();
+        assert!(next.is_some_and(|arrival| !is_exit(&arrival)));
+        // In the middle of a batch as well.
+        let _ = launch.send(exited(2));
+        assert!(world.next_ready().as_ref().is_some_and(is_exit));
+    }
+}

@@ -4,7 +4,7 @@ use crate::driver::{Happening, Happenings, Struck};
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Fault, Refusal, Severity};
-use robust_shared::ids::Role;
+use robust_shared::ids::{Incarnation, Role};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +109,7 @@ impl ControlService {
             fault,
             role,
             index: request.index,
+            incarnation: request.incarnation.map(Incarnation),
             answer,
         })?;
         answered
@@ -136,11 +137,14 @@ impl ControlService {
     }
 }
 
+/// The closed incident of the life that was struck: its own, else the one that swept it away before
+/// it could have one (another rank of its gang failed at the same time).
 fn closed_incident(status: &v1::Status, struck: Struck) -> Option<&v1::Incident> {
-    status
-        .incidents
-        .iter()
-        .find(|i| i.incarnation == struck.incarnation.0 && i.outcome != "recovering")
+    let life = struck.incarnation.0;
+    let incidents = &status.incidents;
+    let own = incidents.iter().find(|i| i.incarnation == life);
+    let swept = || incidents.iter().find(|i| i.swept.contains(&life));
+    own.or_else(swept).filter(|i| i.outcome != "recovering")
 }
 
 /// Sends stored events, then new ones; ends when the client leaves.

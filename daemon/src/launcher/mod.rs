@@ -27,6 +27,7 @@ pub use watch::Launcher;
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -59,6 +60,8 @@ pub enum LaunchEvent {
     Exited {
         /// Which.
         incarnation: Incarnation,
+        /// When the kernel's word of it reached the watching thread.
+        at: Instant,
         /// How.
         exit: Exit,
         /// The last lines it wrote, or empty.

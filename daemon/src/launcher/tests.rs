@@ -39,6 +39,7 @@ impl Bench {
             incarnation,
             exit,
             tail_of_log,
+            ..
         } = event;
         (incarnation.0, exit, tail_of_log)
     }

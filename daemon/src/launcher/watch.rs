@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Wakes the thread to end; no incarnation has this number.
@@ -187,16 +188,18 @@ impl Shared {
                     return;
                 }
             }
+            // Before anything else is done, so that everything after it counts as the daemon's.
+            let at = Instant::now();
             for event in &ready {
                 match event.data.u64() {
                     WAKE => return,
-                    number => self.on_end(Incarnation(number)),
+                    number => self.on_end(Incarnation(number), at),
                 }
             }
         }
     }
 
-    fn on_end(&self, incarnation: Incarnation) {
+    fn on_end(&self, incarnation: Incarnation, at: Instant) {
         let ended = {
             let mut table = self.table();
             // Removal decides who reports: the event is sent once.
@@ -214,6 +217,7 @@ impl Shared {
         // The receiver is gone when the daemon ends.
         let _ = self.events.send(LaunchEvent::Exited {
             incarnation,
+            at,
             exit,
             tail_of_log,
         });

@@ -49,11 +49,13 @@ where
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
-        let outcome = self.outcome.unwrap_or(Err(StoreError::Closed));
+        let answer = match (self.outcome, committed) {
+            (Some(outcome), committed) => outcome.and_then(|value| committed.map(|()| value)),
+            // It never ran: the database could not be opened again.
+            (None, committed) => Err(committed.err().unwrap_or(StoreError::Closed)),
+        };
         // Nobody waits any more: the writer dropped its `Durable`.
-        let _ = self
-            .reply
-            .send(outcome.and_then(|value| committed.map(|()| value)));
+        let _ = self.reply.send(answer);
     }
 }
 

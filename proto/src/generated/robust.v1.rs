@@ -36,6 +36,9 @@ pub struct InjectRequest {
     /// 0: the daemon's default of 120 s
     #[prost(uint32, tag = "5")]
     pub wait_timeout_ms: u32,
+    /// The life that is meant; refused when another runs there by now.
+    #[prost(uint64, optional, tag = "6")]
+    pub incarnation: ::core::option::Option<u64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -283,7 +286,9 @@ pub struct Incident {
     /// what was decided, a sentence
     #[prost(string, tag = "7")]
     pub plan: ::prost::alloc::string::String,
-    /// fault (or last sign of life) to verdict
+    /// Fault to verdict. The fault's instant is the injection's, else the exit's, else that of the last
+    /// sign of life. For an exit the stages split it: `exited` (from the signal to the process gone, as
+    /// the kernel says) and `seen` (from there to the verdict).
     #[prost(double, tag = "8")]
     pub detect_ms: f64,
     /// verdict to the new process attached
@@ -307,6 +312,9 @@ pub struct Incident {
     /// where the time went
     #[prost(message, repeated, tag = "16")]
     pub stages: ::prost::alloc::vec::Vec<Stage>,
+    /// incarnations that were restarted along with the one that failed
+    #[prost(uint64, repeated, tag = "17")]
+    pub swept: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1273,6 +1281,7 @@ pub struct Floats {
     #[prost(float, repeated, tag = "1")]
     pub values: ::prost::alloc::vec::Vec<f32>,
 }
+/// The whole gang's figures, the same on every rank.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

@@ -21,8 +21,8 @@ pub struct Incident {
     pub plan: String,
     /// The committed step when it struck.
     pub step: Step,
-    /// When the fault struck: the injection's instant where it was injected, else the last sign of
-    /// life.
+    /// When the fault struck: the injection's instant where it was injected, else the exit's, else
+    /// the last sign of life.
     pub struck: Time,
     /// When the verdict fell.
     pub verdict: Time,
@@ -34,7 +34,12 @@ pub struct Incident {
     pub outcome: IncidentOutcome,
     /// Stacks and states, taken before the kill of a hung process.
     pub evidence: String,
-    /// Finer instants (name, when), in order: killed, exited, spawned, attached, restored, ...
+    /// Other lives that ended with it: the gang's other ranks, or everything.
+    #[serde(default)]
+    pub swept: Vec<Incarnation>,
+    /// Finer instants (name, when), in order: `exited` (the process gone, as the operating system
+    /// says), `seen` (the verdict), `killed` (where evidence was taken first), `spawned`,
+    /// `attached`, `restored`, ...
     pub marks: Vec<(String, Time)>,
 }
 

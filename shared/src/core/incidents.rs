@@ -6,7 +6,8 @@ use super::instance::Instance;
 use super::output::{Output, Record, Severity};
 use super::restart::{Action, Plan};
 use super::state::{Recovery, Scope, Stage};
-use crate::ids::{IncidentId, InstanceId, Role};
+use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
+use crate::time::Time;
 
 /// Incidents kept in memory; older ones are in the journal.
 const KEPT: usize = 200;
@@ -22,9 +23,7 @@ impl Core {
         let escalated = failed || plan.action == Action::RestartTask;
         let who = verdict.who;
         let life = self.s.instances.get(who);
-        let struck = life
-            .map_or(self.now, |i| i.struck.unwrap_or(i.last_sign))
-            .min(self.now);
+        let struck = self.struck(verdict);
         let incident = Incident {
             id,
             who,
@@ -33,7 +32,7 @@ impl Core {
             reason: verdict.reason.clone(),
             plan: plan.to_string(),
             step: self.s.committed,
-            struck: self.gang_struck(who).unwrap_or(struck),
+            struck,
             verdict: self.now,
             attached: None,
             resumed: None,
@@ -42,7 +41,8 @@ impl Core {
                 false => IncidentOutcome::Recovering,
             },
             evidence: String::new(),
-            marks: Vec::new(),
+            swept: Vec::new(),
+            marks: self.marks_of(verdict, struck),
         };
         let text = format!(
             "{who}: {} ({}); {}",
@@ -71,9 +71,30 @@ impl Core {
         id
     }
 
+    /// When the fault struck, as well as it is known. A fault that nobody injected shows itself in
+    /// the exit, or in the silence since the last sign of life.
+    fn struck(&self, verdict: &Verdict) -> Time {
+        let life = self.s.instances.get(verdict.who);
+        let shown = verdict.exited.or(life.map(|i| i.last_sign));
+        let struck = life.and_then(|i| i.struck).or(shown);
+        let struck = self.gang_struck(verdict.who).or(struck);
+        struck.unwrap_or(self.now).min(self.now)
+    }
+
+    /// The stages that are over with the verdict: what the kernel took to end the process, and what
+    /// it took to see that.
+    fn marks_of(&self, verdict: &Verdict, struck: Time) -> Vec<(String, Time)> {
+        let within = |at: Time| at.clamp(struck, self.now);
+        let exited = verdict.exited.map(|at| ("exited".to_owned(), within(at)));
+        exited
+            .into_iter()
+            .chain([("seen".to_owned(), self.now)])
+            .collect()
+    }
+
     /// A hang of one rank stops its peers too, so the instant of an injected one counts for the
     /// gang, whichever rank the rule named.
-    fn gang_struck(&self, who: InstanceId) -> Option<crate::time::Time> {
+    fn gang_struck(&self, who: InstanceId) -> Option<Time> {
         let ranks = self
             .s
             .instances
@@ -118,22 +139,26 @@ impl Core {
         }
     }
 
+    /// Notes a life that ends with the recoveries that cover its place.
+    pub(super) fn sweep(&mut self, id: InstanceId, life: Incarnation) {
+        for incident in self.covering(id) {
+            if let Some(i) = self.incident_mut(incident)
+                && i.incarnation != life
+            {
+                i.swept.push(life);
+            }
+        }
+    }
+
+    fn covering(&self, id: InstanceId) -> Vec<IncidentId> {
+        let covering = self.s.recoveries.iter().filter(|r| r.covers(id));
+        covering.map(|r| r.incident).collect()
+    }
+
     /// Notes the first instant of a stage in every recovery that covers the instance.
     pub(super) fn mark(&mut self, id: InstanceId, name: &str) {
-        let now = self.now;
-        let covering: Vec<_> = self
-            .s
-            .recoveries
-            .iter()
-            .filter(|r| r.covers(id))
-            .map(|r| r.incident)
-            .collect();
-        for incident in covering {
-            if let Some(i) = self.incident_mut(incident)
-                && i.marks.iter().all(|(n, _)| n != name)
-            {
-                i.marks.push((name.to_owned(), now));
-            }
+        for incident in self.covering(id) {
+            self.mark_one(incident, name);
         }
     }
 

@@ -14,8 +14,9 @@ impl Core {
                 fault,
                 role,
                 index,
+                incarnation,
             } => {
-                let result = self.choose(role, index);
+                let result = self.choose(role, index, incarnation);
                 if let Ok((id, incarnation)) = result {
                     self.strike(id, incarnation, fault);
                 }
@@ -63,8 +64,13 @@ impl Core {
         self.out.push_back(Output::Strike { incarnation, fault });
     }
 
-    /// The instance asked for, or the lowest that runs.
-    fn choose(&self, role: Role, index: Option<u32>) -> Result<(InstanceId, Incarnation), Refusal> {
+    /// The instance asked for, or the one with the life asked for, or the lowest that runs.
+    fn choose(
+        &self,
+        role: Role,
+        index: Option<u32>,
+        life: Option<Incarnation>,
+    ) -> Result<(InstanceId, Incarnation), Refusal> {
         if self.s.job != JobState::Running {
             let state = match &self.s.job {
                 JobState::Over(outcome) => outcome.word(),
@@ -83,11 +89,17 @@ impl Core {
                 .find(runs)
                 .map_or(0, |i| i.id.index)
         };
-        let index = index.unwrap_or_else(lowest);
+        let lived = life.and_then(|life| self.s.instances.life(life));
+        let lived = lived.map(|i| i.id).filter(|id| id.role == role);
+        let index = index.or(lived.map(|id| id.index)).unwrap_or_else(lowest);
         let id = InstanceId { role, index };
         let Some(instance) = self.s.instances.get(id) else {
             return Err(Refusal::UnknownIndex { role, index, count });
         };
+        if let Some(asked) = life.filter(|life| *life != instance.incarnation) {
+            let now = instance.incarnation;
+            return Err(Refusal::OtherLife { id, asked, now });
+        }
         if !runs(&instance) {
             let state = self.instance_word(instance).to_owned();
             return Err(Refusal::NotRunning { id, state });

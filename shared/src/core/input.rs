@@ -6,6 +6,7 @@ use crate::ids::{
     Generation, Incarnation, InstanceId, NodeId, Role, Step, TrajectoryId, WeightVersion,
 };
 use crate::phase::Phase;
+use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub enum Input {
     Exited {
         /// Which life.
         incarnation: Incarnation,
+        /// When the operating system said so; none when nobody was there to hear it.
+        at: Option<Time>,
         /// How.
         exit: Exit,
         /// The last lines of its error output, or empty.
@@ -317,6 +320,8 @@ pub enum Request {
         role: Role,
         /// Which of them.
         index: Option<u32>,
+        /// The life that is meant; any when none is given.
+        incarnation: Option<Incarnation>,
     },
     /// A lost slot is there again.
     RestoreSlot {

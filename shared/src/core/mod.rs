@@ -177,10 +177,11 @@ impl Core {
             Input::Detached { incarnation } => self.on_detached(incarnation),
             Input::Exited {
                 incarnation,
+                at,
                 exit,
                 detail,
             } => {
-                self.on_exited(incarnation, &exit, &detail);
+                self.on_exited(incarnation, at, &exit, &detail);
             }
             Input::PhaseChanged {
                 incarnation,

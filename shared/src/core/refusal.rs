@@ -80,6 +80,16 @@ pub enum Refusal {
         /// Its state.
         state: String,
     },
+    /// Another life runs there by now.
+    #[error("{id} is {now} by now, not {asked}; look again at what would be struck")]
+    OtherLife {
+        /// Whom.
+        id: InstanceId,
+        /// The life asked for.
+        asked: Incarnation,
+        /// The present one.
+        now: Incarnation,
+    },
     /// The job is over or ending.
     #[error("the job is {state}; nothing can be injected")]
     JobOver {

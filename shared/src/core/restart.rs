@@ -298,10 +298,10 @@ impl Core {
                     reason,
                 });
             }
+            if old != Incarnation(0) {
+                self.sweep(id, old);
+            }
             self.forget_life(id, old);
-        }
-        if let Some(&first) = ids.first() {
-            self.mark(first, "killed");
         }
         if wait == Duration::ZERO {
             return self.issue(ids);

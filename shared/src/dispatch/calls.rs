@@ -194,19 +194,32 @@ impl Split for Update {
     }
 }
 
-/// A rank's share of a step's figures, or their sum.
+/// A step's figures. Ranks exchange theirs with their gradients and add them up in rank order, so
+/// every rank has the whole gang's, to the bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateMetrics {
-    /// Share of the policy loss.
+    /// Policy loss.
     pub loss: f64,
-    /// Norm of the whole, averaged gradient before clipping: the same on every rank.
+    /// Norm of the whole, averaged gradient before clipping.
     pub grad_norm: f64,
-    /// Share of the fraction of tokens whose ratio was clipped.
+    /// Fraction of tokens whose ratio was clipped.
     pub clip_fraction: f64,
-    /// Share of the mean entropy, in nats.
+    /// Mean entropy, in nats.
     pub entropy: f64,
-    /// Share of the mean divergence from the old policy, in nats.
+    /// Mean divergence from the old policy, in nats.
     pub kl: f64,
+}
+
+impl UpdateMetrics {
+    fn figures(&self) -> [(&'static str, f64); 5] {
+        [
+            ("loss", self.loss),
+            ("gradient norm", self.grad_norm),
+            ("clip fraction", self.clip_fraction),
+            ("entropy", self.entropy),
+            ("divergence", self.kl),
+        ]
+    }
 }
 
 impl WorkerCall for Update {
@@ -216,24 +229,22 @@ impl WorkerCall for Update {
     type Output = UpdateMetrics;
     type Fan = SplitDp;
     const NAME: &'static str = "update";
-    const GATHERS: &'static str = "sums the shares; the gradient norm must agree";
+    const GATHERS: &'static str = "the figures, which must agree";
 
     fn gather(replies: Vec<UpdateMetrics>, _: &Shape) -> Result<UpdateMetrics, DispatchError> {
-        let norms: Vec<u64> = replies.iter().map(|r| r.grad_norm.to_bits()).collect();
-        agree(Self::NAME, "gradient norm", &norms, |&bits| {
-            f64::from_bits(bits).to_string()
-        })?;
-        let sum = |of: fn(&UpdateMetrics) -> f64| replies.iter().map(of).sum::<f64>();
-        let (loss, clip_fraction) = (sum(|r| r.loss), sum(|r| r.clip_fraction));
-        let (entropy, kl) = (sum(|r| r.entropy), sum(|r| r.kl));
-        let grad_norm = first(Self::NAME, replies)?.grad_norm;
-        Ok(UpdateMetrics {
-            loss,
-            grad_norm,
-            clip_fraction,
-            entropy,
-            kl,
-        })
+        let named = first(Self::NAME, replies.clone())?
+            .figures()
+            .map(|(name, _)| name);
+        for (at, name) in named.into_iter().enumerate() {
+            let bits: Vec<u64> = replies
+                .iter()
+                .map(|r| r.figures()[at].1.to_bits())
+                .collect();
+            agree(Self::NAME, name, &bits, |&bits| {
+                f64::from_bits(bits).to_string()
+            })?;
+        }
+        first(Self::NAME, replies)
     }
 }
 

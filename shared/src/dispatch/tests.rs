@@ -81,38 +81,27 @@ proptest! {
 }
 
 #[test]
-fn an_updates_shares_are_summed_and_its_gradient_norm_must_agree() {
-    let share = |loss, grad_norm| UpdateMetrics {
+fn every_rank_must_have_the_same_figures_of_an_update() {
+    let figures = |loss, grad_norm| UpdateMetrics {
         loss,
         grad_norm,
         clip_fraction: 0.25,
         entropy: 1.0,
         kl: 0.5,
     };
-    let plan = || {
-        group(2)
-            .plan::<Update>(Update::new(Step(1), samples(4)).unwrap())
-            .unwrap()
-            .1
+    let gather = |one, zero| {
+        let update = Update::new(Step(1), samples(4)).unwrap();
+        let gather = group(2).plan::<Update>(update).unwrap().1;
+        gather
+            .finish(vec![(1, one), (0, zero)])
+            .map_err(|e| e.to_string())
     };
-    let sum = plan()
-        .finish(vec![(1, share(2.0, 3.0)), (0, share(1.0, 3.0))])
-        .unwrap();
-    let expected = UpdateMetrics {
-        loss: 3.0,
-        grad_norm: 3.0,
-        clip_fraction: 0.5,
-        entropy: 2.0,
-        kl: 1.0,
-    };
-    assert_eq!(sum, expected);
-    let error = plan()
-        .finish(vec![(0, share(1.0, 3.0)), (1, share(1.0, 3.5))])
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "update: rank 1 has gradient norm 3.5, rank 0 has 3"
-    );
+    let same = figures(2.0, 3.0);
+    assert_eq!(gather(same, same), Ok(same));
+    let error = "update: rank 1 has gradient norm 3.5, rank 0 has 3".to_owned();
+    assert_eq!(gather(figures(2.0, 3.5), same), Err(error));
+    let error = "update: rank 1 has loss 1, rank 0 has 2".to_owned();
+    assert_eq!(gather(figures(1.0, 3.0), same), Err(error));
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub async fn run(endpoint: &Endpoint, args: &InjectArgs, json: bool) -> Result<(
         index: args.index,
         wait: args.wait,
         wait_timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+        incarnation: args.incarnation,
     };
     let mut client = endpoint.connect().await?;
     let reply = if args.wait {

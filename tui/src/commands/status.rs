@@ -98,6 +98,14 @@ fn roles(s: &v1::Status) -> Table {
     table
 }
 
+/// The part of detection that is the daemon's own: from the process's exit (as the kernel says it)
+/// to the verdict. Other rules have no such part.
+fn seen(i: &v1::Incident) -> String {
+    let stage = |name| i.stages.iter().find(|s| s.name == name);
+    let seen = stage("exited").and(stage("seen"));
+    seen.map_or_else(|| "-".to_owned(), |s| millis(s.ms))
+}
+
 /// The incidents with their timings; `report` shows the same table.
 pub fn incidents(all: &[v1::Incident]) -> Table {
     let mut table = Table::new(&[
@@ -105,6 +113,7 @@ pub fn incidents(all: &[v1::Incident]) -> Table {
         "ROLE",
         "RULE",
         ">DETECT",
+        ">SEEN",
         ">RESTART",
         ">RECONNECT",
         ">TOTAL",
@@ -117,6 +126,7 @@ pub fn incidents(all: &[v1::Incident]) -> Table {
             who(&i.role, i.index),
             i.rule.clone(),
             millis(i.detect_ms),
+            seen(i),
             millis(i.restart_ms),
             millis(i.reconnect_ms),
             millis(i.total_ms),

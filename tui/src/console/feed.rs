@@ -74,6 +74,7 @@ async fn inject(endpoint: &Endpoint, strike: Strike) -> Result<String, CliError>
         index: Some(strike.index),
         wait: false,
         wait_timeout_ms: 0,
+        incarnation: Some(strike.incarnation),
     };
     let done = endpoint.ask(client.inject(request)).await?;
     let name = who(&done.role, done.index);

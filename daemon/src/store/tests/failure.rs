@@ -78,6 +78,29 @@ fn a_full_disk_fails_every_writer_and_the_store_goes_on_when_there_is_space() {
     }
 }
 
+#[test]
+fn a_database_that_cannot_be_opened_again_says_why_to_every_writer() {
+    let (dir, store, fails) = failing(false);
+    fails.store(true, Ordering::SeqCst);
+    store
+        .record(vec![issued(1)], b"one".to_vec())
+        .wait()
+        .unwrap_err();
+    fails.store(false, Ordering::SeqCst);
+    let (path, away) = (dir.path().join("db"), dir.path().join("away"));
+    std::fs::rename(&path, &away).unwrap();
+    std::fs::write(&path, "no folder").unwrap();
+    let error = store.record(vec![issued(2)], b"two".to_vec()).wait();
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("cannot open "), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::rename(&away, &path).unwrap();
+    store
+        .record(vec![issued(3)], b"three".to_vec())
+        .wait()
+        .unwrap();
+}
+
 const DIR: &str = "ROBUST_TEST_FULL_DIR";
 
 /// The child's part: files of this process cannot grow beyond 12 MiB, like on a full disk.

@@ -3,6 +3,7 @@ use super::{Rule, RuleId, Verdict};
 use crate::core::{Core, Exit, FaultKind};
 use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
+use crate::time::Time;
 
 /// A process that ended.
 pub const RULE: Rule = Rule {
@@ -47,7 +48,13 @@ fn words(exit: &Exit, detail: &str) -> String {
 }
 
 impl Core {
-    pub(in crate::core) fn on_exited(&mut self, life: Incarnation, exit: &Exit, detail: &str) {
+    pub(in crate::core) fn on_exited(
+        &mut self,
+        life: Incarnation,
+        at: Option<Time>,
+        exit: &Exit,
+        detail: &str,
+    ) {
         let Some(i) = self.s.instances.life(life) else {
             return;
         };
@@ -65,6 +72,7 @@ impl Core {
         if !i.was_attached() {
             verdict.kind = FaultKind::Start;
         }
+        verdict.exited = at;
         verdict.startup_error = failed_start.then_some(words);
         self.fault(verdict);
     }

@@ -134,6 +134,7 @@ impl Core {
             why: String::new(),
         };
         self.carry_out(&plan, ended.then_some(incarnation));
+        self.mark(who, "killed");
     }
 
     /// The counters that the decision table looks at, this fault included.

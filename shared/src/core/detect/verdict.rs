@@ -2,6 +2,7 @@
 use super::RuleId;
 use crate::core::FaultKind;
 use crate::ids::InstanceId;
+use crate::time::Time;
 
 /// A rule's finding about one instance: it failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Verdict {
     pub startup_error: Option<String>,
     /// Its process is gone already.
     pub ended: bool,
+    /// When it ended, as the operating system said.
+    pub exited: Option<Time>,
     /// It hangs: stacks are worth taking before it is killed.
     pub hangs: bool,
 }
@@ -32,6 +35,7 @@ impl Verdict {
             reason: reason.into(),
             startup_error: None,
             ended: false,
+            exited: None,
             hangs: false,
         }
     }

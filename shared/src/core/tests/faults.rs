@@ -52,7 +52,8 @@ fn the_trainers_death_restarts_only_the_gang_and_trains_the_same_batch_again() {
     assert_eq!(
         stages,
         [
-            "killed",
+            "exited",
+            "seen",
             "spawned",
             "attached",
             "restored",
@@ -63,6 +64,100 @@ fn the_trainers_death_restarts_only_the_gang_and_trains_the_same_batch_again() {
     assert!(incident.detect() <= ms(100) && incident.total() < Some(ms(1500)));
     w.run_to_end();
     assert_eq!(w.outcome, Some(Outcome::Completed));
+}
+
+#[test]
+fn detection_counts_from_the_exit_itself_unless_an_injection_struck_before() {
+    let mut w = started(Mode::Async, 6);
+    let (teardown, told) = (w.timing.teardown.least, w.timing.told.least);
+    let killed = w.now;
+    w.kill(id(Role::Agent, 1));
+    w.until("recovered", LONG, recovered);
+    let incident = w.incidents().pop().unwrap();
+    assert_eq!(incident.struck, killed + teardown);
+    assert_eq!(incident.detect(), told);
+    let seen = |i: &Incident| (i.marks[0].clone(), i.marks[1].clone());
+    let (exited, verdict) = (("exited".to_owned(), killed + teardown), incident.verdict);
+    assert_eq!(seen(&incident), (exited, ("seen".to_owned(), verdict)));
+
+    let struck = w.now;
+    w.inject(Fault::Kill, Role::Agent, 0);
+    w.until("recovered again", LONG, |w| {
+        w.incidents().len() == 2 && recovered(w)
+    });
+    let incident = w.incidents().pop().unwrap();
+    assert_eq!(incident.struck, struck);
+    assert_eq!(incident.detect(), teardown + told);
+    let exited = ("exited".to_owned(), struck + teardown);
+    assert_eq!(
+        seen(&incident),
+        (exited, ("seen".to_owned(), incident.verdict))
+    );
+}
+
+#[test]
+fn a_rank_swept_away_with_its_gang_is_named_by_the_incident_that_took_it() {
+    let mut w = started(Mode::Async, 6);
+    let ranks = [w.life(T0), w.life(id(Role::Trainer, 1))];
+    w.inject(Fault::Kill, Role::Trainer, 1);
+    w.inject(Fault::Kill, Role::Trainer, 0);
+    w.until("recovered", LONG, recovered);
+    let incident = w.incidents().pop().unwrap();
+    assert_eq!(w.incidents().len(), 1);
+    assert_eq!(
+        (incident.incarnation, incident.swept),
+        (ranks[1], vec![ranks[0]])
+    );
+}
+
+#[test]
+fn a_life_that_is_over_is_not_struck_in_the_one_after_it() {
+    let mut w = started(Mode::Async, 6);
+    let first = w.life(T0);
+    let strike = |index, incarnation| Request::Inject {
+        ticket: 1,
+        fault: Fault::Kill,
+        role: Role::Trainer,
+        index,
+        incarnation: Some(incarnation),
+    };
+    let answer = |w: &mut World, request| {
+        w.core.handle(w.now, Input::Operator(request));
+        let outputs: Vec<Output> = std::iter::from_fn(|| w.core.poll_output()).collect();
+        let reply = outputs.into_iter().find_map(|o| match o {
+            Output::InjectReply { result, .. } => Some(result),
+            _ => None,
+        });
+        reply.unwrap()
+    };
+    w.kill(T0);
+    w.until("recovered", LONG, recovered);
+    let now = w.life(T0);
+    let refusal = answer(&mut w, strike(Some(0), first)).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        format!("trainer-0 is {now} by now, not {first}; look again at what would be struck")
+    );
+    // Without an index the life says whom.
+    let other = w.life(id(Role::Trainer, 1));
+    let struck = answer(&mut w, strike(None, other));
+    assert_eq!(struck, Ok((id(Role::Trainer, 1), other)));
+}
+
+#[test]
+fn an_exit_that_nobody_was_there_to_hear_counts_from_the_last_sign_of_life() {
+    let mut w = started(Mode::Async, 6);
+    let before = w.now;
+    w.crash_daemon();
+    let agent = w.life(id(Role::Agent, 0));
+    w.procs.get_mut(&agent).unwrap().alive = false;
+    w.until("the daemon is back", LONG, |w| !w.incidents().is_empty());
+    let incident = w.incidents().pop().unwrap();
+    assert!(
+        incident.struck <= before && incident.detect() >= ms(300),
+        "{incident:?}"
+    );
+    assert_eq!(incident.marks[0].0, "seen", "{incident:?}");
 }
 
 #[test]
@@ -129,6 +224,7 @@ fn of_older_lives(
         },
         Input::Exited {
             incarnation: old,
+            at: None,
             exit: Exit::Gone,
             detail: String::new(),
         },
@@ -297,6 +393,7 @@ fn an_exception_in_start_up_before_anything_ran_fails_the_job_with_its_words() {
     let (incarnation, exit) = (w.life(T0), Exit::Code(1));
     w.feed(Input::Exited {
         incarnation,
+        at: Some(w.now),
         exit,
         detail: "no such model".to_owned(),
     });

@@ -161,6 +161,7 @@ fn an_operator_can_end_the_job_and_nothing_is_injected_after() {
             fault: Fault::Kill,
             role: Role::Agent,
             index: None,
+            incarnation: None,
         }),
     );
     let refusal = Refusal::JobOver {
@@ -183,6 +184,7 @@ fn requests_about_nobody_are_refused_with_a_reason() {
             fault,
             role,
             index: Some(index),
+            incarnation: None,
         })
     };
     let reply = |core: &mut Core| {

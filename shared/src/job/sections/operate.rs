@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Steps between checkpoints; 0 writes none.
+    /// Steps between checkpoints; with 0 only the last step is written, when the job ends or stops.
     pub every: u64,
     /// Newest complete checkpoints kept.
     pub keep: u32,

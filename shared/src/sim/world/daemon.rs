@@ -265,6 +265,7 @@ impl World {
             self.procs.remove(&incarnation);
             self.feed(Input::Exited {
                 incarnation,
+                at: None,
                 exit: Exit::Gone,
                 detail: String::new(),
             });

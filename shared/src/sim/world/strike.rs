@@ -63,6 +63,7 @@ impl World {
             fault,
             role,
             index,
+            incarnation: None,
         }));
     }
 
@@ -140,12 +141,15 @@ impl World {
             Exit::Code(_) => "error: it cannot start".to_owned(),
             _ => String::new(),
         };
+        let ended = self.timing.teardown.draw(&mut self.dice);
+        let told = self.timing.told.draw(&mut self.dice);
         let input = Input::Exited {
             incarnation: life,
+            at: Some(self.now + ended),
             exit,
             detail,
         };
-        self.after(ms(20), Happening::Feed(input));
+        self.after(ended + told, Happening::Feed(input));
     }
 
     pub(super) fn probed(&mut self, incarnation: Incarnation) {

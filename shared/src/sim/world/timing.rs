@@ -73,6 +73,10 @@ pub struct Timing {
     pub start_rollout: Span,
     /// The same: agent worker.
     pub start_agent: Span,
+    /// A process from the signal that ends it to its end, as the operating system tells it.
+    pub teardown: Span,
+    /// From there to the daemon's hearing of it.
+    pub told: Span,
     /// A process from the end of its link to the next try.
     pub relink: Span,
     /// A message on a link.
@@ -116,6 +120,8 @@ impl Default for Timing {
             start_trainer: start,
             start_rollout: start,
             start_agent: start,
+            teardown: Span::always(ms(15)),
+            told: Span::always(ms(5)),
             relink: Span::always(ms(60)),
             message: Span::default(),
             store: Span::default(),

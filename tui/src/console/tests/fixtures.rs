@@ -222,6 +222,7 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
         step: 61,
         evidence: String::new(),
         stages: Vec::new(),
+        swept: Vec::new(),
     }
 }
 

@@ -1,0 +1,215 @@
+//! What the core wants done, in order, held back behind what is not durable yet.
+//!
+//! ```text
+//!  core ──► [ o o R o | o R ] ──► front is no record ──────────────────────► effects
+//!             covered ┘  later     front is a record: one write of all       ▲
+//!                                  records that wait, with the state ── durable ┘
+//! ```
+//! One write is under way at a time. The driver goes on taking inputs meanwhile: what the core makes
+//! of them queues behind (a process's exit is judged within a millisecond, whatever the disk takes),
+//! and its records make the next write, as the store's own groups do. So outputs keep their order,
+//! and none that follows a record leaves before it is durable (I-2 to I-5), nor before the state that
+//! all of the written records led to.
+use super::saved::{self, SavedError};
+use super::{Driver, STATUS_MIN};
+use crate::store::{Durable, StoreError};
+use futures::future::BoxFuture;
+use robust_shared::core::{Output, Record};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long records are tried again (a full disk may be freed) before the daemon gives up in order.
+const PATIENCE: Duration = Duration::from_secs(20);
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A write under way.
+struct Write {
+    /// Outputs at the queue's front that may leave once it is done.
+    covers: usize,
+    done: BoxFuture<'static, Result<(), StoreError>>,
+}
+
+/// The queue. See the module's doc.
+#[derive(Default)]
+pub(super) struct Outbox {
+    queue: VecDeque<Output>,
+    /// Outputs at the front that may leave now.
+    free: usize,
+    write: Option<Write>,
+}
+
+impl Outbox {
+    /// More to do, behind all that waits.
+    pub fn push(&mut self, output: Output) {
+        self.queue.push_back(output);
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether nothing can be done now: all that waits, if anything does, waits for a write.
+    pub fn is_held(&self) -> bool {
+        self.queue.is_empty() || (self.write.is_some() && self.free == 0)
+    }
+
+    /// The next that may be done now.
+    pub fn pop(&mut self) -> Option<Output> {
+        let first = self.queue.front()?;
+        if self.free == 0 && (self.write.is_some() || matches!(first, Output::Record(_))) {
+            return None;
+        }
+        self.free = self.free.saturating_sub(1);
+        self.queue.pop_front()
+    }
+
+    /// The records to write now: all that wait, unless a write is under way or nothing waits for one.
+    pub fn due(&self) -> Vec<Record> {
+        let record = |output: &Output| match output {
+            Output::Record(record) => Some(record.clone()),
+            _ => None,
+        };
+        match &self.write {
+            None if self.free == 0 => self.queue.iter().filter_map(record).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The write of the records that were due is under way.
+    pub fn begin(&mut self, done: BoxFuture<'static, Result<(), StoreError>>) {
+        let covers = self.queue.len();
+        self.write = Some(Write { covers, done });
+    }
+
+    /// Waits for the write under way, for ever when there is none. May be dropped and called again.
+    pub async fn written(&mut self) -> Result<(), StoreError> {
+        let Some(write) = &mut self.write else {
+            return std::future::pending().await;
+        };
+        let result = (&mut write.done).await;
+        self.free = write.covers;
+        self.write = None;
+        result
+    }
+}
+
+/// Tries until it is written, or patience is over.
+async fn patiently(
+    first: Durable<()>,
+    again: impl Fn() -> Durable<()> + Send,
+    describe: String,
+) -> Result<(), StoreError> {
+    let began = Instant::now();
+    let mut attempt = first;
+    loop {
+        match attempt.await {
+            Ok(()) => {
+                let ms = began.elapsed().as_millis();
+                tracing::debug!(ms, "recorded: {describe}");
+                return Ok(());
+            }
+            Err(error) if error.is_refusal() || began.elapsed() > PATIENCE => return Err(error),
+            Err(error) => {
+                tracing::error!("nothing goes on before this can be stored: {error}");
+                tokio::time::sleep(RETRY).await;
+                attempt = again();
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// Carries out what may be, and has the records that hold back the rest written.
+    pub(super) async fn release(&mut self) -> Result<(), SavedError> {
+        while let Some(output) = self.outbox.pop() {
+            self.effect(output).await;
+        }
+        let records = self.outbox.due();
+        if records.is_empty() {
+            return Ok(());
+        }
+        let state = saved::encode(self.parts.clock.now(), self.core.state(), &self.snapshots)?;
+        let describe = format!("{} records, {} bytes of state", records.len(), state.len());
+        let store = self.parts.store.clone();
+        let write = move || store.record(records.clone(), state.clone());
+        let writing = patiently(write(), write, describe);
+        self.outbox.begin(Box::pin(writing));
+        if self.published.elapsed() >= STATUS_MIN {
+            let now = self.parts.clock.now();
+            self.due_view = Some((self.core.view(now), now));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use futures::FutureExt;
+    use robust_shared::core::Output;
+    use robust_shared::ids::{Incarnation, WeightVersion};
+    use tokio::sync::oneshot;
+
+    fn effect(n: u64) -> Output {
+        Output::Probe {
+            incarnation: Incarnation(n),
+        }
+    }
+
+    fn record(n: u64) -> Output {
+        Output::Record(Record::Published {
+            version: WeightVersion(n),
+        })
+    }
+
+    /// Everything that may be done now, and how many records are to be written then.
+    fn leave(outbox: &mut Outbox) -> (Vec<Output>, usize) {
+        let left = std::iter::from_fn(|| outbox.pop()).collect();
+        (left, outbox.due().len())
+    }
+
+    fn begin(outbox: &mut Outbox) -> oneshot::Sender<Result<(), StoreError>> {
+        let (done, waits) = oneshot::channel();
+        outbox.begin(waits.map(|answer| answer.unwrap()).boxed());
+        done
+    }
+
+    #[tokio::test]
+    async fn nothing_that_follows_a_record_leaves_before_it_is_durable_and_the_order_holds() {
+        let mut outbox = Outbox::default();
+        for output in [effect(1), record(2), effect(3), record(4), effect(5)] {
+            outbox.push(output);
+        }
+        assert_eq!(leave(&mut outbox), (vec![effect(1)], 2));
+        let done = begin(&mut outbox);
+        assert!(outbox.is_held());
+        // Decided while the disk works: it queues behind, whatever it is, and makes the next write.
+        for output in [effect(6), record(7), effect(8)] {
+            outbox.push(output);
+        }
+        assert_eq!(leave(&mut outbox), (vec![], 0));
+        assert!(outbox.written().now_or_never().is_none());
+        done.send(Ok(())).unwrap();
+        outbox.written().await.unwrap();
+        let covered = vec![record(2), effect(3), record(4), effect(5), effect(6)];
+        assert_eq!(leave(&mut outbox), (covered, 1));
+        let done = begin(&mut outbox);
+        done.send(Ok(())).unwrap();
+        outbox.written().await.unwrap();
+        assert_eq!(leave(&mut outbox), (vec![record(7), effect(8)], 0));
+        assert!(outbox.is_empty() && outbox.is_held());
+    }
+
+    #[tokio::test]
+    async fn a_write_that_cannot_be_done_is_told_and_without_one_there_is_nothing_to_wait_for() {
+        let mut outbox = Outbox::default();
+        assert!(outbox.written().now_or_never().is_none());
+        outbox.push(record(1));
+        let done = begin(&mut outbox);
+        done.send(Err(StoreError::Closed)).unwrap();
+        outbox.written().await.unwrap_err();
+    }
+}
