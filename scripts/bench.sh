@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures with the programs in DIR (first argument); JSON under target/bench.
-#   recovery.json  BENCH_KILLS (default 25) SIGKILLs of a trainer rank in the demo job
+#   recovery.json  BENCH_KILLS (default 25) SIGKILLs of a trainer rank in the demo job, then of
+#                  rollouts while the job waits: where the time of detection and recovery goes
 #   drill.json     fixtures/drills/paper.toml: no faults, policy task, policy role
 # Everything is shared-machine timing: medians, with the load beside them.
 set -euo pipefail
