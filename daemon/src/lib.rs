@@ -13,6 +13,8 @@ pub mod driver;
 pub mod grpc;
 pub mod launcher;
 pub mod metrics;
+pub mod node;
+pub mod nodes;
 pub mod state;
 pub mod store;
 pub mod telemetry;

@@ -20,6 +20,7 @@ mod write;
 pub use error::CkptError;
 pub use find::{Found, newest_at_most, newest_complete};
 pub use worker::Checkpointer;
+pub use write::digest;
 
 use robust_shared::core::Severity;
 use robust_shared::ids::{Generation, Step, TrajectoryId};

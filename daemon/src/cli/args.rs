@@ -1,7 +1,9 @@
 //! The command line and how the program ends.
+use crate::node::JoinArgs;
 use crate::telemetry;
 use clap::Parser;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Runs an RL post-training job on this node and keeps it running through the failures of its
@@ -10,8 +12,8 @@ use std::path::PathBuf;
 #[command(name = "robustd", version, after_help = EXIT_CODES)]
 pub struct Args {
     /// The job file (TOML)
-    #[arg(long, value_name = "FILE")]
-    pub job: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "join")]
+    pub job: Option<PathBuf>,
     /// Where the job's state and the control socket live [default: $ROBUST_STATE_DIR, else
     /// $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID]
     #[arg(long, value_name = "DIR")]
@@ -22,6 +24,22 @@ pub struct Args {
     /// Serve Prometheus metrics on this loopback TCP address (http://ADDR/metrics, no token)
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
+    /// Let other daemons join the job as its nodes at this TCP address
+    #[arg(long, value_name = "ADDR", conflicts_with = "join")]
+    pub listen_nodes: Option<String>,
+    /// Listen for nodes beyond loopback: everybody who can change packets on that network is trusted
+    #[arg(long, requires = "listen_nodes")]
+    pub i_trust_this_network: bool,
+    /// What leader and nodes prove to each other to know [default for the leader: STATE/token]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Where other nodes reach this one's roles [default: the address of --listen-nodes, or that
+    /// from which the leader is reached]
+    #[arg(long, value_name = "IP")]
+    pub advertise: Option<IpAddr>,
+    /// Being a node.
+    #[command(flatten)]
+    pub join: JoinArgs,
     /// The robust-worker program [default: beside robustd]
     #[arg(long, value_name = "PATH", env = "ROBUST_WORKER")]
     pub worker: Option<PathBuf>,
@@ -61,7 +79,8 @@ Exit codes:
   3    the state directory is in use, or belongs to another job
   4    the store or the state directory cannot be used
   5    the address is in use or refused
-  6    something the job needs is missing (worker program, model, dataset, tokenizer)
+  6    something the job needs is missing (worker program, model, dataset, tokenizer, token)
+  7    leader and node do not agree (token, name, slots)
   130  ended in order after SIGINT
   143  ended in order after SIGTERM";
 
@@ -83,6 +102,8 @@ pub enum ExitCode {
     Address = 5,
     /// Something is missing.
     Environment = 6,
+    /// Leader and node do not agree.
+    NotJoined = 7,
     /// Ended after SIGINT.
     Interrupted = 130,
     /// Ended after SIGTERM.
@@ -98,7 +119,7 @@ mod tests {
     fn the_command_line_is_consistent_and_every_exit_code_is_documented() {
         use clap::CommandFactory;
         Args::command().debug_assert();
-        for code in [0, 1, 2, 3, 4, 5, 6, 130, 143] {
+        for code in [0, 1, 2, 3, 4, 5, 6, 7, 130, 143] {
             assert!(EXIT_CODES.contains(&format!("\n  {code:<5}")), "{code}");
         }
     }

@@ -4,11 +4,12 @@ use super::failure::Failure;
 use super::sampled::Sampled;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
-use crate::grpc::loopback_only;
+use crate::grpc::{for_nodes, loopback_only};
+use crate::nodes::Secret;
 use robust_shared::job::Job;
 use std::fs::{self, File};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,10 @@ pub(super) struct Prepared {
     pub listen: Option<SocketAddr>,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
+    /// Where to listen for nodes, and where those reach this one's roles.
+    pub nodes: Option<(SocketAddr, IpAddr)>,
+    /// The token's secret, where it is not that of the state directory.
+    pub secret: Option<Secret>,
     /// What is sampled besides the processes.
     pub sampled: Sampled,
 }
@@ -39,12 +44,19 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     };
     let listen = loopback("--listen", &args.listen)?;
     let metrics = loopback("--metrics", &args.metrics)?;
-    let mut job = read_job(&args.job)?;
+    let nodes = args.listen_nodes.as_deref();
+    let nodes = nodes
+        .map(|given| for_nodes(given, args.i_trust_this_network, args.advertise))
+        .transpose()?;
+    let secret = args.token_file.as_deref().map(Secret::read).transpose()?;
+    // Required where no leader is named.
+    let path = args.job.clone().unwrap_or_default();
+    let mut job = read_job(&path)?;
     job.job.steps = args.steps.unwrap_or(job.job.steps);
     for file in job.required_files() {
         File::open(&file.path).map_err(|source| Failure::Missing {
             key: file.key,
-            job: args.job.clone(),
+            job: path.clone(),
             path: file.path.clone(),
             source,
         })?;
@@ -53,7 +65,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let worker = find_worker(args.worker.as_deref())?;
     let warmup = match job.model.path {
         Some(_) => None,
-        None => plan_warmup(&mut job, &args.job)?,
+        None => plan_warmup(&mut job, &path)?,
     };
     Ok(Prepared {
         job,
@@ -62,6 +74,8 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         worker,
         listen,
         metrics,
+        nodes,
+        secret,
         sampled: Sampled::new(args),
     })
 }
@@ -92,7 +106,7 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
     Ok((!is_complete(&folder)).then_some(without))
 }
 
-fn find_worker(named: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(super) fn find_worker(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let beside = || {
         let own = std::env::current_exe().unwrap_or_default();
         own.parent().unwrap_or(Path::new(".")).join("robust-worker")

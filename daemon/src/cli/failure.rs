@@ -4,6 +4,8 @@ use super::warmup::WarmupError;
 use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
 use crate::grpc::ListenError;
+use crate::node::{NodeConfigError, NodeError};
+use crate::nodes::SecretError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
 use robust_shared::job::JobError;
@@ -109,6 +111,15 @@ pub enum Failure {
         /// Why, with a colon before it, or empty.
         reason: String,
     },
+    /// The command line of a node is wrong.
+    #[error(transparent)]
+    NodeConfig(#[from] NodeConfigError),
+    /// The token file cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// It is no node, or none any more.
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// Old role processes are in the way.
     #[error("processes {pids:?} of the discarded job cannot be killed; end them and try again")]
     Leftovers {
@@ -136,7 +147,21 @@ impl Failure {
             | Self::Checkpoints { .. }
             | Self::Past(_)
             | Self::Driver(_) => ExitCode::Store,
+            Self::NodeConfig(_) => ExitCode::BadJob,
+            Self::Secret(_) => ExitCode::Environment,
+            Self::Node(error) => node_error(error),
             Self::Start { .. } | Self::Over { .. } | Self::Leftovers { .. } => ExitCode::Failed,
+        }
+    }
+}
+
+fn node_error(error: &NodeError) -> ExitCode {
+    match error {
+        NodeError::Refused { .. } => ExitCode::NotJoined,
+        NodeError::Lock(StoreError::Locked { .. }) => ExitCode::InUse,
+        NodeError::Start { .. } => ExitCode::Failed,
+        NodeError::Memory(_) | NodeError::State(_) | NodeError::Lock(_) | NodeError::Listen(_) => {
+            ExitCode::Store
         }
     }
 }

@@ -2,6 +2,8 @@
 mod args;
 mod checks;
 mod failure;
+mod join;
+mod listeners;
 mod run;
 mod sampled;
 mod signals;

@@ -9,6 +9,8 @@
 use super::args::{Args, ExitCode};
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
+use super::join;
+use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
 use crate::ckpt::{self, Checkpointer, staging};
@@ -17,9 +19,10 @@ use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
     World,
 };
-use crate::grpc::{self, ControlService, RoleHostService, Token, bind_tcp, bind_unix, serve_tcp};
+use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::metrics;
+use crate::nodes::Shards;
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::Store;
 use crate::store::lock::StateLock;
@@ -30,39 +33,34 @@ use robust_shared::core::{CoreConfig, Outcome, Refusal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 /// Runs the daemon from the checks to its end.
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
+    if let Some(leader) = &args.join.join {
+        return join::run(&args, leader).await;
+    }
     let prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
     let store = open_store(&state, args.fresh).await?;
     state.remove_sockets()?;
-    let tcp = match prepared.listen {
-        Some(addr) => Some((
-            bind_tcp("--listen", addr).await?,
-            Token::load_or_create(&state.token())?,
-        )),
-        None => None,
-    };
-    let scrapes = match prepared.metrics {
-        Some(addr) => Some(bind_tcp("--metrics", addr).await?),
-        None => None,
-    };
-    let json = serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?;
-    write_job(&state, &json)?;
     let past = driver::past(&store)?;
+    let listeners = Listeners::bind(&prepared, &state, past.is_empty()).await?;
+    write_job(&state, &job_json(&prepared)?)?;
     if past.is_empty() {
         no_orphans(&state.checkpoints())?;
     }
     if let Some(status) = past.over(&prepared.job) {
         return was_over(&store, &prepared, &status).await;
     }
-    let mut daemon = Daemon::open(&args, prepared, state, store, past, tcp)?;
-    daemon.serve_metrics(scrapes);
+    let daemon = Daemon::open(prepared, state, store, past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
+}
+
+fn job_json(prepared: &Prepared) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?)
 }
 
 /// A job begun anew would remove what an earlier one left as abandoned history.
@@ -90,17 +88,17 @@ struct Daemon {
     happenings: Happenings,
     arrivals: UnboundedReceiver<Happening>,
     roles_socket: UnixListener,
+    nodes: Option<NodesListener>,
     servers: JoinSet<()>,
 }
 
 impl Daemon {
     fn open(
-        args: &Args,
         prepared: Prepared,
         state: StateDir,
         store: Store,
         past: Past,
-        tcp: Option<(TcpListener, Token)>,
+        listeners: Listeners,
     ) -> Result<Self, Failure> {
         let control_socket = bind_unix(&state.control_socket())?;
         let roles_socket = bind_unix(&state.roles_socket())?;
@@ -127,7 +125,7 @@ impl Daemon {
             "control socket",
             grpc::serve_control(control_socket, control.clone()),
         ));
-        if let Some((listener, token)) = tcp {
+        if let Some((listener, token)) = listeners.control {
             let at = listener
                 .local_addr()
                 .map_or_else(|_| String::new(), |a| a.to_string());
@@ -137,11 +135,14 @@ impl Daemon {
                 serve_tcp(listener, control, token),
             ));
         }
-        tracing::info!(
-            "job file {}, state in {}",
-            args.job.display(),
-            state.root().display()
-        );
+        if let Some(listener) = listeners.metrics {
+            if let Ok(at) = listener.local_addr() {
+                tracing::info!("metrics on http://{at}/metrics");
+            }
+            let server = metrics::serve(listener, Arc::clone(feeds.metrics()));
+            servers.spawn(served("metrics address", server));
+        }
+        tracing::info!("state in {}", state.root().display());
         Ok(Self {
             prepared,
             state,
@@ -152,17 +153,9 @@ impl Daemon {
             happenings,
             arrivals,
             roles_socket,
+            nodes: listeners.nodes,
             servers,
         })
-    }
-
-    fn serve_metrics(&mut self, listener: Option<TcpListener>) {
-        let Some(listener) = listener else { return };
-        if let Ok(at) = listener.local_addr() {
-            tracing::info!("metrics on http://{at}/metrics");
-        }
-        let server = metrics::serve(listener, Arc::clone(self.feeds.metrics()));
-        self.servers.spawn(served("metrics address", server));
     }
 
     async fn serve_and_run(mut self, linger: Duration) -> Result<ExitCode, Failure> {
@@ -185,7 +178,23 @@ impl Daemon {
         let mut driver = Driver::new(parts, self.past).await?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
-        let roles = RoleHostService::new(self.happenings, leases, self.store.clone(), first);
+        let roles =
+            RoleHostService::new(self.happenings.clone(), leases, self.store.clone(), first);
+        if let Some(nodes) = self.nodes.take() {
+            let job = job_json(&self.prepared)?;
+            let at = nodes.listener.local_addr().map(|a| a.to_string());
+            tracing::info!("nodes may join at {}", at.unwrap_or_default());
+            let (listener, happenings) = (nodes.listener, self.happenings.clone());
+            let service = NodesListener::service(
+                (nodes.secret, nodes.run),
+                &self.prepared,
+                &self.state,
+                happenings,
+                job,
+            );
+            let serving = grpc::serve_nodes(listener, service, roles.clone());
+            self.servers.spawn(served("nodes' address", serving));
+        }
         self.servers.spawn(served(
             "role socket",
             grpc::serve_roles(self.roles_socket, roles),
@@ -195,6 +204,8 @@ impl Daemon {
         if !end.unkilled.is_empty() {
             tracing::error!("processes {:?} do not end though killed", end.unkilled);
         }
+        let over = matches!(result, Ok(Outcome::Completed | Outcome::Failed { .. }));
+        driver.dismiss_nodes(&mut world, over).await;
         // Kept when the store failed: the job goes on from its snapshots when robustd runs again.
         let outcome = result?;
         if end.on_disk || outcome == Outcome::Completed {
@@ -279,6 +290,7 @@ fn assemble(
         dir: state.checkpoints(),
         keep: job.checkpoint.keep as usize,
     };
+    let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job);
     let parts = Parts {
         prompts: prepared.prompts.clone(),
         clock,
@@ -295,7 +307,11 @@ fn assemble(
         .map_err(start("the checkpoint writer"))?,
         checkpoints: state.checkpoints(),
         leases,
-        worker: WorkerPlan::new(prepared.worker.clone(), state.clone(), &job),
+        shards: Shards::new(state.snapshots(), state.checkpoints()),
+        worker: match prepared.nodes {
+            Some((_, reached)) => plan.bound_to(reached),
+            None => plan,
+        },
         feeds,
         happenings,
         job,

@@ -1,14 +1,15 @@
 //! Beginning: a new job, or one that an earlier life of the daemon left running.
+use super::hands::{Here, Process};
+use super::nodes::Nodes;
 use super::pulled::PullMeter;
 use super::saved::{self, Saved, SavedError};
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
 use crate::driver::Links;
-use crate::launcher::Running;
 use crate::store::{Store, StoreError, StoredInstance};
 use robust_proto::v1;
 use robust_shared::core::{Core, CoreConfig, Exit, Input};
-use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
+use robust_shared::ids::{Incarnation, NodeId, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use std::collections::{HashMap, VecDeque};
@@ -82,7 +83,16 @@ impl Driver {
         let links = Links::default();
         // Numbers from the clock: those of an earlier life are all smaller.
         let first = parts.clock.now().0;
+        let here = Here {
+            launcher: parts.launcher.clone(),
+            telemetry: parts.telemetry.clone(),
+            worker: parts.worker.clone(),
+            store: parts.store.clone(),
+            happenings: parts.happenings.clone(),
+        };
         let mut driver = Driver {
+            here,
+            nodes: Nodes::default(),
             calls: GangCalls::new(links.clone(), first),
             parts,
             core,
@@ -112,8 +122,9 @@ impl Driver {
 
     async fn take_over(&mut self) -> Result<(), AdoptError> {
         for stored in self.parts.store.instances()? {
-            self.take_over_process(stored);
+            self.take_over_process(&stored);
         }
+        self.expect_remote_processes();
         let now = self.parts.clock.now();
         let view = self.core.view(now);
         for instance in &view.instances {
@@ -141,25 +152,20 @@ impl Driver {
         Ok(())
     }
 
-    fn take_over_process(&mut self, stored: StoredInstance) {
-        let StoredInstance {
-            id,
-            incarnation,
-            pid,
-            start_time,
-            ..
-        } = stored;
-        let running = Running { pid, start_time };
-        let log = self.parts.worker.log_path(id);
-        if !self.parts.launcher.adopt(incarnation, running, Some(&log)) {
+    fn take_over_process(&mut self, stored: &StoredInstance) {
+        let (incarnation, pid) = (stored.incarnation, stored.pid);
+        if !self.here.adopt(stored) {
             drop(self.parts.store.remove_instance(incarnation));
         } else if self.core.is_current(incarnation).is_none() {
             // Its kill was decided and not carried out; its exit will be reported and removes it.
             self.parts.launcher.kill(incarnation);
         } else {
-            tracing::info!("adopted {id} {incarnation} (pid {pid})");
-            self.processes.insert(incarnation, running);
-            self.parts.telemetry.watch(incarnation, pid);
+            tracing::info!("adopted {} {incarnation} (pid {pid})", stored.id);
+            let process = Process {
+                node: NodeId::LEADER,
+                pid: Some(pid),
+            };
+            self.processes.insert(incarnation, process);
             self.inputs.push_back(Input::Spawned { incarnation, pid });
         }
     }

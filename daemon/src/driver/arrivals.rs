@@ -7,11 +7,12 @@ use crate::ckpt::CkptEvent;
 use crate::control::StepOutcome;
 use crate::driver::LinkId;
 use crate::launcher::LaunchEvent;
-use crate::telemetry::{DeviceFinding, ProcessSample, Samples};
+use crate::nodes::Via;
+use crate::telemetry::{DeviceFinding, ProcessSample, Samples, Usage};
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::{self, host_message, role_message::Body};
 use robust_shared::core::{Exit, Input, Request, Sample};
-use robust_shared::ids::Incarnation;
+use robust_shared::ids::{Incarnation, NodeId};
 use robust_shared::time::Time;
 use tokio::sync::oneshot;
 
@@ -41,9 +42,11 @@ impl Driver {
                 hello,
                 link,
                 down,
+                via,
                 admitted,
             } => {
-                self.on_attach(*hello, link, down, admitted).await;
+                let from = self.node_of(via.as_ref());
+                self.on_attach(*hello, from, (link, down), admitted).await;
             }
             Happening::LinkClosed { incarnation, link } => {
                 if self.links.close(incarnation, link) {
@@ -119,14 +122,19 @@ impl Driver {
                 }));
             }
             Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
+            Happening::NodeJoined { joined, admitted } => {
+                self.on_node_joined(*joined, admitted);
+            }
+            Happening::NodeSaid { link, body } => self.on_node_said(link, *body),
+            Happening::NodeGone { link } => self.on_node_gone(link),
         }
     }
 
     async fn on_attach(
         &mut self,
         hello: v1::Hello,
-        link: LinkId,
-        down: Down,
+        from: Option<NodeId>,
+        (link, down): (LinkId, Down),
         admitted: oneshot::Sender<Result<(), Fenced>>,
     ) {
         let incarnation = Incarnation(hello.incarnation);
@@ -134,8 +142,13 @@ impl Driver {
         let known = self
             .processes
             .get(&incarnation)
-            .is_some_and(|p| p.pid == hello.pid);
-        if !known || self.core.is_current(incarnation).is_none() {
+            .filter(|p| Some(p.node) == from && p.pid.is_none_or(|pid| pid == hello.pid))
+            .map(|p| p.node);
+        if let Some(node) = known {
+            // Its node's own word of it may come later.
+            self.on_spawned(node, incarnation, hello.pid);
+        }
+        if known.is_none() || self.core.is_current(incarnation).is_none() {
             // Whoever asked may be gone already.
             let _ = admitted.send(Err(Fenced(incarnation)));
             return;
@@ -157,12 +170,9 @@ impl Driver {
         }
         self.calls.resend(incarnation);
         // What waits comes first: the leases below are those after it.
-        let now = self.parts.clock.now();
-        while let Some(input) = self.inputs.pop_front() {
-            self.core.handle(now, input);
-        }
+        self.take_inputs();
         self.core.handle(
-            now,
+            self.parts.clock.now(),
             Input::Attached {
                 incarnation,
                 hello: said,
@@ -212,17 +222,14 @@ impl Driver {
         }
     }
 
-    fn on_exited(&mut self, incarnation: Incarnation, at: Time, exit: Exit, detail: String) {
-        self.processes.remove(&incarnation);
-        self.link_samples.remove(&incarnation);
-        self.pulls.forget(incarnation);
-        self.parts.telemetry.unwatch(incarnation);
-        self.links.forget(incarnation);
-        self.served.forget(incarnation);
-        self.abandon_gang_of(incarnation);
-        self.parts.leases.revoke_all(incarnation);
-        // Not waited for: adopting a process that is gone only finds that it is gone.
-        drop(self.parts.store.remove_instance(incarnation));
+    pub(super) fn on_exited(
+        &mut self,
+        incarnation: Incarnation,
+        at: Time,
+        exit: Exit,
+        detail: String,
+    ) {
+        self.forget(incarnation);
         self.inputs.push_back(Input::Exited {
             incarnation,
             at: Some(at),
@@ -231,27 +238,36 @@ impl Driver {
         });
     }
 
+    /// The node that a link came through; none that is known: nobody's.
+    fn node_of(&self, via: Option<&Via>) -> Option<NodeId> {
+        via.map_or(Some(NodeId::LEADER), |via| self.core.node_id(&via.0))
+    }
+
+    pub(super) fn on_usage(&mut self, incarnation: Incarnation, usage: &Usage) {
+        let link = self
+            .link_samples
+            .get(&incarnation)
+            .copied()
+            .unwrap_or_default();
+        let sample = Sample {
+            busy: usage.busy,
+            tokens_total: link.tokens_total,
+            running: link.running,
+            rss_bytes: usage.rss_bytes,
+            disk_read_bytes: usage.disk_read_bytes,
+            disk_write_bytes: usage.disk_write_bytes,
+            accelerator: usage.accelerator,
+        };
+        self.inputs.push_back(Input::Sampled {
+            incarnation,
+            sample,
+        });
+    }
+
     fn on_samples(&mut self, samples: Samples) {
         self.parts.feeds.metrics().samples(&samples);
         for ProcessSample { incarnation, usage } in &samples.processes {
-            let link = self
-                .link_samples
-                .get(incarnation)
-                .copied()
-                .unwrap_or_default();
-            let sample = Sample {
-                busy: usage.busy,
-                tokens_total: link.tokens_total,
-                running: link.running,
-                rss_bytes: usage.rss_bytes,
-                disk_read_bytes: usage.disk_read_bytes,
-                disk_write_bytes: usage.disk_write_bytes,
-                accelerator: usage.accelerator,
-            };
-            self.inputs.push_back(Input::Sampled {
-                incarnation: *incarnation,
-                sample,
-            });
+            self.on_usage(*incarnation, usage);
         }
         for DeviceFinding { device, finding } in samples.devices.findings {
             let node = self.parts.feeds.node().to_owned();

@@ -1,12 +1,11 @@
 //! Carrying out what the core wants; [`super::outbox`] says when.
+use super::hands::SpawnOrder;
 use super::happening::{Happening, Struck};
 use super::served::{Share, pull_order};
 use super::{Driver, probe};
-use crate::launcher::{self, Signal};
-use crate::store::StoredInstance;
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Fault, Input, Output, PullFailure, Record, Refusal, Reply, RuleId};
-use robust_shared::ids::{Generation, Incarnation, InstanceId, TrajectoryId, WeightVersion};
+use robust_shared::core::{Input, Output, PullFailure, Record, Refusal, Reply, RuleId};
+use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
 use robust_shared::weights::shard_chunks;
 
 impl Driver {
@@ -16,9 +15,15 @@ impl Driver {
                 id,
                 incarnation,
                 generation,
+                node,
                 ..
             } => {
-                self.spawn(id, incarnation, generation);
+                let order = SpawnOrder {
+                    id,
+                    incarnation,
+                    generation,
+                };
+                self.spawn(order, node);
             }
             Output::Kill {
                 id,
@@ -28,12 +33,11 @@ impl Driver {
             } => {
                 tracing::info!("killing {id} {incarnation}: {reason}");
                 self.abandon_gang_of(incarnation);
-                self.parts.launcher.kill(incarnation);
+                self.kill(incarnation);
             }
             Output::Strike { incarnation, fault } => self.strike(incarnation, fault),
-            Output::Fence { incarnation, .. } | Output::Retire { incarnation } => {
-                self.parts.launcher.kill(incarnation);
-            }
+            Output::Fence { node, incarnation } => self.fence(node, incarnation),
+            Output::Retire { incarnation } => self.kill(incarnation),
             Output::Reply { ticket, result } => self.reply_inject(ticket, result),
             Output::Probe { incarnation } => self.probe(incarnation),
             Output::CollectEvidence { incarnation, .. } => self.collect_evidence(incarnation),
@@ -74,49 +78,12 @@ impl Driver {
         }
     }
 
-    fn spawn(&mut self, id: InstanceId, incarnation: Incarnation, generation: Generation) {
-        let spec = self.parts.worker.spec(id, incarnation, generation);
-        let running = match self.parts.launcher.spawn(spec) {
-            Ok(running) => running,
-            Err(error) => {
-                let reason = error.to_string();
-                return self.inputs.push_back(Input::SpawnFailed {
-                    incarnation,
-                    reason,
-                });
-            }
-        };
-        self.processes.insert(incarnation, running);
-        self.parts.telemetry.watch(incarnation, running.pid);
-        // Not waited for: a process that a later daemon does not know of is fenced when it links.
-        drop(self.parts.store.put_instance(StoredInstance {
-            id,
-            incarnation,
-            generation,
-            pid: running.pid,
-            start_time: running.start_time,
-        }));
-        self.inputs.push_back(Input::Spawned {
-            incarnation,
-            pid: running.pid,
-        });
-    }
-
-    fn strike(&mut self, incarnation: Incarnation, fault: Fault) {
-        let signal = match fault {
-            Fault::Kill | Fault::LoseSlot => Signal::KILL,
-            Fault::Hang => Signal::STOP,
-        };
-        if !self.parts.launcher.signal(incarnation, signal) {
-            tracing::warn!("{incarnation} was gone before it could be struck");
-        }
-    }
-
     fn reply_inject(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
         let Some(answer) = self.injections.remove(&ticket) else {
             return;
         };
-        let pid = |incarnation| self.processes.get(&incarnation).map_or(0, |p| p.pid);
+        let known = |incarnation| self.processes.get(&incarnation).and_then(|p| p.pid);
+        let pid = |incarnation| known(incarnation).unwrap_or(0);
         let struck = match result {
             Ok(Reply::Struck {
                 id, incarnation, ..
@@ -145,20 +112,6 @@ impl Driver {
             let ok = probe::health_generate(&addr, timeout).await;
             // When the driver is gone nobody wants to know.
             let _ = happenings.send(Happening::Probed { incarnation, ok });
-        });
-    }
-
-    fn collect_evidence(&mut self, incarnation: Incarnation) {
-        let Some(pid) = self.processes.get(&incarnation).map(|p| p.pid) else {
-            return;
-        };
-        // What a tool wrote until it is cut off is to arrive before the core waits no longer.
-        let limit = self.core.config().evidence_timeout * 4 / 5;
-        let happenings = self.parts.happenings.clone();
-        tokio::task::spawn_blocking(move || {
-            let text = launcher::evidence(pid, limit);
-            // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Evidence { incarnation, text });
         });
     }
 

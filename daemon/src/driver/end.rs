@@ -1,12 +1,13 @@
 //! Ending in order: roles first gently, then by force; the last step goes to disk meanwhile.
-use super::Driver;
 use super::adopt::batch_of;
+use super::hands::Process;
 use super::world::World;
+use super::{Driver, Happening};
 use crate::ckpt::CkptEvent;
 use crate::launcher::{LaunchEvent, Launcher, Running};
 use crate::store::Store;
-use robust_proto::v1::{self, host_message::Body};
-use robust_shared::ids::Step;
+use robust_proto::v1::{self, host_message::Body, leader_message};
+use robust_shared::ids::{Incarnation, NodeId, Step};
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
@@ -35,8 +36,9 @@ impl Driver {
         let last = self.offer_last_checkpoint();
         self.links.send_to_all(&Body::Shutdown(v1::Shutdown {}));
         self.wait_for_exits(world, GENTLE).await;
-        for incarnation in self.processes.keys() {
-            self.parts.launcher.kill(*incarnation);
+        let left: Vec<Incarnation> = self.processes.keys().copied().collect();
+        for incarnation in left {
+            self.kill(incarnation);
         }
         self.wait_for_exits(world, FORCED).await;
         if let Some(step) = last {
@@ -44,21 +46,58 @@ impl Driver {
         }
         // What the store was given last becomes durable; a failure was said when it happened.
         let _ = self.parts.store.sync().await;
+        let here = |p: &&Process| p.node == NodeId::LEADER;
         End {
-            unkilled: self.processes.values().map(|p| p.pid).collect(),
+            unkilled: self
+                .processes
+                .values()
+                .filter(here)
+                .filter_map(|p| p.pid)
+                .collect(),
             on_disk: self.last_step_is_on_disk(),
         }
     }
 
-    /// Keeps what must be remembered of the end itself.
+    /// Tells the other nodes that it is over, or that this daemon will be back, and waits until
+    /// they heard it.
+    pub async fn dismiss_nodes(&mut self, world: &mut World, over: bool) {
+        let ended = v1::JobEnded { over };
+        self.nodes.tell_all(&leader_message::Body::Ended(ended));
+        if !over {
+            // They stay, and their streams end with this process.
+            return;
+        }
+        let deadline = Instant::now() + GENTLE;
+        while self.nodes.any_linked() {
+            match timeout_at(deadline, world.happenings.recv()).await {
+                Ok(Some(Happening::NodeGone { link })) => self.on_node_gone(link),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Keeps what must be remembered of the end itself. A node that is away is not waited for: its
+    /// roles end when it joins again, or of themselves.
     async fn wait_for_exits(&mut self, world: &mut World, patience: Duration) {
         let deadline = Instant::now() + patience;
-        while !self.processes.is_empty() {
-            match timeout_at(deadline, world.launches.recv()).await {
-                Ok(Some(LaunchEvent::Exited { incarnation, .. })) => {
-                    self.processes.remove(&incarnation);
-                    drop(self.parts.store.remove_instance(incarnation));
+        while self.processes.values().any(|p| self.is_in_reach(p.node)) {
+            let event = async {
+                tokio::select! {
+                    Some(LaunchEvent::Exited { incarnation, .. }) = world.launches.recv() => {
+                        Some(Ended::Process(incarnation))
+                    }
+                    Some(happening) = world.happenings.recv() => Some(Ended::Else(happening)),
+                    else => None,
                 }
+            };
+            match timeout_at(deadline, event).await {
+                Ok(Some(Ended::Process(incarnation))) => self.forget(incarnation),
+                Ok(Some(Ended::Else(Happening::NodeSaid { link, body }))) => {
+                    self.on_node_said(link, *body);
+                }
+                Ok(Some(Ended::Else(Happening::NodeGone { link }))) => self.on_node_gone(link),
+                Ok(Some(Ended::Else(_))) => {}
                 Ok(None) | Err(_) => return,
             }
         }
@@ -100,6 +139,12 @@ impl Driver {
         }
         tracing::warn!("the checkpoint of step {step} was not written in time");
     }
+}
+
+/// What matters while roles end.
+enum Ended {
+    Process(Incarnation),
+    Else(Happening),
 }
 
 /// Kills the role processes of a job that is being discarded; those that do not end are returned.

@@ -150,6 +150,7 @@ impl Driver {
                 snapshot,
             } => {
                 self.snapshots.add(step, snapshot);
+                self.tidy_kept_shards();
                 Input::StepDone {
                     generation,
                     step,
@@ -186,6 +187,14 @@ impl Driver {
                 fault,
                 reason,
             },
+        }
+    }
+
+    /// Removes shards of other nodes' ranks that no restore can need any more.
+    fn tidy_kept_shards(&self) {
+        if let Some((oldest, newest)) = self.snapshots.span() {
+            let in_use = self.snapshots.paths();
+            self.parts.shards.tidy(oldest.0, newest.0, &in_use);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What reaches the driver from outside, on one channel.
 use crate::control::StepOutcome;
 use crate::driver::LinkId;
+use crate::nodes::{Joined, Via};
 use robust_proto::v1;
 use robust_shared::core::{Fault, Refusal};
 use robust_shared::ids::{Incarnation, InstanceId, Role, TrajectoryId};
@@ -24,6 +25,8 @@ pub enum Happening {
         link: LinkId,
         /// The way to it.
         down: Down,
+        /// The node it came through; none: this one.
+        via: Option<Via>,
         /// Told whether it may stay.
         admitted: oneshot::Sender<Result<(), Fenced>>,
     },
@@ -106,6 +109,25 @@ pub enum Happening {
     },
     /// An operator wants the job ended.
     Stop,
+    /// A node proved itself and wants to be one of the job.
+    NodeJoined {
+        /// What it says of itself.
+        joined: Box<Joined>,
+        /// Told whether it may.
+        admitted: oneshot::Sender<Result<(), NodeRefused>>,
+    },
+    /// A joined node said something.
+    NodeSaid {
+        /// Over which stream.
+        link: LinkId,
+        /// What.
+        body: Box<v1::node_message::Body>,
+    },
+    /// A joined node's stream ended.
+    NodeGone {
+        /// Which.
+        link: LinkId,
+    },
 }
 
 /// Whom an injected fault struck.
@@ -123,3 +145,32 @@ pub struct Struck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fenced: incarnation {0} is not a current one")]
 pub struct Fenced(pub Incarnation);
+
+/// Why a node may not join.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeRefused {
+    /// The leader's own name.
+    #[error("`{name}` is the leader's own name; choose another with --name")]
+    Leader {
+        /// It.
+        name: String,
+    },
+    /// Another machine has that name and is there.
+    #[error("another node named `{name}` is joined; choose another name with --name")]
+    Taken {
+        /// It.
+        name: String,
+    },
+    /// Nobody said what it has.
+    #[error(
+        "nobody says which slots `{name}` has: name them with --pools, or give the job file a \
+         [[node]] of that name"
+    )]
+    NoPools {
+        /// Its name.
+        name: String,
+    },
+    /// The job is ending.
+    #[error("the job is ending")]
+    Ending,
+}

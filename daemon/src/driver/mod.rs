@@ -26,9 +26,11 @@ mod effects;
 mod end;
 mod feeds;
 mod gang;
+mod hands;
 mod happening;
 mod leases;
 mod links;
+mod nodes;
 mod outbox;
 mod probe;
 mod pulled;
@@ -44,7 +46,7 @@ pub use clock::Clock;
 pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
 pub use feeds::Feeds;
-pub use happening::{Down, Fenced, Happening, Happenings, Struck};
+pub use happening::{Down, Fenced, Happening, Happenings, NodeRefused, Struck};
 pub use leases::{LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use saved::{SavedError, SnapshotShards};
@@ -54,10 +56,13 @@ pub use world::{Arrival, World};
 
 use crate::ckpt::Checkpointer;
 use crate::control::{GangCalls, Prompts};
-use crate::launcher::{Launcher, Running};
+use crate::launcher::Launcher;
+use crate::nodes::Shards;
 use crate::store::{Store, StoreError};
 use crate::telemetry::Telemetry;
 use gang::GangTask;
+use hands::{Here, Process};
+use nodes::Nodes;
 use outbox::Outbox;
 use pulled::PullMeter;
 use robust_proto::v1;
@@ -113,6 +118,8 @@ pub struct Parts {
     pub checkpointer: Checkpointer,
     /// Where they are.
     pub checkpoints: PathBuf,
+    /// Where shards of ranks on other nodes are kept.
+    pub shards: Shards,
     /// Who holds which trajectory; shared with the role service.
     pub leases: Leases,
     /// How role processes are started.
@@ -131,8 +138,10 @@ pub struct Driver {
     calls: GangCalls,
     gang: Option<GangTask>,
     tasks: u64,
-    /// The living role processes.
-    processes: HashMap<Incarnation, Running>,
+    /// The role processes, here and on other nodes.
+    processes: HashMap<Incarnation, Process>,
+    here: Here,
+    nodes: Nodes,
     link_samples: HashMap<Incarnation, LinkSample>,
     pulls: PullMeter,
     served: Served,

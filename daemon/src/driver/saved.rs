@@ -5,6 +5,7 @@ use robust_shared::ids::{Generation, Step};
 use robust_shared::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Raised when older daemons could not read it.
 const VERSION: u32 = 1;
@@ -34,6 +35,18 @@ impl Snapshots {
         while self.0.len() > KEPT_STEPS {
             self.0.pop_first();
         }
+    }
+
+    /// The oldest and the newest step of which there is one.
+    pub fn span(&self) -> Option<(Step, Step)> {
+        let ends = (self.0.first_key_value()?, self.0.last_key_value()?);
+        Some((*ends.0.0, *ends.1.0))
+    }
+
+    /// Where all shards are.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let shards = self.0.values().flat_map(|s| &s.shards);
+        shards.map(|s| PathBuf::from(&s.path)).collect()
     }
 
     /// A step's snapshot.

@@ -3,6 +3,7 @@ use crate::launcher::SpawnSpec;
 use crate::state::StateDir;
 use robust_shared::ids::{Generation, Incarnation, InstanceId};
 use robust_shared::job::Job;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 /// What libtorch needs so that the same inputs give the same bits, in every process and on every
@@ -20,6 +21,8 @@ pub struct WorkerPlan {
     pub state: StateDir,
     /// UCX's devices.
     pub net_devices: String,
+    /// Where roles listen.
+    pub bind: IpAddr,
 }
 
 impl WorkerPlan {
@@ -29,7 +32,21 @@ impl WorkerPlan {
             program,
             state,
             net_devices: job.weights.net_devices.clone(),
+            bind: Ipv4Addr::LOCALHOST.into(),
         }
+    }
+
+    /// With roles that other machines reach at this address. UCX uses the device that has it, unless
+    /// the job names others than the default.
+    pub fn bound_to(mut self, bind: IpAddr) -> Self {
+        self.bind = bind;
+        if !bind.is_loopback()
+            && self.net_devices == "lo"
+            && let Some(device) = device_of(bind)
+        {
+            self.net_devices = device;
+        }
+        self
     }
 
     /// What to start for an instance.
@@ -55,6 +72,8 @@ impl WorkerPlan {
             text(self.state.roles_socket()),
             "--snapshot-dir".to_owned(),
             text(self.state.snapshots()),
+            "--bind".to_owned(),
+            self.bind.to_string(),
         ];
         SpawnSpec {
             incarnation,
@@ -87,5 +106,31 @@ impl WorkerPlan {
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);
         environment
+    }
+}
+
+/// The network device that has an address of this machine.
+fn device_of(address: IpAddr) -> Option<String> {
+    let has = |interface: &nix::ifaddrs::InterfaceAddress| {
+        let there = interface.address.as_ref();
+        let ip = there.and_then(|a| match (a.as_sockaddr_in(), a.as_sockaddr_in6()) {
+            (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+            (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+            (None, None) => None,
+        });
+        ip == Some(address)
+    };
+    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
+    interfaces.find(has).map(|i| i.interface_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_this_machine_names_its_device() {
+        assert_eq!(device_of(Ipv4Addr::LOCALHOST.into()).as_deref(), Some("lo"));
+        assert_eq!(device_of(IpAddr::from([192, 0, 2, 1])), None);
     }
 }

@@ -2,11 +2,13 @@
 use super::MAX_MESSAGE_BYTES;
 use super::token::{Token, TokenCheck};
 use super::{ControlService, RoleHostService};
+use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck};
 use crate::state::{StateDirError, make_private};
 use robust_proto::v1::control_server::ControlServer;
-use robust_proto::v1::role_host_server::RoleHostServer;
+use robust_proto::v1::node_host_server::NodeHostServer;
+use robust_proto::v1::role_host_server::{RoleHost, RoleHostServer};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
@@ -33,6 +35,25 @@ pub enum ListenError {
     NotLoopback {
         /// The argument.
         flag: &'static str,
+        /// What was given.
+        addr: SocketAddr,
+    },
+    /// Other machines could reach it, and nobody said that all of them may be trusted.
+    #[error(
+        "--listen-nodes {addr}: refused, other machines could reach it and TLS is not configured: \
+         whoever can change packets on the way could command the job; use a loopback address, or, \
+         on a network where nobody can, add --i-trust-this-network"
+    )]
+    NotTrusted {
+        /// What was given.
+        addr: SocketAddr,
+    },
+    /// Roles need one address that other nodes reach.
+    #[error(
+        "--listen-nodes {addr}: every address of this machine; say with --advertise at which of \
+         them other nodes reach its roles"
+    )]
+    NothingToAdvertise {
         /// What was given.
         addr: SocketAddr,
     },
@@ -70,14 +91,35 @@ pub enum ListenError {
 
 /// Reads the address of an argument; anything that other machines could reach is refused.
 pub fn loopback_only(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
-    let addr: SocketAddr = given.parse().map_err(|_| ListenError::NotAnAddress {
-        flag,
-        given: given.to_owned(),
-    })?;
+    let addr = parse(flag, given)?;
     if addr.ip().to_canonical().is_loopback() {
         Ok(addr)
     } else {
         Err(ListenError::NotLoopback { flag, addr })
+    }
+}
+
+fn parse(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
+    given.parse().map_err(|_| ListenError::NotAnAddress {
+        flag,
+        given: given.to_owned(),
+    })
+}
+
+/// Reads a `--listen-nodes` address, and the address at which other nodes reach this one's roles.
+pub fn for_nodes(
+    given: &str,
+    trusted: bool,
+    advertise: Option<IpAddr>,
+) -> Result<(SocketAddr, IpAddr), ListenError> {
+    let addr = parse("--listen-nodes", given)?;
+    if !trusted && !addr.ip().to_canonical().is_loopback() {
+        return Err(ListenError::NotTrusted { addr });
+    }
+    match advertise {
+        Some(reached) => Ok((addr, reached)),
+        None if addr.ip().is_unspecified() => Err(ListenError::NothingToAdvertise { addr }),
+        None => Ok((addr, addr.ip().to_canonical())),
     }
 }
 
@@ -127,11 +169,29 @@ pub async fn serve_control(
 /// Serves role processes on their socket, until the task is dropped.
 pub async fn serve_roles(
     listener: UnixListener,
-    roles: RoleHostService,
+    roles: impl RoleHost,
 ) -> Result<(), tonic::transport::Error> {
     Server::builder()
         .add_service(RoleHostServer::new(roles).max_decoding_message_size(MAX_MESSAGE_BYTES))
         .serve_with_incoming(UnixListenerStream::new(listener))
+        .await
+}
+
+/// Serves the job's other nodes, and through them their roles, until the task is dropped.
+pub async fn serve_nodes(
+    listener: TcpListener,
+    nodes: NodeHostService,
+    roles: RoleHostService,
+) -> Result<(), tonic::transport::Error> {
+    let roles = RoleHostServer::new(roles).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let roles = InterceptedService::new(roles, SessionCheck(nodes.sessions.clone()));
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .tcp_nodelay(true)
+        .add_service(roles)
+        .add_service(NodeHostServer::new(nodes).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .serve_with_incoming(TcpListenerStream::new(listener))
         .await
 }
 
@@ -177,6 +237,21 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn nodes_are_listened_for_on_loopback_or_where_it_is_trusted() {
+        let (addr, reached) = for_nodes("127.0.0.1:7071", false, None).unwrap();
+        assert_eq!((addr.port(), reached), (7071, IpAddr::from([127, 0, 0, 1])));
+        let refusal = for_nodes("10.0.0.1:7071", false, None).unwrap_err();
+        assert!(refusal.to_string().contains("--i-trust-this-network"));
+        for_nodes("10.0.0.1:7071", true, None).unwrap();
+        let refusal = for_nodes("0.0.0.0:7071", true, None).unwrap_err();
+        assert!(refusal.to_string().contains("--advertise"));
+        let reached = IpAddr::from([10, 0, 0, 1]);
+        let (_, at) = for_nodes("0.0.0.0:1", true, Some(reached)).unwrap();
+        assert_eq!(at, reached);
+        assert!(for_nodes("nonsense", true, None).is_err());
     }
 
     #[tokio::test]

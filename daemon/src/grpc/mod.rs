@@ -6,7 +6,8 @@ mod token;
 
 pub use control::ControlService;
 pub use listen::{
-    ListenError, bind_tcp, bind_unix, loopback_only, serve_control, serve_roles, serve_tcp,
+    ListenError, bind_tcp, bind_unix, for_nodes, loopback_only, serve_control, serve_nodes,
+    serve_roles, serve_tcp,
 };
 pub use roles::RoleHostService;
 pub use token::{Token, TokenCheck};

@@ -1,5 +1,6 @@
 //! What role processes ask of their daemon.
 use crate::driver::{Happening, Happenings, LeaseError, Leases, LinkId};
+use crate::nodes::Via;
 use crate::store::{Appended, Finish, Store, StoreError};
 use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
 use robust_shared::ids::{Incarnation, TrajectoryId};
@@ -46,7 +47,12 @@ impl RoleHostService {
         self.happenings.send(happening).map_err(|_| ending())
     }
 
-    async fn admit(&self, hello: v1::Hello, link: LinkId) -> Result<Attached, Status> {
+    async fn admit(
+        &self,
+        hello: v1::Hello,
+        link: LinkId,
+        via: Option<Via>,
+    ) -> Result<Attached, Status> {
         let (down, messages) = mpsc::unbounded_channel();
         let (admitted, answer) = oneshot::channel();
         let incarnation = Incarnation(hello.incarnation);
@@ -55,6 +61,7 @@ impl RoleHostService {
             hello,
             link,
             down,
+            via,
             admitted,
         })?;
         answer
@@ -140,13 +147,14 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<Streaming<v1::RoleMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
+        let via = request.extensions().get::<Via>().cloned();
         let mut up = request.into_inner();
         let first = up.message().await?.and_then(|m| m.body);
         let Some(Body::Hello(hello)) = first else {
             return Err(Status::invalid_argument("a link starts with hello"));
         };
         let link = LinkId(self.number());
-        let attached = self.admit(hello, link).await?;
+        let attached = self.admit(hello, link, via).await?;
         tokio::spawn(relay(self.clone(), attached.incarnation, link, up));
         let messages = UnboundedReceiverStream::new(attached.messages).map(Ok);
         Ok(Response::new(Box::pin(messages)))

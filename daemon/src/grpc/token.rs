@@ -1,4 +1,5 @@
 //! The token that TCP clients show: who can read the state directory may command the daemon.
+use crate::nodes::Secret;
 use crate::state::{StateDirError, write_private};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -26,6 +27,11 @@ impl Token {
         })?;
         write_private(path, format!("{text}\n").as_bytes())?;
         Ok(Self(text.into()))
+    }
+
+    /// What nodes prove to know.
+    pub fn secret(&self) -> Secret {
+        Secret::of(&self.0)
     }
 
     fn matches(&self, shown: &str) -> bool {

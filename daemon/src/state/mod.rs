@@ -6,7 +6,8 @@
 //!   job.json             the resolved job its roles read
 //!   control.sock         0600, what operators' tools talk to
 //!   roles.sock           0600, what role processes attach to
-//!   token                0600, with --listen
+//!   token                0600, with --listen and --listen-nodes
+//!   run                  names this life of the job
 //!   db/ ckpt/ logs/
 //! ```
 mod job_file;
@@ -77,7 +78,26 @@ impl StateDir {
             remove_folder(&folder)?;
         }
         remove_if_there(&self.job_json())?;
+        remove_if_there(&self.run_file())?;
         make_private_dir(&self.checkpoints())
+    }
+
+    /// Names this life of the job, from its first start to its end or `--fresh`: a number that is
+    /// issued once in a job may be issued again in the next.
+    pub fn run(&self, is_new: bool) -> Result<String, StateDirError> {
+        let path = self.run_file();
+        if let (false, Ok(known)) = (is_new, fs::read_to_string(&path)) {
+            return Ok(known.trim().to_owned());
+        }
+        let random = Path::new("/dev/urandom");
+        let nonce = crate::nodes::nonce().map_err(StateDirError::io("reading", random))?;
+        let name: String = nonce[..16].iter().map(|b| format!("{b:02x}")).collect();
+        write_private(&path, name.as_bytes())?;
+        Ok(name)
+    }
+
+    fn run_file(&self) -> PathBuf {
+        self.root.join("run")
     }
 
     /// The directory itself, absolute.
@@ -188,6 +208,15 @@ mod tests {
         write_private(&dir.token(), b"x").unwrap();
         let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(dir.root()), mode(&dir.token())), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_life_of_the_job_has_one_name_and_the_next_another() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::make(temp.path()).unwrap();
+        let first = dir.run(true).unwrap();
+        assert_eq!(dir.run(false).unwrap(), first);
+        assert_ne!(dir.run(true).unwrap(), first);
     }
 
     #[test]

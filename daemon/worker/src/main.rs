@@ -4,6 +4,7 @@
 //! 4 could not start (the last line on stderr is `error: ...`), 5 no daemon for longer than the
 //! job allows.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,9 @@ struct Process {
     /// Folder of the shared-memory snapshots.
     #[arg(long)]
     snapshot_dir: PathBuf,
+    /// Where to listen for other roles.
+    #[arg(long, default_value = "127.0.0.1")]
+    bind: IpAddr,
 }
 
 fn main() {
@@ -117,6 +121,7 @@ fn role(
         generation: process.generation,
         host_socket: process.host_socket.clone(),
         snapshot_dir: process.snapshot_dir.clone(),
+        bind: process.bind,
         calculator: None,
         end_within: Some(END_WITHIN),
     };

@@ -1129,6 +1129,891 @@ pub mod control_server {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeMessage {
+    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub body: ::core::option::Option<node_message::Body>,
+}
+/// Nested message and enum types in `NodeMessage`.
+pub mod node_message {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        /// the first message
+        #[prost(message, tag = "1")]
+        Hello(super::NodeHello),
+        /// the second
+        #[prost(message, tag = "2")]
+        Proof(super::NodeProof),
+        /// every second
+        #[prost(message, tag = "3")]
+        Beat(super::NodeBeat),
+        #[prost(message, tag = "4")]
+        Spawned(super::RoleSpawned),
+        #[prost(message, tag = "5")]
+        NotSpawned(super::RoleNotSpawned),
+        #[prost(message, tag = "6")]
+        Exited(super::RoleExited),
+        #[prost(message, tag = "7")]
+        Evidence(super::RoleEvidence),
+        #[prost(message, tag = "8")]
+        Samples(super::NodeSamples),
+        /// the last message
+        #[prost(message, tag = "9")]
+        Leave(super::NodeLeave),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeHello {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// 32 random bytes
+    #[prost(bytes = "vec", tag = "2")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeProof {
+    #[prost(bytes = "vec", tag = "1")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// random, the same for as long as the node's state directory lives
+    #[prost(string, tag = "2")]
+    pub identity: ::prost::alloc::string::String,
+    /// where its roles can be reached: an IP address
+    #[prost(string, tag = "3")]
+    pub advertise: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub dc: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub rack: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub accel: ::prost::alloc::string::String,
+    /// slots by pool; empty: those that the job file gives it
+    #[prost(map = "string, uint32", tag = "7")]
+    pub pools: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
+    /// incarnations that live there
+    #[prost(uint64, repeated, tag = "8")]
+    pub running: ::prost::alloc::vec::Vec<u64>,
+    /// ends that no leader was told of
+    #[prost(message, repeated, tag = "9")]
+    pub ended: ::prost::alloc::vec::Vec<RoleExited>,
+    #[prost(string, tag = "10")]
+    pub version: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeBeat {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleSpawned {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleNotSpawned {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleExited {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(string, tag = "4")]
+    pub tail_of_log: ::prost::alloc::string::String,
+    #[prost(oneof = "role_exited::Exit", tags = "2, 3")]
+    pub exit: ::core::option::Option<role_exited::Exit>,
+}
+/// Nested message and enum types in `RoleExited`.
+pub mod role_exited {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Exit {
+        #[prost(int32, tag = "2")]
+        Code(i32),
+        #[prost(int32, tag = "3")]
+        Signal(i32),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleEvidence {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeSamples {
+    #[prost(message, repeated, tag = "1")]
+    pub roles: ::prost::alloc::vec::Vec<RoleUsage>,
+    #[prost(message, repeated, tag = "2")]
+    pub devices: ::prost::alloc::vec::Vec<DeviceReport>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleUsage {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    pub busy_us: u64,
+    #[prost(uint64, tag = "3")]
+    pub rss_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    pub disk_read_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub disk_write_bytes: u64,
+    #[prost(uint64, optional, tag = "6")]
+    pub accelerator_us: ::core::option::Option<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceReport {
+    #[prost(uint32, tag = "1")]
+    pub device: u32,
+    /// robust_shared::hardware::Finding as JSON
+    #[prost(string, tag = "2")]
+    pub finding: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeLeave {
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LeaderMessage {
+    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    pub body: ::core::option::Option<leader_message::Body>,
+}
+/// Nested message and enum types in `LeaderMessage`.
+pub mod leader_message {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        /// the first message
+        #[prost(message, tag = "1")]
+        Challenge(super::LeaderChallenge),
+        /// the second
+        #[prost(message, tag = "2")]
+        Welcome(super::NodeWelcome),
+        #[prost(message, tag = "3")]
+        Spawn(super::SpawnRole),
+        #[prost(message, tag = "4")]
+        Kill(super::KillRole),
+        #[prost(message, tag = "5")]
+        Signal(super::SignalRole),
+        #[prost(message, tag = "6")]
+        Collect(super::CollectEvidence),
+        /// the last message
+        #[prost(message, tag = "7")]
+        Ended(super::JobEnded),
+        #[prost(message, tag = "8")]
+        Job(super::JobChanged),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaderChallenge {
+    /// 32 random bytes
+    #[prost(bytes = "vec", tag = "1")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// names the job's life: a node that has roles of another one ends them first
+    #[prost(string, tag = "3")]
+    pub run: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeWelcome {
+    /// the resolved job as JSON
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub files: ::prost::alloc::vec::Vec<JobFile>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobFile {
+    /// config.json | model.safetensors | tokenizer.json
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    #[prost(bytes = "vec", tag = "3")]
+    pub blake3: ::prost::alloc::vec::Vec<u8>,
+}
+/// What follows is started with this job.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobChanged {
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpawnRole {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "4")]
+    pub generation: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KillRole {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignalRole {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// SIGKILL or SIGSTOP
+    #[prost(int32, tag = "2")]
+    pub signal: i32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CollectEvidence {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// what tools may take
+    #[prost(uint32, tag = "2")]
+    pub limit_ms: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobEnded {
+    /// false: the leader will be back
+    #[prost(bool, tag = "1")]
+    pub over: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFileRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadShardRequest {
+    /// the leader's
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Part {
+    #[prost(bytes = "vec", tag = "1")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardPart {
+    /// with the first part
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<ShardHeader>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardHeader {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    #[prost(uint64, tag = "3")]
+    pub step: u64,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub xxh3: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptShard {
+    /// the leader's
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+/// Generated client implementations.
+pub mod node_host_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    #[derive(Debug, Clone)]
+    pub struct NodeHostClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl NodeHostClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> NodeHostClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> NodeHostClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            NodeHostClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        pub async fn join(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::NodeMessage>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LeaderMessage>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Join");
+            let mut req = request.into_streaming_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Join"));
+            self.inner.streaming(req, path, codec).await
+        }
+        /// A file that the welcome names.
+        pub async fn read_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadFileRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Part>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/ReadFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadFile"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// A snapshot's or checkpoint's shard that the leader holds.
+        pub async fn read_shard(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadShardRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Part>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/ReadShard",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadShard"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Copies a rank's shard into the leader's memory; acknowledged when it is whole and verified.
+        pub async fn keep_shard(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::ShardPart>,
+        ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/KeepShard",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
+            self.inner.client_streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod node_host_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with NodeHostServer.
+    #[async_trait]
+    pub trait NodeHost: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Join method.
+        type JoinStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LeaderMessage, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn join(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
+        ) -> std::result::Result<tonic::Response<Self::JoinStream>, tonic::Status>;
+        /// Server streaming response type for the ReadFile method.
+        type ReadFileStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Part, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A file that the welcome names.
+        async fn read_file(
+            &self,
+            request: tonic::Request<super::ReadFileRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadFileStream>, tonic::Status>;
+        /// Server streaming response type for the ReadShard method.
+        type ReadShardStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Part, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A snapshot's or checkpoint's shard that the leader holds.
+        async fn read_shard(
+            &self,
+            request: tonic::Request<super::ReadShardRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadShardStream>, tonic::Status>;
+        /// Copies a rank's shard into the leader's memory; acknowledged when it is whole and verified.
+        async fn keep_shard(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::ShardPart>>,
+        ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status>;
+    }
+    #[derive(Debug)]
+    pub struct NodeHostServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> NodeHostServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for NodeHostServer<T>
+    where
+        T: NodeHost,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/robust.v1.NodeHost/Join" => {
+                    #[allow(non_camel_case_types)]
+                    struct JoinSvc<T: NodeHost>(pub Arc<T>);
+                    impl<T: NodeHost> tonic::server::StreamingService<super::NodeMessage>
+                    for JoinSvc<T> {
+                        type Response = super::LeaderMessage;
+                        type ResponseStream = T::JoinStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::join(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = JoinSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/ReadFile" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadFileSvc<T: NodeHost>(pub Arc<T>);
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ServerStreamingService<super::ReadFileRequest>
+                    for ReadFileSvc<T> {
+                        type Response = super::Part;
+                        type ResponseStream = T::ReadFileStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadFileRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::read_file(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadFileSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/ReadShard" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadShardSvc<T: NodeHost>(pub Arc<T>);
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ServerStreamingService<super::ReadShardRequest>
+                    for ReadShardSvc<T> {
+                        type Response = super::Part;
+                        type ResponseStream = T::ReadShardStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadShardRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::read_shard(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadShardSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/KeepShard" => {
+                    #[allow(non_camel_case_types)]
+                    struct KeepShardSvc<T: NodeHost>(pub Arc<T>);
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ClientStreamingService<super::ShardPart>
+                    for KeepShardSvc<T> {
+                        type Response = super::KeptShard;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::ShardPart>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::keep_shard(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KeepShardSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.client_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for NodeHostServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "robust.v1.NodeHost";
+    impl<T> tonic::server::NamedService for NodeHostServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {}
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -1,6 +1,7 @@
 //! What every role process is started with, and why a start fails.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ pub struct RoleArgs {
     pub host_socket: PathBuf,
     /// Where trainers keep their shared-memory snapshots.
     pub snapshot_dir: PathBuf,
+    /// Where to listen for other roles.
+    pub bind: IpAddr,
     /// The calculator's program; none: `robust-calc` beside this executable.
     pub calculator: Option<PathBuf>,
     /// How long the process may outlive its link; none where it is not a process of its own.
@@ -118,6 +121,7 @@ impl RoleArgs {
     pub fn transport(&self) -> robust_transport::Config {
         let stall_timeout = self.job.weights.stall_timeout();
         robust_transport::Config {
+            bind: self.bind,
             stall_timeout,
             ..Default::default()
         }

@@ -17,7 +17,7 @@ mod http;
 mod pull;
 mod served;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
@@ -88,7 +88,7 @@ fn run(
     let transport = Transport::start(args.transport())?;
     let served = Arc::new(Served::new(&transport, bytes as usize)?);
     stages.end("transport");
-    let listener = listen()?;
+    let listener = listen(args.bind)?;
     let http_addr = listener.local_addr().map_err(listen_error)?;
     let facts = (Arc::clone(&served), transport.addr());
     let (link, mut inbox) = attach::start(runtime, args.link(role), move || {
@@ -140,9 +140,9 @@ fn start_engine(
         .map_err(|_| StartError::Thread("engine"))
 }
 
-fn listen() -> Result<std::net::TcpListener, StartError> {
-    let listener = std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-        .map_err(listen_error)?;
+fn listen(bind: IpAddr) -> Result<std::net::TcpListener, StartError> {
+    let at = SocketAddr::new(bind, 0);
+    let listener = std::net::TcpListener::bind(at).map_err(listen_error)?;
     listener.set_nonblocking(true).map_err(listen_error)?;
     Ok(listener)
 }
@@ -150,7 +150,7 @@ fn listen() -> Result<std::net::TcpListener, StartError> {
 fn listen_error(source: std::io::Error) -> StartError {
     StartError::Io {
         doing: "listening on",
-        path: "127.0.0.1".into(),
+        path: "an HTTP port".into(),
         source,
     }
 }

@@ -69,6 +69,7 @@ pub fn args(folder: &Path, host: &FakeHost, index: u32, incarnation: u64) -> Rol
         generation: 0,
         host_socket: host.socket.clone(),
         snapshot_dir,
+        bind: std::net::Ipv4Addr::LOCALHOST.into(),
         calculator: Some(env!("CARGO_BIN_EXE_robust-calc").into()),
         end_within: None,
     }

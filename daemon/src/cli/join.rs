@@ -1,0 +1,44 @@
+//! `robustd --join`: this daemon is a node of another one's job.
+use super::args::{Args, ExitCode};
+use super::checks::find_worker;
+use super::failure::Failure;
+use super::sampled::Sampled;
+use crate::node::{self, NodeConfig, NodeConfigError, NodeEnd, NodeParts};
+use crate::nodes::Secret;
+use crate::state::StateDir;
+use robust_proto::endpoint::default_state_dir;
+
+/// Runs the node from the checks to its end.
+pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let config = NodeConfig::new(&args.join, leader, host, args.advertise)?;
+    let token = args.token_file.as_deref().ok_or(NodeConfigError::NoToken)?;
+    let secret = Secret::read(token)?;
+    let worker = find_worker(args.worker.as_deref())?;
+    let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    tracing::info!(
+        "joining {leader} as {}, state in {}",
+        config.name,
+        state.root().display()
+    );
+    let start = |source| Failure::Start {
+        what: "the telemetry",
+        source,
+    };
+    let sources = Sampled::new(args).start(&state).map_err(start)?;
+    let parts = NodeParts {
+        config,
+        secret,
+        state,
+        worker,
+        sources,
+    };
+    Ok(match node::run(parts).await? {
+        NodeEnd::JobOver => ExitCode::Completed,
+        NodeEnd::Interrupted => ExitCode::Interrupted,
+        NodeEnd::Terminated => ExitCode::Terminated,
+    })
+}

@@ -1,0 +1,90 @@
+//! The TCP addresses, bound before anything is started.
+use super::checks::Prepared;
+use super::failure::Failure;
+use crate::driver::Happenings;
+use crate::grpc::{Token, bind_tcp};
+use crate::nodes::{JobFiles, NodeHostService, Secret, Sessions, Shards};
+use crate::state::StateDir;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, RwLock};
+use tokio::net::TcpListener;
+
+/// What is listened on besides the sockets.
+pub(super) struct Listeners {
+    /// For operators' tools.
+    pub control: Option<(TcpListener, Token)>,
+    /// For Prometheus.
+    pub metrics: Option<TcpListener>,
+    /// For nodes.
+    pub nodes: Option<NodesListener>,
+}
+
+/// Where nodes join, not served yet.
+pub(super) struct NodesListener {
+    pub listener: TcpListener,
+    pub secret: Secret,
+    pub run: String,
+}
+
+impl Listeners {
+    /// Binds what the command line names. `is_new`: no life of the job was before.
+    pub async fn bind(
+        prepared: &Prepared,
+        state: &StateDir,
+        is_new: bool,
+    ) -> Result<Self, Failure> {
+        let control = match prepared.listen {
+            Some(addr) => Some((
+                bind_tcp("--listen", addr).await?,
+                Token::load_or_create(&state.token())?,
+            )),
+            None => None,
+        };
+        let nodes = match prepared.nodes {
+            Some((addr, _)) => Some(NodesListener {
+                listener: bind_tcp("--listen-nodes", addr).await?,
+                secret: match prepared.secret.clone() {
+                    Some(secret) => secret,
+                    None => Token::load_or_create(&state.token())?.secret(),
+                },
+                run: state.run(is_new)?,
+            }),
+            None => None,
+        };
+        let metrics = match prepared.metrics {
+            Some(addr) => Some(bind_tcp("--metrics", addr).await?),
+            None => None,
+        };
+        Ok(Self {
+            control,
+            metrics,
+            nodes,
+        })
+    }
+}
+
+impl NodesListener {
+    /// The service to serve there.
+    pub fn service(
+        (secret, run): (Secret, String),
+        prepared: &Prepared,
+        state: &StateDir,
+        happenings: Happenings,
+        job: String,
+    ) -> NodeHostService {
+        let files = JobFiles::new(&prepared.job);
+        let reading = files.clone();
+        // So that the first node need not wait for the digests; it says why there are none.
+        tokio::spawn(async move { drop(reading.list().await) });
+        NodeHostService {
+            happenings,
+            secret,
+            run,
+            job: Arc::new(RwLock::new(job)),
+            files,
+            shards: Shards::new(state.snapshots(), state.checkpoints()),
+            sessions: Sessions::default(),
+            numbers: Arc::new(AtomicU64::new(1)),
+        }
+    }
+}

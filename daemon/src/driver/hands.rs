@@ -1,0 +1,204 @@
+//! Hands on processes, here and on other nodes.
+//!
+//! ```text
+//!  core ── Spawn, Kill, Strike, CollectEvidence ──► Hands ──┬─ Here ──► launcher
+//!                                                           └─ Remote ► orders ══► node's daemon
+//!  happenings, launch events ◄──────────────────────────────┴───────────────────────────┘
+//! ```
+//! Nothing is waited for, and what cannot be said to a node now is said when it joins again.
+use super::happening::{Happening, Happenings};
+use super::nodes::Remote;
+use super::{Driver, WorkerPlan};
+use crate::launcher::{self, Launcher, Running, Signal};
+use crate::store::{Store, StoredInstance};
+use crate::telemetry::Telemetry;
+use robust_shared::core::{Fault, Input};
+use robust_shared::ids::{Generation, Incarnation, InstanceId, NodeId};
+use std::time::Duration;
+
+/// A process of the job, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// Where it runs.
+    pub node: NodeId,
+    /// Its id there; none before its node said so.
+    pub pid: Option<u32>,
+}
+
+/// What is to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SpawnOrder {
+    /// Place.
+    pub id: InstanceId,
+    /// Fencing number.
+    pub incarnation: Incarnation,
+    /// The gang's (trainers).
+    pub generation: Generation,
+}
+
+/// What can be done to the processes of one node.
+pub(super) trait Hands {
+    /// Starts a process; its id where that is known at once, else a happening tells it.
+    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String>;
+    /// SIGKILL to its whole group.
+    fn kill(&mut self, incarnation: Incarnation);
+    /// A signal to its whole group. False when it is known to be gone.
+    fn signal(&mut self, incarnation: Incarnation, signal: Signal) -> bool;
+    /// Has its stacks and states taken; a happening brings them.
+    fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration);
+}
+
+/// Hands on this node's processes.
+pub(super) struct Here {
+    pub launcher: Launcher,
+    pub telemetry: Telemetry,
+    pub worker: WorkerPlan,
+    pub store: Store,
+    pub happenings: Happenings,
+}
+
+impl Here {
+    /// Goes on watching a process that an earlier daemon started; false when it is gone.
+    pub fn adopt(&mut self, stored: &StoredInstance) -> bool {
+        let StoredInstance {
+            id,
+            incarnation,
+            pid,
+            start_time,
+            ..
+        } = *stored;
+        let log = self.worker.log_path(id);
+        let running = Running { pid, start_time };
+        let there = self.launcher.adopt(incarnation, running, Some(&log));
+        if there {
+            self.telemetry.watch(incarnation, pid);
+        }
+        there
+    }
+
+    /// It ended.
+    pub fn forget(&mut self, incarnation: Incarnation) {
+        self.telemetry.unwatch(incarnation);
+        // Not waited for: adopting a process that is gone only finds that it is gone.
+        drop(self.store.remove_instance(incarnation));
+    }
+}
+
+impl Hands for Here {
+    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
+        let SpawnOrder {
+            id,
+            incarnation,
+            generation,
+        } = order;
+        let spec = self.worker.spec(id, incarnation, generation);
+        let running = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
+        self.telemetry.watch(incarnation, running.pid);
+        // Not waited for: a process that a later daemon does not know of is fenced when it links.
+        drop(self.store.put_instance(StoredInstance {
+            id,
+            incarnation,
+            generation,
+            pid: running.pid,
+            start_time: running.start_time,
+        }));
+        Ok(Some(running.pid))
+    }
+
+    fn kill(&mut self, incarnation: Incarnation) {
+        self.launcher.kill(incarnation);
+    }
+
+    fn signal(&mut self, incarnation: Incarnation, signal: Signal) -> bool {
+        self.launcher.signal(incarnation, signal)
+    }
+
+    fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration) {
+        let happenings = self.happenings.clone();
+        tokio::task::spawn_blocking(move || {
+            let text = launcher::evidence(pid, limit);
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Evidence { incarnation, text });
+        });
+    }
+}
+
+impl Driver {
+    fn hands(&mut self, node: NodeId) -> &mut dyn Hands {
+        match node {
+            NodeId::LEADER => &mut self.here,
+            other => {
+                let remote: &mut Remote = self.nodes.remote(other);
+                remote
+            }
+        }
+    }
+
+    pub(super) fn spawn(&mut self, order: SpawnOrder, node: NodeId) {
+        let incarnation = order.incarnation;
+        match self.hands(node).spawn(order) {
+            Ok(pid) => {
+                self.processes.insert(incarnation, Process { node, pid });
+                let spawned = |pid| Input::Spawned { incarnation, pid };
+                self.inputs.extend(pid.map(spawned));
+            }
+            Err(reason) => self.inputs.push_back(Input::SpawnFailed {
+                incarnation,
+                reason,
+            }),
+        }
+    }
+
+    /// Kills it where it runs, if it runs.
+    pub(super) fn kill(&mut self, incarnation: Incarnation) {
+        if let Some(process) = self.processes.get(&incarnation).copied() {
+            self.hands(process.node).kill(incarnation);
+        }
+    }
+
+    /// Kills what a node still runs of a life that is over; the driver need not know it.
+    pub(super) fn fence(&mut self, node: NodeId, incarnation: Incarnation) {
+        tracing::warn!("{incarnation} is over and still runs on {node}: killing it");
+        self.hands(node).kill(incarnation);
+    }
+
+    pub(super) fn strike(&mut self, incarnation: Incarnation, fault: Fault) {
+        let signal = match fault {
+            Fault::Kill | Fault::LoseSlot => Signal::KILL,
+            Fault::Hang => Signal::STOP,
+        };
+        let process = self.processes.get(&incarnation).copied();
+        let struck = process.is_some_and(|p| self.hands(p.node).signal(incarnation, signal));
+        if !struck {
+            tracing::warn!("{incarnation} was gone before it could be struck");
+        }
+    }
+
+    pub(super) fn collect_evidence(&mut self, incarnation: Incarnation) {
+        // What a tool wrote until it is cut off is to arrive before the core waits no longer.
+        let limit = self.core.config().evidence_timeout * 4 / 5;
+        if let Some(&Process {
+            node,
+            pid: Some(pid),
+        }) = self.processes.get(&incarnation)
+        {
+            self.hands(node).collect(incarnation, pid, limit);
+        }
+    }
+
+    /// A process that is no more, or is given up.
+    pub(super) fn forget(&mut self, incarnation: Incarnation) {
+        if let Some(process) = self.processes.remove(&incarnation) {
+            match process.node {
+                NodeId::LEADER => self.here.forget(incarnation),
+                node => self.nodes.remote(node).forget(incarnation),
+            }
+        }
+        self.link_samples.remove(&incarnation);
+        self.pulls.forget(incarnation);
+        self.links.forget(incarnation);
+        self.served.forget(incarnation);
+        self.abandon_gang_of(incarnation);
+        self.parts.leases.revoke_all(incarnation);
+    }
+}

@@ -1,0 +1,338 @@
+//! The node's own small state: what runs here, and whether somebody leads.
+use super::memory::{Memory, MemoryError, Started};
+use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
+use crate::driver::WorkerPlan;
+use crate::launcher::{LaunchEvent, Launcher, Running};
+use crate::state::{StateDir, remove_folder};
+use crate::telemetry::{Samples, Telemetry};
+use robust_proto::v1::node_message::Body as Up;
+use robust_proto::v1::{self, role_exited};
+use robust_shared::core::Exit;
+use robust_shared::ids::Incarnation;
+use robust_shared::job::Job;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How long roles outlive their leader until a job says otherwise.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Everything the node waits for.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// From the launcher.
+    Launch(LaunchEvent),
+    /// From the telemetry.
+    Samples(Samples),
+    /// From the link.
+    Link(LinkEvent),
+    /// Evidence was taken.
+    Evidence(Incarnation, String),
+    /// A second passed.
+    Tick,
+    /// A signal asked for the end.
+    Stop(NodeEnd),
+}
+
+/// How a node starts to sample; deferred until a job says how often.
+pub(super) type StartTelemetry = Box<dyn FnOnce(Duration) -> std::io::Result<Telemetry> + Send>;
+
+/// See the module's doc.
+pub(super) struct Actor {
+    pub(super) state: StateDir,
+    pub(super) config: Arc<NodeConfig>,
+    pub(super) program: PathBuf,
+    pub(super) launcher: Launcher,
+    start_telemetry: Option<StartTelemetry>,
+    pub(super) telemetry: Option<Telemetry>,
+    pub(super) memory: Memory,
+    pub(super) plan: Option<WorkerPlan>,
+    pub(super) up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
+    upstream: watch::Sender<Option<Upstream>>,
+    pub(super) evidence: mpsc::UnboundedSender<(Incarnation, String)>,
+    /// Ends that no leader was told of, and those told to one that has not answered yet.
+    ended: Vec<v1::RoleExited>,
+    told: Vec<v1::RoleExited>,
+    /// A leader that waits for roles of another run to end.
+    challenged: Option<(String, oneshot::Sender<Standing>)>,
+    advertise: Option<IpAddr>,
+    grace: Duration,
+    away_since: Option<Instant>,
+    joined_once: bool,
+    leaving: Option<(NodeEnd, Instant)>,
+}
+
+/// What an actor is made of.
+pub(super) struct ActorParts {
+    pub state: StateDir,
+    pub config: Arc<NodeConfig>,
+    pub program: PathBuf,
+    pub launcher: Launcher,
+    pub start_telemetry: StartTelemetry,
+    pub upstream: watch::Sender<Option<Upstream>>,
+    pub evidence: mpsc::UnboundedSender<(Incarnation, String)>,
+}
+
+impl Actor {
+    /// Takes over what an earlier life of this daemon left running.
+    pub fn new(parts: ActorParts) -> Result<Self, MemoryError> {
+        let memory = Memory::load(&parts.state)?;
+        let mut actor = Self {
+            state: parts.state,
+            config: parts.config,
+            program: parts.program,
+            launcher: parts.launcher,
+            start_telemetry: Some(parts.start_telemetry),
+            telemetry: None,
+            memory,
+            plan: None,
+            up: None,
+            upstream: parts.upstream,
+            evidence: parts.evidence,
+            ended: Vec::new(),
+            told: Vec::new(),
+            challenged: None,
+            advertise: None,
+            grace: GRACE,
+            away_since: Some(Instant::now()),
+            joined_once: false,
+            leaving: None,
+        };
+        if let Some(job) = stored_job(&actor.state) {
+            actor.grace = job.job.daemon_grace();
+        }
+        for (number, started) in actor.memory.started.clone() {
+            actor.adopt(Incarnation(number), started);
+        }
+        actor.remember();
+        Ok(actor)
+    }
+
+    fn adopt(&mut self, incarnation: Incarnation, started: Started) {
+        let Started {
+            id,
+            pid,
+            start_time,
+        } = started;
+        let log = self.state.logs().join(format!("{id}.log"));
+        let running = Running { pid, start_time };
+        if self.launcher.adopt(incarnation, running, Some(&log)) {
+            tracing::info!("adopted {id} {incarnation} (pid {pid})");
+        } else {
+            self.memory.note(incarnation, None);
+            self.ended
+                .push(exited(incarnation, &Exit::Gone, String::new()));
+        }
+    }
+
+    /// Takes one event; some end the node.
+    pub fn on_event(&mut self, event: Event) -> Option<Result<NodeEnd, NodeError>> {
+        match event {
+            Event::Launch(LaunchEvent::Exited {
+                incarnation,
+                exit,
+                tail_of_log,
+                ..
+            }) => self.on_exited(incarnation, &exit, tail_of_log),
+            Event::Samples(samples) => self.say(Up::Samples(super::orders::samples(samples))),
+            Event::Evidence(incarnation, text) => self.say(Up::Evidence(v1::RoleEvidence {
+                incarnation: incarnation.0,
+                text,
+            })),
+            Event::Tick => self.on_tick(),
+            Event::Stop(end) => self.on_stop(end),
+            Event::Link(event) => return self.on_link(event),
+        }
+        self.left()
+    }
+
+    fn on_link(&mut self, event: LinkEvent) -> Option<Result<NodeEnd, NodeError>> {
+        match event {
+            LinkEvent::Challenged { run, answer } => self.on_challenged(run, answer),
+            LinkEvent::Joined {
+                up,
+                upstream,
+                advertise,
+            } => self.on_joined(up, upstream, advertise),
+            LinkEvent::Ready { job } => self.on_ready(&job),
+            LinkEvent::Order(order) => return self.on_order(order),
+            LinkEvent::Lost { reason } => self.on_lost(&reason),
+            LinkEvent::Refused { reason } if self.joined_once => self.on_lost(&reason),
+            LinkEvent::Refused { reason } => return Some(Err(NodeError::Refused { reason })),
+        }
+        self.left()
+    }
+
+    fn on_challenged(&mut self, run: String, answer: oneshot::Sender<Standing>) {
+        // An earlier one's link is broken by now.
+        self.challenged = Some((run, answer));
+        if self.running_of_another_run() {
+            tracing::warn!("the leader runs another job: roles of the one before are killed");
+            self.kill_all();
+        }
+        self.answer_challenge();
+    }
+
+    fn running_of_another_run(&self) -> bool {
+        let other = |(run, _): &(String, _)| *run != self.memory.run;
+        self.challenged.as_ref().is_some_and(other) && !self.memory.started.is_empty()
+    }
+
+    fn answer_challenge(&mut self) {
+        if self.running_of_another_run() {
+            return;
+        }
+        let Some((run, answer)) = self.challenged.take() else {
+            return;
+        };
+        if self.memory.run != run {
+            self.memory.run = run;
+            (self.ended, self.told) = Default::default();
+            self.remember();
+        }
+        self.told.append(&mut self.ended);
+        let standing = Standing {
+            identity: self.memory.identity.clone(),
+            running: self.memory.started.keys().copied().collect(),
+            ended: self.told.clone(),
+        };
+        // The link may be broken; then the next one asks again.
+        let _ = answer.send(standing);
+    }
+
+    fn on_joined(
+        &mut self,
+        up: mpsc::UnboundedSender<v1::NodeMessage>,
+        upstream: Upstream,
+        advertise: IpAddr,
+    ) {
+        tracing::info!("joined {} as {}", self.config.leader, self.config.name);
+        self.joined_once = true;
+        self.away_since = None;
+        self.told.clear();
+        self.advertise = Some(advertise);
+        self.up = Some(up);
+        self.say(Up::Beat(v1::NodeBeat {}));
+        for ended in std::mem::take(&mut self.ended) {
+            self.say(Up::Exited(ended));
+        }
+        self.upstream.send_replace(Some(upstream));
+    }
+
+    /// Roles can be started from now on.
+    pub(super) fn on_ready(&mut self, job: &Job) {
+        self.grace = job.job.daemon_grace();
+        let bind = self.advertise.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+        let (program, state) = (self.program.clone(), self.state.clone());
+        self.plan = Some(WorkerPlan::new(program, state, job).bound_to(bind));
+        let Some(start) = self.start_telemetry.take() else {
+            return;
+        };
+        match start(job.detect.sample_interval()) {
+            Ok(telemetry) => {
+                for (number, started) in &self.memory.started {
+                    telemetry.watch(Incarnation(*number), started.pid);
+                }
+                self.telemetry = Some(telemetry);
+            }
+            Err(error) => tracing::error!("nothing is sampled here: {error}"),
+        }
+    }
+
+    fn on_lost(&mut self, reason: &str) {
+        if self.up.take().is_some() {
+            tracing::warn!("the leader is away ({reason}); roles live on, joining again");
+        } else {
+            tracing::debug!("not joined: {reason}");
+        }
+        self.upstream.send_replace(None);
+        self.ended.splice(0..0, std::mem::take(&mut self.told));
+        self.away_since.get_or_insert_with(Instant::now);
+    }
+
+    fn on_exited(&mut self, incarnation: Incarnation, exit: &Exit, tail_of_log: String) {
+        self.memory.note(incarnation, None);
+        self.remember();
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.unwatch(incarnation);
+        }
+        let ended = exited(incarnation, exit, tail_of_log);
+        match &self.up {
+            Some(_) => self.say(Up::Exited(ended)),
+            None => self.ended.push(ended),
+        }
+        self.answer_challenge();
+    }
+
+    fn on_tick(&mut self) {
+        self.say(Up::Beat(v1::NodeBeat {}));
+        let alone = self.away_since.is_some_and(|at| at.elapsed() > self.grace);
+        if alone && !self.memory.started.is_empty() {
+            tracing::error!("no leader for {:?}: roles are ended", self.grace);
+            self.kill_all();
+        }
+    }
+
+    fn on_stop(&mut self, end: NodeEnd) {
+        tracing::info!("asked to end: the leader is told, roles are ended");
+        self.say(Up::Leave(v1::NodeLeave {
+            reason: "its daemon was asked to end".to_owned(),
+        }));
+        self.kill_all();
+        self.leaving = Some((end, Instant::now() + super::run::LAST_WORDS));
+    }
+
+    /// Whether the node has left: its roles have ended, and the leader knows or takes too long.
+    fn left(&self) -> Option<Result<NodeEnd, NodeError>> {
+        let (end, latest) = self.leaving?;
+        let over = self.memory.started.is_empty() && self.up.is_none();
+        (over || Instant::now() >= latest).then_some(Ok(end))
+    }
+
+    /// Removes what only a running job needs.
+    pub(super) fn clean_up(&mut self) {
+        self.kill_all();
+        if let Err(error) = remove_folder(&self.state.snapshots()) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    pub(super) fn kill_all(&self) {
+        for number in self.memory.started.keys() {
+            self.launcher.kill(Incarnation(*number));
+        }
+    }
+
+    pub(super) fn say(&self, body: Up) {
+        if let Some(up) = &self.up {
+            // A link that broke is reported by itself.
+            let _ = up.send(v1::NodeMessage { body: Some(body) });
+        }
+    }
+
+    pub(super) fn remember(&self) {
+        if let Err(error) = self.memory.save(&self.state) {
+            tracing::error!("what runs here cannot be noted: {error}");
+        }
+    }
+}
+
+fn stored_job(state: &StateDir) -> Option<Job> {
+    serde_json::from_slice(&std::fs::read(state.job_json()).ok()?).ok()
+}
+
+/// An end as the leader is told of it.
+fn exited(incarnation: Incarnation, exit: &Exit, tail_of_log: String) -> v1::RoleExited {
+    let exit = match exit {
+        Exit::Code(code) => Some(role_exited::Exit::Code(*code)),
+        Exit::Signal(signal) => Some(role_exited::Exit::Signal(*signal)),
+        Exit::Gone => None,
+    };
+    v1::RoleExited {
+        incarnation: incarnation.0,
+        exit,
+        tail_of_log,
+    }
+}

@@ -1,0 +1,91 @@
+//! A daemon that is a node of another one's job (`robustd --join`): hands, eyes and memory of the
+//! leader on this machine. It has no core, no store and no word in any decision.
+//!
+//! ```text
+//!  leader ══ Join ══► link.rs ──► Event ──► actor.rs ──► launcher, telemetry, memory.rs
+//!     ▲                                        │ beats, exits, samples, evidence
+//!     ╚════════════════════════════════════════╝
+//!     ▲
+//!     ╚══ RoleHost ══ proxy.rs ◄── STATE/roles.sock ◄── role processes
+//!                       └── shards.rs: snapshots to the leader before a rank's answer is passed on,
+//!                           and back here before a rank is told to restore them
+//!
+//!  its life:     away ──connect, both prove the token──► joined ──job and files there──► ready
+//!                 ▲ │ longer than daemon_grace: its roles end     │                        │
+//!                 │ └─────────────────────────────────────────────┴── link broken, leader ─┘
+//!                 └── 100 ms .. 1 s                                    restarted: roles live on
+//! ```
+mod actor;
+mod args;
+mod files;
+mod link;
+mod memory;
+mod orders;
+mod proxy;
+mod relay;
+mod run;
+mod shards;
+
+pub use args::{JoinArgs, NodeConfig, NodeConfigError};
+pub use memory::MemoryError;
+pub use run::{NodeEnd, NodeError, NodeParts, run};
+
+use robust_proto::v1;
+use tokio::sync::{mpsc, oneshot, watch};
+use tonic::transport::Channel;
+
+/// The way to the leader, while the node is joined.
+#[derive(Clone, Debug)]
+struct Upstream {
+    /// For links and small calls.
+    channel: Channel,
+    /// For files, so that they delay no beat.
+    bulk: Channel,
+    /// The session's key.
+    session: tonic::metadata::AsciiMetadataValue,
+}
+
+/// The present way to the leader, seen by the proxy.
+type UpstreamWatch = watch::Receiver<Option<Upstream>>;
+
+impl Upstream {
+    /// A request that shows the session.
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        let metadata = request.metadata_mut();
+        metadata.insert(crate::nodes::SESSION_HEADER, self.session.clone());
+        request
+    }
+}
+
+/// What a node tells a leader that challenges it.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    identity: String,
+    running: Vec<u64>,
+    ended: Vec<v1::RoleExited>,
+}
+
+/// What the link hears.
+#[derive(Debug)]
+enum LinkEvent {
+    /// A leader proved itself; it leads this life of a job.
+    Challenged {
+        run: String,
+        answer: oneshot::Sender<Standing>,
+    },
+    /// The node is joined, and watched from now on.
+    Joined {
+        up: mpsc::UnboundedSender<v1::NodeMessage>,
+        upstream: Upstream,
+        advertise: std::net::IpAddr,
+    },
+    /// Everything a role needs is here; this is its job.
+    Ready { job: Box<robust_shared::job::Job> },
+    /// The leader wants something.
+    Order(v1::leader_message::Body),
+    /// The link broke; it is tried again.
+    Lost { reason: String },
+    /// The leader will not have this node, or is none.
+    Refused { reason: String },
+}

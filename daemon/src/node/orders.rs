@@ -1,0 +1,147 @@
+//! What the leader wants of a node's processes.
+use super::actor::Actor;
+use super::files::write_job;
+use super::memory::Started;
+use super::{NodeEnd, NodeError};
+use crate::launcher::{self, Running, Signal};
+use crate::telemetry::Samples;
+use robust_proto::v1;
+use robust_proto::v1::leader_message::Body as Down;
+use robust_proto::v1::node_message::Body as Up;
+use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
+use std::time::Duration;
+
+impl Actor {
+    pub(super) fn on_order(&mut self, order: Down) -> Option<Result<NodeEnd, NodeError>> {
+        match order {
+            Down::Spawn(spawn) => self.on_spawn(&spawn),
+            Down::Kill(kill) => self.on_kill(Incarnation(kill.incarnation)),
+            Down::Signal(signal) => self.on_signal(&signal),
+            Down::Collect(collect) => self.on_collect(&collect),
+            Down::Job(changed) => match write_job(&self.state, &changed.job) {
+                Ok(job) => self.on_ready(&job),
+                Err(error) => tracing::error!("the job's new version: {error}"),
+            },
+            Down::Ended(ended) => return self.on_ended(&ended),
+            Down::Challenge(_) | Down::Welcome(_) => {
+                tracing::warn!("the leader shakes hands again within a session");
+            }
+        }
+        None
+    }
+
+    fn on_spawn(&mut self, spawn: &v1::SpawnRole) {
+        let incarnation = Incarnation(spawn.incarnation);
+        let (number, reason) = match self.spawn(incarnation, spawn) {
+            Ok(started) => {
+                return self.say(Up::Spawned(v1::RoleSpawned {
+                    incarnation: spawn.incarnation,
+                    pid: started.pid,
+                }));
+            }
+            Err(reason) => (spawn.incarnation, reason),
+        };
+        self.say(Up::NotSpawned(v1::RoleNotSpawned {
+            incarnation: number,
+            reason,
+        }));
+    }
+
+    fn spawn(
+        &mut self,
+        incarnation: Incarnation,
+        spawn: &v1::SpawnRole,
+    ) -> Result<Started, String> {
+        // Asked again after a break: the answer was lost, not the order.
+        if let Some(started) = self.memory.started.get(&incarnation.0) {
+            return Ok(*started);
+        }
+        let role: Role = spawn.role.parse().map_err(|e| format!("{e}"))?;
+        let id = InstanceId {
+            role,
+            index: spawn.index,
+        };
+        let plan = self.plan.as_ref().ok_or("the job's files are not here")?;
+        crate::state::make_private_dir(&self.state.snapshots()).map_err(|e| e.to_string())?;
+        let spec = plan.spec(id, incarnation, Generation(spawn.generation));
+        let Running { pid, start_time } = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
+        let started = Started {
+            id,
+            pid,
+            start_time,
+        };
+        self.memory.note(incarnation, Some(started));
+        self.remember();
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.watch(incarnation, pid);
+        }
+        Ok(started)
+    }
+
+    /// An end is told of once it is seen; one that nobody knows here was told, or is told now.
+    fn on_kill(&mut self, incarnation: Incarnation) {
+        if !self.memory.started.contains_key(&incarnation.0) {
+            return self.say(Up::Exited(v1::RoleExited {
+                incarnation: incarnation.0,
+                exit: None,
+                tail_of_log: String::new(),
+            }));
+        }
+        self.launcher.kill(incarnation);
+    }
+
+    fn on_signal(&self, order: &v1::SignalRole) {
+        let signal = match Signal::from_named_raw(order.signal) {
+            Some(signal @ (Signal::KILL | Signal::STOP)) => signal,
+            _ => return tracing::warn!("signal {} is none the leader sends", order.signal),
+        };
+        if !self.launcher.signal(Incarnation(order.incarnation), signal) {
+            tracing::warn!("#{} was gone before it could be struck", order.incarnation);
+        }
+    }
+
+    fn on_collect(&self, order: &v1::CollectEvidence) {
+        let Some(started) = self.memory.started.get(&order.incarnation) else {
+            return;
+        };
+        let incarnation = Incarnation(order.incarnation);
+        let limit = Duration::from_millis(order.limit_ms.into());
+        let (pid, evidence) = (started.pid, self.evidence.clone());
+        tokio::task::spawn_blocking(move || {
+            // When the node ends nobody wants to know.
+            let _ = evidence.send((incarnation, launcher::evidence(pid, limit)));
+        });
+    }
+
+    fn on_ended(&mut self, ended: &v1::JobEnded) -> Option<Result<NodeEnd, NodeError>> {
+        self.kill_all();
+        if !ended.over {
+            tracing::info!("the leader stopped the job and may go on with it: waiting");
+            return None;
+        }
+        tracing::info!("the job is over");
+        Some(Ok(NodeEnd::JobOver))
+    }
+}
+
+/// Samples as the leader is told of them.
+pub(super) fn samples(samples: Samples) -> v1::NodeSamples {
+    let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
+    let role = |s: &crate::telemetry::ProcessSample| v1::RoleUsage {
+        incarnation: s.incarnation.0,
+        busy_us: micros(s.usage.busy),
+        rss_bytes: s.usage.rss_bytes,
+        disk_read_bytes: s.usage.disk_read_bytes,
+        disk_write_bytes: s.usage.disk_write_bytes,
+        accelerator_us: s.usage.accelerator.map(micros),
+    };
+    let device = |f: crate::telemetry::DeviceFinding| v1::DeviceReport {
+        device: f.device,
+        // A finding is an enum and a text: it always encodes.
+        finding: serde_json::to_string(&f.finding).unwrap_or_default(),
+    };
+    v1::NodeSamples {
+        roles: samples.processes.iter().map(role).collect(),
+        devices: samples.devices.findings.into_iter().map(device).collect(),
+    }
+}

@@ -1,0 +1,176 @@
+//! Beginning and end of a node.
+use super::NodeConfig;
+use super::actor::{Actor, ActorParts, Event, StartTelemetry};
+use super::link;
+use super::memory::MemoryError;
+use super::proxy::RoleProxy;
+use super::shards::Shards;
+use crate::grpc::{ListenError, bind_unix, serve_roles};
+use crate::launcher::Launcher;
+use crate::nodes::Secret;
+use crate::state::{StateDir, StateDirError};
+use crate::store::StoreError;
+use crate::store::lock::StateLock;
+use crate::telemetry::{Sources, Telemetry};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// The leader watches for these.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long a node that leaves waits for its roles and for the leader.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeEnd {
+    /// The job it was a node of is over.
+    JobOver,
+    /// SIGINT.
+    Interrupted,
+    /// SIGTERM.
+    Terminated,
+}
+
+/// Why a node does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The leader will not have it, or is none.
+    #[error("the leader and this node do not agree: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// What runs here cannot be known.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateDirError),
+    /// The state directory is in use.
+    #[error(transparent)]
+    Lock(#[from] StoreError),
+    /// The role socket cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A thread or a signal handler could not be had.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What a node runs with.
+pub struct NodeParts {
+    /// How it joins.
+    pub config: NodeConfig,
+    /// What it proves.
+    pub secret: Secret,
+    /// Its state directory.
+    pub state: StateDir,
+    /// The worker program.
+    pub worker: PathBuf,
+    /// What is sampled besides the processes.
+    pub sources: Sources,
+}
+
+/// Runs a node until its job is over or a signal asks for its end.
+pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
+    let start = |what| move |source| NodeError::Start { what, source };
+    let NodeParts {
+        config,
+        secret,
+        state,
+        worker,
+        sources,
+    } = parts;
+    let _held = StateLock::take(state.root())?;
+    state.remove_sockets()?;
+    let socket = bind_unix(&state.roles_socket())?;
+    let (exits, launches) = unbounded_channel();
+    let (sampled, samples) = unbounded_channel();
+    let (evidence, collected) = unbounded_channel();
+    let (events, link_events) = unbounded_channel();
+    let (upstream, watched) = watch::channel(None);
+    let launcher = Launcher::new(exits).map_err(start("the launcher"))?;
+    let config = Arc::new(config);
+    let start_telemetry: StartTelemetry =
+        Box::new(move |interval| Telemetry::start(interval, sources, sampled));
+    let mut actor = Actor::new(ActorParts {
+        state: state.clone(),
+        config: Arc::clone(&config),
+        program: worker,
+        launcher: launcher.clone(),
+        start_telemetry,
+        upstream,
+        evidence,
+    })?;
+    let proxy = RoleProxy {
+        launcher,
+        upstream: watched,
+        shards: Shards::new(state.snapshots()),
+    };
+    tokio::spawn(async move {
+        if let Err(error) = serve_roles(socket, proxy).await {
+            tracing::error!("the role socket is not served any more: {error}");
+        }
+    });
+    let linking = tokio::spawn(link::run(config, state.clone(), secret, events));
+    let mut ticks = interval(BEAT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut world = World {
+        launches,
+        samples,
+        collected,
+        link_events,
+        ticks,
+        interrupt: signal(SignalKind::interrupt()).map_err(start("signal handling"))?,
+        terminate: signal(SignalKind::terminate()).map_err(start("signal handling"))?,
+    };
+    let end = loop {
+        let event = world.next().await;
+        if let Some(end) = actor.on_event(event) {
+            break end;
+        }
+    };
+    linking.abort();
+    if end.is_ok() {
+        actor.clean_up();
+    }
+    state.remove_sockets()?;
+    end
+}
+
+/// The outside world as one stream of events. It only waits and hands over.
+struct World {
+    launches: UnboundedReceiver<crate::launcher::LaunchEvent>,
+    samples: UnboundedReceiver<crate::telemetry::Samples>,
+    collected: UnboundedReceiver<(robust_shared::ids::Incarnation, String)>,
+    link_events: UnboundedReceiver<super::LinkEvent>,
+    ticks: Interval,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl World {
+    async fn next(&mut self) -> Event {
+        tokio::select! {
+            biased;
+            Some(event) = self.launches.recv() => Event::Launch(event),
+            Some(()) = self.interrupt.recv() => Event::Stop(NodeEnd::Interrupted),
+            Some(()) = self.terminate.recv() => Event::Stop(NodeEnd::Terminated),
+            _ = self.ticks.tick() => Event::Tick,
+            Some(event) = self.link_events.recv() => Event::Link(event),
+            Some((incarnation, text)) = self.collected.recv() => Event::Evidence(incarnation, text),
+            Some(samples) = self.samples.recv() => Event::Samples(samples),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Both sides prove that they know the token, without saying it.
+//!
+//! ```text
+//!  key = derive(token)        said = name, node's nonce, leader's nonce, run
+//!  leader's proof = keyed(key, "leader", said)      node's proof = keyed(key, "node", said)
+//!  session        = keyed(key, "session", said)
+//! ```
+//! Both nonces are fresh, so that neither proof can be used again; the labels differ, so that
+//! neither side's proof can be given back to it as the other's.
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 32;
+/// Shorter tokens can be guessed.
+const TOKEN_MIN: usize = 16;
+const CONTEXT: &str = "RobustRL 2026 node handshake version 1";
+
+/// The key derived from a token file.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// It cannot be read.
+    #[error("--token-file {path}: {source}; copy the file `token` of the leader's state directory")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is too easily guessed.
+    #[error("--token-file {path}: {length} characters; a token has {TOKEN_MIN} at least")]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        length: usize,
+    },
+}
+
+impl Secret {
+    /// Of the text in a token file.
+    pub fn of(token: &str) -> Self {
+        Self(blake3::derive_key(CONTEXT, token.trim().as_bytes()))
+    }
+
+    /// Reads a token file.
+    pub fn read(path: &Path) -> Result<Self, SecretError> {
+        let text = fs::read_to_string(path).map_err(|source| SecretError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        match text.trim().len() {
+            length if length < TOKEN_MIN => Err(SecretError::Short {
+                path: path.to_owned(),
+                length,
+            }),
+            _ => Ok(Self::of(&text)),
+        }
+    }
+}
+
+/// A nonce nobody can foresee.
+pub fn nonce() -> io::Result<[u8; NONCE_BYTES]> {
+    let mut bytes = [0; NONCE_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Who proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The leader.
+    Leader,
+    /// The node.
+    Node,
+}
+
+/// What both sides have heard of each other.
+#[derive(Clone, Debug)]
+pub struct Handshake {
+    /// The key.
+    pub secret: Secret,
+    /// The node's name.
+    pub name: String,
+    /// The node's nonce.
+    pub node: [u8; NONCE_BYTES],
+    /// The leader's nonce.
+    pub leader: [u8; NONCE_BYTES],
+    /// The job's life.
+    pub run: String,
+}
+
+impl Handshake {
+    /// A side's proof.
+    pub fn proof(&self, side: Side) -> [u8; 32] {
+        let label = match side {
+            Side::Leader => "leader",
+            Side::Node => "node",
+        };
+        *self.keyed(label).as_bytes()
+    }
+
+    /// Whether what was shown is that side's proof. The time taken tells nothing.
+    pub fn proves(&self, side: Side, shown: &[u8]) -> bool {
+        let shown: Result<[u8; 32], _> = shown.try_into();
+        // Compared as hashes, which is without an early exit.
+        shown.is_ok_and(|shown| blake3::Hash::from(shown) == blake3::Hash::from(self.proof(side)))
+    }
+
+    /// The key that the session's other calls show.
+    pub fn session(&self) -> String {
+        self.keyed("session").to_hex().to_string()
+    }
+
+    fn keyed(&self, label: &str) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret.0);
+        let said = [
+            label.as_bytes(),
+            self.name.as_bytes(),
+            &self.node,
+            &self.leader,
+            self.run.as_bytes(),
+        ];
+        for part in said {
+            // With its length: no two sequences of parts may give the same bytes.
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn handshake(token: &str) -> Handshake {
+        Handshake {
+            secret: Secret::of(token),
+            name: "a".to_owned(),
+            node: [1; NONCE_BYTES],
+            leader: [2; NONCE_BYTES],
+            run: "r".to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_the_same_token_and_the_same_side_prove() {
+        let ours = handshake("0123456789abcdef");
+        let same = handshake("0123456789abcdef\n");
+        assert!(ours.proves(Side::Leader, &same.proof(Side::Leader)));
+        assert!(!ours.proves(Side::Leader, &same.proof(Side::Node)));
+        let other = handshake("0123456789abcdee");
+        assert!(!ours.proves(Side::Leader, &other.proof(Side::Leader)));
+        assert!(!ours.proves(Side::Leader, b""));
+        assert_ne!(ours.session(), other.session());
+    }
+
+    #[test]
+    fn a_proof_is_of_these_nonces_this_name_and_this_run() {
+        let ours = handshake("0123456789abcdef");
+        let shown = ours.proof(Side::Node);
+        let differ: [fn(&mut Handshake); 4] = [
+            |h| h.node = [9; NONCE_BYTES],
+            |h| h.leader = [9; NONCE_BYTES],
+            |h| h.name = "b".to_owned(),
+            |h| h.run = "s".to_owned(),
+        ];
+        for change in differ {
+            let mut other = ours.clone();
+            change(&mut other);
+            assert!(!other.proves(Side::Node, &shown));
+        }
+    }
+
+    #[test]
+    fn a_token_that_can_be_guessed_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("token");
+        assert!(matches!(
+            Secret::read(&path),
+            Err(SecretError::Unreadable { .. })
+        ));
+        fs::write(&path, "short\n").unwrap();
+        assert!(matches!(
+            Secret::read(&path),
+            Err(SecretError::Short { length: 5, .. })
+        ));
+        assert_ne!(nonce().unwrap(), nonce().unwrap());
+    }
+}

@@ -1,0 +1,281 @@
+//! Shards of ranks on other nodes, kept in the leader's shared memory: a node that is lost with its
+//! memory costs no committed step (I-5).
+//!
+//! A kept shard has a file of its own, named after rank, step and incarnation, so that a rank of an
+//! older gang which still writes somewhere can damage nothing that is committed (I-1).
+use robust_proto::v1;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
+
+const PREFIX: &str = "kept-";
+/// Largest shard: what a sender announces is allocated before a byte has come.
+const LARGEST: u64 = 1 << 40;
+
+/// Why a shard is not kept, or not given.
+#[derive(Debug, thiserror::Error)]
+pub enum ShardError {
+    /// It cannot be written or read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What came is not what was announced.
+    #[error("the shard of rank {rank} at step {step} is not what was announced: {detail}")]
+    Torn {
+        /// Whose.
+        rank: u32,
+        /// Of which step.
+        step: u64,
+        /// What differs.
+        detail: String,
+    },
+    /// It is none of the job's shards.
+    #[error("{path} is no shard of this job")]
+    Outside {
+        /// What was asked for.
+        path: PathBuf,
+    },
+}
+
+/// Where shards are.
+#[derive(Clone, Debug)]
+pub struct Shards {
+    snapshots: PathBuf,
+    checkpoints: PathBuf,
+}
+
+impl Shards {
+    /// In these folders.
+    pub fn new(snapshots: PathBuf, checkpoints: PathBuf) -> Self {
+        Self {
+            snapshots,
+            checkpoints,
+        }
+    }
+
+    /// The file of a shard that may be read: one that lies in the job's folders.
+    pub fn find(&self, path: &str) -> Result<PathBuf, ShardError> {
+        let given = PathBuf::from(path);
+        let io = |source| ShardError::Io {
+            path: PathBuf::from(path),
+            source,
+        };
+        let found = given.canonicalize().map_err(io)?;
+        let inside = [&self.snapshots, &self.checkpoints]
+            .into_iter()
+            .filter_map(|folder| folder.canonicalize().ok())
+            .any(|folder| found.starts_with(folder));
+        match inside && found.is_file() {
+            true => Ok(found),
+            false => Err(ShardError::Outside { path: given }),
+        }
+    }
+
+    /// Starts to keep a shard.
+    pub fn keep(&self, header: v1::ShardHeader) -> Result<Keeping, ShardError> {
+        let path = self.snapshots.join(name(&header));
+        if header.bytes > LARGEST {
+            return Err(torn(&header, format!("{} bytes", header.bytes)));
+        }
+        let temporary = path.with_extension("part");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)
+            .map_err(|source| ShardError::Io {
+                path: temporary.clone(),
+                source,
+            })?;
+        Ok(Keeping {
+            header,
+            path,
+            temporary,
+            file,
+            hash: Xxh3::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Removes kept shards of steps before `oldest`, and those up to `newest` that are not in use:
+    /// of gangs that are over. Those after `newest` may be on their way.
+    pub fn tidy(&self, oldest: u64, newest: u64, in_use: &[PathBuf]) {
+        for entry in fs::read_dir(&self.snapshots)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let Some(step) = step_of(&entry.file_name().to_string_lossy()) else {
+                continue;
+            };
+            let path = entry.path();
+            if step < oldest || step <= newest && !in_use.contains(&path) {
+                // Whoever removed it before did the same.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+fn name(header: &v1::ShardHeader) -> String {
+    let v1::ShardHeader {
+        rank,
+        step,
+        incarnation,
+        ..
+    } = header;
+    format!("{PREFIX}{step}-{rank}-{incarnation}.shard")
+}
+
+fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+}
+
+fn torn(header: &v1::ShardHeader, detail: String) -> ShardError {
+    ShardError::Torn {
+        rank: header.rank,
+        step: header.step,
+        detail,
+    }
+}
+
+/// A shard on its way into memory. Dropped before its end, it leaves nothing.
+pub struct Keeping {
+    header: v1::ShardHeader,
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+    hash: Xxh3,
+    bytes: u64,
+}
+
+impl Keeping {
+    /// The next bytes.
+    pub fn add(&mut self, data: &[u8]) -> Result<(), ShardError> {
+        self.bytes += data.len() as u64;
+        if self.bytes > self.header.bytes {
+            let detail = format!("more than {} bytes", self.header.bytes);
+            return Err(torn(&self.header, detail));
+        }
+        self.hash.update(data);
+        self.file
+            .write_all(data)
+            .map_err(|source| self.failed(source))
+    }
+
+    /// All bytes came: the shard is there, whole, if they are those announced.
+    pub fn finish(self) -> Result<PathBuf, ShardError> {
+        let (bytes, digest) = (self.bytes, self.hash.digest());
+        if (bytes, digest) != (self.header.bytes, self.header.xxh3) {
+            let wanted = (self.header.bytes, self.header.xxh3);
+            let detail = format!(
+                "{bytes} bytes with digest {digest:016x} instead of {} with {:016x}",
+                wanted.0, wanted.1
+            );
+            return Err(torn(&self.header, detail));
+        }
+        fs::rename(&self.temporary, &self.path).map_err(|source| self.failed(source))?;
+        Ok(self.path.clone())
+    }
+
+    fn failed(&self, source: io::Error) -> ShardError {
+        ShardError::Io {
+            path: self.temporary.clone(),
+            source,
+        }
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        // Gone by then if the shard is kept.
+        let _ = fs::remove_file(Path::new(&self.temporary));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    fn header(step: u64, data: &[u8]) -> v1::ShardHeader {
+        v1::ShardHeader {
+            incarnation: 7,
+            rank: 1,
+            step,
+            bytes: data.len() as u64,
+            xxh3: xxh3_64(data),
+        }
+    }
+
+    fn shards(root: &Path) -> Shards {
+        let (snapshots, checkpoints) = (root.join("shm"), root.join("ckpt"));
+        fs::create_dir_all(&snapshots).unwrap();
+        fs::create_dir_all(&checkpoints).unwrap();
+        Shards::new(snapshots, checkpoints)
+    }
+
+    fn keep(shards: &Shards, step: u64) -> PathBuf {
+        let mut keeping = shards.keep(header(step, b"hello")).unwrap();
+        keeping.add(b"he").unwrap();
+        keeping.add(b"llo").unwrap();
+        keeping.finish().unwrap()
+    }
+
+    #[test]
+    fn a_shard_is_kept_whole_or_not_at_all() {
+        let temp = tempfile::tempdir().unwrap();
+        let shards = shards(temp.path());
+        let kept = keep(&shards, 3);
+        assert_eq!(fs::read(&kept).unwrap(), b"hello");
+        assert_eq!(shards.find(kept.to_str().unwrap()).unwrap(), kept);
+        let mut torn = shards.keep(header(4, b"hello")).unwrap();
+        torn.add(b"hellx").unwrap();
+        assert!(matches!(torn.finish(), Err(ShardError::Torn { .. })));
+        let mut long = shards.keep(header(4, b"hello")).unwrap();
+        long.add(b"hello").unwrap();
+        assert!(long.add(b"!").is_err());
+        drop(long);
+        drop(shards.keep(header(5, b"hello")).unwrap());
+        assert_eq!(fs::read_dir(temp.path().join("shm")).unwrap().count(), 1);
+        let vast = v1::ShardHeader {
+            bytes: u64::MAX,
+            ..Default::default()
+        };
+        assert!(shards.keep(vast).is_err());
+    }
+
+    #[test]
+    fn only_the_jobs_shards_can_be_read() {
+        let temp = tempfile::tempdir().unwrap();
+        let shards = shards(temp.path());
+        fs::write(temp.path().join("secret"), b"x").unwrap();
+        let way_out = temp.path().join("shm/../secret");
+        for path in [way_out.to_str().unwrap(), "/etc/passwd", "", "/nowhere"] {
+            assert!(shards.find(path).is_err(), "{path}");
+        }
+        let link = temp.path().join("shm/link");
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        assert!(shards.find(link.to_str().unwrap()).is_err());
+    }
+
+    #[test]
+    fn shards_that_nobody_can_go_back_to_are_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let shards = shards(temp.path());
+        let [old, used, stray, coming] = [1, 3, 4, 5].map(|step| keep(&shards, step));
+        fs::write(temp.path().join("shm/trainer-0.slot0"), b"").unwrap();
+        shards.tidy(3, 4, std::slice::from_ref(&used));
+        assert!(!old.exists() && !stray.exists());
+        assert!(used.exists() && coming.exists());
+        assert!(temp.path().join("shm/trainer-0.slot0").exists());
+    }
+}
