@@ -25,6 +25,7 @@ pub mod drill;
 pub mod ettr;
 pub mod grpo;
 pub mod hardware;
+pub mod hash;
 pub mod ids;
 pub mod job;
 pub mod phase;

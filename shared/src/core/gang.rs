@@ -25,14 +25,13 @@ impl Core {
 
     /// Whether every rank can be commanded and none is about to be killed.
     pub(super) fn gang_attached(&self) -> bool {
-        self.s
-            .instances
-            .role(Role::Trainer)
-            .all(|i| i.attached() && i.condemned.is_none())
+        let sound = self.index_now().counts(Role::Trainer).sound;
+        sound == self.s.instances.count(Role::Trainer)
     }
 
     /// Issues the call that is due, if one is.
     pub(super) fn advance_gang(&mut self) {
+        self.sync();
         if !self.gang_attached() {
             return;
         }
@@ -53,7 +52,7 @@ impl Core {
             }
             Stage::Ready => {
                 let step = self.s.committed.next();
-                if self.s.trajectories.complete(step).is_some() {
+                if self.s.trajectories.is_complete(step) {
                     self.begin_step(step);
                 }
             }

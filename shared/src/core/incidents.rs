@@ -2,6 +2,7 @@
 use super::Core;
 use super::detect::Verdict;
 use super::incident::{Incident, IncidentOutcome};
+use super::index::Counts;
 use super::instance::Instance;
 use super::output::{Output, Record, Severity};
 use super::restart::{Action, Plan};
@@ -104,8 +105,11 @@ impl Core {
     }
 
     fn trim(&mut self) {
-        if self.s.incidents.len() > KEPT {
-            self.s.incidents.pop_front();
+        let open = |i: &Incident| self.s.recoveries.iter().any(|r| r.incident == i.id);
+        if self.s.incidents.len() > KEPT
+            && let Some(at) = self.s.incidents.iter().position(|i| !open(i))
+        {
+            self.s.incidents.remove(at);
         }
         if let Some(at) = self.s.incidents.len().checked_sub(EVIDENCE_KEPT + 1)
             && let Some(old) = self.s.incidents.get_mut(at)
@@ -128,7 +132,8 @@ impl Core {
     }
 
     pub(super) fn incident_mut(&mut self, id: IncidentId) -> Option<&mut Incident> {
-        self.s.incidents.iter_mut().rev().find(|i| i.id == id)
+        let at = self.s.incidents.binary_search_by_key(&id, |i| i.id).ok()?;
+        self.s.incidents.get_mut(at)
     }
 
     /// Writes an incident to the journal as it is now.
@@ -162,11 +167,13 @@ impl Core {
         }
     }
 
-    /// Notes a stage in every recovery of which all instances have come to it.
-    pub(super) fn mark_when_all(&mut self, name: &str, reached: fn(&Instance) -> bool) {
-        for recovery in self.s.recoveries.clone() {
-            if self.carried_out(&recovery) && self.all_covered(&recovery, reached) {
-                self.mark_one(recovery.incident, name);
+    /// Notes in every recovery of which all processes are started that they are.
+    pub(super) fn mark_spawned(&mut self) {
+        self.sync();
+        for at in 0..self.s.recoveries.len() {
+            let recovery = self.s.recoveries[at];
+            if self.carried_out(&recovery) && self.all_covered(&recovery, |c| c.spawned) {
+                self.mark_one(recovery.incident, "spawned");
             }
         }
     }
@@ -180,25 +187,35 @@ impl Core {
         }
     }
 
-    fn all_covered(&self, recovery: &Recovery, reached: fn(&Instance) -> bool) -> bool {
-        self.s
-            .instances
-            .iter()
-            .filter(|i| recovery.covers(i.id))
-            .all(reached)
+    /// Whether all instances it restarts have come to that point.
+    fn all_covered(&self, recovery: &Recovery, reached: fn(&Counts) -> u32) -> bool {
+        let all = |role: Role| {
+            let counts = self.index_now().counts(role);
+            reached(&counts) == self.s.instances.count(role)
+        };
+        match recovery.scope {
+            Scope::Instance => self.index_now().has(recovery.who, reached),
+            Scope::Gang => all(Role::Trainer),
+            Scope::Task => Role::ALL.into_iter().all(all),
+        }
     }
 
     /// Whether the kill it began with was done; before it, the old process still counts as linked.
     fn carried_out(&self, recovery: &Recovery) -> bool {
-        let waits = |i: &Instance| i.condemned.is_some_and(|c| c.incident == recovery.incident);
-        !self.s.instances.iter().any(waits)
+        let who = self.s.instances.get(recovery.who);
+        let condemned = who.and_then(|i| i.condemned);
+        condemned.is_none_or(|c| c.incident != recovery.incident)
     }
 
     /// Notes which recoveries have their processes back, and closes those whose work goes on.
     pub(super) fn advance_recoveries(&mut self) {
+        self.sync();
+        if !std::mem::take(&mut self.recoveries_due) {
+            return;
+        }
         let now = self.now;
         for recovery in self.s.recoveries.clone() {
-            if !self.carried_out(&recovery) || !self.all_covered(&recovery, Instance::attached) {
+            if !self.carried_out(&recovery) || !self.all_covered(&recovery, |c| c.linked) {
                 continue;
             }
             self.mark_one(recovery.incident, "attached");
@@ -225,9 +242,13 @@ impl Core {
     }
 
     fn work_goes_on(&self, recovery: &Recovery) -> bool {
+        let index = self.index_now();
         let admitted = |i: &Instance| i.admitted && i.suspect.is_none();
+        let serves = |role| index.counts(role).serves > 0;
         match (recovery.scope, recovery.who.role) {
-            (Scope::Task, _) => self.gang_works() && self.s.instances.engines().any(admitted),
+            (Scope::Task, _) => {
+                self.gang_works() && (serves(Role::Hybrid) || serves(Role::Rollout))
+            }
             (Scope::Gang, _) | (_, Role::Trainer) => self.gang_works(),
             (Scope::Instance, Role::Hybrid | Role::Rollout) => {
                 self.s.instances.get(recovery.who).is_some_and(admitted)
@@ -244,11 +265,7 @@ impl Core {
     fn gang_works(&self) -> bool {
         let serving = self.s.gang.serves.map(|v| v.0) == Some(self.s.committed.0);
         match self.s.gang.stage {
-            Stage::Training(_) => self
-                .s
-                .instances
-                .role(Role::Trainer)
-                .any(|i| i.phase.is_trainer_compute()),
+            Stage::Training(_) => self.index_now().counts(Role::Trainer).works > 0,
             Stage::Ready => serving,
             _ => false,
         }

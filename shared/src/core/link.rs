@@ -69,9 +69,7 @@ impl Core {
             i.life = Life::Starting { until };
             i.last_sign = self.now;
         }
-        self.mark_when_all("spawned", |i| {
-            i.has_process() && !matches!(i.life, Life::Spawning { .. })
-        });
+        self.mark_spawned();
     }
 
     pub(super) fn on_attached(&mut self, incarnation: Incarnation, hello: &Hello) {
@@ -103,7 +101,10 @@ impl Core {
         if again && self.s.gang.stage == Stage::Ready && hello.step.is_none() {
             // The record that it was restored outlived the fact: restore it (again).
             self.s.gang.stage = Stage::Forming;
-        } else if again && self.started && self.gang_attached() {
+            return;
+        }
+        self.sync();
+        if again && self.started && self.gang_attached() {
             self.call_again();
         }
     }

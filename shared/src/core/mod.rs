@@ -48,15 +48,17 @@ mod gang;
 mod hardware;
 mod incident;
 mod incidents;
+mod index;
 mod inject;
 mod input;
 mod instance;
+mod instances;
 mod link;
 mod nodes;
 mod output;
 mod refusal;
 mod restart;
-mod rollouts;
+mod routes;
 mod state;
 mod timers;
 mod trajectories;
@@ -80,11 +82,12 @@ pub use view::{InstanceView, View};
 
 use crate::ettr::Cause;
 use crate::ids::{Incarnation, InstanceId, Role};
-use crate::phase::Phase;
 use crate::time::Time;
-use rollouts::Routes;
+use index::Index;
+use routes::Routes;
 use state::{JobState, Scope, Stage};
 use std::collections::VecDeque;
+use timers::Timers;
 
 /// The controller. Sans I/O: no clock, no randomness; the same inputs give the same outputs.
 #[derive(Clone, Debug)]
@@ -93,6 +96,15 @@ pub struct Core {
     s: State,
     /// Not persisted: callers ask again when their connection breaks.
     routes: Routes,
+    /// Derived from all of the above.
+    index: Index,
+    timers: Timers,
+    /// Instances whose timers are to be set; kept for its memory.
+    rearm: Vec<InstanceId>,
+    /// Something changed that pulls depend on.
+    plan_due: bool,
+    /// Something changed that recoveries depend on.
+    recoveries_due: bool,
     out: VecDeque<Output>,
     now: Time,
     /// Between restore and [`Input::Start`] only facts are taken in, nothing is wanted.
@@ -114,16 +126,23 @@ impl Core {
     }
 
     fn with(config: CoreConfig, s: State, rejoin: bool) -> Self {
-        let (routes, out, now) = (Routes::default(), VecDeque::new(), s.last_now);
-        Self {
+        let now = s.last_now;
+        let mut core = Self {
             config,
             s,
-            routes,
-            out,
+            routes: Routes::default(),
+            index: Index::default(),
+            timers: Timers::default(),
+            rearm: Vec::new(),
+            plan_due: true,
+            recoveries_due: true,
+            out: VecDeque::new(),
             now,
             started: false,
             rejoin,
-        }
+        };
+        core.sync();
+        core
     }
 
     /// Takes one input that happened at `now`.
@@ -138,6 +157,7 @@ impl Core {
             self.advance();
             self.account();
         }
+        self.sync();
     }
 
     /// The next thing to do, in order; none when all is done.
@@ -303,7 +323,6 @@ impl Core {
     fn advance(&mut self) {
         let parts = [
             Self::check_deadlines,
-            Self::respawn_due,
             Self::advance_gang,
             Self::plan_pulls,
             Self::answer_routes,
@@ -341,6 +360,7 @@ impl Core {
         if self.s.job != JobState::Running {
             return;
         }
+        self.sync();
         let (value, cause) = self.worth();
         if let Some(closed) = self.s.ledger.turn(self.now, value, cause) {
             self.out.push_back(Output::Record(Record::Interval(closed)));
@@ -348,17 +368,9 @@ impl Core {
     }
 
     fn worth(&self) -> (f64, Cause) {
-        let generating = self
-            .s
-            .instances
-            .engines()
-            .any(|r| r.attached() && r.suspect.is_none() && r.phase == Phase::Generating);
-        let training = matches!(self.s.gang.stage, Stage::Training(_))
-            && self
-                .s
-                .instances
-                .role(Role::Trainer)
-                .any(|t| t.phase.is_trainer_compute());
+        let works = |role| self.index_now().counts(role).works > 0;
+        let generating = works(Role::Hybrid) || works(Role::Rollout);
+        let training = matches!(self.s.gang.stage, Stage::Training(_)) && works(Role::Trainer);
         let recovering = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
         if recovering(Scope::Task) {
             (0.0, Cause::TaskRestart)
@@ -381,10 +393,8 @@ impl Core {
 
     /// T/(R+T): the trainer's part of the job's slots.
     fn trainer_share(&self) -> f64 {
-        let (t, r) = (
-            f64::from(self.config.ranks),
-            f64::from(self.config.rollouts),
-        );
+        let count = |role| f64::from(self.s.instances.count(role));
+        let (t, r) = (count(Role::Trainer), count(Role::Rollout));
         if t + r > 0.0 { t / (t + r) } else { 0.0 }
     }
 }

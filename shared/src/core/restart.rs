@@ -228,8 +228,11 @@ impl Core {
             };
             let rules = &self.config.rules;
             let until = self.now + rules.window(RuleId::AttachOverdue, id.role, Phase::Init);
-            if let Some(i) = self.s.instances.get_mut(id) {
-                i.reborn(incarnation, generation, self.now);
+            let reborn = self
+                .s
+                .instances
+                .reborn(id, incarnation, generation, self.now);
+            if let Some(i) = reborn {
                 i.life = Life::Spawning { until };
             }
             let slot = self.slot_of(id);
@@ -308,8 +311,11 @@ impl Core {
         }
         let (until, generation) = (self.now + wait, self.s.gang.generation);
         for &id in ids {
-            if let Some(i) = self.s.instances.get_mut(id) {
-                i.reborn(Incarnation(0), generation, self.now);
+            let reborn = self
+                .s
+                .instances
+                .reborn(id, Incarnation(0), generation, self.now);
+            if let Some(i) = reborn {
                 i.life = Life::Waiting { until };
             }
         }
@@ -325,21 +331,17 @@ impl Core {
             }
             Role::Agent => {
                 self.routes.drop_agent(old);
-                self.s.trajectories.void(Some(old));
+                self.s.trajectories.void(old);
             }
         }
     }
 
     /// Starts the lives whose backoff is over.
-    pub(super) fn respawn_due(&mut self) {
+    pub(super) fn respawn_due(&mut self, fallen: &[InstanceId]) {
         let due = |life: Life| matches!(life, Life::Waiting { until } if until <= self.now);
-        let ids: Vec<_> = self
-            .s
-            .instances
-            .iter()
-            .filter(|i| due(i.life))
-            .map(|i| i.id)
-            .collect();
+        let instances = &self.s.instances;
+        let waits = |id: &InstanceId| instances.get(*id).is_some_and(|i| due(i.life));
+        let ids: Vec<_> = fallen.iter().copied().filter(waits).collect();
         if !ids.is_empty() {
             self.issue(&ids);
         }

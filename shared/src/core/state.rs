@@ -2,7 +2,7 @@
 use super::budget::Strikes;
 use super::durations::Durations;
 use super::incident::Incident;
-use super::instance::Instance;
+use super::instances::Instances;
 use super::output::Outcome;
 use super::trajectories::Trajectories;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
@@ -138,70 +138,6 @@ impl Recovery {
             Scope::Gang => id.role == Role::Trainer,
             Scope::Task => true,
         }
-    }
-}
-
-/// All places of the job, by role and index.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Instances(Vec<Instance>);
-
-impl Instances {
-    /// Every place the job has, empty.
-    pub fn new(config: &super::CoreConfig) -> Self {
-        let ids = Role::ALL
-            .into_iter()
-            .flat_map(|role| (0..config.count(role)).map(move |index| InstanceId { role, index }));
-        Self(ids.map(Instance::new).collect())
-    }
-
-    /// All, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Instance> {
-        self.0.iter()
-    }
-
-    /// All, in order.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
-        self.0.iter_mut()
-    }
-
-    /// Those of a role, in order of index.
-    pub fn role(&self, role: Role) -> impl Iterator<Item = &Instance> {
-        self.0.iter().filter(move |i| i.id.role == role)
-    }
-
-    /// Those that generate, hybrids first.
-    pub fn engines(&self) -> impl Iterator<Item = &Instance> {
-        self.0.iter().filter(|i| i.id.role.is_engine())
-    }
-
-    /// The ids of a role, in order of index.
-    pub fn ids(&self, role: Role) -> Vec<InstanceId> {
-        self.role(role).map(|i| i.id).collect()
-    }
-
-    /// The place with this id.
-    pub fn get(&self, id: InstanceId) -> Option<&Instance> {
-        self.0.iter().find(|i| i.id == id)
-    }
-
-    /// The place with this id.
-    pub fn get_mut(&mut self, id: InstanceId) -> Option<&mut Instance> {
-        self.0.iter_mut().find(|i| i.id == id)
-    }
-
-    /// The place whose present life this is; none for an older life (I-1).
-    pub fn life(&self, incarnation: Incarnation) -> Option<&Instance> {
-        self.0
-            .iter()
-            .find(|i| i.incarnation == incarnation && incarnation.0 != 0)
-    }
-
-    /// The place whose present life this is; none for an older life (I-1).
-    pub fn life_mut(&mut self, incarnation: Incarnation) -> Option<&mut Instance> {
-        self.0
-            .iter_mut()
-            .find(|i| i.incarnation == incarnation && incarnation.0 != 0)
     }
 }
 

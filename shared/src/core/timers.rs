@@ -1,8 +1,74 @@
-//! Every instant at which something is due though nothing happens, in one table.
-use super::instance::Life;
+//! Every instant at which something is due though nothing happens, in one ordered table.
+//!
+//! A timer is set no later than its owner's deadline and is not moved when that moves on, as it does
+//! with every sample: when it falls too early, it is only set again. So a healthy instance costs the
+//! table one entry a window, not one a sample.
+use super::instance::{Instance, Life};
 use super::state::JobState;
 use super::{Core, detect};
+use crate::hash::IdMap;
+use crate::ids::InstanceId;
 use crate::time::Time;
+use std::collections::BTreeSet;
+
+/// Whose deadline it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TimerKey {
+    /// An instance's: the first of all that may become due for it.
+    Instance(InstanceId),
+}
+
+/// The table.
+#[derive(Clone, Debug, Default)]
+pub struct Timers {
+    order: BTreeSet<(Time, TimerKey)>,
+    set: IdMap<TimerKey, Time>,
+}
+
+impl Timers {
+    /// Sets the timer of an owner whose deadline is then. One that is set to fall before it, yet
+    /// after `now`, stays as it is.
+    pub fn arm(&mut self, key: TimerKey, at: Option<Time>, now: Time) {
+        let before = self.set.get(&key).copied();
+        let early = |before: Time| before > now && at.is_none_or(|at| before <= at);
+        if before == at || before.is_some_and(early) {
+            return;
+        }
+        if let Some(before) = before {
+            self.order.remove(&(before, key));
+            self.set.remove(&key);
+        }
+        if let Some(at) = at {
+            self.set.insert(key, at);
+            self.order.insert((at, key));
+        }
+    }
+
+    /// When a timer falls.
+    #[cfg(any(test, feature = "check"))]
+    pub fn get(&self, key: TimerKey) -> Option<Time> {
+        self.set.get(&key).copied()
+    }
+
+    /// When the first falls.
+    pub fn first(&self) -> Option<Time> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out those that have fallen, in the order of their owners.
+    pub fn take_fallen(&mut self, now: Time) -> Vec<TimerKey> {
+        let mut fallen = Vec::new();
+        while let Some((at, key)) = self.order.first().copied()
+            && at <= now
+        {
+            self.order.pop_first();
+            self.set.remove(&key);
+            fallen.push(key);
+        }
+        fallen.sort_unstable();
+        fallen
+    }
+}
 
 impl Core {
     /// When [`super::Input::Timeout`] is wanted, if nothing happens before.
@@ -10,48 +76,37 @@ impl Core {
         if !self.started || self.s.job != JobState::Running {
             return None;
         }
-        let spared = self.s.instances.iter().filter(|i| i.condemned.is_none());
-        let lives = spared.filter_map(|i| match i.life {
+        let returned = self.s.trajectories.next_due();
+        self.timers.first().into_iter().chain(returned).min()
+    }
+
+    /// The first instant at which something is due for an instance though nothing happens.
+    pub(super) fn deadline(&self, i: &Instance) -> Option<Time> {
+        // Its bound is learned from others: it may move without a word of this one.
+        let overrun = detect::phase_overrun::due(self, i);
+        self.own_deadline(i).into_iter().chain(overrun).min()
+    }
+
+    /// The first of those that follow from the instance and what touches it.
+    pub(super) fn own_deadline(&self, i: &Instance) -> Option<Time> {
+        let life = match i.life {
             Life::Waiting { until }
             | Life::Spawning { until }
             | Life::Starting { until }
             | Life::Unlinked { until } => Some(until),
             Life::None | Life::Attached => None,
-        });
-        let kills = self
-            .s
-            .instances
-            .iter()
-            .filter_map(|i| i.condemned.map(|c| c.until));
-        let probes = self.s.instances.iter().filter_map(|i| i.suspect);
-        let stalls = self
-            .s
-            .instances
-            .iter()
-            .filter_map(|i| detect::pull_stall::due(self, i));
-        let avoided = self
-            .s
-            .instances
-            .iter()
-            .filter(|i| i.attached() && i.version < self.s.published)
-            .flat_map(|i| i.avoid.iter().map(|(_, until)| *until));
-        let hangs = self.s.instances.iter().filter_map(|i| {
-            let rules = [
-                detect::trainer_idle::due(self, i),
-                detect::rollout_silent::due(self, i),
-                detect::agent_silent::due(self, i),
-                detect::phase_overrun::due(self, i),
-            ];
-            rules.into_iter().flatten().min()
-        });
-        let returned = self.s.trajectories.next_due(self.now);
-        lives
-            .chain(kills)
-            .chain(probes)
-            .chain(stalls)
-            .chain(avoided)
-            .chain(hangs)
-            .chain(returned)
-            .min()
+        };
+        let lasting = i.avoid.iter().map(|(_, until)| *until).min();
+        let due = [
+            life.filter(|_| i.condemned.is_none()),
+            i.condemned.map(|c| c.until),
+            i.suspect,
+            lasting,
+            detect::pull_stall::due(self, i),
+            detect::trainer_idle::due(self, i),
+            detect::rollout_silent::due(self, i),
+            detect::agent_silent::due(self, i),
+        ];
+        due.into_iter().flatten().min()
     }
 }

@@ -9,11 +9,11 @@
 //! are one source. Relays are preferred: the trainer has better to do. A newer version supersedes
 //! the pull of an older one, since the trainer's buffers are reused by parity. Versions only grow
 //! (I-4), and a rollout gets traffic only once it verified the published one.
-use super::instance::{Instance, Pull, PullSeen};
+use super::instance::{Pull, PullSeen};
 use super::output::{Output, Severity};
 use super::state::Stage;
 use super::{Core, PullFailure};
-use crate::ids::{Incarnation, InstanceId, WeightVersion};
+use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::time::Time;
 use std::time::Duration;
 
@@ -23,34 +23,51 @@ const AVOID: Duration = Duration::from_secs(2);
 impl Core {
     /// Assigns pulls to rollouts that are behind, as far as sources are free.
     pub(super) fn plan_pulls(&mut self) {
+        self.sync();
         let Some(version) = self.s.published else {
             return;
         };
-        let now = self.now;
-        for r in self.s.instances.iter_mut() {
-            r.avoid.retain(|(_, until)| *until > now);
+        if !std::mem::take(&mut self.plan_due) {
+            return;
         }
-        let mut behind: Vec<_> = self
-            .s
-            .instances
-            .engines()
-            .filter(|r| r.attached() && r.condemned.is_none() && r.version < Some(version))
-            .filter(|r| r.pull.as_ref().is_none_or(|p| p.version < version))
-            .map(|r| (r.admitted, r.version, r.id))
-            .collect();
-        // Those that get no traffic yet come first.
-        behind.sort_unstable();
-        for (.., id) in behind {
+        // Whoever pulls an older version from the trainer frees it by pulling the new one instead.
+        let older = self.index_now().trainer_pulls().iter();
+        let older: Vec<_> = older.take_while(|(v, _)| *v < version).copied().collect();
+        for (_, id) in older {
             self.assign_pull(id, version);
         }
+        let mut last = None;
+        while self.any_source(version)
+            && let Some(next) = self.index().behind_after(last)
+        {
+            self.assign_pull(next.2, version);
+            last = Some(next);
+        }
+    }
+
+    /// Whether anybody may serve another puller.
+    fn any_source(&mut self, version: WeightVersion) -> bool {
+        self.sync();
+        self.index.relays().next().is_some() || self.trainer_free(version)
+    }
+
+    /// Whether the trainer's ranks may serve another puller.
+    fn trainer_free(&self, version: WeightVersion) -> bool {
+        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
+        let pullers = self.index_now().trainer_pulls().len();
+        restored
+            && self.s.gang.serves == Some(version)
+            && self.gang_attached()
+            && pullers < self.config.pullers_per_source as usize
     }
 
     fn assign_pull(&mut self, id: InstanceId, version: WeightVersion) {
         let Some(r) = self.s.instances.get_mut(id) else {
             return;
         };
-        let puller = r.incarnation;
+        let (puller, due) = (r.incarnation, self.plan_due);
         let older = r.pull.take();
+        self.sync();
         let chosen = match self.serves_older(puller) {
             true => None,
             false => self.choose_source(puller, version),
@@ -61,6 +78,9 @@ impl Core {
         };
         let Some((sources, from_trainer)) = chosen else {
             r.pull = older;
+            self.sync();
+            // Nothing changed by this look.
+            self.plan_due = due;
             return;
         };
         r.pull = Some(Pull {
@@ -80,8 +100,8 @@ impl Core {
     /// Somebody still reads an older version from it: the buffer it would write into.
     fn serves_older(&self, source: Incarnation) -> bool {
         let serving = self.s.instances.life(source).and_then(|r| r.version);
-        let mut pulls = self.s.instances.iter().filter_map(|r| r.pull.as_ref());
-        pulls.any(|p| p.sources.contains(&source) && Some(p.version) != serving)
+        let mut pulls = self.index_now().pulls_of(source);
+        pulls.any(|(version, _)| Some(*version) != serving)
     }
 
     fn choose_source(
@@ -95,35 +115,25 @@ impl Core {
             .life(puller)
             .map(|r| r.avoid.as_slice())
             .unwrap_or_default();
-        let fit = |source: Incarnation| {
-            source != puller
-                && avoid.iter().all(|(a, _)| *a != source)
-                && self.pullers_of(source) < self.config.pullers_per_source
+        let fit = |source: &Incarnation| {
+            *source != puller && avoid.iter().all(|(avoided, _)| avoided != source)
         };
-        let has_it = |r: &&Instance| {
-            let sound = r.attached() && r.condemned.is_none() && r.suspect.is_none();
-            sound && r.version == Some(version) && fit(r.incarnation)
-        };
-        let relays = self.s.instances.engines().filter(has_it);
-        let relay = relays.min_by_key(|r| (self.pullers_of(r.incarnation), r.id.index));
-        if let Some(relay) = relay {
-            return Some((vec![relay.incarnation], false));
+        if let Some(relay) = self.index_now().relays().find(fit) {
+            return Some((vec![relay], false));
         }
-        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
-        let serves = restored && self.s.gang.serves == Some(version) && self.gang_attached();
-        let ranks = self.ranks();
-        (serves && ranks.iter().all(|r| fit(*r))).then_some((ranks, true))
-    }
-
-    fn pullers_of(&self, source: Incarnation) -> u32 {
-        let pulls = self.s.instances.iter().filter_map(|r| r.pull.as_ref());
-        u32::try_from(pulls.filter(|p| p.sources.contains(&source)).count()).unwrap_or(u32::MAX)
+        let is_rank = |(source, _): &(Incarnation, Time)| {
+            let life = self.s.instances.life(*source);
+            life.is_some_and(|s| s.id.role == Role::Trainer)
+        };
+        let fit = self.trainer_free(version) && !avoid.iter().any(is_rank);
+        fit.then(|| (self.ranks(), true))
     }
 
     /// Whether a puller still reads the trainer's buffer that `version` would be copied into.
     pub(super) fn buffer_in_use(&self, version: WeightVersion) -> bool {
-        let mut pulls = self.s.instances.iter().filter_map(|r| r.pull.as_ref());
-        pulls.any(|p| p.from_trainer && p.version < version && p.version.0 % 2 == version.0 % 2)
+        let pulls = self.index_now().trainer_pulls().iter();
+        let mut older = pulls.take_while(|(v, _)| *v < version);
+        older.any(|(v, _)| v.0 % 2 == version.0 % 2)
     }
 
     pub(super) fn on_pull_progress(
@@ -216,15 +226,21 @@ impl Core {
 
     /// Every pull from this rollout is off.
     pub(super) fn drop_pulls_from(&mut self, source: Incarnation) {
-        for r in self.s.instances.iter_mut() {
-            r.pull.take_if(|p| p.sources.contains(&source));
+        let pulls: Vec<_> = self.index().pulls_of(source).copied().collect();
+        for (_, id) in pulls {
+            if let Some(r) = self.s.instances.get_mut(id) {
+                r.pull.take_if(|p| p.sources.contains(&source));
+            }
         }
     }
 
     /// Every pull from the trainer is off: its generation is over.
     pub(super) fn drop_pulls_from_trainer(&mut self) {
-        for r in self.s.instances.iter_mut() {
-            r.pull.take_if(|p| p.from_trainer);
+        let pulls: Vec<_> = self.index().trainer_pulls().iter().copied().collect();
+        for (_, id) in pulls {
+            if let Some(r) = self.s.instances.get_mut(id) {
+                r.pull.take_if(|p| p.from_trainer);
+            }
         }
     }
 }

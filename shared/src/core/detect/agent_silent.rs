@@ -4,7 +4,7 @@
 use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind};
-use crate::ids::Role;
+use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
 
@@ -33,9 +33,9 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
 }
 
 impl Core {
-    pub(super) fn check_agents_silent(&mut self) {
+    pub(super) fn check_agents_silent(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        for who in self.s.instances.ids(Role::Agent) {
+        for &who in fallen {
             let Some(i) = self.s.instances.get(who) else {
                 continue;
             };

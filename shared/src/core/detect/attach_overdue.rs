@@ -3,7 +3,7 @@
 use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::{Instance, Life};
 use crate::core::{Core, FaultKind};
-use crate::ids::Role;
+use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 
 /// A started process that does not link in time.
@@ -31,7 +31,7 @@ pub const LINK_LOST: Rule = Rule {
 };
 
 impl Core {
-    pub(super) fn check_overdue(&mut self) {
+    pub(super) fn check_overdue(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         let due = |i: &&Instance| match i.life {
             Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
@@ -39,9 +39,10 @@ impl Core {
             }
             Life::None | Life::Waiting { .. } | Life::Attached => false,
         };
-        loop {
-            let found = self.s.instances.iter().find(due).map(|i| (i.id, i.life));
-            let Some((who, life)) = found else { return };
+        for &who in fallen {
+            let Some(life) = self.s.instances.get(who).filter(due).map(|i| i.life) else {
+                continue;
+            };
             let (rule, reason) = match life {
                 Life::Unlinked { .. } => (RuleId::LinkLost, "its link broke and did not come back"),
                 _ => (

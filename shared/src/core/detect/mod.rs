@@ -34,10 +34,11 @@ pub use ruleset::{InForce, RuleSet, Source};
 pub use verdict::Verdict;
 
 use super::Core;
-use super::instance::{Condemned, Instance};
+use super::instance::Condemned;
 use super::output::Output;
 use super::restart::{Action, Case, Plan, decide};
-use super::state::{Scope, Stage};
+use super::state::{JobState, Scope, Stage};
+use super::timers::TimerKey;
 use crate::ids::{Incarnation, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
@@ -60,13 +61,43 @@ pub static RULES: [&Rule; 13] = [
 impl Core {
     /// Applies every rule that is due by now.
     pub(super) fn check_deadlines(&mut self) {
-        self.execute_condemned();
-        self.check_overdue();
-        self.check_trainer_idle();
-        self.check_rollouts_silent();
-        self.check_agents_silent();
-        self.check_pull_stalls();
-        self.check_overruns();
+        self.sync();
+        let fallen = self.timers.take_fallen(self.now);
+        let instances = fallen.into_iter().map(|TimerKey::Instance(id)| id);
+        let fallen: Vec<InstanceId> = instances.collect();
+        let parts = [
+            Self::execute_condemned,
+            Self::check_overdue,
+            Self::check_trainer_idle,
+            Self::check_rollouts_silent,
+            Self::check_agents_silent,
+            Self::check_pull_stalls,
+            Self::check_overruns,
+            Self::end_avoidance,
+            Self::respawn_due,
+        ];
+        for part in parts {
+            if !fallen.is_empty() && self.s.job == JobState::Running {
+                part(self, &fallen);
+            }
+        }
+        for &id in &fallen {
+            // Its timer is set again, by what was found and done.
+            self.s.instances.touch(id);
+        }
+    }
+
+    /// Sources that were passed over for long enough may be tried again.
+    fn end_avoidance(&mut self, fallen: &[InstanceId]) {
+        let now = self.now;
+        for &id in fallen {
+            if let Some(i) = self.s.instances.get_mut(id)
+                && i.avoid.iter().any(|(_, until)| *until <= now)
+            {
+                i.avoid.retain(|(_, until)| *until > now);
+                self.plan_due = true;
+            }
+        }
     }
 
     /// Counts a fault, decides on it and does what was decided, for a hang after its evidence.
@@ -97,13 +128,13 @@ impl Core {
     }
 
     /// Kills what was condemned and whose evidence is in or late.
-    fn execute_condemned(&mut self) {
+    fn execute_condemned(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        let due = |i: &&Instance| i.condemned.is_some_and(|c| c.until <= now);
-        loop {
-            let found = self.s.instances.iter().find(due).map(|i| i.id);
-            let Some(id) = found else { return };
-            self.execute(id, false);
+        for &id in fallen {
+            let condemned = self.s.instances.get(id).and_then(|i| i.condemned);
+            if condemned.is_some_and(|c| c.until <= now) {
+                self.execute(id, false);
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 use super::{Rule, RuleId, Setting};
 use crate::core::instance::Instance;
 use crate::core::{Core, Severity};
-use crate::ids::{Incarnation, Role};
+use crate::ids::{Incarnation, InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -77,13 +77,13 @@ impl Core {
         }
     }
 
-    pub(super) fn check_overruns(&mut self) {
+    pub(super) fn check_overruns(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        let is_due = |i: &&Instance| due(self, i).is_some_and(|at| at <= now);
-        let late: Vec<_> = self.s.instances.iter().filter(is_due).collect();
-        let late: Vec<_> = late.into_iter().map(|i| i.incarnation).collect();
-        for incarnation in late {
-            self.say_overrun(incarnation);
+        for &id in fallen {
+            let late = self.s.instances.get(id);
+            if let Some(i) = late.filter(|i| due(self, i).is_some_and(|at| at <= now)) {
+                self.say_overrun(i.incarnation);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Rule, RuleId, Setting};
 use crate::core::Core;
 use crate::core::instance::Instance;
-use crate::ids::Role;
+use crate::ids::{InstanceId, Role};
 use crate::time::Time;
 
 /// A pull that brings no bytes.
@@ -25,10 +25,9 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
 }
 
 impl Core {
-    pub(super) fn check_pull_stalls(&mut self) {
+    pub(super) fn check_pull_stalls(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        let engines: Vec<_> = self.s.instances.engines().map(|i| i.id).collect();
-        for id in engines {
+        for &id in fallen {
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };

@@ -8,7 +8,7 @@
 use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind, Output, Severity};
-use crate::ids::{Incarnation, Role};
+use crate::ids::{Incarnation, InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
 
@@ -57,10 +57,9 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
 }
 
 impl Core {
-    pub(super) fn check_rollouts_silent(&mut self) {
+    pub(super) fn check_rollouts_silent(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        let engines: Vec<_> = self.s.instances.engines().map(|i| i.id).collect();
-        for id in engines {
+        for &id in fallen.iter().filter(|id| id.role.is_engine()) {
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };

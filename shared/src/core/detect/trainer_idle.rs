@@ -13,7 +13,7 @@ use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
 use crate::core::state::Stage;
 use crate::core::{Core, FaultKind};
-use crate::ids::Role;
+use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
 
@@ -33,12 +33,7 @@ pub const RULE: Rule = Rule {
 /// Since when the rank counts as idle under this rule; none while the rule is silent.
 fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
     // One verdict is enough: it ends the whole gang.
-    let condemned = || {
-        core.s
-            .instances
-            .role(Role::Trainer)
-            .any(|r| r.condemned.is_some())
-    };
+    let condemned = || core.index_counts(Role::Trainer).condemned > 0;
     if i.id.role != Role::Trainer || !i.was_attached() || condemned() {
         return None;
     }
@@ -55,11 +50,7 @@ fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
 
 /// Whether anything waits for the gang: a call, or a pull from it that does not come along.
 fn wanted(core: &Core) -> bool {
-    let ranks = core.ranks();
-    let avoided = |r: &Instance| r.avoid.iter().any(|(source, _)| ranks.contains(source));
-    let pulls = |r: &Instance| r.pull.as_ref().is_some_and(|p| p.from_trainer);
-    !matches!(core.s.gang.stage, Stage::Forming | Stage::Ready)
-        || core.s.instances.engines().any(|r| avoided(r) || pulls(r))
+    !matches!(core.s.gang.stage, Stage::Forming | Stage::Ready) || core.pulls_wait_for_ranks()
 }
 
 /// When the rule falls, if nothing moves.
@@ -70,12 +61,16 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
 }
 
 impl Core {
-    pub(super) fn check_trainer_idle(&mut self) {
+    pub(super) fn check_trainer_idle(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        let ranks = || self.s.instances.role(Role::Trainer);
-        if !ranks().any(|i| due(self, i).is_some_and(|at| at <= now)) {
+        let fell = |id: &InstanceId| {
+            let rank = self.s.instances.get(*id);
+            rank.and_then(|i| due(self, i)).is_some_and(|at| at <= now)
+        };
+        if !fallen.iter().any(fell) {
             return;
         }
+        let ranks = || self.s.instances.role(Role::Trainer);
         // Frozen longest first: a waiting peer still used a little, a stopped process nothing.
         let idle = ranks().filter_map(|i| Some((i.moved_at, idle_since(self, i)?, i)));
         let mut idle: Vec<_> = idle.collect();

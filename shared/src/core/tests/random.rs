@@ -30,6 +30,7 @@ fn schedule(seed: u64, faults: u64, mode: Mode) {
     };
     let mut w = World::new(config, seed);
     w.timing.duplicate_per_mille = 150;
+    w.check_core = true;
     for _ in 0..faults {
         let pause = w.random(2500);
         w.run_for(ms(pause));

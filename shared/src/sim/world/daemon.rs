@@ -83,6 +83,12 @@ impl World {
             _ => None,
         };
         self.core.handle(self.now, input);
+        #[cfg(any(test, feature = "check"))]
+        if self.check_core
+            && let Err(difference) = self.core.check()
+        {
+            self.checker.broken(self.now, "index", &difference);
+        }
         if let Some((agent, held)) = attached {
             self.grant_again(agent, &held);
         }

@@ -98,6 +98,9 @@ pub struct World {
     pub outputs: u64,
     /// Inputs given to the core so far.
     pub inputs: u64,
+    /// After every input the core's index is compared with a full scan.
+    #[cfg(any(test, feature = "check"))]
+    pub check_core: bool,
     seed: u64,
     dice: Dice,
     queue: BTreeMap<(Time, u64), Happening>,
@@ -148,6 +151,8 @@ impl World {
             journal,
             outputs: 0,
             inputs: 0,
+            #[cfg(any(test, feature = "check"))]
+            check_core: false,
             seed,
             dice: Dice::new(seed),
             queue: BTreeMap::new(),

@@ -1,0 +1,320 @@
+//! What the controller asks at every turn, kept so that no answer needs a look at all instances.
+//!
+//! ```text
+//!  get_mut, life_mut ──► touched ──► sync: facts of the instance anew ──► what differs from before:
+//!  leases, requests ───────▲            │                                 counts, ordered sets
+//!  globals changed: a role ┘            └─► its deadline ──► timers
+//! ```
+//! Nothing here is stored; it is derived from the state when that is restored. [`Core::check`]
+//! compares it with a full scan.
+#[cfg(any(test, feature = "check"))]
+mod check;
+mod facts;
+
+use facts::Facts;
+
+use super::Core;
+use super::instances::ROLES;
+use super::state::Stage;
+use super::timers::TimerKey;
+use crate::hash::IdMap;
+use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+/// Counts of a role's instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub linked: u32,
+    pub sound: u32,
+    pub spawned: u32,
+    pub condemned: u32,
+    pub works: u32,
+    pub serves: u32,
+}
+
+impl Counts {
+    /// With the others added, or taken out.
+    fn with(&self, others: &Counts, there: bool) -> Counts {
+        let of = |own: u32, other: u32| match there {
+            true => own.wrapping_add(other),
+            false => own.wrapping_sub(other),
+        };
+        Counts {
+            linked: of(self.linked, others.linked),
+            sound: of(self.sound, others.sound),
+            spawned: of(self.spawned, others.spawned),
+            condemned: of(self.condemned, others.condemned),
+            works: of(self.works, others.works),
+            serves: of(self.serves, others.serves),
+        }
+    }
+}
+
+/// What all facts, or all deadlines, of a role depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Globals {
+    published: Option<WeightVersion>,
+    serves: Option<WeightVersion>,
+    stage: Option<Stage>,
+    /// A call or a pull waits for the ranks.
+    wanted: bool,
+}
+
+/// A request count, a place and the life that is there.
+type Loaded = (u32, InstanceId, Incarnation);
+
+/// The index. See the module's doc.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Index {
+    facts: [Vec<Facts>; ROLES],
+    counts: [Counts; ROLES],
+    /// Engines that may get requests, by version, the idlest first.
+    engines: BTreeMap<WeightVersion, BTreeSet<Loaded>>,
+    /// Agent workers that may get trajectories, the idlest first.
+    agents: BTreeSet<Loaded>,
+    /// Engines that are to pull; those that get no traffic yet come first.
+    behind: BTreeSet<(bool, Option<WeightVersion>, InstanceId)>,
+    /// Engines that may serve a puller more, the idlest first.
+    relays: BTreeSet<Loaded>,
+    /// Pulls by the relay they come from.
+    pulls: IdMap<Incarnation, BTreeSet<(WeightVersion, InstanceId)>>,
+    /// Pulls from the trainer.
+    from_trainer: BTreeSet<(WeightVersion, InstanceId)>,
+    /// Engines that were failed by a rank just now.
+    avoid_ranks: BTreeSet<InstanceId>,
+    globals: Globals,
+}
+
+impl Index {
+    /// Counts of a role.
+    pub(super) fn counts(&self, role: Role) -> Counts {
+        self.counts[role as usize]
+    }
+
+    /// Whether one instance counts there.
+    pub(super) fn has(&self, id: InstanceId, reached: fn(&Counts) -> u32) -> bool {
+        let facts = self.facts[id.role as usize].get(id.index as usize);
+        facts.is_some_and(|f| reached(&f.counts()) > 0)
+    }
+
+    /// The agent worker with the fewest trajectories, below its limit.
+    pub fn idlest_agent(&self) -> Option<Incarnation> {
+        self.agents.first().map(|(.., agent)| *agent)
+    }
+
+    /// The engine with the fewest requests among those at such a version.
+    pub fn idlest_engine(&self, fit: RangeInclusive<WeightVersion>) -> Option<Incarnation> {
+        let idlest = self.engines.range(fit).filter_map(|(_, e)| e.first());
+        idlest.min().map(|(.., engine)| *engine)
+    }
+
+    /// Engines that are to pull the published version, in the order they are served.
+    pub(super) fn behind_after(
+        &self,
+        last: Option<(bool, Option<WeightVersion>, InstanceId)>,
+    ) -> Option<(bool, Option<WeightVersion>, InstanceId)> {
+        match last {
+            None => self.behind.first().copied(),
+            Some(last) => {
+                let after = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);
+                self.behind.range(after).next().copied()
+            }
+        }
+    }
+
+    /// Engines that may serve another puller, the idlest first.
+    pub fn relays(&self) -> impl Iterator<Item = Incarnation> {
+        self.relays.iter().map(|(.., relay)| *relay)
+    }
+
+    /// Pulls from this relay.
+    pub fn pulls_of(
+        &self,
+        relay: Incarnation,
+    ) -> impl Iterator<Item = &(WeightVersion, InstanceId)> {
+        self.pulls.get(&relay).into_iter().flatten()
+    }
+
+    /// How many pull from this relay.
+    pub(super) fn pullers_of(&self, relay: Incarnation) -> u32 {
+        let pulls = self.pulls.get(&relay).map_or(0, BTreeSet::len);
+        u32::try_from(pulls).unwrap_or(u32::MAX)
+    }
+
+    /// Pulls from the trainer, by version.
+    pub fn trainer_pulls(&self) -> &BTreeSet<(WeightVersion, InstanceId)> {
+        &self.from_trainer
+    }
+
+    /// Whether a pull from the gang is under way, or was given up just now.
+    pub fn pulls_wait_for_ranks(&self) -> bool {
+        !self.from_trainer.is_empty() || !self.avoid_ranks.is_empty()
+    }
+
+    /// Takes the facts of an instance in (or out), wherever they count.
+    fn note(&mut self, id: InstanceId, facts: &Facts, there: bool) {
+        let counts = &mut self.counts[id.role as usize];
+        *counts = counts.with(&facts.counts(), there);
+        if facts.avoids_rank {
+            put(&mut self.avoid_ranks, id, there);
+        }
+        let life = facts.incarnation;
+        if let Some((version, load)) = facts.open {
+            let same = self.engines.entry(version).or_default();
+            put(same, (load, id, life), there);
+            if same.is_empty() {
+                self.engines.remove(&version);
+            }
+        }
+        if let Some(leases) = facts.free {
+            put(&mut self.agents, (leases, id, life), there);
+        }
+        if let Some((admitted, version)) = facts.behind {
+            put(&mut self.behind, (admitted, version, id), there);
+        }
+        if let Some(pullers) = facts.relay {
+            put(&mut self.relays, (pullers, id, life), there);
+        }
+        match facts.pull {
+            Some((version, None)) => put(&mut self.from_trainer, (version, id), there),
+            Some((version, Some(relay))) => {
+                let pulls = self.pulls.entry(relay).or_default();
+                put(pulls, (version, id), there);
+                if pulls.is_empty() {
+                    self.pulls.remove(&relay);
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, entry: T, there: bool) {
+    let _ = match there {
+        true => set.insert(entry),
+        false => set.remove(&entry),
+    };
+}
+
+impl Core {
+    /// The index, up to date.
+    pub(super) fn index(&mut self) -> &Index {
+        self.sync();
+        &self.index
+    }
+
+    /// The index as it was last brought up to date, which must be now.
+    pub(super) fn index_now(&self) -> &Index {
+        debug_assert!(self.s.instances.untouched(), "the index is behind");
+        &self.index
+    }
+
+    /// Counts of a role, as they were last brought up to date.
+    pub(super) fn index_counts(&self, role: Role) -> Counts {
+        self.index.counts(role)
+    }
+
+    /// Whether a pull from the gang is under way, or was given up just now.
+    pub(super) fn pulls_wait_for_ranks(&self) -> bool {
+        self.index.pulls_wait_for_ranks()
+    }
+
+    /// Derives anew what follows from everything that was touched.
+    pub(super) fn sync(&mut self) {
+        self.touch_by_others();
+        if self.s.instances.untouched() && self.globals() == self.index.globals {
+            return;
+        }
+        let before = self.index.globals;
+        self.notice_globals();
+        let mut again = std::mem::take(&mut self.rearm);
+        while let Some(id) = self.s.instances.next_touched() {
+            self.refresh(id);
+            again.push(id);
+        }
+        self.index.globals = self.globals();
+        if self.index.globals.wanted && !before.wanted {
+            again.extend(self.s.instances.role(Role::Trainer).map(|i| i.id));
+        }
+        for id in again.drain(..) {
+            let due = self.s.instances.get(id).and_then(|i| self.deadline(i));
+            self.timers.arm(TimerKey::Instance(id), due, self.now);
+        }
+        self.rearm = again;
+    }
+
+    /// Leases and requests that changed touch whoever holds or serves them.
+    fn touch_by_others(&mut self) {
+        loop {
+            let agent = self.s.trajectories.next_changed();
+            let Some(life) = agent.or_else(|| self.routes.next_changed()) else {
+                return;
+            };
+            if let Some(id) = self.s.instances.life(life).map(|i| i.id) {
+                self.s.instances.touch(id);
+            }
+        }
+    }
+
+    fn globals(&self) -> Globals {
+        let gang = &self.s.gang;
+        let calls = !matches!(gang.stage, Stage::Forming | Stage::Ready);
+        Globals {
+            published: self.s.published,
+            serves: gang.serves,
+            stage: Some(gang.stage),
+            wanted: calls || self.index.pulls_wait_for_ranks(),
+        }
+    }
+
+    fn notice_globals(&mut self) {
+        let (now, before) = (self.globals(), self.index.globals);
+        if now.published != before.published {
+            let engines: Vec<_> = self.s.instances.engines().map(|i| i.id).collect();
+            engines
+                .into_iter()
+                .for_each(|id| self.s.instances.touch(id));
+        }
+        if now.stage != before.stage {
+            // A call that begins is what an idle rank is measured against.
+            self.s.instances.touch_role(Role::Trainer);
+        }
+        if now != before {
+            (self.plan_due, self.recoveries_due) = (true, true);
+        }
+    }
+
+    fn refresh(&mut self, id: InstanceId) {
+        let facts = match self.s.instances.get(id) {
+            Some(i) => self.facts(i),
+            None => Facts::default(),
+        };
+        let known = &mut self.index.facts[id.role as usize];
+        let at = id.index as usize;
+        if known.len() <= at {
+            known.resize_with(at + 1, Facts::default);
+        }
+        if known[at] == facts {
+            return;
+        }
+        let old = std::mem::replace(&mut known[at], facts.clone());
+        self.plan_due |= old.planning() != facts.planning();
+        self.recoveries_due |= old.recovery() != facts.recovery();
+        self.index.note(id, &old, false);
+        self.index.note(id, &facts, true);
+        if id.role == Role::Trainer && old.incarnation != facts.incarnation {
+            for engine in self.index.avoid_ranks.clone() {
+                self.s.instances.touch(engine);
+            }
+        }
+        if old.pull != facts.pull {
+            let relays = [old.pull, facts.pull].into_iter().flatten();
+            for relay in relays.filter_map(|(_, relay)| relay) {
+                if let Some(id) = self.s.instances.life(relay).map(|i| i.id) {
+                    self.s.instances.touch(id);
+                }
+            }
+        }
+    }
+}

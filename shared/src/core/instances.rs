@@ -1,0 +1,162 @@
+//! All places of the job, found by role and index or by the life that is there.
+//!
+//! Whoever changes an instance leaves its id behind (`touched`), so that what the controller derives
+//! from instances (`index`) is brought up to date from exactly those.
+use super::CoreConfig;
+use super::instance::Instance;
+use crate::hash::IdMap;
+use crate::ids::{Generation, Incarnation, InstanceId, Role};
+use crate::time::Time;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// How many roles there are.
+pub(super) const ROLES: usize = Role::ALL.len();
+
+/// All places of the job, by role and index.
+#[derive(Clone, Debug, Default)]
+pub struct Instances {
+    roles: [Vec<Instance>; ROLES],
+    lives: IdMap<Incarnation, InstanceId>,
+    touched: Vec<InstanceId>,
+}
+
+impl Instances {
+    /// Every place the job has, empty.
+    pub fn new(config: &CoreConfig) -> Self {
+        let ids = Role::ALL
+            .into_iter()
+            .flat_map(|role| (0..config.count(role)).map(move |index| InstanceId { role, index }));
+        ids.map(Instance::new).collect()
+    }
+
+    /// How many places a role has.
+    pub fn count(&self, role: Role) -> u32 {
+        u32::try_from(self.roles[role as usize].len()).unwrap_or(u32::MAX)
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Instance> {
+        self.roles.iter().flatten()
+    }
+
+    /// All, in order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
+        self.touched
+            .extend(self.roles.iter().flatten().map(|i| i.id));
+        self.roles.iter_mut().flatten()
+    }
+
+    /// Those of a role, in order of index.
+    pub fn role(&self, role: Role) -> impl Iterator<Item = &Instance> {
+        self.roles[role as usize].iter()
+    }
+
+    /// Those that generate, hybrids first.
+    pub fn engines(&self) -> impl Iterator<Item = &Instance> {
+        self.role(Role::Hybrid).chain(self.role(Role::Rollout))
+    }
+
+    /// The ids of a role, in order of index.
+    pub fn ids(&self, role: Role) -> Vec<InstanceId> {
+        self.role(role).map(|i| i.id).collect()
+    }
+
+    /// The place with this id.
+    pub fn get(&self, id: InstanceId) -> Option<&Instance> {
+        self.roles[id.role as usize].get(id.index as usize)
+    }
+
+    /// The place with this id.
+    pub fn get_mut(&mut self, id: InstanceId) -> Option<&mut Instance> {
+        let found = self.roles[id.role as usize].get_mut(id.index as usize);
+        if found.is_some() {
+            self.touched.push(id);
+        }
+        found
+    }
+
+    /// The place whose present life this is; none for an older life (I-1).
+    pub fn life(&self, incarnation: Incarnation) -> Option<&Instance> {
+        let place = self.get(*self.lives.get(&incarnation)?)?;
+        (place.incarnation == incarnation && incarnation.0 != 0).then_some(place)
+    }
+
+    /// The place whose present life this is; none for an older life (I-1).
+    pub fn life_mut(&mut self, incarnation: Incarnation) -> Option<&mut Instance> {
+        let id = self.life(incarnation)?.id;
+        self.get_mut(id)
+    }
+
+    /// The next life of a place; 0 is none.
+    pub fn reborn(
+        &mut self,
+        id: InstanceId,
+        incarnation: Incarnation,
+        generation: Generation,
+        now: Time,
+    ) -> Option<&mut Instance> {
+        let old = self.get(id)?.incarnation;
+        self.lives.remove(&old);
+        if incarnation.0 != 0 {
+            self.lives.insert(incarnation, id);
+        }
+        let place = self.get_mut(id)?;
+        place.reborn(incarnation, generation, now);
+        Some(place)
+    }
+
+    /// What is derived from it is to be derived anew.
+    pub(super) fn touch(&mut self, id: InstanceId) {
+        self.touched.push(id);
+    }
+
+    /// What is derived from all of a role is to be derived anew.
+    pub(super) fn touch_role(&mut self, role: Role) {
+        let ids = self.roles[role as usize].iter().map(|i| i.id);
+        self.touched.extend(ids);
+    }
+
+    /// Whether nothing was touched since it was last derived.
+    pub(super) fn untouched(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// One of those touched.
+    pub(super) fn next_touched(&mut self) -> Option<InstanceId> {
+        self.touched.pop()
+    }
+}
+
+/// Equal are those that remember the same, whatever was derived from it so far.
+impl PartialEq for Instances {
+    fn eq(&self, other: &Self) -> bool {
+        self.roles == other.roles
+    }
+}
+
+impl FromIterator<Instance> for Instances {
+    fn from_iter<T: IntoIterator<Item = Instance>>(all: T) -> Self {
+        let mut instances = Self::default();
+        for i in all {
+            if i.incarnation.0 != 0 {
+                instances.lives.insert(i.incarnation, i.id);
+            }
+            instances.touched.push(i.id);
+            instances.roles[i.id.role as usize].push(i);
+        }
+        instances
+    }
+}
+
+/// A list of all, in order.
+impl Serialize for Instances {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Instances {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Vec::<Instance>::deserialize(from)?.into_iter().collect())
+    }
+}

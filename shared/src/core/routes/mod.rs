@@ -1,0 +1,108 @@
+//! RolloutManager: which requests go to which rollout.
+//!
+//! ```text
+//!  RouteRequested ──► waiting ── an eligible rollout ──► served (counts) ── RouteReleased ──► gone
+//! ```
+//! Eligible: linked, admitted, no suspect, and at a version fit for the trajectory's batch. In sync
+//! mode that is exactly the version of the step before; else at most `max_staleness` older. Among
+//! those the one with the fewest requests is taken.
+mod table;
+
+pub use table::Routes;
+
+use super::Core;
+use super::config::Mode;
+use super::instance::Instance;
+use super::output::Output;
+use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
+use std::ops::RangeInclusive;
+
+impl Core {
+    /// Requests a rollout is serving, by the tickets given.
+    pub(super) fn running(&self, rollout: Incarnation) -> u32 {
+        self.routes.load(rollout)
+    }
+
+    pub(super) fn on_route_requested(
+        &mut self,
+        ticket: u64,
+        agent: Incarnation,
+        trajectory: TrajectoryId,
+    ) {
+        if self.s.instances.life(agent).is_none() {
+            return;
+        }
+        match self.routes.get(ticket).map(|asked| asked.rollout) {
+            Some(Some(rollout)) => {
+                return self.out.push_back(Output::Route { ticket, rollout });
+            }
+            Some(None) => return,
+            None => {}
+        }
+        if !self.holds_lease(agent, trajectory) {
+            // The driver ends the waiting call of an agent that is told to drop the trajectory.
+            return self.out.push_back(Output::Revoke { agent, trajectory });
+        }
+        self.routes.ask(ticket, agent, trajectory);
+    }
+
+    pub(super) fn on_route_released(&mut self, ticket: u64) {
+        let served = self.routes.end(ticket).and_then(|asked| asked.rollout);
+        if let Some(rollout) = served {
+            self.load_turns(rollout);
+        }
+    }
+
+    /// Answers the requests that wait, oldest first, as far as rollouts are fit for them.
+    pub(super) fn answer_routes(&mut self) {
+        let mut batch = 0;
+        while let Some(ticket) = self.routes.next_waiting(batch) {
+            let Some(asked) = self.routes.get(ticket).copied() else {
+                return;
+            };
+            if !self.holds_lease(asked.agent, asked.trajectory) {
+                self.routes.end(ticket);
+                continue;
+            }
+            let fit = self.fit_versions(asked.trajectory.batch);
+            let Some(rollout) = self.index().idlest_engine(fit) else {
+                batch = asked.trajectory.batch + 1;
+                continue;
+            };
+            self.load_turns(rollout);
+            self.routes.serve(ticket, rollout);
+            self.out.push_back(Output::Route { ticket, rollout });
+        }
+    }
+
+    /// The silent rule counts from the first request a rollout gets, and anew after its last.
+    fn load_turns(&mut self, rollout: Incarnation) {
+        let (now, idle) = (self.now, self.running(rollout) == 0);
+        if let Some(r) = self.s.instances.life_mut(rollout)
+            && idle
+        {
+            r.tokens_at = now;
+        }
+    }
+
+    /// The versions whose tokens a batch may have.
+    fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
+        let newest = batch.saturating_sub(1);
+        match self.config.mode {
+            Mode::Sync => WeightVersion(newest)..=WeightVersion(newest),
+            Mode::SemiSync | Mode::Async => {
+                let oldest = newest.saturating_sub(self.config.max_staleness);
+                WeightVersion(oldest)..=WeightVersion(u64::MAX)
+            }
+        }
+    }
+
+    /// Whether requests may be routed to it, whatever its version.
+    pub(super) fn eligible(&self, r: &Instance) -> bool {
+        r.id.role.is_engine()
+            && r.attached()
+            && r.admitted
+            && r.suspect.is_none()
+            && r.condemned.is_none()
+    }
+}

@@ -1,0 +1,132 @@
+//! RequestManager: which trajectory is whose, and which one goes to whom next.
+//!
+//! ```text
+//!            dispatch                finish (durable)          commit of its batch
+//!  pending ───────────► leased ───────────────────► finished ───────────────────► (gone)
+//!     ▲                   │
+//!     └───────────────────┘ returned, or its agent worker died; stored turns stay (I-2)
+//! ```
+//! A trajectory's batch is the step that will consume it, so each is consumed once (I-3): the table
+//! only ever holds batches after the committed step.
+mod table;
+
+pub use table::{Place, Trajectories};
+
+use super::output::{Output, Severity};
+use super::{Core, JobState};
+use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
+use std::time::Duration;
+
+/// Wait before a trajectory that was given back is handed out again, per time it was given back.
+const RETURN_DELAY: Duration = Duration::from_millis(200);
+
+impl Core {
+    /// Whether this agent worker holds the lease of this trajectory now. The driver asks before it
+    /// stores a turn: a void lease is refused at the store's door (I-2).
+    pub fn holds_lease(&self, agent: Incarnation, id: TrajectoryId) -> bool {
+        let leased = self.s.trajectories.get(id).map(|t| t.place) == Some(Place::Leased(agent));
+        leased && self.s.instances.life(agent).is_some()
+    }
+
+    /// Hands pending trajectories to the agent workers with the fewest, below their concurrency.
+    pub(super) fn dispatch(&mut self) {
+        self.open_batches();
+        while let Some(id) = self.s.trajectories.next_pending(self.now) {
+            let Some(agent) = self.index().idlest_agent() else {
+                return;
+            };
+            self.s.trajectories.lease(id, agent);
+            self.out.push_back(Output::Dispatch {
+                agent,
+                trajectory: id,
+            });
+        }
+    }
+
+    /// An agent worker stored a finished trajectory. It counts even from one that died since: it is
+    /// durable, and must not be generated again (I-2).
+    pub(super) fn on_finished(
+        &mut self,
+        agent: Incarnation,
+        id: TrajectoryId,
+        reward: f64,
+        oldest: WeightVersion,
+    ) {
+        let starting = !self.started;
+        let now = self.now;
+        let Some(t) = self.s.trajectories.get(id) else {
+            return;
+        };
+        if matches!(t.place, Place::Finished { .. }) || !(starting || t.holders.contains(&agent)) {
+            return;
+        }
+        let holder = match t.place {
+            Place::Leased(holder) if holder != agent => Some(holder),
+            _ => None,
+        };
+        let finished = Place::Finished { reward, oldest };
+        self.s.trajectories.set(id, finished);
+        if let Some(holder) = holder {
+            self.out.push_back(Output::Revoke {
+                agent: holder,
+                trajectory: id,
+            });
+        }
+        if let Some(a) = self.s.instances.life_mut(agent) {
+            a.strikes.clear();
+            a.last_sign = now;
+        }
+    }
+
+    /// An agent worker gave a trajectory back.
+    pub(super) fn on_returned(&mut self, agent: Incarnation, id: TrajectoryId, reason: &str) {
+        if !self.holds_lease(agent, id) {
+            return;
+        }
+        let now = self.now;
+        let until = |returns: u32| now + RETURN_DELAY * returns.min(25);
+        self.s.trajectories.give_back(id, until);
+        let who = self.s.instances.life(agent).map(|a| a.id);
+        self.event(
+            Severity::Warn,
+            "returned",
+            who,
+            format!("trajectory {id} given back: {reason}"),
+        );
+    }
+
+    /// An agent worker linked: what it holds and what the table says are brought together.
+    pub(super) fn reconcile_leases(&mut self, agent: Incarnation, held: &[TrajectoryId]) {
+        for id in self.s.trajectories.held_by(agent) {
+            if !held.contains(&id) {
+                self.out.push_back(Output::Dispatch {
+                    agent,
+                    trajectory: id,
+                });
+            }
+        }
+        for &id in held {
+            match self.s.trajectories.get(id).map(|t| t.place) {
+                Some(Place::Leased(holder)) if holder == agent => {}
+                Some(Place::Pending(_)) => self.s.trajectories.lease(id, agent),
+                _ => self.out.push_back(Output::Revoke {
+                    agent,
+                    trajectory: id,
+                }),
+            }
+        }
+    }
+
+    /// Makes the table hold what a restored job may be told of before [`super::Input::Start`].
+    pub(super) fn open_batches(&mut self) {
+        if self.s.job == JobState::Running {
+            let first = self.s.committed.0 + 1;
+            let last = (first + self.config.ahead).min(self.config.steps);
+            for batch in first..=last {
+                self.s
+                    .trajectories
+                    .open(batch, self.config.prompts, self.config.responses);
+            }
+        }
+    }
+}

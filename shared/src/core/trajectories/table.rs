@@ -1,0 +1,350 @@
+//! The table of trajectories, with what is asked of it at every turn kept beside it.
+use crate::hash::IdMap;
+use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
+use crate::time::Time;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One trajectory that no step has consumed yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trajectory {
+    /// Where it is.
+    pub place: Place,
+    /// Times it was given back unfinished.
+    pub returns: u32,
+    /// Agent workers that ever held it: what one of them stored is durable even if it died since.
+    pub holders: Vec<Incarnation>,
+}
+
+/// Where a trajectory is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Place {
+    /// To be handed out, not before this time.
+    Pending(Time),
+    /// Held by an agent worker.
+    Leased(Incarnation),
+    /// Stored with its reward.
+    Finished {
+        /// Its reward.
+        reward: f64,
+        /// The oldest weights used for it.
+        oldest: WeightVersion,
+    },
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Place::Pending(Time(0))
+    }
+}
+
+/// The trajectories of one batch: `responses` to each prompt, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Batch {
+    responses: u32,
+    all: Vec<Trajectory>,
+    /// Finished responses, prompt by prompt.
+    finished: Vec<u32>,
+    /// Prompts all of whose responses are finished.
+    whole: u32,
+}
+
+/// All trajectories of the batches that may be generated now. Derived from them, and not stored:
+/// queues, leases by holder and counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trajectories {
+    batches: BTreeMap<u64, Batch>,
+    /// To be handed out now, in order.
+    pending: BTreeSet<TrajectoryId>,
+    /// To be handed out later.
+    delayed: BTreeSet<(Time, TrajectoryId)>,
+    leases: IdMap<Incarnation, BTreeSet<TrajectoryId>>,
+    leased: u64,
+    finished: u64,
+    /// Agent workers whose number of leases changed.
+    changed: Vec<Incarnation>,
+}
+
+impl Trajectories {
+    /// In flight, and finished but not consumed.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.leased, self.finished)
+    }
+
+    /// How many an agent worker holds.
+    pub fn leases(&self, agent: Incarnation) -> u32 {
+        let held = self.leases.get(&agent).map_or(0, BTreeSet::len);
+        u32::try_from(held).unwrap_or(u32::MAX)
+    }
+
+    /// Those an agent worker holds, in order.
+    pub fn held_by(&self, agent: Incarnation) -> Vec<TrajectoryId> {
+        let held = self.leases.get(&agent);
+        held.map(|ids| ids.iter().copied().collect())
+            .unwrap_or_default()
+    }
+
+    /// One of them.
+    pub fn get(&self, id: TrajectoryId) -> Option<&Trajectory> {
+        let batch = self.batches.get(&id.batch)?;
+        batch.all.get(batch.at(id)?)
+    }
+
+    /// Makes the table hold all of a batch; one that it has keeps its shape.
+    pub fn open(&mut self, batch: u64, prompts: u32, responses: u32) {
+        if self.batches.contains_key(&batch) {
+            return;
+        }
+        let fresh = Batch {
+            responses,
+            all: vec![Trajectory::default(); prompts as usize * responses as usize],
+            finished: vec![0; prompts as usize],
+            whole: 0,
+        };
+        self.pending.extend(fresh.ids(batch));
+        self.batches.insert(batch, fresh);
+    }
+
+    /// The ids of a batch in order, if all of it is finished.
+    pub fn complete(&self, batch: Step) -> Option<Vec<TrajectoryId>> {
+        let found = self.batches.get(&batch.0)?;
+        self.is_complete(batch)
+            .then(|| found.ids(batch.0).collect())
+    }
+
+    /// Whether all of a batch is finished.
+    pub fn is_complete(&self, batch: Step) -> bool {
+        let found = self.batches.get(&batch.0);
+        found.is_some_and(|b| !b.all.is_empty() && b.whole as usize == b.finished.len())
+    }
+
+    /// Nobody holds anything any more.
+    pub fn return_leases(&mut self) {
+        for agent in self.leases.keys().copied().collect::<BTreeSet<_>>() {
+            self.void(agent);
+        }
+    }
+
+    /// Drops a consumed batch.
+    pub fn consume(&mut self, batch: Step) {
+        while let Some(first) = self.batches.first_entry().filter(|b| *b.key() <= batch.0) {
+            let (number, shape) = (*first.key(), first.get().clone());
+            for id in shape.ids(number) {
+                self.set(id, Place::default());
+                self.pending.remove(&id);
+            }
+            self.batches.remove(&number);
+        }
+    }
+
+    /// Leases of an agent worker return to pending.
+    pub fn void(&mut self, agent: Incarnation) {
+        for id in self.held_by(agent) {
+            self.set(id, Place::Pending(Time(0)));
+        }
+    }
+
+    /// The first pending one, in order of batch and group, that may be handed out at `now`.
+    pub fn next_pending(&mut self, now: Time) -> Option<TrajectoryId> {
+        while let Some((at, id)) = self.delayed.first().copied()
+            && at <= now
+        {
+            self.delayed.pop_first();
+            self.pending.insert(id);
+        }
+        self.pending.first().copied()
+    }
+
+    /// When the next one that waits after its return may be handed out.
+    pub fn next_due(&self) -> Option<Time> {
+        self.delayed.first().map(|(at, _)| *at)
+    }
+
+    /// Whether any waits to be handed out.
+    pub fn any_pending(&self) -> bool {
+        !self.pending.is_empty() || !self.delayed.is_empty()
+    }
+
+    /// An agent worker holds it now.
+    pub fn lease(&mut self, id: TrajectoryId, agent: Incarnation) {
+        if let Some(t) = self.get_mut(id)
+            && !t.holders.contains(&agent)
+        {
+            t.holders.push(agent);
+        }
+        self.set(id, Place::Leased(agent));
+    }
+
+    /// It was given back, the how-manieth time is counted.
+    pub fn give_back(&mut self, id: TrajectoryId, until: impl Fn(u32) -> Time) {
+        let Some(t) = self.get_mut(id) else { return };
+        t.returns += 1;
+        let until = until(t.returns);
+        self.set(id, Place::Pending(until));
+    }
+
+    /// Moves it to another place; every place change goes through here.
+    pub fn set(&mut self, id: TrajectoryId, place: Place) {
+        let Some(t) = self.get_mut(id) else { return };
+        let old = std::mem::replace(&mut t.place, place);
+        self.note(id, old, false);
+        self.note(id, place, true);
+    }
+
+    /// Adds a trajectory at a place to what is derived from it, or takes it out.
+    fn note(&mut self, id: TrajectoryId, place: Place, there: bool) {
+        match place {
+            Place::Pending(Time(0)) if there => {
+                self.pending.insert(id);
+            }
+            Place::Pending(at) if there => {
+                self.delayed.insert((at, id));
+            }
+            Place::Pending(at) => {
+                let _ = self.pending.remove(&id) || self.delayed.remove(&(at, id));
+            }
+            Place::Leased(agent) => {
+                let held = self.leases.entry(agent).or_default();
+                let _ = match there {
+                    true => held.insert(id),
+                    false => held.remove(&id),
+                };
+                if held.is_empty() {
+                    self.leases.remove(&agent);
+                }
+                self.leased = self.leased.wrapping_add_signed(if there { 1 } else { -1 });
+                self.changed.push(agent);
+            }
+            Place::Finished { .. } => {
+                self.finished = self
+                    .finished
+                    .wrapping_add_signed(if there { 1 } else { -1 });
+                if let Some(batch) = self.batches.get_mut(&id.batch) {
+                    batch.note_finished(id.group, there);
+                }
+            }
+        }
+    }
+
+    fn get_mut(&mut self, id: TrajectoryId) -> Option<&mut Trajectory> {
+        let batch = self.batches.get_mut(&id.batch)?;
+        let at = batch.at(id)?;
+        batch.all.get_mut(at)
+    }
+
+    /// One of the agent workers whose number of leases changed.
+    pub(in crate::core) fn next_changed(&mut self) -> Option<Incarnation> {
+        self.changed.pop()
+    }
+
+    /// What a full scan derives, for comparison.
+    #[cfg(any(test, feature = "check"))]
+    pub(in crate::core) fn derived_anew(&self) -> Self {
+        self.iter().map(|(id, t)| (id, t.clone())).collect()
+    }
+
+    /// What is not in order yet at `now` counts as it will be asked.
+    #[cfg(any(test, feature = "check"))]
+    pub(in crate::core) fn settled(mut self) -> Self {
+        let due: Vec<_> = self.delayed.iter().map(|(_, id)| *id).collect();
+        self.delayed.clear();
+        self.pending.extend(due);
+        self.changed.clear();
+        self
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (TrajectoryId, &Trajectory)> {
+        let of = |(number, batch): (&u64, &'_ Batch)| (*number, batch.ids(*number));
+        self.batches.iter().flat_map(move |pair| {
+            let (_, ids) = of(pair);
+            ids.zip(pair.1.all.iter())
+        })
+    }
+}
+
+impl Batch {
+    fn at(&self, id: TrajectoryId) -> Option<usize> {
+        (id.member < self.responses)
+            .then(|| id.group as usize * self.responses as usize + id.member as usize)
+    }
+
+    fn ids(&self, batch: u64) -> impl Iterator<Item = TrajectoryId> + use<> {
+        let responses = self.responses;
+        let prompts = u32::try_from(self.finished.len()).unwrap_or(u32::MAX);
+        (0..prompts).flat_map(move |group| {
+            (0..responses).map(move |member| TrajectoryId {
+                batch,
+                group,
+                member,
+            })
+        })
+    }
+
+    fn note_finished(&mut self, group: u32, there: bool) {
+        let Some(count) = self.finished.get_mut(group as usize) else {
+            return;
+        };
+        let step = if there { 1 } else { -1 };
+        let was = *count == self.responses;
+        *count = count.wrapping_add_signed(step);
+        let is = *count == self.responses;
+        if was != is {
+            self.whole = self.whole.wrapping_add_signed(step);
+        }
+    }
+}
+
+/// Batches are stored whole, so the last of each tells its shape.
+impl FromIterator<(TrajectoryId, Trajectory)> for Trajectories {
+    fn from_iter<I: IntoIterator<Item = (TrajectoryId, Trajectory)>>(all: I) -> Self {
+        let all: Vec<_> = all.into_iter().collect();
+        let mut shapes: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
+        for (id, _) in &all {
+            let (prompts, responses) = shapes.entry(id.batch).or_default();
+            (*prompts, *responses) = (
+                (*prompts).max(id.group + 1),
+                (*responses).max(id.member + 1),
+            );
+        }
+        let mut table = Self::default();
+        for (batch, (prompts, responses)) in shapes {
+            table.open(batch, prompts, responses);
+        }
+        for (id, t) in all {
+            let place = t.place;
+            if let Some(mine) = table.get_mut(id) {
+                *mine = Trajectory {
+                    place: Place::default(),
+                    ..t
+                };
+            }
+            table.set(id, place);
+        }
+        table
+    }
+}
+
+/// A list of pairs: JSON has only strings for keys.
+impl Serialize for Trajectories {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct All<'a> {
+            all: Vec<(u64, &'a Trajectory)>,
+        }
+        let all = self.iter().map(|(id, t)| (id.key(), t)).collect();
+        All { all }.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Trajectories {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct All {
+            all: Vec<(u64, Trajectory)>,
+        }
+        let all = All::deserialize(from)?.all.into_iter();
+        Ok(all
+            .map(|(key, t)| (TrajectoryId::from_key(key), t))
+            .collect())
+    }
+}
