@@ -1,0 +1,331 @@
+//! A real leader's service, and nodes that do not keep to the protocol.
+use robust_proto::v1::leader_message::Body as Down;
+use robust_proto::v1::node_host_client::NodeHostClient;
+use robust_proto::v1::node_message::Body as Up;
+use robust_proto::v1::role_host_client::RoleHostClient;
+use robust_proto::v1::{self, LeaderMessage, NodeMessage};
+use robust_shared::job::Job;
+use robustd::driver::{Happening, Leases, NodeRefused};
+use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
+use robustd::nodes::{
+    Handshake, JobFiles, NodeHostService, SESSION_HEADER, Secret, Sessions, Shards, Side,
+};
+use robustd::store::Store;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const NONCE: [u8; 32] = [7; 32];
+
+/// A leader whose driver admits everybody but `unwanted`, and hands on what it hears.
+struct Leader {
+    _temp: tempfile::TempDir,
+    channel: Channel,
+    heard: UnboundedReceiver<Happening>,
+}
+
+fn job(root: &Path) -> Job {
+    for name in [
+        "data.jsonl",
+        "tokenizer.json",
+        "config.json",
+        "model.safetensors",
+    ] {
+        std::fs::write(root.join(name), format!("content of {name}")).unwrap();
+    }
+    let text = "[model]\npath = \".\"\n[data]\nprompts = \"data.jsonl\"\n\
+                tokenizer = \"tokenizer.json\"\n";
+    let mut job = Job::parse(text, Path::new("job.toml")).unwrap();
+    job.resolve(root);
+    job
+}
+
+impl Leader {
+    async fn start() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let (happenings, mut arrivals) = unbounded_channel();
+        let (hand_on, heard) = unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(happening) = arrivals.recv().await {
+                if let Happening::NodeJoined { joined, admitted } = happening {
+                    let name = joined.name.clone();
+                    let _ = match name.as_str() {
+                        "unwanted" => admitted.send(Err(NodeRefused::Taken { name })),
+                        _ => admitted.send(Ok(())),
+                    };
+                    // Its way down stays open for as long as it is held here.
+                    std::mem::forget(joined);
+                } else if hand_on.send(happening).is_err() {
+                    return;
+                }
+            }
+        });
+        let job = job(temp.path());
+        let dir = |name: &str| {
+            let path = temp.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path
+        };
+        let service = NodeHostService {
+            happenings: happenings.clone(),
+            secret: Secret::of(TOKEN),
+            run: "run".to_owned(),
+            job: Arc::new(RwLock::new(serde_json::to_string(&job).unwrap())),
+            files: JobFiles::new(&job),
+            shards: Shards::new(dir("shm"), dir("ckpt")),
+            sessions: Sessions::default(),
+            numbers: Arc::new(AtomicU64::new(1)),
+        };
+        let (store, _) = Store::open(&dir("state")).unwrap();
+        let roles = RoleHostService::new(happenings, Leases::default(), store, 1);
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listener = bind_tcp("--listen-nodes", any).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(serve_nodes(listener, service, roles));
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{addr}")).unwrap();
+        Self {
+            _temp: temp,
+            channel: endpoint.connect().await.unwrap(),
+            heard,
+        }
+    }
+
+    async fn join(&self) -> Peer {
+        let (up, messages) = unbounded_channel();
+        let mut client = NodeHostClient::new(self.channel.clone());
+        let stream = UnboundedReceiverStream::new(messages);
+        let down = client.join(stream).await.unwrap().into_inner();
+        Peer { up, down }
+    }
+
+    async fn next(&mut self) -> Happening {
+        let next = timeout(Duration::from_secs(10), self.heard.recv());
+        next.await.expect("something is heard").unwrap()
+    }
+
+    /// What a stream is refused with whose messages are these.
+    async fn refusal(&self, messages: Vec<Up>) -> Status {
+        let mut peer = self.join().await;
+        for body in messages {
+            peer.say(body);
+        }
+        loop {
+            match peer.hear().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("it ended without a reason"),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+struct Peer {
+    up: UnboundedSender<NodeMessage>,
+    down: Streaming<LeaderMessage>,
+}
+
+impl Peer {
+    fn say(&self, body: Up) {
+        let _ = self.up.send(NodeMessage { body: Some(body) });
+    }
+
+    async fn hear(&mut self) -> Result<Option<Down>, Status> {
+        let heard = timeout(Duration::from_secs(15), self.down.message());
+        let message = heard.await.expect("the leader answers")?;
+        Ok(message.and_then(|m| m.body))
+    }
+
+    /// Shakes hands; the session's key.
+    async fn prove(&mut self, name: &str, token: &str, identity: &str) -> String {
+        self.say(hello(name, NONCE.to_vec()));
+        let Some(Down::Challenge(challenge)) = self.hear().await.unwrap() else {
+            panic!("no challenge");
+        };
+        let handshake = Handshake {
+            secret: Secret::of(token),
+            name: name.to_owned(),
+            node: NONCE,
+            leader: challenge.nonce.try_into().unwrap(),
+            run: challenge.run,
+        };
+        assert_eq!(
+            handshake.proves(Side::Leader, &challenge.proof),
+            token == TOKEN,
+            "the leader proves itself to whom knows the token too"
+        );
+        let proof = v1::NodeProof {
+            proof: handshake.proof(Side::Node).to_vec(),
+            identity: identity.to_owned(),
+            ..Default::default()
+        };
+        self.say(Up::Proof(proof));
+        handshake.session()
+    }
+}
+
+fn hello(name: &str, nonce: Vec<u8>) -> Up {
+    let name = name.to_owned();
+    Up::Hello(v1::NodeHello { name, nonce })
+}
+
+fn beat() -> Up {
+    Up::Beat(v1::NodeBeat {})
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_begin_as_agreed_is_refused_with_its_reason() {
+    let leader = Leader::start().await;
+    let good = || hello("b", NONCE.to_vec());
+    let proof = || Up::Proof(v1::NodeProof::default());
+    for (messages, code, what) in [
+        (vec![beat()], Code::InvalidArgument, "begins with hello"),
+        (vec![proof()], Code::InvalidArgument, "begins with hello"),
+        (
+            vec![hello("", NONCE.to_vec())],
+            Code::InvalidArgument,
+            "name",
+        ),
+        (
+            vec![hello(&"x".repeat(99), NONCE.to_vec())],
+            Code::InvalidArgument,
+            "name",
+        ),
+        (
+            vec![hello("b", vec![1; 31])],
+            Code::InvalidArgument,
+            "32 bytes",
+        ),
+        (
+            vec![good(), beat()],
+            Code::InvalidArgument,
+            "comes the proof",
+        ),
+        (
+            vec![good(), good()],
+            Code::InvalidArgument,
+            "comes the proof",
+        ),
+        (
+            vec![good(), proof()],
+            Code::Unauthenticated,
+            "does not know this job's token",
+        ),
+    ] {
+        let status = leader.refusal(messages).await;
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(what), "{what}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_does_not_know_the_token_gets_no_session() {
+    let leader = Leader::start().await;
+    let mut stranger = leader.join().await;
+    let key = stranger
+        .prove("b", "another token, as long as it is", "id")
+        .await;
+    let status = stranger.hear().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    assert_eq!(
+        read(&leader, Some(&key)).await.unwrap_err().code(),
+        Code::Unauthenticated
+    );
+    assert_eq!(
+        read(&leader, None).await.unwrap_err().code(),
+        Code::Unauthenticated
+    );
+    let mut roles = RoleHostClient::new(leader.channel.clone());
+    let refusal = roles.route(v1::RouteRequest::default()).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::Unauthenticated);
+}
+
+fn shown<T>(message: T, key: Option<&str>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(key) = key {
+        request
+            .metadata_mut()
+            .insert(SESSION_HEADER, key.parse().unwrap());
+    }
+    request
+}
+
+async fn read(leader: &Leader, key: Option<&str>) -> Result<Vec<u8>, Status> {
+    let name = "tokenizer.json".to_owned();
+    let request = shown(v1::ReadFileRequest { name }, key);
+    let mut client = NodeHostClient::new(leader.channel.clone());
+    let mut parts = client.read_file(request).await?.into_inner();
+    let mut bytes = Vec::new();
+    while let Some(part) = parts.message().await? {
+        bytes.extend(part.data);
+    }
+    Ok(bytes)
+}
+
+#[tokio::test]
+async fn a_node_that_proves_itself_is_welcome_for_as_long_as_its_stream_lives() {
+    let mut leader = Leader::start().await;
+    let mut peer = leader.join().await;
+    let key = peer.prove("b", TOKEN, "id").await;
+    let Some(Down::Welcome(welcome)) = peer.hear().await.unwrap() else {
+        panic!("no welcome");
+    };
+    let names: Vec<_> = welcome.files.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["config.json", "model.safetensors", "tokenizer.json"]
+    );
+    let bytes = read(&leader, Some(&key)).await.unwrap();
+    assert_eq!(bytes, b"content of tokenizer.json");
+    peer.say(beat());
+    assert!(matches!(leader.next().await, Happening::NodeSaid { .. }));
+    let mut client = NodeHostClient::new(leader.channel.clone());
+    let path = "/etc/passwd".to_owned();
+    let outside = client
+        .read_shard(shown(v1::ReadShardRequest { path }, Some(&key)))
+        .await;
+    assert_eq!(outside.unwrap_err().code(), Code::InvalidArgument);
+    let nothing = tokio_stream::iter(Vec::<v1::ShardPart>::new());
+    let refusal = client
+        .keep_shard(shown(nothing, Some(&key)))
+        .await
+        .unwrap_err();
+    assert!(
+        refusal.message().contains("begins with its header"),
+        "{refusal}"
+    );
+    drop(peer);
+    assert!(matches!(leader.next().await, Happening::NodeGone { .. }));
+    let refusal = read(&leader, Some(&key)).await.unwrap_err();
+    assert_eq!(
+        refusal.code(),
+        Code::Unauthenticated,
+        "its session is closed"
+    );
+}
+
+#[tokio::test]
+async fn a_second_handshake_and_a_missing_identity_end_the_stream_and_the_driver_may_refuse() {
+    let leader = Leader::start().await;
+    let mut peer = leader.join().await;
+    peer.prove("b", TOKEN, "id").await;
+    assert!(matches!(peer.hear().await, Ok(Some(Down::Welcome(_)))));
+    peer.say(hello("b", NONCE.to_vec()));
+    let status = peer.hear().await.unwrap_err();
+    assert!(status.message().contains("handshake is over"), "{status}");
+    let mut nameless = leader.join().await;
+    nameless.prove("b", TOKEN, "").await;
+    let status = nameless.hear().await.unwrap_err();
+    assert!(status.message().contains("identity"), "{status}");
+    let mut unwanted = leader.join().await;
+    unwanted.prove("unwanted", TOKEN, "id").await;
+    let status = unwanted.hear().await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("--name"), "{status}");
+}
