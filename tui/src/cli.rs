@@ -64,6 +64,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Print the detection rules and restart budgets in force, and where each value came from
     Rules(RulesArgs),
+    /// Run the controller in virtual time: the fault search, or what it once found
+    Sim(SimArgs),
     /// End the job and its daemon in order
     Stop,
     /// Print a completion script for a shell
@@ -162,6 +164,48 @@ pub struct DrillArgs {
     /// Leave the runs' folders (logs, checkpoints) in place; their names are printed
     #[arg(long)]
     pub keep: bool,
+}
+
+/// Options of `sim`.
+#[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SimArgs {
+    /// Without a subcommand: the fault search
+    #[command(flatten)]
+    pub search: SearchArgs,
+    /// What to simulate
+    #[command(subcommand)]
+    pub command: Option<SimCommand>,
+}
+
+/// What to simulate.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Random faults under many seeds, every invariant looked at after every input
+    Search(SearchArgs),
+    /// Run a schedule of faults that a search printed
+    Replay(ReplayArgs),
+}
+
+/// Options of `sim search`.
+#[derive(Debug, ClapArgs)]
+pub struct SearchArgs {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub from: u64,
+}
+
+/// Options of `sim replay`.
+#[derive(Debug, ClapArgs)]
+pub struct ReplayArgs {
+    /// The schedule, as JSON
+    pub file: PathBuf,
+    /// Print every input and output
+    #[arg(long)]
+    pub journal: bool,
 }
 
 /// Options of `report`.

@@ -91,11 +91,16 @@ pub struct CoreConfig {
     pub budgets: Budgets,
     /// Task restarts in a row without a committed step between, before the job fails.
     pub max_task_restarts: u32,
+    /// The seeded bug that is switched on.
+    #[cfg(feature = "mutations")]
+    pub mutation: Option<super::Mutation>,
 }
 
 impl Default for CoreConfig {
     fn default() -> Self {
         Self {
+            #[cfg(feature = "mutations")]
+            mutation: None,
             mode: Mode::Async,
             policy: Policy::Role,
             steps: 10,

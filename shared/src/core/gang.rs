@@ -7,7 +7,7 @@
 use super::detect::numeric::not_a_number;
 use super::output::{Outcome, Output, Record, Severity};
 use super::state::Stage;
-use super::{Core, StepMetrics};
+use super::{Core, Mutation, StepMetrics};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, WeightVersion};
 
 /// Mean rewards kept for the console.
@@ -134,7 +134,10 @@ impl Core {
 
     pub(super) fn on_step_done(&mut self, from: Generation, step: Step, metrics: StepMetrics) {
         let gang = &mut self.s.gang;
-        if (from, Stage::Training(step)) != (gang.generation, gang.stage) {
+        let asked =
+            gang.stage == Stage::Training(step) || self.config.mutant(Mutation::ConsumeTwice);
+        let fenced = from != gang.generation && !self.config.mutant(Mutation::DropFence);
+        if fenced || !asked {
             return;
         }
         if let Some(what) = not_a_number(&metrics) {
@@ -150,7 +153,9 @@ impl Core {
         gang.strikes.clear();
         self.s.task_restarts = 0;
         self.s.committed = step;
-        self.s.trajectories.consume(step);
+        if !self.config.mutant(Mutation::ConsumeTwice) {
+            self.s.trajectories.consume(step);
+        }
         self.s.ledger.step_kept();
         if self.s.rewards.len() == REWARDS_KEPT {
             self.s.rewards.pop_front();
@@ -158,6 +163,10 @@ impl Core {
         self.s.rewards.push_back(metrics.reward);
         if let Some(before) = self.s.committed_at.replace(self.now) {
             self.s.step_duration = self.now.since(before);
+        }
+        if self.config.mutant(Mutation::PublishBeforeCommit) {
+            self.s.gang.stage = Stage::Publishing(self.due_version());
+            self.call_again();
         }
         let record = Record::Committed {
             step,

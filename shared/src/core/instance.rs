@@ -229,7 +229,8 @@ impl Instance {
     /// Takes what the process says of itself. Versions never go back (I-4).
     pub fn greet(&mut self, hello: &Hello, now: Time) {
         self.life = Life::Attached;
-        self.last_sign = now;
+        // What was heard of it before its link broke says nothing of what it does now.
+        (self.last_sign, self.active_at) = (now, now);
         self.version = self.version.max(hello.version);
     }
 

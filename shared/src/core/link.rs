@@ -28,6 +28,9 @@ impl Core {
     /// working meanwhile, but nobody saw what, so the ledger counts the gap as nothing.
     pub(super) fn rejoin(&mut self) {
         let (now, away) = (self.now, self.s.last_now);
+        if self.config.mutant(super::Mutation::VersionBack) {
+            self.s.published = None;
+        }
         if self.s.job == JobState::Running {
             if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
                 self.out
@@ -141,6 +144,9 @@ impl Core {
         };
         let rules = &self.config.rules;
         let until = self.now + rules.window(RuleId::LinkLost, i.id.role, i.phase);
+        if self.config.mutant(super::Mutation::LeaseTwice) {
+            self.s.trajectories.void(incarnation);
+        }
         if i.attached() {
             i.life = Life::Unlinked { until };
         }

@@ -6,13 +6,13 @@
 //!                                       ├─ RestartTask      kill all, from the committed step
 //!                                       └─ FailJob          no restart can help
 //! ```
-use super::Core;
 use super::budget::{Budget, FaultKind};
 use super::config::Policy;
 use super::detect::RuleId;
 use super::instance::Life;
 use super::output::{Outcome, Output, Record};
 use super::state::Stage;
+use super::{Core, Mutation};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step};
 use crate::phase::Phase;
 use std::fmt;
@@ -246,6 +246,12 @@ impl Core {
                 slot,
             });
         }
+        if self.config.mutant(Mutation::SkipRecord) {
+            spawns
+                .drain(..)
+                .rev()
+                .for_each(|spawn| self.out.push_front(spawn));
+        }
         self.out.extend(spawns);
     }
 
@@ -331,7 +337,9 @@ impl Core {
             }
             Role::Agent => {
                 self.routes.drop_agent(old);
-                self.s.trajectories.void(old);
+                if !self.config.mutant(Mutation::KeepLeases) {
+                    self.s.trajectories.void(old);
+                }
             }
         }
     }

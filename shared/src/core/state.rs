@@ -190,7 +190,9 @@ impl State {
         (self.job, self.instances) = (fresh.job, fresh.instances);
         self.gang = fresh.gang;
         self.recoveries.clear();
-        self.trajectories.return_leases();
+        if !config.mutant(super::Mutation::ForgetResume) {
+            self.trajectories.return_leases();
+        }
         self
     }
 

@@ -12,7 +12,7 @@
 use super::instance::{Pull, PullSeen};
 use super::output::{Output, Severity};
 use super::state::Stage;
-use super::{Core, PullFailure};
+use super::{Core, Mutation, PullFailure};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::time::Time;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Core {
         restored
             && self.s.gang.serves == Some(version)
             && self.gang_attached()
-            && pullers < self.config.pullers_per_source as usize
+            && pullers < self.pullers_allowed() as usize
     }
 
     fn assign_pull(&mut self, id: InstanceId, version: WeightVersion) {
@@ -129,6 +129,12 @@ impl Core {
         fit.then(|| (self.ranks(), true))
     }
 
+    /// Pullers that a source serves at a time (I-6).
+    pub(super) fn pullers_allowed(&self) -> u32 {
+        let more = u32::from(self.config.mutant(Mutation::SecondPuller));
+        self.config.pullers_per_source + more
+    }
+
     /// Whether a puller still reads the trainer's buffer that `version` would be copied into.
     pub(super) fn buffer_in_use(&self, version: WeightVersion) -> bool {
         let pulls = self.index_now().trainer_pulls().iter();
@@ -155,6 +161,9 @@ impl Core {
             .is_none_or(|s| s.version != version || s.bytes < bytes);
         if grew {
             pull.moved_at = now;
+            if self.config.mutant(Mutation::AdmitUnverified) {
+                (r.version, r.admitted) = (r.version.max(Some(version)), true);
+            }
             r.pull_seen = Some(PullSeen {
                 version,
                 bytes,

@@ -9,4 +9,13 @@
 //! One thread, no clock, no randomness but [`dice::Dice`]: the same seed gives the same journal,
 //! byte for byte.
 pub mod dice;
+pub mod faults;
+pub mod fixture;
+#[cfg(feature = "mutations")]
+pub mod mutations;
+pub mod search;
+pub mod shrink;
 pub mod world;
+
+#[cfg(test)]
+mod tests;

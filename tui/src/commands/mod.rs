@@ -4,6 +4,7 @@ mod events;
 mod inject;
 mod report;
 mod rules;
+mod sim;
 mod status;
 mod watch;
 
@@ -33,6 +34,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
             )),
         };
     }
+    if let Command::Sim(args) = &command {
+        return sim::run(args, global.json);
+    }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),
         global.connect.as_deref(),
@@ -50,7 +54,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
-        Command::Completions { .. } | Command::Drill(_) => Ok(()),
+        Command::Completions { .. } | Command::Drill(_) | Command::Sim(_) => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! one wakes for its heartbeat. Silent in `awaiting_tool` and without leases.
 use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
-use crate::core::{Core, FaultKind};
+use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
@@ -23,7 +23,8 @@ pub const RULE: Rule = Rule {
 /// When the rule falls, if nothing moves.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let applies = i.id.role == Role::Agent && i.was_attached() && i.condemned.is_none();
-    let works = i.phase != Phase::AwaitingTool && core.s.trajectories.leases(i.incarnation) > 0;
+    let tools = i.phase == Phase::AwaitingTool && !core.config.mutant(Mutation::KillInTool);
+    let works = !tools && core.s.trajectories.leases(i.incarnation) > 0;
     let since = i.moved_at.max(i.phase_since);
     let window = || {
         let rules = &core.config.rules;

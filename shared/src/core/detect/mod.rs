@@ -33,12 +33,12 @@ pub use rule::{LONGEST_S, Rule, RuleId, Setting};
 pub use ruleset::{InForce, RuleSet, Source};
 pub use verdict::Verdict;
 
-use super::Core;
 use super::instance::Condemned;
 use super::output::Output;
 use super::restart::{Action, Case, Plan, decide};
 use super::state::{JobState, Scope, Stage};
 use super::timers::TimerKey;
+use super::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
@@ -182,6 +182,10 @@ impl Core {
         } else {
             let i = self.s.instances.get_mut(verdict.who);
             i.map_or(0, |i| i.strikes.strike(kind, budget.window, now))
+        };
+        let failures = match self.config.mutant(Mutation::ForgetBudget) {
+            true => 1,
+            false => failures,
         };
         let gang = &self.s.gang;
         Case {

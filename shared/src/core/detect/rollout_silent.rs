@@ -7,7 +7,7 @@
 //! long as they like.
 use super::{Rule, RuleId, Setting, Verdict};
 use crate::core::instance::Instance;
-use crate::core::{Core, FaultKind, Output, Severity};
+use crate::core::{Core, FaultKind, Mutation, Output, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
@@ -76,7 +76,8 @@ impl Core {
                     format!("{id} is suspect: no sign of work in {phase} for {silence:.1} s");
                 self.event(Severity::Warn, "suspect", Some(id), text);
             } else if i.suspect.is_some_and(|at| at <= now) && i.condemned.is_none() {
-                self.silent_for_good(i.incarnation, "a health probe got no answer in time");
+                let incarnation = i.incarnation;
+                self.silent_for_good(incarnation, "a health probe got no answer in time");
             }
         }
     }
@@ -100,6 +101,10 @@ impl Core {
 
     fn silent_for_good(&mut self, incarnation: Incarnation, what: &str) {
         let now = self.now;
+        if self.config.mutant(Mutation::ForgetProbe) {
+            let i = self.s.instances.life_mut(incarnation);
+            return i.into_iter().for_each(|i| i.suspect = Some(Time::FAR));
+        }
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };

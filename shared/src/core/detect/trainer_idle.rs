@@ -7,6 +7,9 @@
 //! is under way counts too. A living one wakes for its heartbeat, however long its phase rightly
 //! takes, so nothing else is ever said of those phases (I-8).
 //!
+//! A rank without its link is not judged: it may have finished and cannot say so. When it links again
+//! its window begins anew; one that hangs in earnest does not link, which is another rule's matter.
+//!
 //! Peers of a stopped rank wait for its gradient and fall idle as well. The verdict names the rank
 //! that used nothing at all, and among equals the one idle longest; the others are mentioned.
 use super::{Rule, RuleId, Setting, Verdict};
@@ -34,7 +37,8 @@ pub const RULE: Rule = Rule {
 fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
     // One verdict is enough: it ends the whole gang.
     let condemned = || core.index_counts(Role::Trainer).condemned > 0;
-    if i.id.role != Role::Trainer || !i.was_attached() || condemned() {
+    // What a rank without its link does now it cannot say; it is watched for coming back.
+    if i.id.role != Role::Trainer || !i.attached() || condemned() {
         return None;
     }
     let since = if i.phase.is_trainer_compute() {

@@ -112,7 +112,7 @@ impl Core {
             && i.suspect.is_none()
             && i.version.is_some()
             && i.version == published
-            && pullers < self.config.pullers_per_source;
+            && pullers < self.pullers_allowed();
         Facts {
             works: common.linked && i.suspect.is_none() && i.phase == Phase::Generating,
             serves: i.admitted && i.suspect.is_none(),

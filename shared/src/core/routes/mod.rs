@@ -10,10 +10,10 @@ mod table;
 
 pub use table::Routes;
 
-use super::Core;
 use super::config::Mode;
 use super::instance::Instance;
 use super::output::Output;
+use super::{Core, Mutation};
 use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
 use std::ops::RangeInclusive;
 
@@ -88,6 +88,9 @@ impl Core {
     /// The versions whose tokens a batch may have.
     fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
         let newest = batch.saturating_sub(1);
+        if self.config.mutant(Mutation::StaleWeights) {
+            return WeightVersion(0)..=WeightVersion(u64::MAX);
+        }
         match self.config.mode {
             Mode::Sync => WeightVersion(newest)..=WeightVersion(newest),
             Mode::SemiSync | Mode::Async => {
@@ -102,7 +105,7 @@ impl Core {
         r.id.role.is_engine()
             && r.attached()
             && r.admitted
-            && r.suspect.is_none()
+            && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
             && r.condemned.is_none()
     }
 }

@@ -179,3 +179,14 @@ fn a_broken_link_is_a_verdict_only_when_it_stays_broken() {
     let incident = found(&mut w, "link lost", Duration::from_secs(6));
     assert_eq!(incident.who, who);
 }
+
+#[test]
+fn a_rank_that_finished_its_step_without_a_link_is_not_idle() {
+    let mut w = World::new(small(Mode::Async, 6), 1);
+    w.until("training", LONG, |w| in_phase(w, T0, Phase::Update));
+    let life = w.life(T0);
+    // Shorter than the grace of a link, longer than the idle rule's window.
+    w.cut(life, ms(4500));
+    w.run_to_end();
+    assert!(w.incidents().is_empty(), "{:?}", w.incidents());
+}

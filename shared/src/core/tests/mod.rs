@@ -3,7 +3,6 @@
 mod detection;
 mod faults;
 mod quality;
-mod random;
 mod table;
 
 use super::*;

@@ -3,6 +3,7 @@ use super::{Happening, World};
 use crate::core::{Core, Exit, Input, Output, Record, State};
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// The daemon beside its core.
 #[derive(Clone, Debug)]
@@ -99,6 +100,7 @@ impl World {
     fn grant_again(&mut self, agent: Incarnation, held: &[TrajectoryId]) {
         for &t in held {
             if self.core.holds_lease(agent, t) {
+                self.check_holder(agent, t);
                 self.daemon.leases.insert(t, agent);
             }
         }
@@ -195,6 +197,11 @@ impl World {
 
     /// Kills the daemon; its roles live on. A write under way may or may not have come to its end.
     pub fn crash_daemon(&mut self) {
+        let away = self.timing.daemon_restart.draw(&mut self.dice);
+        self.crash_daemon_until(away);
+    }
+
+    pub(super) fn crash_daemon_until(&mut self, away: Duration) {
         if !self.daemon.up {
             return;
         }
@@ -214,7 +221,6 @@ impl World {
             self.unlink(life);
         }
         self.break_routes();
-        let away = self.timing.daemon_restart.draw(&mut self.dice);
         self.after(away, Happening::DaemonBack(self.daemon.life));
     }
 
@@ -268,7 +274,6 @@ impl World {
             let takes = self.timing.relink.draw(&mut self.dice);
             self.after(takes, Happening::Link(incarnation));
         } else {
-            self.procs.remove(&incarnation);
             self.feed(Input::Exited {
                 incarnation,
                 at: None,

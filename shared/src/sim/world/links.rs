@@ -89,12 +89,16 @@ impl World {
             p.cut_until = until;
         }
         let noticed = self.timing.message.draw(&mut self.dice);
-        self.after(
-            noticed,
-            Happening::Feed(Input::Detached { incarnation: life }),
-        );
+        self.after(noticed, Happening::LinkEnds(life));
         let relink = self.timing.relink.draw(&mut self.dice);
         self.after(for_ + relink, Happening::Link(life));
+    }
+
+    /// The daemon finds the end of a link, unless a newer one took its place.
+    pub(super) fn link_ends(&mut self, incarnation: Incarnation) {
+        if self.procs.get(&incarnation).is_some_and(|p| !p.linked) {
+            self.feed(Input::Detached { incarnation });
+        }
     }
 
     /// A process opens its link; a fenced one is refused and ends.

@@ -15,6 +15,7 @@ mod act;
 mod agents;
 mod check;
 mod daemon;
+mod ghosts;
 mod journal;
 mod links;
 mod process;
@@ -51,6 +52,8 @@ enum Happening {
     Feed(Input),
     /// A process tries to link.
     Link(Incarnation),
+    /// The daemon notices that a link is broken.
+    LinkEnds(Incarnation),
     /// A message of a process arrives, if its link still stands.
     Said(Incarnation, u64, Input),
     /// A message to a process arrives, if its link still stands.
@@ -67,6 +70,7 @@ enum Happening {
     Answered(agents::Doing, u64, Option<WeightVersion>),
     Append(agents::Doing),
     Samples,
+    Ghosts(InstanceId),
     Durable(u32),
     DaemonBack(u32),
 }
@@ -108,6 +112,8 @@ pub struct World {
     daemon: Daemon,
     /// The newest life started at each place.
     places: BTreeMap<InstanceId, Incarnation>,
+    /// The life before that.
+    before: BTreeMap<InstanceId, Incarnation>,
     gang: GangWork,
     /// Starts to come that do not go well, by place.
     doomed: BTreeMap<InstanceId, Vec<Start>>,
@@ -159,6 +165,7 @@ impl World {
             serial: 0,
             daemon: Daemon::new(),
             places: BTreeMap::new(),
+            before: BTreeMap::new(),
             gang: GangWork::default(),
             doomed: BTreeMap::new(),
             turns: BTreeMap::new(),
@@ -290,6 +297,7 @@ impl World {
         match what {
             Happening::Feed(input) => self.feed(input),
             Happening::Link(life) => self.link(life),
+            Happening::LinkEnds(life) => self.link_ends(life),
             Happening::Said(life, link, input) => self.heard(life, link, input),
             Happening::Told(life, link, order) => self.told(life, link, order),
             Happening::Dies(life, code) => self.ends(life, crate::core::Exit::Code(code)),
@@ -302,6 +310,7 @@ impl World {
             Happening::Answered(doing, ticket, by) => self.answered(doing, ticket, by),
             Happening::Append(doing) => self.append(doing),
             Happening::Samples => self.samples(),
+            Happening::Ghosts(who) => self.haunt(who),
             Happening::Durable(life) => self.durable(life),
             Happening::DaemonBack(life) => self.restart_daemon(life),
         }

@@ -1,12 +1,14 @@
 //! One virtual process of a role.
-use crate::ids::{Generation, InstanceId, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Generation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// How a process comes up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Start {
     /// It links when its start is over.
     #[default]
@@ -139,8 +141,12 @@ impl Proc {
         self.alive && !self.stopped
     }
 
-    /// Whether its work comes along.
+    /// Whether its work comes along. A rank hangs in its computation, elsewhere it has none.
     pub fn serves(&self) -> bool {
-        self.works() && !self.wedged
+        let hangs = match self.id.role {
+            Role::Trainer => self.wedged && self.phase.is_trainer_compute(),
+            _ => self.wedged,
+        };
+        self.works() && !hangs
     }
 }

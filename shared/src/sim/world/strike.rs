@@ -2,6 +2,7 @@
 use super::{Happening, Start, World, ms};
 use crate::core::{Exit, Fault, Input, Request};
 use crate::ids::{Incarnation, InstanceId, Role};
+use crate::phase::Phase;
 use std::time::Duration;
 
 impl World {
@@ -31,6 +32,41 @@ impl World {
         self.after(for_, Happening::Heals(self.life(who)));
     }
 
+    /// The process at a place lives, and its work does not come along any more.
+    pub fn wedge(&mut self, who: InstanceId) {
+        if let Some(p) = self.proc(who) {
+            p.wedged = true;
+        }
+    }
+
+    /// The next call to the process at a place ends in an exception.
+    pub fn raise(&mut self, who: InstanceId) {
+        if let Some(p) = self.proc(who) {
+            p.raised = true;
+        }
+    }
+
+    /// What the process at a place serves arrives damaged.
+    pub fn corrupt(&mut self, who: InstanceId) {
+        if let Some(p) = self.proc(who) {
+            p.corrupt = true;
+        }
+    }
+
+    /// An operator ends the job, and starts the daemon again later to go on with it.
+    pub fn stop_and_resume(&mut self, after: Duration) {
+        self.feed(Input::Operator(Request::Stop));
+        if self.outcome != Some(crate::core::Outcome::Stopped) {
+            return;
+        }
+        let lives: Vec<_> = self.procs.keys().copied().collect();
+        for life in lives {
+            self.die(life);
+        }
+        self.crash_daemon_until(after);
+        self.outcome = None;
+    }
+
     /// The next starts at a place go like this.
     pub fn doom(&mut self, who: InstanceId, starts: Vec<Start>) {
         self.doomed.insert(who, starts);
@@ -43,11 +79,17 @@ impl World {
         self.daemon.crash_after = None;
         let now = self.now;
         for p in self.procs.values_mut() {
-            if p.slow > 1 || p.raised {
+            if p.slow > 1 || p.raised || p.corrupt {
                 p.well_at = now;
             }
             (p.slow, p.corrupt, p.raised) = (1, false, false);
             p.cut_until = p.cut_until.min(now);
+        }
+        // No rule watches an agent worker whose tools run, so one that stopped there goes on.
+        let tools = |p: &super::Proc| (p.id.role, p.phase) == (Role::Agent, Phase::AwaitingTool);
+        let asleep = self.procs.iter().filter(|(_, p)| p.stopped && tools(p));
+        for life in asleep.map(|(life, _)| *life).collect::<Vec<_>>() {
+            self.heal_one(life);
         }
         let cut = self.procs.iter().filter(|(_, p)| !p.linked && p.link > 0);
         for life in cut.map(|(life, _)| *life).collect::<Vec<_>>() {
@@ -88,7 +130,11 @@ impl World {
             Some(starts) if !starts.is_empty() => starts.remove(0),
             _ => Start::Fine,
         };
-        self.places.insert(who, life);
+        let before = self.places.insert(who, life);
+        let older = before.and_then(|before| self.before.insert(who, before));
+        if let Some(older) = older.filter(|o| self.procs.get(o).is_some_and(|p| !p.alive)) {
+            self.procs.remove(&older);
+        }
         if start == Start::Refused {
             let reason = "no memory".to_owned();
             let input = Input::SpawnFailed {

@@ -150,6 +150,11 @@ impl World {
         self.must(!again, "I-2", || {
             format!("{t} is finished and handed out again")
         });
+        self.check_holder(agent, t);
+    }
+
+    /// A lease moves only from one that is not current any more, or was told so (I-2).
+    pub(in super::super) fn check_holder(&mut self, agent: Incarnation, t: TrajectoryId) {
         let holder = self.daemon.leases.get(&t).copied().filter(|h| *h != agent);
         let holder = holder.filter(|h| self.core.is_current(*h).is_some());
         self.must(holder.is_none(), "I-2", || {

@@ -40,7 +40,7 @@ pub(super) struct Verdicts {
     /// Those whose recovery is not over.
     open: BTreeMap<IncidentId, (InstanceId, Scope)>,
     newest: IncidentId,
-    rows: BTreeMap<InstanceId, BTreeMap<String, Row>>,
+    rows: BTreeMap<InstanceId, BTreeMap<(String, bool), Row>>,
     /// Since the last commit.
     all: u32,
     gangs: u32,
@@ -95,9 +95,14 @@ impl World {
         let (who, now, plan) = (incident.who, self.now, &incident.plan);
         let budget = self.config.budgets.general;
         let (window, borne) = (budget.window, budget.max);
+        let linked = self
+            .procs
+            .get(&incident.incarnation)
+            .is_some_and(|p| p.link > 0);
         let verdicts = &mut self.checker.verdicts;
         let rows = verdicts.rows.entry(who).or_default();
-        let row = rows.entry(incident.rule.clone()).or_default();
+        // The end of one that never linked is another kind of fault than that of one that did.
+        let row = rows.entry((incident.rule.clone(), linked)).or_default();
         row.count = match now.since(row.at) > window {
             true => 1,
             false => row.count + 1,

@@ -1,0 +1,74 @@
+//! Seeded bugs: each is one guard of the core left out. Only with the feature `mutations`, which no
+//! program has, can one be switched on; the fault search must find every one of them.
+use super::CoreConfig;
+
+/// A guard that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// A step is committed whichever gang says that it is done.
+    DropFence,
+    /// A rollout is admitted while its weights are still on their way.
+    AdmitUnverified,
+    /// Failures in a row are not counted.
+    ForgetBudget,
+    /// A version is published before its step is on record.
+    PublishBeforeCommit,
+    /// A batch stays after its commit, and a repeated answer commits it again.
+    ConsumeTwice,
+    /// Requests go to a rollout that is being probed.
+    RouteToSuspect,
+    /// A restarted controller forgets what was published.
+    VersionBack,
+    /// A source serves one puller too many.
+    SecondPuller,
+    /// What an agent worker holds is handed to others as soon as its link breaks.
+    LeaseTwice,
+    /// An agent worker is judged while its tools run.
+    KillInTool,
+    /// A process is started before its number is on record.
+    SkipRecord,
+    /// What a dead agent worker held is not handed out again.
+    KeepLeases,
+    /// What was held when the job was stopped is not handed out when it goes on.
+    ForgetResume,
+    /// Requests go to rollouts whatever weights they have.
+    StaleWeights,
+    /// A probe without an answer has no consequence.
+    ForgetProbe,
+}
+
+impl Mutation {
+    /// Every one.
+    pub const ALL: [Mutation; 15] = [
+        Mutation::DropFence,
+        Mutation::AdmitUnverified,
+        Mutation::ForgetBudget,
+        Mutation::PublishBeforeCommit,
+        Mutation::ConsumeTwice,
+        Mutation::RouteToSuspect,
+        Mutation::VersionBack,
+        Mutation::SecondPuller,
+        Mutation::LeaseTwice,
+        Mutation::KillInTool,
+        Mutation::SkipRecord,
+        Mutation::KeepLeases,
+        Mutation::ForgetResume,
+        Mutation::StaleWeights,
+        Mutation::ForgetProbe,
+    ];
+}
+
+impl CoreConfig {
+    /// Whether this guard is left out; a constant `false` without the feature.
+    #[cfg(feature = "mutations")]
+    pub(super) fn mutant(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// Whether this guard is left out; a constant `false` without the feature.
+    #[cfg(not(feature = "mutations"))]
+    #[inline(always)]
+    pub(super) const fn mutant(&self, _: Mutation) -> bool {
+        false
+    }
+}

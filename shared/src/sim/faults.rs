@@ -1,0 +1,297 @@
+//! Fault schedules: what befalls a job and when, drawn from a seed or read from a file.
+use super::dice::Dice;
+use super::world::{Span, Start, Timing, World, id, ms};
+use crate::core::{self, CoreConfig, Mode, Policy, RuleId, RuleSet};
+use crate::ids::{InstanceId, Role};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How large the job is and how it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// How generation and training interleave.
+    pub mode: Mode,
+    /// What a fault may cost.
+    pub policy: Policy,
+    /// Training steps.
+    pub steps: u64,
+    /// Ranks of the trainer gang.
+    pub ranks: u32,
+    /// Rollout replicas.
+    pub rollouts: u32,
+    /// Agent workers.
+    pub agents: u32,
+    /// Prompts of a batch.
+    pub prompts: u32,
+    /// Responses to each.
+    pub responses: u32,
+    /// Task restarts in a row before the job fails.
+    pub max_task_restarts: u32,
+}
+
+/// What disturbs a run all the time until faults stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weather {
+    /// Messages take up to so long, so that those of different links overtake each other.
+    pub message_ms: u64,
+    /// Writes of records take up to so long.
+    pub store_ms: u64,
+    /// Of a thousand messages that can come twice, so many do.
+    pub duplicate_per_mille: u64,
+    /// Tools take up to so long.
+    pub tool_ms: u64,
+    /// Turns take up to so much longer.
+    #[serde(default)]
+    pub turn_ms: u64,
+    /// Of a thousand turns so many are in a tail of up to 4 s.
+    pub tail_per_mille: u64,
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The process ends.
+    Kill(InstanceId),
+    /// It stops for ever (SIGSTOP).
+    Stop(InstanceId),
+    /// It stops for so many milliseconds.
+    Pause(InstanceId, u64),
+    /// It lives, and its work does not come along any more.
+    Wedge(InstanceId),
+    /// It is so many times slower for so many milliseconds.
+    Slow(InstanceId, u32, u64),
+    /// Its link breaks and stays broken for so many milliseconds.
+    Cut(InstanceId, u64),
+    /// Its next starts go like this, and it is killed.
+    Doom(InstanceId, Vec<Start>),
+    /// A call to it ends in an exception.
+    Raise(InstanceId),
+    /// What it serves arrives damaged.
+    Corrupt(InstanceId),
+    /// The daemon dies.
+    CrashDaemon,
+    /// The daemon dies after so many more outputs.
+    CrashDaemonAfter(u64),
+    /// Messages of the life before the present one arrive only now.
+    Ghosts(InstanceId),
+    /// An operator strikes it through the controller.
+    Inject(InstanceId, core::Fault),
+    /// An operator ends the job and goes on with it so many milliseconds later.
+    StopAndResume(u64),
+}
+
+/// A fault and the time from the one before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timed {
+    /// Milliseconds after the fault before (or the start).
+    pub after_ms: u64,
+    /// What goes wrong.
+    pub fault: Fault,
+}
+
+/// A whole run: the same schedule always gives the same run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Chance within the world.
+    pub seed: u64,
+    /// The job.
+    pub shape: Shape,
+    /// What disturbs it all the time.
+    pub weather: Weather,
+    /// What befalls it.
+    pub faults: Vec<Timed>,
+}
+
+impl Schedule {
+    /// The schedule of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::keyed(seed, 1);
+        let shape = Shape::draw(&mut dice);
+        let weather = Weather::draw(&mut dice);
+        let mut schedule = Self {
+            seed,
+            shape,
+            weather,
+            faults: Vec::new(),
+        };
+        let config = schedule.config();
+        for _ in 0..dice.below(10) {
+            schedule.faults.push(Timed {
+                after_ms: match dice.chance(150) {
+                    true => 0,
+                    false => dice.below(2500),
+                },
+                fault: Fault::draw(&mut dice, &config),
+            });
+        }
+        schedule
+    }
+
+    /// What the controller is told of the job.
+    pub fn config(&self) -> CoreConfig {
+        let s = self.shape;
+        CoreConfig {
+            mode: s.mode,
+            policy: s.policy,
+            steps: s.steps,
+            ahead: if s.mode == Mode::Sync { 0 } else { 1 },
+            ranks: s.ranks,
+            rollouts: s.rollouts,
+            agents: s.agents,
+            prompts: s.prompts,
+            responses: s.responses,
+            agent_concurrency: 8,
+            max_task_restarts: s.max_task_restarts,
+            rules: quick_rules(),
+            evidence_timeout: Duration::from_secs(1),
+            ..CoreConfig::default()
+        }
+    }
+
+    /// How long things take in the world.
+    pub fn timing(&self) -> Timing {
+        let (w, up_to) = (self.weather, |most| Span::between(Duration::ZERO, ms(most)));
+        let turn = Span::between(ms(60), ms(60 + w.turn_ms)).with_tail(w.tail_per_mille, ms(4000));
+        Timing {
+            message: up_to(w.message_ms),
+            store: up_to(w.store_ms),
+            duplicate_per_mille: w.duplicate_per_mille,
+            tool: Span::between(ms(30), ms(30.max(w.tool_ms))),
+            turn,
+            relink: Span::between(ms(20), ms(200)),
+            ..Timing::default()
+        }
+    }
+}
+
+/// Windows of seconds, wide enough for the world's samples (every 250 ms).
+fn quick_rules() -> RuleSet {
+    RuleSet::default()
+        .with(RuleId::TrainerIdle, "window_s", 3.0)
+        .with(RuleId::RolloutSilent, "window_s", 2.0)
+        .with(RuleId::RolloutSilent, "probe_timeout_s", 2.0)
+        .with(RuleId::AgentSilent, "window_s", 4.0)
+        .with(RuleId::AttachOverdue, "window_s", 10.0)
+}
+
+impl Shape {
+    fn draw(dice: &mut Dice) -> Self {
+        let small = |dice: &mut Dice, least: u32, most: u32| {
+            least + u32::try_from(dice.below(u64::from(most - least + 1))).unwrap_or(0)
+        };
+        Self {
+            mode: match dice.below(5) {
+                0 | 1 => Mode::Sync,
+                2 => Mode::SemiSync,
+                _ => Mode::Async,
+            },
+            policy: match dice.chance(100) {
+                true => Policy::Task,
+                false => Policy::Role,
+            },
+            steps: 2 + dice.below(4),
+            ranks: small(dice, 1, 3),
+            rollouts: small(dice, 1, 4),
+            agents: small(dice, 1, 3),
+            prompts: small(dice, 1, 2),
+            responses: small(dice, 1, 4),
+            max_task_restarts: match dice.chance(200) {
+                true => 3,
+                false => 100,
+            },
+        }
+    }
+}
+
+impl Weather {
+    fn draw(dice: &mut Dice) -> Self {
+        let mut sometimes = |per_mille, most| match dice.chance(per_mille) {
+            true => dice.below(most),
+            false => 0,
+        };
+        Self {
+            message_ms: sometimes(500, 40),
+            store_ms: sometimes(600, 60),
+            duplicate_per_mille: sometimes(500, 300),
+            tool_ms: sometimes(200, 12_000),
+            turn_ms: sometimes(400, 800),
+            tail_per_mille: sometimes(300, 100),
+        }
+    }
+}
+
+impl Fault {
+    fn draw(dice: &mut Dice, config: &CoreConfig) -> Self {
+        let pick = |dice: &mut Dice, n: u64| usize::try_from(dice.below(n)).unwrap_or(0);
+        let one = |dice: &mut Dice, role: Role| {
+            let index = dice.below(u64::from(config.count(role)));
+            id(role, u32::try_from(index).unwrap_or(0))
+        };
+        let roles: Vec<Role> = Role::ALL
+            .into_iter()
+            .filter(|r| config.count(*r) > 0)
+            .collect();
+        let role = roles[pick(dice, roles.len() as u64)];
+        let who = one(dice, role);
+        match dice.below(30) {
+            0..=6 => Fault::Kill(who),
+            7..=9 => Fault::Stop(who),
+            10 | 11 => Fault::Pause(who, dice.below(6000)),
+            12 => Fault::Wedge(match role {
+                Role::Agent => one(dice, Role::Rollout),
+                _ => who,
+            }),
+            13 => {
+                let times = 2 + u32::try_from(dice.below(30)).unwrap_or(0);
+                Fault::Slow(who, times, dice.below(10_000))
+            }
+            14..=16 => Fault::Cut(who, dice.below(8000)),
+            17 => Fault::Doom(who, Start::draw(dice)),
+            18 => Fault::Raise(one(dice, Role::Trainer)),
+            19 => Fault::Corrupt(one(dice, Role::Rollout)),
+            20 | 21 => Fault::CrashDaemon,
+            22..=24 => Fault::CrashDaemonAfter(1 + dice.below(60)),
+            25 | 26 => Fault::Ghosts(who),
+            27 => Fault::Inject(who, core::Fault::Kill),
+            28 => Fault::Inject(who, core::Fault::Hang),
+            _ => Fault::StopAndResume(dice.below(2000)),
+        }
+    }
+
+    /// Lets it happen now.
+    pub fn strike(&self, world: &mut World) {
+        match self {
+            Fault::Kill(who) => world.kill(*who),
+            Fault::Stop(who) => world.stop(*who),
+            Fault::Pause(who, for_ms) => world.pause(*who, ms(*for_ms)),
+            Fault::Wedge(who) => world.wedge(*who),
+            Fault::Slow(who, times, for_ms) => world.slow(*who, *times, ms(*for_ms)),
+            Fault::Cut(who, for_ms) => world.cut(world.life(*who), ms(*for_ms)),
+            Fault::Doom(who, starts) => {
+                world.doom(*who, starts.clone());
+                world.kill(*who);
+            }
+            Fault::Raise(who) => world.raise(*who),
+            Fault::Corrupt(who) => world.corrupt(*who),
+            Fault::CrashDaemon => world.crash_daemon(),
+            Fault::CrashDaemonAfter(outputs) => world.crash_daemon_after(*outputs),
+            Fault::Ghosts(who) => world.ghosts(*who),
+            Fault::Inject(who, fault) => world.inject(*fault, who.role, who.index),
+            Fault::StopAndResume(after_ms) => world.stop_and_resume(ms(*after_ms)),
+        }
+    }
+}
+
+impl Start {
+    /// How the next starts go: refused, dying or hanging, up to six times in a row.
+    fn draw(dice: &mut Dice) -> Vec<Start> {
+        let times = 1 + dice.below(6);
+        let one = match dice.below(3) {
+            0 => Start::Refused,
+            1 => Start::Dies(1),
+            _ => Start::Mute,
+        };
+        (0..times).map(|_| one).collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! The fault search: one seed, one schedule, one run with every invariant looked at, and then a
+//! liveness phase: faults stop, and the job must come to its end.
+use super::faults::Schedule;
+use super::world::{Violation, World};
+use crate::core::{CoreConfig, Outcome};
+use std::time::Duration;
+
+/// Once faults have stopped the job must end within this virtual time.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// What does not hold; none: all is well.
+    pub violation: Option<Violation>,
+    /// How the job ended.
+    pub outcome: Option<Outcome>,
+    /// Virtual time.
+    pub took: Duration,
+    /// Inputs the core was given.
+    pub inputs: u64,
+    /// Every line, if they were asked for.
+    pub journal: Vec<String>,
+}
+
+/// Runs a schedule to its end.
+pub fn run(schedule: &Schedule) -> Run {
+    run_as(schedule, schedule.config())
+}
+
+/// The same with another idea of the job.
+pub fn run_as(schedule: &Schedule, config: CoreConfig) -> Run {
+    play(
+        schedule,
+        World::with(config, schedule.timing(), schedule.seed),
+    )
+}
+
+/// The same with every line written down.
+pub fn run_journaled(schedule: &Schedule) -> Run {
+    play(
+        schedule,
+        World::journaled(schedule.config(), schedule.timing(), schedule.seed),
+    )
+}
+
+fn play(schedule: &Schedule, mut world: World) -> Run {
+    let began = world.now;
+    // A full scan after every input takes a while, so not in every run.
+    #[cfg(any(test, feature = "check"))]
+    {
+        world.check_core = schedule.seed.is_multiple_of(8);
+    }
+    for timed in &schedule.faults {
+        world.run_for(Duration::from_millis(timed.after_ms));
+        if world.outcome.is_some() {
+            break;
+        }
+        timed.fault.strike(&mut world);
+    }
+    world.heal();
+    let ended = world.run_until(PATIENCE, |w| w.outcome.is_some());
+    if !ended {
+        let view = world.core.view(world.now);
+        let text = format!(
+            "faults stopped {PATIENCE:?} ago and the job is {} at step {}",
+            view.state, view.step
+        );
+        world.checker.broken(world.now, "liveness", &text);
+    }
+    check_end(schedule, &mut world);
+    Run {
+        violation: world.violation().cloned(),
+        outcome: world.outcome.clone(),
+        took: world.now.since(began),
+        inputs: world.inputs,
+        journal: world.journal.lines().to_vec(),
+    }
+}
+
+fn check_end(schedule: &Schedule, world: &mut World) {
+    let text = match &world.outcome {
+        Some(Outcome::Completed) if world.committed() != schedule.shape.steps => {
+            format!("the job is over at step {}", world.committed())
+        }
+        // That it may fail is checked where it is decided; with such a budget it must not.
+        Some(Outcome::Failed { reason })
+            if schedule.shape.max_task_restarts > 10 && !reason.contains("start-up") =>
+        {
+            format!("the job failed: {reason}")
+        }
+        _ => return,
+    };
+    world.checker.broken(world.now, "liveness", &text);
+}
+
+/// Two runs of a seed: how many lines their journals have, or the first line that differs.
+pub fn prove_deterministic(seed: u64) -> Result<usize, String> {
+    let schedule = Schedule::of(seed);
+    let (a, b) = (run_journaled(&schedule), run_journaled(&schedule));
+    match a.journal.iter().zip(&b.journal).position(|(a, b)| a != b) {
+        Some(at) => Err(format!(
+            "line {at} differs:\n  {}\n  {}",
+            a.journal[at], b.journal[at]
+        )),
+        None if a != b => Err("the runs differ in length or outcome".to_owned()),
+        None => Ok(a.journal.len()),
+    }
+}

@@ -1,0 +1,109 @@
+//! The fault search itself, and what it once found.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::faults::Schedule;
+use super::fixture::Fixture;
+use super::{search, shrink};
+
+fn hold(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let schedule = Schedule::of(seed);
+        if let Some(found) = search::run(&schedule).violation {
+            let shrunk = shrink::shrink(&schedule).unwrap();
+            let fixture = Fixture::new(shrunk.schedule, shrunk.violation);
+            panic!("seed {seed}: {found}\n{}", fixture.to_json().unwrap());
+        }
+    }
+}
+
+macro_rules! seeds {
+    ($($name:ident: $from:literal to $to:literal),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                hold($from..$to);
+            }
+        )*
+    };
+}
+
+// In parts, so that they run side by side.
+seeds! {
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_0: 0 to 250,
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_250: 250 to 500,
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_500: 500 to 750,
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_750: 750 to 1000,
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_1000: 1000 to 1250,
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_1250: 1250 to 1500,
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_1500: 1500 to 1750,
+    whatever_fails_the_invariants_hold_and_the_job_ends_seeds_1750: 1750 to 2000,
+}
+
+#[test]
+fn two_runs_of_one_seed_give_identical_journals() {
+    for seed in [1, 7, 42] {
+        let lines = search::prove_deterministic(seed).unwrap();
+        assert!(lines > 100, "seed {seed}: {lines} lines");
+    }
+}
+
+#[test]
+fn a_schedule_survives_its_file() {
+    for seed in 0..50 {
+        let schedule = Schedule::of(seed);
+        let found = super::world::Violation {
+            at: crate::time::Time(1),
+            invariant: "I-1".to_owned(),
+            text: "two".to_owned(),
+        };
+        let fixture = Fixture::new(schedule, found);
+        let text = fixture.to_json().unwrap();
+        assert_eq!(Fixture::from_json(&text).unwrap(), fixture);
+    }
+    let newer = Fixture::from_json("{\"version\": 99}").unwrap_err();
+    assert_eq!(
+        newer.to_string(),
+        "it has version 99, this program knows 1; use the newer one"
+    );
+}
+
+#[test]
+fn what_was_once_found_holds_now() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/sim");
+    for file in std::fs::read_dir(dir).unwrap() {
+        let path = file.unwrap().path();
+        let fixture = Fixture::from_json(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let run = search::run(&fixture.schedule);
+        assert_eq!(run.violation, None, "{}", path.display());
+    }
+}
+
+/// For whoever changed the core: `SEEDS=20000 FROM=5000 cargo test .. -- --ignored soak`; every
+/// failure is shrunk and printed. `TRACE=1` also prints the last lines of the shrunk run.
+#[test]
+#[ignore = "minutes of random schedules; set SEEDS"]
+fn soak() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    let (from, seeds) = (number("FROM").unwrap_or(0), number("SEEDS").unwrap_or(1000));
+    let mut failed = Vec::new();
+    for seed in from..from + seeds {
+        let Some(shrunk) = shrink::shrink(&Schedule::of(seed)) else {
+            continue;
+        };
+        let fixture = Fixture::new(shrunk.schedule.clone(), shrunk.violation);
+        println!("seed {seed}:\n{}", serde_json::to_string(&fixture).unwrap());
+        if let Some(lines) = number("TRACE") {
+            let journal = search::run_journaled(&shrunk.schedule).journal;
+            let dull = ["Interval(", "Sampled", "Timeout"];
+            let lively = |l: &&String| dull.iter().all(|d| !l.contains(d));
+            let lines_kept: Vec<_> = journal.iter().filter(lively).collect();
+            let at = lines_kept
+                .len()
+                .saturating_sub(usize::try_from(lines).unwrap());
+            for line in &lines_kept[at..] {
+                println!("  {}", line.chars().take(260).collect::<String>());
+            }
+        }
+        failed.push(seed);
+    }
+    assert_eq!(failed, [0; 0]);
+}

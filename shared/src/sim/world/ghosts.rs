@@ -1,0 +1,127 @@
+//! Messages that come far too late: what an earlier life of a place, or an earlier gang, once said.
+use super::{Happening, World};
+use crate::core::{CallFault, Exit, Hello, Input, PullFailure, Sample, StepMetrics};
+use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
+use crate::phase::Phase;
+use std::time::Duration;
+
+/// A second and a half: long enough to meet every stage of a step.
+const TIMES: u32 = 25;
+const APART: Duration = Duration::from_millis(60);
+
+impl World {
+    /// Everything that the life before the present one at a place may have said arrives again and
+    /// again for a while.
+    pub fn ghosts(&mut self, who: InstanceId) {
+        for n in 0..TIMES {
+            self.after(APART * n, Happening::Ghosts(who));
+        }
+    }
+
+    pub(super) fn haunt(&mut self, who: InstanceId) {
+        let Some(old) = self.before.get(&who).copied() else {
+            return;
+        };
+        for input in self.of_old_life(old) {
+            self.feed(input);
+        }
+        if who.role == Role::Trainer && self.gang.newest.0 > 1 {
+            let generation = Generation(self.gang.newest.0 - 1);
+            for input in self.of_old_gang(generation) {
+                self.feed(input);
+            }
+        }
+    }
+
+    fn of_old_life(&self, incarnation: Incarnation) -> Vec<Input> {
+        let version = self.published().unwrap_or_default();
+        let trajectory = TrajectoryId {
+            batch: self.committed() + 1,
+            group: 0,
+            member: 0,
+        };
+        let hello = Hello {
+            version: Some(WeightVersion(version.0 + 1)),
+            leases: vec![trajectory],
+            ..Hello::default()
+        };
+        let sample = Sample {
+            busy: Duration::from_secs(9999),
+            tokens_total: 1 << 30,
+            ..Sample::default()
+        };
+        let source = incarnation;
+        let (step, pid) = (Step(self.committed()), 7);
+        vec![
+            Input::Attached { incarnation, hello },
+            Input::PhaseChanged {
+                incarnation,
+                phase: Phase::Idle,
+                step,
+            },
+            Input::Sampled {
+                incarnation,
+                sample,
+            },
+            Input::Spawned { incarnation, pid },
+            Input::Probed {
+                incarnation,
+                ok: false,
+            },
+            Input::Pulled {
+                incarnation,
+                version,
+                result: Ok(()),
+            },
+            Input::Pulled {
+                incarnation,
+                version,
+                result: Err(PullFailure::Corrupt { source }),
+            },
+            Input::TrajectoryReturned {
+                incarnation,
+                trajectory,
+                reason: "late".to_owned(),
+            },
+            Input::Detached { incarnation },
+            Input::SpawnFailed {
+                incarnation,
+                reason: "late".to_owned(),
+            },
+            Input::Exited {
+                incarnation,
+                at: None,
+                exit: Exit::Gone,
+                detail: String::new(),
+            },
+        ]
+    }
+
+    fn of_old_gang(&self, generation: Generation) -> Vec<Input> {
+        let (step, next) = (Step(self.committed()), Step(self.committed() + 1));
+        let metrics = StepMetrics::default();
+        let published = |version: u64| Input::Published {
+            generation,
+            version: WeightVersion(version),
+            bytes: 1,
+            digest: String::new(),
+        };
+        vec![
+            Input::Restored { generation, step },
+            published(step.0),
+            published(next.0),
+            Input::StepDone {
+                generation,
+                step: next,
+                metrics,
+            },
+            Input::StepFailed {
+                generation,
+                step: next,
+                rank: None,
+                fault: CallFault::Exception,
+                reason: "late".to_owned(),
+            },
+        ]
+    }
+}
