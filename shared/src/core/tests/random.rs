@@ -4,8 +4,9 @@ use super::*;
 use proptest::prelude::*;
 
 fn disturb(w: &mut World) {
-    let roles = [Role::Trainer, Role::Rollout, Role::Agent];
-    let role = roles[w.random(3) as usize];
+    let mut roles = Role::ALL.to_vec();
+    roles.retain(|role| w.config.count(*role) > 0);
+    let role = roles[w.random(roles.len() as u64) as usize];
     let who = id(role, w.random(u64::from(w.config.count(role))) as u32);
     match w.random(10) {
         0..=4 => w.kill(who),
@@ -22,9 +23,15 @@ fn disturb(w: &mut World) {
     }
 }
 
-fn schedule(seed: u64, faults: u64, mode: Mode) {
+fn schedule(seed: u64, faults: u64, mode: Mode, policy: Policy) {
     let config = CoreConfig {
         max_task_restarts: 100,
+        policy,
+        hybrids: match mode {
+            Mode::Sync => 2 * (seed % 2) as u32,
+            Mode::SemiSync => 2 * (seed % 3).min(1) as u32,
+            Mode::Async => 0,
+        },
         rollouts: 2 + u32::try_from(seed % 3).unwrap(),
         ..small(mode, 6)
     };
@@ -49,9 +56,11 @@ proptest! {
     fn whatever_fails_in_whatever_order_the_job_completes(
         seed in 1u64..1_000_000,
         faults in 0u64..8,
-        sync: bool,
+        mode in prop::sample::select(vec![Mode::Sync, Mode::SemiSync, Mode::Async]),
+        task: bool,
     ) {
-        schedule(seed, faults, if sync { Mode::Sync } else { Mode::Async });
+        let policy = if task { Policy::Task } else { Policy::Role };
+        schedule(seed, faults, mode, policy);
     }
 }
 
@@ -67,11 +76,8 @@ fn soak() {
         schedule(
             seed,
             seed % 12,
-            if seed % 2 == 0 {
-                Mode::Sync
-            } else {
-                Mode::Async
-            },
+            [Mode::Sync, Mode::SemiSync, Mode::Async][(seed % 3) as usize],
+            [Policy::Role, Policy::Task][(seed / 3 % 2) as usize],
         );
     }
 }
