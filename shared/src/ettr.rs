@@ -39,10 +39,14 @@ pub enum Cause {
     Recovery,
     /// The whole task restarts.
     TaskRestart,
+    /// The trainer's slots change hands, with neither training nor generation.
+    ContextSwitch,
     /// Weight sync, snapshot or waiting, with neither training nor generation.
     Blocked,
     /// Waste: a training step that has to be done again.
     StepRepeated,
+    /// Waste: generation that has to be done again (policy `task`).
+    GenerationRepeated,
 }
 
 /// A stretch of time that counted the same throughout.
@@ -105,6 +109,50 @@ pub struct Ledger {
     bucket_end: u64,
     /// The training-bearing intervals since the running step began, for its waste.
     since_step: Vec<Interval>,
+    /// Generation since the last commit: all of it is of batches that are not consumed.
+    #[serde(default)]
+    rolled: Rolled,
+    /// Generation between the commit before and the last one, of which `ahead` is.
+    #[serde(default)]
+    rolled_before: Rolled,
+    /// See `rolled_before`.
+    #[serde(default)]
+    ahead: f64,
+}
+
+/// Time in which engines generated, from some instant on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Rolled {
+    from: Option<Time>,
+    /// Counted seconds while only engines worked.
+    alone: f64,
+    /// Seconds beside a computing trainer, whose share is not theirs.
+    beside: f64,
+}
+
+impl Rolled {
+    fn add(&mut self, i: &Interval) {
+        match i.cause {
+            Cause::Both => self.beside += i.seconds(),
+            Cause::Generation | Cause::TrainerRecovers => self.alone += i.value * i.seconds(),
+            _ => return,
+        }
+        self.from.get_or_insert(i.from);
+    }
+
+    /// One interval from the first generation to `to` that counts as much as all of it.
+    fn waste(&self, to: Time, share: f64, trainer_share: f64) -> Option<Interval> {
+        let from = self.from.filter(|from| *from < to)?;
+        let lost = (self.alone + self.beside * (1.0 - trainer_share)) * share;
+        let value = lost / to.since(from).as_secs_f64();
+        (value > 0.0).then_some(Interval {
+            from,
+            to,
+            value,
+            cause: Cause::GenerationRepeated,
+            waste: true,
+        })
+    }
 }
 
 impl Ledger {
@@ -141,6 +189,7 @@ impl Ledger {
         }
         self.effective += closed.value * closed.seconds();
         self.fill(&closed);
+        self.rolled.add(&closed);
         if matches!(closed.cause, Cause::Both | Cause::Training) && self.since_step.len() < 4096 {
             self.since_step.push(closed);
         }
@@ -149,10 +198,16 @@ impl Ledger {
 
     /// A training step begins at `now`; what comes is wasted if it has to be done again.
     pub fn step_begins(&mut self, now: Time) -> Option<Interval> {
+        let closed = self.cut(now);
+        self.since_step.clear();
+        closed
+    }
+
+    /// Ends the open interval and goes on with an equal one.
+    fn cut(&mut self, now: Time) -> Option<Interval> {
         let again = self.open;
         let closed = self.close(now);
         self.open = again.map(|o| Interval { from: now, ..o });
-        self.since_step.clear();
         closed
     }
 
@@ -179,9 +234,30 @@ impl Ledger {
         lost
     }
 
-    /// The step was committed: nothing of it can be lost any more.
-    pub fn step_kept(&mut self) {
+    /// The step was committed: nothing of it can be lost any more. Of what was generated since the
+    /// last commit, the share `ahead` is of later batches. Returns the interval this closes.
+    pub fn step_kept(&mut self, now: Time, ahead: f64) -> Option<Interval> {
+        let closed = self.cut(now);
         self.since_step.clear();
+        self.rolled_before = std::mem::take(&mut self.rolled);
+        self.ahead = ahead;
+        closed
+    }
+
+    /// What was generated for batches that are not consumed was lost at `now`: what to journal, the
+    /// interval this closes first.
+    pub fn generation_lost(&mut self, now: Time, trainer_share: f64) -> Vec<Interval> {
+        let closed = self.cut(now);
+        let since = std::mem::take(&mut self.rolled);
+        let before = std::mem::take(&mut self.rolled_before);
+        let end = since.from.unwrap_or(now);
+        let lost = [
+            before.waste(end, self.ahead, trainer_share),
+            since.waste(now, 1.0, trainer_share),
+        ];
+        let lost: Vec<_> = lost.into_iter().flatten().collect();
+        self.wasted += lost.iter().map(|i| i.value * i.seconds()).sum::<f64>();
+        closed.into_iter().chain(lost).collect()
     }
 
     fn fill(&mut self, i: &Interval) {

@@ -49,7 +49,7 @@ impl Watcher {
                 incarnation >= before,
                 "I-1: {place:?} #{before} went back to #{incarnation}"
             );
-            if place.0 == "rollout" {
+            if place.0 == "rollout" || place.0 == "hybrid" {
                 let serves = number(role, "weight_version");
                 let before = self.serving.insert(incarnation, serves).unwrap_or(0);
                 assert!(

@@ -1,5 +1,7 @@
 //! Numbers and times as people read them.
 use chrono::{FixedOffset, Local, TimeZone as _};
+use robust_proto::v1;
+use robust_shared::ids::Role;
 
 /// `12 ms`, `1.34 s`, `2m05s`; `-` for nothing measured.
 pub fn millis(ms: f64) -> String {
@@ -135,6 +137,19 @@ pub fn locale_is_utf8() -> bool {
         let v = v.to_ascii_lowercase();
         v.contains("utf-8") || v.contains("utf8")
     })
+}
+
+/// The mode, and whose turn the trainer's slots are where it changes.
+pub fn mode(s: &v1::Status) -> String {
+    match s.context.as_str() {
+        "" => s.mode.clone(),
+        context => format!("{} ({context})", s.mode),
+    }
+}
+
+/// Whether a role of this name generates: it serves weights and takes requests.
+pub fn is_engine(role: &str) -> bool {
+    role.parse::<Role>().is_ok_and(Role::is_engine)
 }
 
 #[cfg(test)]

@@ -81,9 +81,28 @@ impl Gang {
         number: u64,
         whole: C::Whole,
     ) -> Result<C::Output, StepError> {
+        let key = format!("{}/{}/{number}", C::NAME, self.generation);
+        self.call_by::<C>(key, whole).await
+    }
+
+    /// The same for a part of the work, told from other parts by a number of its own.
+    pub(super) async fn call_part<C: WireCall>(
+        &self,
+        number: u64,
+        part: u64,
+        whole: C::Whole,
+    ) -> Result<C::Output, StepError> {
+        let key = format!("{}/{}/{number}/{part:x}", C::NAME, self.generation);
+        self.call_by::<C>(key, whole).await
+    }
+
+    async fn call_by<C: WireCall>(
+        &self,
+        key: String,
+        whole: C::Whole,
+    ) -> Result<C::Output, StepError> {
         let count = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         let (sends, gather) = WorkerGroup::new(count)?.plan::<C>(whole)?;
-        let key = format!("{}/{}/{number}", C::NAME, self.generation);
         let replies = sends
             .into_iter()
             .map(|(rank, args)| self.one::<C>(rank, args, &key));

@@ -2,7 +2,8 @@
 //! out by the dispatch table ([`robust_shared::dispatch`]).
 //!
 //! ```text
-//!  train:    trajectories ─► batch ─► old (split) ─► advantages ─► update (split) ─► snapshot (all)
+//!  prepare:  finished prompts ─► old (split), kept for the step
+//!  train:    trajectories ─► batch ─► old (split, what is missing) ─► advantages ─► update (split) ─► snapshot (all)
 //!  restore:  snapshot in memory, else checkpoint of that very step, else the initial weights
 //!  publish:  publish (all); the manifests must agree
 //! ```
@@ -10,6 +11,7 @@ mod calls;
 mod collate;
 mod dataset;
 mod gang;
+mod old;
 mod report;
 mod step;
 mod wire;
@@ -18,5 +20,6 @@ pub use calls::{CallError, GangCalls};
 pub use collate::{CollateError, collate};
 pub use dataset::{DatasetError, Prompt, Prompts, read_dataset};
 pub use gang::{Gang, StepError};
+pub use old::{Ahead, Rows, prepare};
 pub use report::{first_and_last, report};
 pub use step::{RestoreFrom, StepOutcome, publish, restore, train};

@@ -1,6 +1,7 @@
 //! What the gang is asked to do, each as one future whose outcome goes to the driver.
 use super::collate::{OLDEST_VERSION, collate};
 use super::gang::{Gang, StepError};
+use super::old::{Rows, old_logprobs};
 use super::wire::{served_to_wire, shard_from_wire, shard_to_wire};
 use crate::ckpt::newest_at_most;
 use crate::driver::SnapshotShards;
@@ -8,9 +9,7 @@ use crate::store::Store;
 use robust_proto::v1;
 use robust_shared::batch::{Batch, Meta};
 use robust_shared::core::{CallFault, StepMetrics};
-use robust_shared::dispatch::calls::{
-    OldLogprobs, Peer, Publish, Restore, Shard, Snapshot, Update, columns,
-};
+use robust_shared::dispatch::calls::{Peer, Publish, Restore, Shard, Snapshot, Update, columns};
 use robust_shared::grpo::advantages;
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 use std::path::{Path, PathBuf};
@@ -26,6 +25,15 @@ pub enum StepOutcome {
         step: Step,
         /// What the state came from, and what else was tried; a sentence.
         from: String,
+    },
+    /// Old logprobs of a part of the step's batch.
+    Prepared {
+        /// Which gang.
+        generation: Generation,
+        /// The step.
+        step: Step,
+        /// The values.
+        rows: Rows,
     },
     /// The step is done and its snapshot complete.
     Done {
@@ -79,23 +87,19 @@ impl StepOutcome {
     }
 }
 
-/// One training step: batch, old logprobs, advantages, update, snapshot.
+/// One training step: batch, old logprobs (as far as they are not known), advantages, update,
+/// snapshot.
 pub async fn train(
     gang: Gang,
     store: Store,
     step: Step,
     trajectories: Vec<TrajectoryId>,
     group_size: usize,
+    known: Rows,
 ) -> Result<StepOutcome, StepError> {
-    let mut batch = load(store, trajectories).await?;
-    let old = OldLogprobs {
-        step,
-        samples: batch.select(&[columns::IDS, columns::TRAINABLE])?,
-    };
-    batch.insert(
-        columns::OLD_LOGPROBS,
-        gang.call::<OldLogprobs>(step.0, old).await?,
-    )?;
+    let mut batch = load(store, trajectories.clone()).await?;
+    let old = old_logprobs(&gang, step, &trajectories, &batch, known).await?;
+    batch.insert(columns::OLD_LOGPROBS, old)?;
     let rewards = batch.f64s(columns::REWARD)?.to_vec();
     batch.insert(columns::ADVANTAGE, advantages(&rewards, group_size)?)?;
     let oldest = match batch.meta(OLDEST_VERSION) {
@@ -125,7 +129,10 @@ pub async fn train(
     })
 }
 
-async fn load(store: Store, trajectories: Vec<TrajectoryId>) -> Result<Batch, StepError> {
+pub(super) async fn load(
+    store: Store,
+    trajectories: Vec<TrajectoryId>,
+) -> Result<Batch, StepError> {
     let reading = tokio::task::spawn_blocking(move || {
         let read = |id: TrajectoryId| Ok((id, store.trajectory(id)?));
         let stored: Result<Vec<_>, StepError> = trajectories.into_iter().map(read).collect();

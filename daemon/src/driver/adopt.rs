@@ -98,6 +98,8 @@ impl Driver {
             core,
             links,
             gang: None,
+            ahead: Default::default(),
+            switches: HashMap::new(),
             tasks: first,
             processes: HashMap::new(),
             link_samples: HashMap::new(),

@@ -100,6 +100,15 @@ impl Driver {
             Happening::Probed { incarnation, ok } => {
                 self.inputs.push_back(Input::Probed { incarnation, ok });
             }
+            Happening::Switched {
+                incarnation,
+                paused,
+                ok,
+            } => self.inputs.push_back(Input::Switched {
+                incarnation,
+                paused,
+                ok,
+            }),
             Happening::Evidence { incarnation, text } => {
                 self.inputs.push_back(Input::Evidence { incarnation, text });
             }

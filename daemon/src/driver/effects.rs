@@ -54,6 +54,16 @@ impl Driver {
             } => {
                 self.train(generation, ranks, step, trajectories);
             }
+            Output::Prepare {
+                generation,
+                ranks,
+                step,
+                trajectories,
+            } => {
+                self.prepare(generation, ranks, step, trajectories);
+            }
+            Output::Pause { engine } => self.switch(engine, true),
+            Output::Resume { engine } => self.switch(engine, false),
             Output::Publish {
                 generation,
                 ranks,

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Restore(Step),
+    Prepare(Step),
     Train(Step),
     Publish(WeightVersion),
 }
@@ -21,7 +22,7 @@ enum Work {
 impl Work {
     fn step(self) -> Step {
         match self {
-            Work::Restore(step) | Work::Train(step) => step,
+            Work::Restore(step) | Work::Prepare(step) | Work::Train(step) => step,
             Work::Publish(version) => Step(version.0),
         }
     }
@@ -65,8 +66,22 @@ impl Driver {
     ) {
         let store = self.parts.store.clone();
         let group_size = self.parts.job.batch.responses as usize;
+        let known = self.ahead.of(generation, step);
         self.begin(Work::Train(step), generation, ranks, |gang| {
-            control::train(gang, store, step, trajectories, group_size)
+            control::train(gang, store, step, trajectories, group_size, known)
+        });
+    }
+
+    pub(super) fn prepare(
+        &mut self,
+        generation: Generation,
+        ranks: Vec<Incarnation>,
+        step: Step,
+        trajectories: Vec<TrajectoryId>,
+    ) {
+        let store = self.parts.store.clone();
+        self.begin(Work::Prepare(step), generation, ranks, |gang| {
+            control::prepare(gang, store, step, trajectories)
         });
     }
 
@@ -142,6 +157,14 @@ impl Driver {
                 let now = self.parts.clock.now();
                 self.parts.feeds.note(now, Severity::Info, "restored", text);
                 Input::Restored { generation, step }
+            }
+            StepOutcome::Prepared {
+                generation,
+                step,
+                rows,
+            } => {
+                self.ahead.add(generation, step, rows);
+                Input::Prepared { generation, step }
             }
             StepOutcome::Done {
                 generation,

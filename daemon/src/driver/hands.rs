@@ -199,6 +199,7 @@ impl Driver {
         self.links.forget(incarnation);
         self.served.forget(incarnation);
         self.abandon_gang_of(incarnation);
+        self.switches.remove(&incarnation);
         self.parts.leases.revoke_all(incarnation);
     }
 }

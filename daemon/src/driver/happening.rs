@@ -87,6 +87,15 @@ pub enum Happening {
         /// Whether it answered in time.
         ok: bool,
     },
+    /// A hybrid engine answered a command.
+    Switched {
+        /// Which.
+        incarnation: Incarnation,
+        /// What it was told: to pause, or to go on.
+        paused: bool,
+        /// Whether it did.
+        ok: bool,
+    },
     /// Evidence was taken.
     Evidence {
         /// Of whom.

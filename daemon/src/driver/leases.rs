@@ -108,6 +108,17 @@ impl Leases {
         }
     }
 
+    /// Takes trajectories from whoever holds them; what they were writing is durable when this
+    /// returns. For what is thrown away: a late turn must not survive it.
+    pub async fn end(&self, trajectories: &[TrajectoryId]) {
+        for trajectory in trajectories {
+            let lease = self.lock().remove(trajectory);
+            if let Some(lease) = lease {
+                drop(lease.gate.write_owned().await);
+            }
+        }
+    }
+
     /// Takes everything from an agent that is no more.
     pub fn revoke_all(&self, holder: Incarnation) {
         self.lock().retain(|_, lease| {

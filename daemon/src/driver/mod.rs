@@ -38,6 +38,7 @@ mod saved;
 mod served;
 mod spawn;
 mod status;
+mod switch;
 mod translate;
 mod world;
 
@@ -55,7 +56,7 @@ pub use status::{Frame, incident};
 pub use world::{Arrival, World};
 
 use crate::ckpt::Checkpointer;
-use crate::control::{GangCalls, Prompts};
+use crate::control::{Ahead, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::nodes::Shards;
 use crate::store::{Store, StoreError};
@@ -76,6 +77,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use switch::Switching;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -137,6 +139,10 @@ pub struct Driver {
     links: Links,
     calls: GangCalls,
     gang: Option<GangTask>,
+    /// Old logprobs computed before their batch was whole.
+    ahead: Ahead,
+    /// Commands to hybrid engines under way.
+    switches: HashMap<Incarnation, Switching>,
     tasks: u64,
     /// The role processes, here and on other nodes.
     processes: HashMap<Incarnation, Process>,

@@ -130,6 +130,11 @@ impl Driver {
         if records.is_empty() {
             return Ok(());
         }
+        for record in &records {
+            if let Record::Discarded { trajectories } = record {
+                self.parts.leases.end(trajectories).await;
+            }
+        }
         let state = saved::encode(self.parts.clock.now(), self.core.state(), &self.snapshots)?;
         let describe = format!("{} records, {} bytes of state", records.len(), state.len());
         let store = self.parts.store.clone();

@@ -1,6 +1,6 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
-use robust_shared::core::{Incident, IncidentOutcome, InstanceView, View};
+use robust_shared::core::{Context, Incident, IncidentOutcome, InstanceView, View};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use std::time::Duration;
@@ -75,6 +75,8 @@ impl Frame {
             step_seconds: view.step_duration.as_secs_f64(),
             trajectories_in_flight: view.in_flight,
             trajectories_finished: view.finished,
+            trajectories_discarded: view.discarded,
+            context: view.context.map_or("", Context::word).to_owned(),
             reason: view.reason.clone(),
             weight_bytes: view.weight_bytes,
             steps_repeated: view.ettr.steps_repeated,

@@ -144,6 +144,9 @@ fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep_steps: u64) -> Resul
             &Key::Incident(incident.id.0),
             &encode("incident", incident)?,
         ),
+        Record::Discarded { trajectories } => {
+            trajectories.iter().try_for_each(|id| discard(txn, *id))
+        }
         Record::Issued { .. } | Record::Published { .. } | Record::Interval(_) => Ok(()),
     }
 }
@@ -164,6 +167,21 @@ fn consume(txn: &mut Txn<'_>, trajectory: TrajectoryId, step: Step) -> Result<()
     txn.remove(&Key::Unconsumed(trajectory.key()))
 }
 
+/// Removes what was generated for a trajectory: it begins anew.
+fn discard(txn: &mut Txn<'_>, trajectory: TrajectoryId) -> Result<(), StoreError> {
+    let number = trajectory.key();
+    remove_range(txn, number, number.saturating_add(1))?;
+    txn.remove(&Key::Unconsumed(number))
+}
+
+/// Removes trajectories from one number on, up to another one, with the parts of long values.
+fn remove_range(txn: &mut Txn<'_>, from: u64, to: u64) -> Result<(), StoreError> {
+    let whole = keys::trajectory_prefix(from)..keys::trajectory_prefix(to);
+    let parts = [&b"x"[..], &whole.start].concat()..[&b"x"[..], &whole.end].concat();
+    txn.remove_range(whole)?;
+    txn.remove_range(parts)
+}
+
 /// Removes every trajectory of a batch before `step`.
 fn prune(txn: &mut Txn<'_>, step: u64) -> Result<(), StoreError> {
     let end = TrajectoryId {
@@ -172,9 +190,6 @@ fn prune(txn: &mut Txn<'_>, step: u64) -> Result<(), StoreError> {
         member: 0,
     }
     .key();
-    let whole = keys::trajectory_prefix(0)..keys::trajectory_prefix(end);
-    let parts = [&b"x"[..], &whole.start].concat()..[&b"x"[..], &whole.end].concat();
-    txn.remove_range(whole)?;
-    txn.remove_range(parts)?;
+    remove_range(txn, 0, end)?;
     txn.remove_range(Key::Unconsumed(0).encode()..Key::Unconsumed(end).encode())
 }

@@ -68,6 +68,34 @@ fn advantages(count: usize) -> Vec<f32> {
 }
 
 #[test]
+fn a_samples_logprobs_do_not_depend_on_the_samples_beside_it() {
+    let shapes = [small(), Qwen3Config::demo(24)];
+    for shape in shapes {
+        single_thread();
+        let model = Qwen3::random(shape, 22).unwrap();
+        let whole = batch(&model, 48);
+        let bits = |columns: Vec<Vec<f32>>| -> Vec<Vec<u32>> {
+            let of = |column: Vec<f32>| column.into_iter().map(f32::to_bits).collect();
+            columns.into_iter().map(of).collect()
+        };
+        let in_one_go = bits(logprobs(&model, &whole, 1.0, 64).unwrap());
+        for seed in 0..24 {
+            let mut stream = Stream::new(seed, 9);
+            let share = 1 + stream.below(8);
+            let chosen: Vec<usize> = (0..48).filter(|_| stream.below(8) < share).collect();
+            let micro_batch = 1 + stream.below(20) as usize;
+            let part = TrainBatch {
+                samples: chosen.iter().map(|&at| whole.samples[at].clone()).collect(),
+            };
+            let alone = bits(logprobs(&model, &part, 1.0, micro_batch).unwrap());
+            for (at, column) in chosen.iter().zip(alone) {
+                assert_eq!(column, in_one_go[*at], "sample {at}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
 fn gradients_of_parts_add_up_to_that_of_the_whole() {
     let model = model();
     let (whole, config) = (

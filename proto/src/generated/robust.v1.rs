@@ -212,6 +212,12 @@ pub struct Status {
     /// training steps lost under way and done again
     #[prost(uint64, tag = "27")]
     pub steps_repeated: u64,
+    /// whose turn the trainer's slots are: rolling | to training | training | to rolling; empty without hybrids
+    #[prost(string, tag = "26")]
+    pub context: ::prost::alloc::string::String,
+    /// thrown away and generated again (policy task)
+    #[prost(uint64, tag = "28")]
+    pub trajectories_discarded: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

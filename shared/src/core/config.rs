@@ -8,8 +8,7 @@ pub use crate::job::{Mode, Policy};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How many batches may be generated beyond the one that is trained on next. Semi-sync is treated
-/// like async for now: slots are not lent between roles yet.
+/// How many batches may be generated beyond the one that is trained on next.
 fn ahead(mode: Mode) -> u64 {
     match mode {
         Mode::Sync => 0,
@@ -73,6 +72,8 @@ pub struct CoreConfig {
     pub prompts: u32,
     /// Responses to each prompt.
     pub responses: u32,
+    /// The share of a batch's finished prompts from which on the ranks have their slots.
+    pub switch_at: f64,
     /// Batches generated beyond the next one to train on: 0 in sync mode, else 1.
     pub ahead: u64,
     /// In async mode, how many versions older than `batch - 1` a rollout may be.
@@ -111,6 +112,7 @@ impl Default for CoreConfig {
             agent_concurrency: 32,
             prompts: 8,
             responses: 8,
+            switch_at: 0.5,
             ahead: 1,
             max_staleness: 2,
             pullers_per_source: 1,
@@ -190,6 +192,8 @@ impl From<&Job> for CoreConfig {
             agent_concurrency: job.agent.concurrency,
             prompts: job.batch.prompts,
             responses: job.batch.responses,
+            hybrids: job.count(Role::Hybrid),
+            switch_at: job.job.switching_point(),
             ahead: ahead(job.job.mode),
             pullers_per_source: job.weights.pullers_per_source,
             nodes: nodes(job),

@@ -1,4 +1,5 @@
-//! The trainer gang: restore, publish, train, commit (the crate's module doc draws the machine).
+//! The trainer gang: restore, publish, prepare, train, commit (the crate's module doc draws the
+//! machine; `context` says when its slots are its own).
 //!
 //! A call is issued when the stage before it is over and every rank is attached; it is over when its
 //! answer names the present generation and exactly this call, so that late and repeated answers
@@ -6,6 +7,7 @@
 //! from it leaves (I-3), publishing above all (I-5).
 use super::detect::numeric::not_a_number;
 use super::output::{Outcome, Output, Record, Severity};
+use super::prepare::Prepared;
 use super::state::Stage;
 use super::{Core, Mutation, StepMetrics};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, WeightVersion};
@@ -52,11 +54,15 @@ impl Core {
             }
             Stage::Ready => {
                 let step = self.s.committed.next();
-                if self.s.trajectories.is_complete(step) {
-                    self.begin_step(step);
+                if !self.ranks_have_their_slots() {
+                    return;
+                }
+                match self.s.trajectories.is_complete(step) {
+                    true => self.begin_step(step),
+                    false => self.prepare(step),
                 }
             }
-            Stage::Restoring | Stage::Publishing(_) | Stage::Training(_) => {}
+            Stage::Restoring | Stage::Publishing(_) | Stage::Preparing(_) | Stage::Training(_) => {}
         }
     }
 
@@ -66,10 +72,17 @@ impl Core {
 
     fn begin_step(&mut self, step: Step) {
         self.s.gang.stage = Stage::Training(step);
+        if self.s.gang.prepared == Prepared::default() {
+            self.step_begins();
+        }
+        self.call_again();
+    }
+
+    /// What the ranks compute from now on is wasted if the step has to be done again.
+    pub(super) fn step_begins(&mut self) {
         if let Some(closed) = self.s.ledger.step_begins(self.now) {
             self.out.push_back(Output::Record(Record::Interval(closed)));
         }
-        self.call_again();
     }
 
     /// Issues the call of the present stage, for the first time or again.
@@ -87,6 +100,7 @@ impl Core {
                 ranks,
                 version,
             },
+            Stage::Preparing(step) => self.prepare_call(step),
             Stage::Training(step) => {
                 let Some(trajectories) = self.s.trajectories.complete(step) else {
                     return;
@@ -153,10 +167,16 @@ impl Core {
         gang.strikes.clear();
         self.s.task_restarts = 0;
         self.s.committed = step;
+        self.s.gang.prepared = Prepared::default();
         if !self.config.mutant(Mutation::ConsumeTwice) {
             self.s.trajectories.consume(step);
         }
-        self.s.ledger.step_kept();
+        let (_, ahead) = self.s.trajectories.counts();
+        let since = std::mem::take(&mut self.s.finished_since).max(1);
+        let ahead = (ahead as f64 / since as f64).min(1.0);
+        if let Some(closed) = self.s.ledger.step_kept(self.now, ahead) {
+            self.out.push_back(Output::Record(Record::Interval(closed)));
+        }
         if self.s.rewards.len() == REWARDS_KEPT {
             self.s.rewards.pop_front();
         }

@@ -265,7 +265,9 @@ impl Core {
     fn gang_works(&self) -> bool {
         let serving = self.s.gang.serves.map(|v| v.0) == Some(self.s.committed.0);
         match self.s.gang.stage {
-            Stage::Training(_) => self.index_now().counts(Role::Trainer).works > 0,
+            Stage::Training(_) | Stage::Preparing(_) => {
+                self.index_now().counts(Role::Trainer).works > 0
+            }
             Stage::Ready => serving,
             _ => false,
         }

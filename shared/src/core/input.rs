@@ -90,6 +90,22 @@ pub enum Input {
         /// The step restored.
         step: Step,
     },
+    /// All ranks computed what [`super::Output::Prepare`] asked for.
+    Prepared {
+        /// Which gang.
+        generation: Generation,
+        /// For which step.
+        step: Step,
+    },
+    /// A hybrid engine answered [`super::Output::Pause`] or [`super::Output::Resume`].
+    Switched {
+        /// Which life.
+        incarnation: Incarnation,
+        /// What it was told: to pause, or to go on.
+        paused: bool,
+        /// Whether it does so; false when it refused.
+        ok: bool,
+    },
     /// All ranks finished the step and hold a complete snapshot of it.
     StepDone {
         /// Which gang.

@@ -1,5 +1,6 @@
 //! One instance: the life of its present process and what is known of it.
 use super::budget::Strikes;
+use super::context::Turn;
 use super::input::{Hello, Sample};
 use super::nodes::SlotRef;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVersion};
@@ -151,6 +152,9 @@ pub struct Instance {
     pub corrupt_sources: BTreeSet<Incarnation>,
     /// A verdict fell and its kill is due.
     pub condemned: Option<Condemned>,
+    /// Hybrid: whether it has its slot.
+    #[serde(default)]
+    pub turn: Turn,
 }
 
 impl Instance {
@@ -190,6 +194,7 @@ impl Instance {
             corrupt_reports: 0,
             corrupt_sources: BTreeSet::new(),
             condemned: None,
+            turn: Turn::default(),
         }
     }
 

@@ -57,8 +57,13 @@ impl Core {
         gang.serves = None;
         gang.stage = match gang.stage {
             Stage::Forming | Stage::Restoring => Stage::Forming,
-            Stage::Ready | Stage::Publishing(_) | Stage::Training(_) => Stage::Ready,
+            Stage::Ready | Stage::Publishing(_) | Stage::Preparing(_) | Stage::Training(_) => {
+                Stage::Ready
+            }
         };
+        // Whoever drove the calls and kept their results is gone with them.
+        gang.prepared = super::prepare::Prepared::default();
+        self.forget_turns();
     }
 
     pub(super) fn on_spawned(&mut self, incarnation: Incarnation, pid: u32) {

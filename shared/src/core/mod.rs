@@ -34,6 +34,9 @@
 //!     ▲                                        ▲                      batch done    │
 //!     └── any fault: new generation            └───────── StepDone: committed ──────┘
 //! ```
+//! Between *ready* and *training* a semi-sync gang prepares (`prepare`); whether the ranks or the hybrid
+//! engines have the trainer's slots is a machine of its own (`context`).
+//!
 //! The job:
 //! ```text
 //!  new ── Start ──► running ──┬── last step committed and published ──► completed
@@ -42,7 +45,9 @@
 //! ```
 mod budget;
 mod config;
+mod context;
 mod detect;
+mod discard;
 mod durations;
 mod gang;
 mod hardware;
@@ -57,6 +62,7 @@ mod link;
 mod mutation;
 mod nodes;
 mod output;
+mod prepare;
 mod refusal;
 mod restart;
 mod routes;
@@ -65,12 +71,14 @@ mod timers;
 mod trajectories;
 mod view;
 mod weights_plan;
+mod worth;
 
 #[cfg(test)]
 mod tests;
 
 pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
+pub use context::Context;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
 pub use incident::*;
 pub use input::*;
@@ -82,12 +90,11 @@ pub use restart::{Action, Case, Plan, decide};
 pub use state::State;
 pub use view::{InstanceView, View};
 
-use crate::ettr::Cause;
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{Incarnation, InstanceId};
 use crate::time::Time;
 use index::Index;
 use routes::Routes;
-use state::{JobState, Scope, Stage};
+use state::JobState;
 use std::collections::VecDeque;
 use timers::Timers;
 
@@ -277,6 +284,12 @@ impl Core {
     fn take_from_gang(&mut self, input: Input) {
         match input {
             Input::Restored { generation, step } => self.on_restored(generation, step),
+            Input::Prepared { generation, step } => self.on_prepared(generation, step),
+            Input::Switched {
+                incarnation,
+                paused,
+                ok,
+            } => self.on_switched(incarnation, paused, ok),
             Input::StepDone {
                 generation,
                 step,
@@ -325,6 +338,7 @@ impl Core {
     fn advance(&mut self) {
         let parts = [
             Self::check_deadlines,
+            Self::advance_context,
             Self::advance_gang,
             Self::plan_pulls,
             Self::answer_routes,
@@ -363,41 +377,10 @@ impl Core {
             return;
         }
         self.sync();
-        let (value, cause) = self.worth();
+        let (value, cause) = self.moment().worth();
         if let Some(closed) = self.s.ledger.turn(self.now, value, cause) {
             self.out.push_back(Output::Record(Record::Interval(closed)));
         }
-    }
-
-    fn worth(&self) -> (f64, Cause) {
-        let works = |role| self.index_now().counts(role).works > 0;
-        let generating = works(Role::Hybrid) || works(Role::Rollout);
-        let training = matches!(self.s.gang.stage, Stage::Training(_)) && works(Role::Trainer);
-        let recovering = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
-        if recovering(Scope::Task) {
-            (0.0, Cause::TaskRestart)
-        } else if recovering(Scope::Gang) {
-            match generating {
-                true => (1.0 - self.trainer_share(), Cause::TrainerRecovers),
-                false => (0.0, Cause::Recovery),
-            }
-        } else if self.s.published.is_none() {
-            (0.0, Cause::Initialisation)
-        } else {
-            match (training, generating) {
-                (true, true) => (1.0, Cause::Both),
-                (true, false) => (1.0, Cause::Training),
-                (false, true) => (1.0, Cause::Generation),
-                (false, false) => (0.0, Cause::Blocked),
-            }
-        }
-    }
-
-    /// T/(R+T): the trainer's part of the job's slots.
-    fn trainer_share(&self) -> f64 {
-        let count = |role| f64::from(self.s.instances.count(role));
-        let (t, r) = (count(Role::Trainer), count(Role::Rollout));
-        if t + r > 0.0 { t / (t + r) } else { 0.0 }
     }
 }
 

@@ -95,6 +95,18 @@ pub enum Output {
         /// The batch, in order.
         trajectories: Vec<TrajectoryId>,
     },
+    /// Compute the old logprobs of these trajectories, which are a part of the step's batch, and keep
+    /// them for its `TrainStep` by the same gang. Answered by [`super::Input::Prepared`].
+    Prepare {
+        /// Which gang.
+        generation: Generation,
+        /// Members in rank order.
+        ranks: Vec<Incarnation>,
+        /// The step.
+        step: Step,
+        /// Finished trajectories of its batch, whole prompts.
+        trajectories: Vec<TrajectoryId>,
+    },
     /// Let every rank serve the version to pullers.
     Publish {
         /// Which gang.
@@ -114,6 +126,17 @@ pub enum Output {
         sources: Vec<Incarnation>,
         /// Whether the sources are trainer ranks.
         from_trainer: bool,
+    },
+    /// Have a hybrid engine stop computing and send its requests away. Answered by
+    /// [`super::Input::Switched`]; commands to one engine are carried out one after the other.
+    Pause {
+        /// Which life.
+        engine: Incarnation,
+    },
+    /// Have a hybrid engine go on.
+    Resume {
+        /// Which life.
+        engine: Incarnation,
     },
     /// Hand a trajectory to an agent worker. Its stored turns, if any, go with it.
     Dispatch {
@@ -172,6 +195,12 @@ pub enum Record {
     Published {
         /// The version.
         version: WeightVersion,
+    },
+    /// Everything generated for these trajectories is thrown away: stored turns, too. Whoever stores
+    /// them takes their leases away before this is written.
+    Discarded {
+        /// Which.
+        trajectories: Vec<TrajectoryId>,
     },
     /// An incident opened or closed.
     Incident(Box<crate::core::Incident>),

@@ -8,9 +8,11 @@
 //! ```
 use super::budget::{Budget, FaultKind};
 use super::config::Policy;
+use super::context::Context;
 use super::detect::RuleId;
 use super::instance::Life;
 use super::output::{Outcome, Output, Record};
+use super::prepare::Prepared;
 use super::state::Stage;
 use super::{Core, Mutation};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step};
@@ -212,6 +214,7 @@ impl Core {
         gang.stage = Stage::Forming;
         gang.serves = None;
         gang.stepped = false;
+        gang.prepared = Prepared::default();
         gang.restarted = restarted;
     }
 
@@ -273,7 +276,9 @@ impl Core {
             Action::RestartTask => {
                 self.s.task_restarts += 1;
                 self.lose_step();
+                self.discard_generated();
                 self.new_generation(true);
+                (self.s.gang.context, self.s.gang.context_since) = (Context::Training, self.now);
                 self.s.gang.failed_restarts = 0;
                 self.s.gang.faults_in_step = 0;
                 self.renew(&of(self, None), ended, plan.wait);
@@ -357,7 +362,8 @@ impl Core {
 
     /// The running step will be done again: its training so far was for nothing.
     fn lose_step(&mut self) {
-        if !matches!(self.s.gang.stage, Stage::Training(_)) {
+        let begun = matches!(self.s.gang.stage, Stage::Training(_) | Stage::Preparing(_));
+        if !begun && self.s.gang.prepared == Prepared::default() {
             return;
         }
         for waste in self.s.ledger.step_lost(self.now, self.trainer_share()) {

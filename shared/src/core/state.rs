@@ -1,9 +1,11 @@
 //! Everything the controller remembers; what is persisted with every record.
 use super::budget::Strikes;
+use super::context::Context;
 use super::durations::Durations;
 use super::incident::Incident;
 use super::instances::Instances;
 use super::output::Outcome;
+use super::prepare::Prepared;
 use super::trajectories::Trajectories;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
 use crate::phase::Phase;
@@ -37,6 +39,12 @@ pub struct State {
     pub(super) rewards: VecDeque<f64>,
     pub(super) committed_at: Option<Time>,
     pub(super) step_duration: Duration,
+    /// Trajectories finished since the last commit.
+    #[serde(default)]
+    pub(super) finished_since: u64,
+    /// Trajectories whose work was thrown away (policy `task`).
+    #[serde(default)]
+    pub(super) discarded: u64,
     /// Task restarts since the last committed step.
     pub(super) task_restarts: u32,
     /// How long phases took, by role.
@@ -78,6 +86,8 @@ pub enum Stage {
     Ready,
     /// `Publish` is under way.
     Publishing(WeightVersion),
+    /// `Prepare` is under way.
+    Preparing(Step),
     /// `TrainStep` is under way.
     Training(Step),
 }
@@ -106,6 +116,15 @@ pub struct Gang {
     /// All its faults since then, kind by kind.
     #[serde(default)]
     pub strikes: Strikes,
+    /// Whose turn its slots are; always the ranks' where there are no hybrid engines.
+    #[serde(default)]
+    pub context: Context,
+    /// Since when.
+    #[serde(default)]
+    pub context_since: Time,
+    /// What it prepared of the next step.
+    #[serde(default)]
+    pub prepared: Prepared,
 }
 
 /// A recovery under way and whom it covers.
@@ -164,6 +183,9 @@ impl State {
                 stepped: false,
                 failed_restarts: 0,
                 faults_in_step: 0,
+                context: Context::default(),
+                context_since: Time(0),
+                prepared: Prepared::default(),
                 strikes: Strikes::default(),
             },
             instances: Instances::new(config),
@@ -174,6 +196,8 @@ impl State {
             rewards: VecDeque::new(),
             committed_at: None,
             step_duration: Duration::ZERO,
+            finished_since: 0,
+            discarded: 0,
             task_restarts: 0,
             durations: BTreeMap::new(),
             proven: Vec::new(),

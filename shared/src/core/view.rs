@@ -1,5 +1,6 @@
 //! What operators see: plain data, made on demand.
 use super::Core;
+use super::context::Context;
 use super::incident::Incident;
 use super::instance::{Instance, Life};
 use super::nodes::SlotRef;
@@ -34,6 +35,10 @@ pub struct View {
     pub in_flight: u64,
     /// Trajectories finished and not yet consumed.
     pub finished: u64,
+    /// Trajectories whose work was thrown away (policy `task`).
+    pub discarded: u64,
+    /// Whose turn the trainer's slots are; none without hybrid engines.
+    pub context: Option<Context>,
     /// When the job began.
     pub started: Time,
     /// Every instance, in the order of roles and indexes.
@@ -106,6 +111,8 @@ impl Core {
             step_duration: s.step_duration,
             in_flight,
             finished,
+            discarded: s.discarded,
+            context: (self.config.hybrids > 0).then_some(s.gang.context),
             started: s.started_at,
             instances: s
                 .instances

@@ -58,7 +58,7 @@ fn a_committed_step_can_no_longer_be_lost() {
     ledger.step_begins(at(0));
     ledger.turn(at(0), 1.0, Cause::Training);
     ledger.turn(at(5), 0.0, Cause::Blocked);
-    ledger.step_kept();
+    ledger.step_kept(at(20), 0.0);
     assert!(ledger.step_lost(at(9), 0.5).is_empty());
 }
 
@@ -115,4 +115,30 @@ proptest! {
         prop_assert!((figures.sliding - sliding).abs() < 1e-6, "{} {sliding}", figures.sliding);
         prop_assert_eq!(figures.history.last().copied(), Some(figures.sliding));
     }
+}
+
+#[test]
+fn a_discarded_batch_wastes_its_generation_and_the_ahead_part_of_the_step_before() {
+    let mut ledger = Ledger::default();
+    let mut journal = Vec::new();
+    journal.extend(ledger.turn(at(0), 1.0, Cause::Generation));
+    journal.extend(ledger.turn(at(10), 1.0, Cause::Both));
+    // Half of what finished until the commit was of the next batch.
+    journal.extend(ledger.step_kept(at(20), 0.5));
+    journal.extend(ledger.turn(at(25), 1.0, Cause::Generation));
+    let lost = ledger.generation_lost(at(30), 0.4);
+    let waste: Vec<_> = lost.iter().filter(|i| i.waste).collect();
+    let seconds: Vec<f64> = waste.iter().map(|i| i.value * i.seconds()).collect();
+    // Before: (10 alone + 10 beside x 0.6) / 2. Since: 5 beside x 0.6 + 5 alone.
+    assert_eq!(seconds.len(), 2);
+    assert!(
+        (seconds[0] - 8.0).abs() < 1e-9 && (seconds[1] - 8.0).abs() < 1e-9,
+        "{seconds:?}"
+    );
+    journal.extend(lost);
+    journal.extend(ledger.turn(at(30), 0.0, Cause::TaskRestart));
+    journal.extend(ledger.close(at(40)));
+    let (total, goodput) = totals(&journal);
+    assert!((total - 30.0 / 40.0).abs() < 1e-9 && (goodput - 14.0 / 40.0).abs() < 1e-9);
+    assert!(ledger.generation_lost(at(40), 0.4).is_empty(), "lost once");
 }

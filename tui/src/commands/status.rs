@@ -2,7 +2,7 @@
 use super::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{bytes, clock, count, millis, ratio, who};
+use crate::format::{bytes, clock, count, millis, mode, ratio, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
@@ -40,9 +40,9 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
          weights  version {}, {}\n\
          reward   {}\n\
          ettr     {} sliding, {} overall, goodput {}\n\
-         batches  {} trajectories in flight, {} finished and not yet used\n",
+         batches  {} trajectories in flight, {} finished and not yet used{}\n",
         paint.bold(&s.job),
-        s.mode,
+        mode(s),
         s.policy,
         paint.word(&s.state),
         if s.node.is_empty() {
@@ -61,6 +61,10 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
         ratio(s.goodput),
         s.trajectories_in_flight,
         s.trajectories_finished,
+        match s.trajectories_discarded {
+            0 => String::new(),
+            lost => format!(", {lost} thrown away"),
+        },
     )
 }
 

@@ -5,12 +5,17 @@
 //! which the caller gives: gradients and statistics of ranks that hold parts of a batch then
 //! simply add up.
 
+use std::collections::BTreeMap;
+
 use tch::{IndexOp, Kind, Tensor};
 
 use super::qwen3::Qwen3;
 
 /// Sequences are padded to a multiple of this, so that few shapes occur.
 const BUCKET: usize = 8;
+
+/// With fewer rows libtorch's kernels give other last bits.
+const LEAST_ROWS: usize = 4;
 
 /// Settings of the loss.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -190,6 +195,10 @@ pub fn grpo_gradient(
 
 /// Logprob of every token under this model with the training forward, aligned with the ids (the
 /// first token's is 0): the old or reference policy's column.
+///
+/// A sample's column is the same to the bit whichever samples come with it: half of a batch may be
+/// asked for now and the rest later. So it is padded by its own length alone, and computed together
+/// with others of that padded length in at least [`LEAST_ROWS`] rows.
 pub fn logprobs(
     model: &Qwen3,
     batch: &TrainBatch,
@@ -198,8 +207,14 @@ pub fn logprobs(
 ) -> Result<Vec<Vec<f32>>, GrpoError> {
     check(model, batch)?;
     let mut columns = vec![Vec::new(); batch.samples.len()];
-    for indices in micro_batches(batch, micro_batch) {
-        let ids = pad_ids(batch, &indices);
+    for indices in alike(batch, micro_batch) {
+        let fill = LEAST_ROWS.saturating_sub(indices.len());
+        let rows: Vec<usize> = indices
+            .iter()
+            .copied()
+            .chain(indices.iter().copied().cycle().take(fill))
+            .collect();
+        let ids = pad_ids(batch, &rows);
         let values = tch::no_grad(|| model.token_logprobs(&ids, temperature));
         let width = ids.size()[1] as usize - 1;
         let values = Vec::<f32>::try_from(values.reshape([-1])).unwrap_or_default();
@@ -254,6 +269,17 @@ fn micro_batches(batch: &TrainBatch, size: usize) -> Vec<Vec<usize>> {
     let mut indices: Vec<usize> = (0..batch.samples.len()).collect();
     indices.sort_by_key(|&index| batch.samples[index].ids.len());
     indices.chunks(size.max(1)).map(<[usize]>::to_vec).collect()
+}
+
+/// Indices in parts of the same padded length, each part in the order of the batch.
+fn alike(batch: &TrainBatch, size: usize) -> Vec<Vec<usize>> {
+    let mut by_length: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for index in 0..batch.samples.len() {
+        let length = padded_length(batch, &[index]);
+        by_length.entry(length).or_default().push(index);
+    }
+    let parts = by_length.values().flat_map(|of| of.chunks(size.max(1)));
+    parts.map(<[usize]>::to_vec).collect()
 }
 
 fn padded_length(batch: &TrainBatch, indices: &[usize]) -> usize {

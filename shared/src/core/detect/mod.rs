@@ -5,13 +5,15 @@
 //!            rule                                  evidence in, or late
 //!  healthy ───────► verdict (exit, overdue) ──────────────────────────────► kill, restart
 //!     │                                               ▲
-//!     ├── trainer idle, agent silent ──► condemned ───┤
+//!     ├── trainer idle, agent silent,                 │
+//!     │   context switch ──► condemned ───────────────┤
 //!     └── rollout silent ──► suspect ── probe failed ─┘
 //!              ▲                 │
 //!              └── probe ok ─────┘
 //! ```
 pub mod agent_silent;
 pub mod attach_overdue;
+pub mod context_switch;
 pub mod corruption;
 pub mod exception;
 pub mod exit;
@@ -42,7 +44,7 @@ use super::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 13] = [
+pub static RULES: [&Rule; 14] = [
     &exit::RULE,
     &exit::SPAWN,
     &attach_overdue::RULE,
@@ -56,6 +58,7 @@ pub static RULES: [&Rule; 13] = [
     &corruption::RULE,
     &phase_overrun::RULE,
     &straggler::RULE,
+    &context_switch::RULE,
 ];
 
 impl Core {
@@ -73,6 +76,7 @@ impl Core {
             Self::check_agents_silent,
             Self::check_pull_stalls,
             Self::check_overruns,
+            Self::check_context_switches,
             Self::end_avoidance,
             Self::respawn_due,
         ];

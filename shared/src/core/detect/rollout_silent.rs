@@ -4,8 +4,9 @@
 //! Applies to `generating` with requests running, to other phases while by the tickets given requests
 //! must be running there (a stopped process can't report its phase), and to one that was told to
 //! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
-//! long as they like.
+//! long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
 use super::{Rule, RuleId, Setting, Verdict};
+use crate::core::context::Turn;
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind, Mutation, Output, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
@@ -35,7 +36,9 @@ pub const RULE: Rule = Rule {
 fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
     let applies =
         i.id.role.is_engine() && i.was_attached() && i.condemned.is_none() && i.suspect.is_none();
+    let paused = i.phase == Phase::Paused;
     let loaded = match i.phase {
+        _ if i.turn != Turn::Rolls => false,
         Phase::Generating => i.sample.running > 0 || core.running(i.incarnation) > 0,
         Phase::AwaitingTool | Phase::Paused => false,
         _ => core.running(i.incarnation) > 0,
@@ -43,7 +46,7 @@ fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
     let pulls = i.pull.is_some() || !i.avoid.is_empty();
     let since = match (loaded, pulls) {
         (true, _) => i.tokens_at,
-        (false, true) if i.phase != Phase::Paused => i.tokens_at.max(i.moved_at),
+        (false, true) if !paused || i.id.role == Role::Hybrid => i.tokens_at.max(i.moved_at),
         (false, _) => return None,
     };
     (applies && i.sampled_at > since).then_some(since)

@@ -32,6 +32,8 @@ pub enum RuleId {
     PhaseOverrun,
     /// A rank is slower than its gang.
     Straggler,
+    /// A hybrid engine does not pause, or does not go on.
+    ContextSwitch,
 }
 
 /// A detection rule. What is in force for it in a job is in [`super::RuleSet`].

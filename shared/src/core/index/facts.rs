@@ -1,5 +1,6 @@
 //! What is derived from one instance.
 use super::super::Core;
+use super::super::context::Turn;
 use super::super::instance::{Instance, Life};
 use super::Counts;
 use crate::ids::{Incarnation, Role, WeightVersion};
@@ -37,6 +38,12 @@ pub(in crate::core) struct Facts {
     pub pull: Option<(WeightVersion, Option<Incarnation>)>,
     /// A rank failed it as a source just now.
     pub avoids_rank: bool,
+    /// A hybrid engine holds its slot and is not paused.
+    pub unpaused: bool,
+    /// A hybrid engine that lives does not generate yet.
+    pub unrolling: bool,
+    /// A hybrid engine is to be told something.
+    pub to_tell: Option<bool>,
 }
 
 /// What of it others than its role's own sets want to know.
@@ -50,6 +57,8 @@ impl Facts {
             condemned: self.condemned.into(),
             works: self.works.into(),
             serves: self.serves.into(),
+            unpaused: self.unpaused.into(),
+            unrolling: self.unrolling.into(),
         }
     }
 
@@ -126,6 +135,9 @@ impl Core {
                 let relay = p.sources.first().filter(|_| !p.from_trainer);
                 (p.version, relay.copied())
             }),
+            unpaused: Self::holds_slot(i) && i.turn != Turn::Paused,
+            unrolling: Self::holds_slot(i) && i.turn != Turn::Rolls,
+            to_tell: self.due_command(i),
             avoids_rank: i.avoid.iter().any(|(source, _)| is_rank(*source)),
             ..common
         }

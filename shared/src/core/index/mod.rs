@@ -14,6 +14,7 @@ mod facts;
 use facts::Facts;
 
 use super::Core;
+use super::context::Context;
 use super::instances::ROLES;
 use super::state::Stage;
 use super::timers::TimerKey;
@@ -31,6 +32,8 @@ pub(super) struct Counts {
     pub condemned: u32,
     pub works: u32,
     pub serves: u32,
+    pub unpaused: u32,
+    pub unrolling: u32,
 }
 
 impl Counts {
@@ -47,6 +50,8 @@ impl Counts {
             condemned: of(self.condemned, others.condemned),
             works: of(self.works, others.works),
             serves: of(self.serves, others.serves),
+            unpaused: of(self.unpaused, others.unpaused),
+            unrolling: of(self.unrolling, others.unrolling),
         }
     }
 }
@@ -59,6 +64,7 @@ struct Globals {
     stage: Option<Stage>,
     /// A call or a pull waits for the ranks.
     wanted: bool,
+    context: Context,
 }
 
 /// A request count, a place and the life that is there.
@@ -83,6 +89,8 @@ pub struct Index {
     from_trainer: BTreeSet<(WeightVersion, InstanceId)>,
     /// Engines that were failed by a rank just now.
     avoid_ranks: BTreeSet<InstanceId>,
+    /// Hybrid engines that are to be told to pause or to go on.
+    to_tell: BTreeSet<InstanceId>,
     globals: Globals,
 }
 
@@ -128,6 +136,11 @@ impl Index {
         self.relays.iter().map(|(.., relay)| *relay)
     }
 
+    /// The first hybrid engine that is to be told something.
+    pub fn to_tell(&self) -> Option<InstanceId> {
+        self.to_tell.first().copied()
+    }
+
     /// Pulls from this relay.
     pub fn pulls_of(
         &self,
@@ -158,6 +171,9 @@ impl Index {
         *counts = counts.with(&facts.counts(), there);
         if facts.avoids_rank {
             put(&mut self.avoid_ranks, id, there);
+        }
+        if facts.to_tell.is_some() {
+            put(&mut self.to_tell, id, there);
         }
         let life = facts.incarnation;
         if let Some((version, load)) = facts.open {
@@ -264,6 +280,7 @@ impl Core {
             published: self.s.published,
             serves: gang.serves,
             stage: Some(gang.stage),
+            context: gang.context,
             wanted: calls || self.index.pulls_wait_for_ranks(),
         }
     }
@@ -275,6 +292,9 @@ impl Core {
             engines
                 .into_iter()
                 .for_each(|id| self.s.instances.touch(id));
+        }
+        if now.context != before.context {
+            self.s.instances.touch_role(Role::Hybrid);
         }
         if now.stage != before.stage {
             // A call that begins is what an idle rank is measured against.

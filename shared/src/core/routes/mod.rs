@@ -3,7 +3,8 @@
 //! ```text
 //!  RouteRequested ──► waiting ── an eligible rollout ──► served (counts) ── RouteReleased ──► gone
 //! ```
-//! Eligible: linked, admitted, no suspect, and at a version fit for the trajectory's batch. In sync
+//! Eligible: linked, admitted, no suspect, on a slot whose turn it has (`context`), and at a version
+//! fit for the trajectory's batch. In sync
 //! mode that is exactly the version of the step before; else at most `max_staleness` older. Among
 //! those the one with the fewest requests is taken.
 mod table;
@@ -107,5 +108,6 @@ impl Core {
             && r.admitted
             && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
             && r.condemned.is_none()
+            && self.has_its_turn(r)
     }
 }

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod detection;
 mod faults;
+mod modes;
 mod quality;
+mod random;
 mod table;
 
 use super::*;
@@ -15,6 +17,7 @@ fn small(mode: Mode, steps: u64) -> CoreConfig {
         mode,
         steps,
         ahead: if mode == Mode::Sync { 0 } else { 1 },
+        switch_at: if mode == Mode::Sync { 1.0 } else { 0.5 },
         prompts: 2,
         responses: 4,
         agent_concurrency: 8,

@@ -66,6 +66,7 @@ impl Core {
         };
         let finished = Place::Finished { reward, oldest };
         self.s.trajectories.set(id, finished);
+        self.s.finished_since += 1;
         if let Some(holder) = holder {
             self.out.push_back(Output::Revoke {
                 agent: holder,

@@ -118,6 +118,36 @@ impl Trajectories {
         found.is_some_and(|b| !b.all.is_empty() && b.whole as usize == b.finished.len())
     }
 
+    /// Prompts of a batch all of whose responses are finished.
+    pub fn finished_prompts(&self, batch: Step) -> u32 {
+        self.batches.get(&batch.0).map_or(0, |b| b.whole)
+    }
+
+    /// Which prompts those are, in order.
+    pub fn prompts_finished(&self, batch: Step) -> Vec<u32> {
+        let Some(found) = self.batches.get(&batch.0) else {
+            return Vec::new();
+        };
+        let whole = |(_, count): &(u32, &u32)| **count == found.responses;
+        let prompts = (0..).zip(&found.finished).filter(whole);
+        prompts.map(|(prompt, _)| prompt).collect()
+    }
+
+    /// Everything begins anew. Returns those on which work is lost.
+    pub fn discard(&mut self) -> Vec<TrajectoryId> {
+        let fresh = Trajectory::default();
+        let begun = |(id, t): (TrajectoryId, &Trajectory)| (*t != fresh).then_some(id);
+        let lost: Vec<_> = self.iter().filter_map(begun).collect();
+        for &id in &lost {
+            if let Some(t) = self.get_mut(id) {
+                t.returns = 0;
+                t.holders.clear();
+            }
+            self.set(id, Place::default());
+        }
+        lost
+    }
+
     /// Nobody holds anything any more.
     pub fn return_leases(&mut self) {
         for agent in self.leases.keys().copied().collect::<BTreeSet<_>>() {

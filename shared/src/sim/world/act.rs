@@ -40,6 +40,19 @@ impl World {
                 self.note_batch(generation, step, trajectories);
                 self.call(generation, Call::Train(step));
             }
+            Output::Prepare {
+                generation,
+                step,
+                trajectories,
+                ..
+            } => {
+                let sum = trajectories
+                    .iter()
+                    .fold(0, |sum: u64, t| sum.wrapping_mul(31).wrapping_add(t.key()));
+                self.call(generation, Call::Prepare(step, sum));
+            }
+            Output::Pause { engine } => self.order_switch(engine, true),
+            Output::Resume { engine } => self.order_switch(engine, false),
             Output::Publish {
                 generation,
                 version,

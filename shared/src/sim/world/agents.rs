@@ -164,7 +164,8 @@ impl World {
         if wanted && r.is_some_and(|r| !r.serves()) {
             return self.after(AGAIN, Happening::Generated(d, rollout, ticket));
         }
-        let version = r.and_then(|r| r.version);
+        let away = self.sent_away(rollout);
+        let version = r.and_then(|r| r.version).filter(|_| !away);
         if let Some(r) = self.procs.get_mut(&rollout) {
             r.requests = r.requests.saturating_sub(1);
             self.phase_of_rollout(rollout);
@@ -267,13 +268,14 @@ impl World {
             return;
         };
         let phase = match r.requests {
+            _ if r.paused => Phase::Paused,
             0 => Phase::Idle,
             _ => Phase::Generating,
         };
         self.enter(rollout, phase);
     }
 
-    fn enter(&mut self, life: Incarnation, phase: Phase) {
+    pub(super) fn enter(&mut self, life: Incarnation, phase: Phase) {
         let Some(p) = self.procs.get_mut(&life) else {
             return;
         };

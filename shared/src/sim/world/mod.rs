@@ -22,6 +22,7 @@ mod process;
 mod pulls;
 mod samples;
 mod strike;
+mod switch;
 mod timing;
 mod trainer;
 
@@ -65,6 +66,7 @@ enum Happening {
     Gang(Generation, Call, u32),
     Pull(Incarnation, u64),
     Probed(Incarnation),
+    Switch(Incarnation, bool),
     Turn(agents::Doing),
     Generated(agents::Doing, Incarnation, u64),
     Answered(agents::Doing, u64, Option<WeightVersion>),
@@ -305,6 +307,7 @@ impl World {
             Happening::Gang(generation, call, part) => self.gang_goes_on(generation, call, part),
             Happening::Pull(puller, serial) => self.pull_goes_on(puller, serial),
             Happening::Probed(life) => self.probed(life),
+            Happening::Switch(engine, paused) => self.switch(engine, paused),
             Happening::Turn(doing) => self.turn(doing),
             Happening::Generated(doing, rollout, ticket) => self.generated(doing, rollout, ticket),
             Happening::Answered(doing, ticket, by) => self.answered(doing, ticket, by),

@@ -98,6 +98,10 @@ pub struct Proc {
     pub raised: bool,
     /// When it recovered by itself from whatever it had; 0: never had anything.
     pub(super) well_at: Time,
+    /// Hybrid: it computes nothing and sends requests away.
+    pub paused: bool,
+    /// When the last command to pause or go on is read.
+    pub(super) switch_at: Time,
     pub(super) link: u64,
     pub(super) heard_at: Time,
     pub(super) inbox: VecDeque<Order>,
@@ -129,6 +133,8 @@ impl Proc {
             busy: Duration::ZERO,
             raised: false,
             well_at: Time(0),
+            paused: false,
+            switch_at: now,
             link: 0,
             heard_at: Time(0),
             inbox: VecDeque::new(),

@@ -36,7 +36,7 @@ impl World {
                 false => ms(1).min(every / 100),
             };
         }
-        if p.serves() && dice.is_multiple_of(u64::from(p.slow)) {
+        if p.serves() && !p.paused && dice.is_multiple_of(u64::from(p.slow)) {
             p.tokens += u64::from(p.requests);
         }
         let sample = Sample {

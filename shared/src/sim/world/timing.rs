@@ -85,6 +85,8 @@ pub struct Timing {
     pub store: Span,
     /// The gang: restoring.
     pub restore: Span,
+    /// A hybrid engine from the command to pause, or to go on, to its deed.
+    pub switch: Span,
     /// The gang: logprobs before the update.
     pub old_logprob: Span,
     /// The gang: advantages.
@@ -126,6 +128,7 @@ impl Default for Timing {
             message: Span::default(),
             store: Span::default(),
             restore: Span::always(ms(50)),
+            switch: Span::always(ms(5)),
             old_logprob: Span::always(ms(60)),
             advantage: Span::always(ms(10)),
             update: Span::always(ms(150)),

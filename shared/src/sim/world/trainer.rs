@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(super) enum Call {
     Restore(Step),
     Train(Step),
+    /// Old logprobs of a part of the step's batch, told by the sum of its names.
+    Prepare(Step, u64),
     Publish(WeightVersion),
 }
 
@@ -113,7 +115,9 @@ impl World {
         let (phase, span) = match (call, part) {
             (Call::Restore(_), _) => (Phase::LoadCheckpoint, self.timing.restore),
             (Call::Publish(_), _) => (Phase::Publish, self.timing.publish),
-            (Call::Train(_), 0) => (Phase::OldLogprob, self.timing.old_logprob),
+            (Call::Train(_), 0) | (Call::Prepare(..), _) => {
+                (Phase::OldLogprob, self.timing.old_logprob)
+            }
             (Call::Train(_), 1) => (Phase::Advantage, self.timing.advantage),
             (Call::Train(_), 2) => (Phase::Update, self.timing.update),
             (Call::Train(_), _) => (Phase::Snapshot, self.timing.snapshot),
@@ -138,6 +142,7 @@ impl World {
         self.gang.task = None;
         self.feed(match call {
             Call::Restore(step) => Input::Restored { generation, step },
+            Call::Prepare(step, _) => Input::Prepared { generation, step },
             Call::Train(step) => Input::StepDone {
                 generation,
                 step,
@@ -170,6 +175,7 @@ impl World {
                     }
                 }
             }
+            Call::Prepare(..) => {}
             Call::Publish(version) => {
                 let buffers = self.gang.buffers.entry(generation).or_default();
                 buffers[usize::from(version.0 % 2 == 1)] = Some(version);
@@ -215,7 +221,7 @@ impl World {
     fn check_call(&mut self, call: Call, ranks: &[Incarnation]) {
         let wanted = match call {
             Call::Restore(_) => return,
-            Call::Train(step) => Step(step.0.saturating_sub(1)),
+            Call::Train(step) | Call::Prepare(step, _) => Step(step.0.saturating_sub(1)),
             Call::Publish(version) => Step(version.0),
         };
         for rank in ranks {
@@ -240,14 +246,14 @@ impl World {
 
 fn parts(call: Call) -> u32 {
     match call {
-        Call::Restore(_) | Call::Publish(_) => 1,
+        Call::Restore(_) | Call::Publish(_) | Call::Prepare(..) => 1,
         Call::Train(_) => 4,
     }
 }
 
 fn step_of(call: Call) -> Step {
     match call {
-        Call::Restore(step) | Call::Train(step) => step,
+        Call::Restore(step) | Call::Train(step) | Call::Prepare(step, _) => step,
         Call::Publish(version) => Step(version.0),
     }
 }

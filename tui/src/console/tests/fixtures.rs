@@ -169,6 +169,8 @@ pub fn healthy() -> v1::Status {
     v1::Status {
         job: "arith-grpo".into(),
         mode: "async".into(),
+        context: String::new(),
+        trajectories_discarded: 0,
         policy: "role".into(),
         state: "running".into(),
         step: 118,

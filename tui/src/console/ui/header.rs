@@ -2,7 +2,7 @@
 use super::super::state::{Link, State};
 use super::look::Tone;
 use super::{put, put_ends};
-use crate::format::{bar, clock, millis, ratio};
+use crate::format::{bar, clock, millis, mode, ratio};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -20,7 +20,7 @@ pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
             format!("  {} {}", look.sign(&s.state), s.state),
             look.tone(look.tone_of(&s.state)),
         ),
-        Span::raw(format!("  {}, policy {}", s.mode, s.policy)),
+        Span::raw(format!("  {}, policy {}", mode(s), s.policy)),
     ]);
     put_ends(buf, area, 0, job, age(state));
     let (flying, waiting) = (s.trajectories_in_flight, s.trajectories_finished);

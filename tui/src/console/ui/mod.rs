@@ -24,6 +24,7 @@ mod roles;
 mod weights;
 
 use super::state::State;
+use crate::format::is_engine;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -49,7 +50,7 @@ pub fn draw(state: &State, frame: &mut Frame) {
     match &state.status {
         None => empty::draw(state, area, buf),
         Some(status) => {
-            let rollouts = status.roles.iter().filter(|r| r.role == "rollout").count();
+            let rollouts = status.roles.iter().filter(|r| is_engine(&r.role)).count();
             let parts = Parts::of(
                 area,
                 status.roles.len(),

@@ -89,9 +89,11 @@ fn consequences(state: &State, strike: &Strike) -> Vec<String> {
         (_, "trainer") => format!(
             "All {ranks} trainer ranks restart from the last snapshot; rollouts go on generating."
         ),
-        (_, "rollout") => "Its requests go on elsewhere; a new replica pulls the weights and \
+        (_, "rollout" | "hybrid") => {
+            "Its requests go on elsewhere; a new replica pulls the weights and \
                            is routed to once it verified them."
-            .to_owned(),
+                .to_owned()
+        }
         _ => "Its conversations resume from their last stored turn.".to_owned(),
     };
     vec![

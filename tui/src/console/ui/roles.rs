@@ -2,7 +2,7 @@
 use super::super::state::State;
 use super::grid::{self, Column};
 use super::look::Look;
-use crate::format::{bytes, count, millis_tight, who};
+use crate::format::{bytes, count, is_engine, millis_tight, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -96,7 +96,7 @@ fn plain(text: String) -> Cell {
 }
 
 fn only_rollout(r: &RoleStatus, text: String) -> Cell {
-    plain(if r.role == "rollout" {
+    plain(if is_engine(&r.role) {
         text
     } else {
         "-".to_owned()

@@ -1,7 +1,7 @@
 //! Weight synchronisation: how far each rollout is.
 use super::super::state::State;
 use super::{put, section};
-use crate::format::{bar, bytes};
+use crate::format::{bar, bytes, is_engine};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -11,7 +11,7 @@ use robust_proto::v1;
 pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     let title = format!("WEIGHTS v{}, {}", s.weight_version, bytes(s.weight_bytes));
     let inner = section(state, area, &title, buf);
-    let rollouts: Vec<_> = s.roles.iter().filter(|r| r.role == "rollout").collect();
+    let rollouts: Vec<_> = s.roles.iter().filter(|r| is_engine(&r.role)).collect();
     let room = usize::from(inner.height);
     for (row, r) in rollouts.iter().take(room).enumerate() {
         let last_line = row + 1 == room && rollouts.len() > room;

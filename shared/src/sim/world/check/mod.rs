@@ -14,7 +14,7 @@ mod outputs;
 mod verdicts;
 
 use super::World;
-use crate::core::{Core, CoreConfig, Input, Record};
+use crate::core::{Core, CoreConfig, Input, Policy, Record};
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -187,7 +187,22 @@ impl World {
                 checker.published = Some(*version);
             }
             Record::Incident(incident) => self.check_incident(incident),
+            Record::Discarded { trajectories } => self.discard(trajectories),
             Record::Issued { .. } | Record::Interval(_) => {}
+        }
+    }
+
+    /// Thrown away on purpose, which only the baseline does; it may be handed out anew.
+    fn discard(&mut self, trajectories: &[TrajectoryId]) {
+        let baseline = self.config.policy == Policy::Task;
+        self.must(baseline, "I-2", || {
+            format!("{} trajectories are thrown away", trajectories.len())
+        });
+        for t in trajectories {
+            self.stored.remove(t);
+            self.turns.remove(t);
+            self.daemon.leases.remove(t);
+            self.checker.finished.remove(t);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, 
 impl World {
     /// Looks at an output that is about to be acted on.
     pub(in super::super) fn check_output(&mut self, output: &Output) {
+        self.check_slots(output);
         match output {
             Output::Spawn {
                 id,
@@ -37,6 +38,21 @@ impl World {
                 self.check_gang(*generation, ranks);
                 self.check_training(*step, trajectories);
             }
+            Output::Prepare {
+                generation,
+                ranks,
+                step,
+                trajectories,
+            } => {
+                self.check_gang(*generation, ranks);
+                let committed = self.checker.committed;
+                let finished = trajectories
+                    .iter()
+                    .all(|t| t.batch == step.0 && self.stored.contains(t));
+                self.must(*step == committed.next() && finished, "I-3", || {
+                    format!("step {step} is prepared with {trajectories:?}")
+                });
+            }
             Output::Publish {
                 generation,
                 ranks,
@@ -64,7 +80,12 @@ impl World {
         }
     }
 
-    pub(super) fn must(&mut self, holds: bool, invariant: &str, text: impl FnOnce() -> String) {
+    pub(in super::super) fn must(
+        &mut self,
+        holds: bool,
+        invariant: &str,
+        text: impl FnOnce() -> String,
+    ) {
         let now = self.now;
         self.checker.hold(now, holds, invariant, text);
     }
@@ -146,7 +167,8 @@ impl World {
     }
 
     fn check_dispatch(&mut self, agent: Incarnation, t: TrajectoryId) {
-        let again = self.checker.finished.contains(&t) || t.batch <= self.checker.committed.0;
+        let known = self.checker.finished.contains(&t) && self.stored.contains(&t);
+        let again = known || t.batch <= self.checker.committed.0;
         self.must(!again, "I-2", || {
             format!("{t} is finished and handed out again")
         });
@@ -163,6 +185,7 @@ impl World {
     }
 
     fn check_route(&mut self, ticket: u64, rollout: Incarnation) {
+        self.check_turn(rollout);
         let suspect = self.checker.suspects.contains(&rollout);
         self.must(!suspect, "routing", || {
             format!("a request goes to the suspect {rollout}")

@@ -1,0 +1,121 @@
+//! Telling a hybrid engine to pause or to go on, over the part of SGLang's HTTP API for it.
+//!
+//! One command after the other: a later one waits for the answer to the one before, so that a pause
+//! can never arrive after the command to go on. There is no deadline here: the core has one, and ends
+//! the wait by killing the engine.
+use super::Driver;
+use super::happening::Happening;
+use robust_shared::ids::Incarnation;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// Pause before a command is tried again whose connection failed.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A command under way; dropping it ends it and those it waits for.
+#[derive(Debug)]
+pub(super) struct Switching(JoinHandle<()>);
+
+impl Drop for Switching {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Driver {
+    /// Sends the command when the one before it is answered.
+    pub(super) fn switch(&mut self, engine: Incarnation, paused: bool) {
+        let hello = self.links.hello(engine).unwrap_or_default();
+        let before = self.switches.remove(&engine);
+        let happenings = self.parts.happenings.clone();
+        let task = tokio::spawn(async move {
+            if let Some(mut before) = before {
+                // Ended or failed: its turn is over.
+                let _ = (&mut before.0).await;
+            }
+            let ok = command(&hello.http_addr, paused).await;
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Switched {
+                incarnation: engine,
+                paused,
+                ok,
+            });
+        });
+        self.switches.insert(engine, Switching(task));
+    }
+}
+
+/// Whether the engine did as told. Without an answer it is asked again: both commands may come twice.
+async fn command(addr: &str, paused: bool) -> bool {
+    let (path, body) = match paused {
+        true => ("/pause_generation", r#"{"mode": "abort"}"#),
+        false => ("/continue_generation", "{}"),
+    };
+    loop {
+        match post(addr, path, body).await {
+            Ok(status) => return status == 200,
+            Err(error) => tracing::debug!("{addr}{path}: {error}; tried again"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn post(addr: &str, path: &str, body: &str) -> std::io::Result<u16> {
+    let mut stream = TcpStream::connect(addr).await?;
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut head = Vec::new();
+    // The status line is all that counts: "HTTP/1.1 200".
+    while head.len() < 12 {
+        if stream.read_buf(&mut head).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let status = head
+        .get(9..12)
+        .and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+    Ok(status.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::net::TcpListener;
+
+    /// Answers one request after the other; each is returned as it was read.
+    async fn serve(listener: &TcpListener, answer: &str) -> String {
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let mut request = vec![0; 1024];
+        let read = peer.read(&mut request).await.unwrap();
+        peer.write_all(answer.as_bytes()).await.unwrap();
+        String::from_utf8_lossy(&request[..read]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_pause_aborts_what_runs_and_a_refusal_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let asked = tokio::spawn({
+            let addr = addr.clone();
+            async move { (command(&addr, true).await, command(&addr, false).await) }
+        });
+        // The first connection breaks without an answer: the command comes again.
+        drop(listener.accept().await.unwrap());
+        let pause = serve(&listener, "HTTP/1.1 200 OK\r\n\r\n").await;
+        assert!(
+            pause.starts_with("POST /pause_generation HTTP/1.1\r\n"),
+            "{pause}"
+        );
+        assert!(pause.ends_with("\r\n\r\n{\"mode\": \"abort\"}"), "{pause}");
+        let resume = serve(&listener, "HTTP/1.1 500 Oh\r\n\r\n").await;
+        assert!(resume.starts_with("POST /continue_generation"), "{resume}");
+        assert_eq!(asked.await.unwrap(), (true, false));
+    }
+}

@@ -1,0 +1,54 @@
+//! Context switch: a hybrid engine that was told to pause or to go on, and neither does it nor says
+//! why not, keeps a slot from whoever it is meant for.
+use super::{Rule, RuleId, Setting, Verdict};
+use crate::core::instance::Instance;
+use crate::core::{Core, FaultKind};
+use crate::ids::{Incarnation, InstanceId, Role};
+use crate::time::Time;
+
+/// An engine that does not change its context.
+pub const RULE: Rule = Rule {
+    id: RuleId::ContextSwitch,
+    name: "context switch",
+    roles: &[Role::Hybrid],
+    phases: &[],
+    signal: "told to pause or to go on, it does not answer, or refuses",
+    action: "evidence, restart; the slot is its rank's meanwhile",
+    kind: Some(FaultKind::Hang),
+    settings: &[Setting::seconds("window_s", 10.0)],
+};
+
+/// When the rule falls, if no answer comes.
+pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+    let rules = &core.config.rules;
+    let window = || rules.time(RuleId::ContextSwitch, "window_s");
+    let since = i.turn.waits_since().filter(|_| i.condemned.is_none())?;
+    i.was_attached().then(|| since + window())
+}
+
+impl Core {
+    pub(super) fn check_context_switches(&mut self, fallen: &[InstanceId]) {
+        let now = self.now;
+        for &id in fallen {
+            let Some(i) = self.s.instances.get(id) else {
+                continue;
+            };
+            if due(self, i).is_some_and(|at| at <= now) {
+                let since = i.turn.waits_since().unwrap_or(now);
+                let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
+                self.switch_failed(i.incarnation, &what);
+            }
+        }
+    }
+
+    /// The engine does not do as told.
+    pub(in crate::core) fn switch_failed(&mut self, engine: Incarnation, what: &str) {
+        let Some(i) = self.s.instances.life(engine) else {
+            return;
+        };
+        let context = self.s.gang.context.word();
+        let reason = format!("told to change its context ({context}): {what}");
+        let who = i.id;
+        self.fault(Verdict::new(who, RuleId::ContextSwitch, reason).hanging());
+    }
+}

@@ -1,0 +1,74 @@
+//! Preparing a step: the old logprobs of prompts that are finished while the rest of the batch is
+//! generated (semi-sync).
+//!
+//! ```text
+//!  ready ── enough is finished, not all ──► preparing ── Prepared ──► ready ── all is ──► training
+//!              ▲       the prompts finished since                       │
+//!              └────────────────────────────────────────────────────────┘
+//! ```
+//! What was prepared is known by generation and step, here and by whoever drives this: a new gang, a
+//! committed step, a discarded batch or a restarted daemon begins anew. The step itself asks only for
+//! what is missing; the values are the same to the bit in whatever pieces they are asked for.
+use super::Core;
+use super::output::Output;
+use super::state::Stage;
+use crate::ids::{Generation, Step, TrajectoryId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What of the next step was prepared by the present gang.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Prompts asked for so far.
+    prompts: BTreeSet<u32>,
+    /// Those of the call under way.
+    asked: Vec<u32>,
+}
+
+impl Core {
+    /// Issues the call for prompts that are finished and were not asked for, if there are any.
+    pub(super) fn prepare(&mut self, step: Step) {
+        let done = &self.s.gang.prepared.prompts;
+        let more = self.s.trajectories.finished_prompts(step) as usize > done.len();
+        if !more || !self.prepares() || !self.enough_is_finished() {
+            return;
+        }
+        let finished = self.s.trajectories.prompts_finished(step);
+        let asked: Vec<u32> = finished.into_iter().filter(|p| !done.contains(p)).collect();
+        if self.s.gang.prepared.prompts.is_empty() {
+            self.step_begins();
+        }
+        self.s.gang.prepared.asked = asked;
+        self.s.gang.stage = Stage::Preparing(step);
+        self.call_again();
+    }
+
+    /// The call of the stage `preparing`.
+    pub(super) fn prepare_call(&self, step: Step) -> Output {
+        let responses = self.config.responses;
+        let of = |group: u32| {
+            (0..responses).map(move |member| TrajectoryId {
+                batch: step.0,
+                group,
+                member,
+            })
+        };
+        let asked = self.s.gang.prepared.asked.iter().copied();
+        Output::Prepare {
+            generation: self.s.gang.generation,
+            ranks: self.ranks(),
+            step,
+            trajectories: asked.flat_map(of).collect(),
+        }
+    }
+
+    pub(super) fn on_prepared(&mut self, from: Generation, step: Step) {
+        let gang = &mut self.s.gang;
+        if (from, Stage::Preparing(step)) != (gang.generation, gang.stage) {
+            return;
+        }
+        gang.stage = Stage::Ready;
+        let asked = std::mem::take(&mut gang.prepared.asked);
+        gang.prepared.prompts.extend(asked);
+    }
+}

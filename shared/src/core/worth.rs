@@ -1,0 +1,204 @@
+//! What an instant counts in the ETTR ledger (design section 10), as a function of what is seen then.
+//!
+//! | the task | the trainer | engines | counts | cause |
+//! | --- | --- | --- | --- | --- |
+//! | restarts | - | - | 0 | task restart |
+//! | | recovers | generate | (R + hybrids that generate) / (R + T) | trainer recovers |
+//! | | recovers | none generates | 0 | recovery |
+//! | nothing was ever published | | - | 0 | initialisation |
+//! | | computes | generate | 1 | both |
+//! | | computes | none generates | 1 | training |
+//! | | - | generate | 1 | generation |
+//! | | slots change hands | none generates | 0 | context switch |
+//! | | - | none generates | 0 | blocked |
+//!
+//! R and T are the slots of rollouts and trainer. A hybrid engine that generates while the gang
+//! recovers keeps its slot, one of the trainer's, at work. Everybody restarts under policy `task`, so
+//! there the second and third row never occur.
+use super::Core;
+use super::state::{Scope, Stage};
+use crate::ettr::Cause;
+use crate::ids::Role;
+
+/// What is seen at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Moment {
+    /// T: slots of the trainer.
+    pub ranks: u32,
+    /// R: slots of rollouts.
+    pub rollouts: u32,
+    /// The whole task restarts.
+    pub task_restarts: bool,
+    /// The gang restarts.
+    pub trainer_recovers: bool,
+    /// There were weights to generate with.
+    pub published: bool,
+    /// A step is under way and a rank computes.
+    pub training: bool,
+    /// A rollout generates.
+    pub rollout_generates: bool,
+    /// Hybrid engines that generate.
+    pub hybrids_generate: u32,
+    /// The trainer's slots change hands.
+    pub switches: bool,
+}
+
+impl Moment {
+    /// What it counts, and why.
+    pub fn worth(&self) -> (f64, Cause) {
+        let generating = self.rollout_generates || self.hybrids_generate > 0;
+        if self.task_restarts {
+            return (0.0, Cause::TaskRestart);
+        }
+        if self.trainer_recovers {
+            return match generating {
+                true => (self.share_at_work(), Cause::TrainerRecovers),
+                false => (0.0, Cause::Recovery),
+            };
+        }
+        if !self.published {
+            return (0.0, Cause::Initialisation);
+        }
+        match (self.training, generating) {
+            (true, true) => (1.0, Cause::Both),
+            (true, false) => (1.0, Cause::Training),
+            (false, true) => (1.0, Cause::Generation),
+            (false, false) if self.switches => (0.0, Cause::ContextSwitch),
+            (false, false) => (0.0, Cause::Blocked),
+        }
+    }
+
+    fn share_at_work(&self) -> f64 {
+        let (t, r) = (f64::from(self.ranks), f64::from(self.rollouts));
+        let at_work = r + f64::from(self.hybrids_generate.min(self.ranks));
+        if t + r > 0.0 { at_work / (t + r) } else { 0.0 }
+    }
+}
+
+impl Core {
+    /// As the index was last brought up to date, which must be now.
+    pub(super) fn moment(&self) -> Moment {
+        let begun = matches!(self.s.gang.stage, Stage::Training(_) | Stage::Preparing(_));
+        let recovers = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
+        let works = |role| self.index_now().counts(role).works;
+        Moment {
+            ranks: self.s.instances.count(Role::Trainer),
+            rollouts: self.s.instances.count(Role::Rollout),
+            task_restarts: recovers(Scope::Task),
+            trainer_recovers: recovers(Scope::Gang),
+            published: self.s.published.is_some(),
+            training: begun && works(Role::Trainer) > 0,
+            rollout_generates: works(Role::Rollout) > 0,
+            hybrids_generate: works(Role::Hybrid),
+            switches: self.s.gang.context.switches(),
+        }
+    }
+
+    /// T/(R+T): the trainer's part of the job's slots.
+    pub(super) fn trainer_share(&self) -> f64 {
+        let count = |role| f64::from(self.s.instances.count(role));
+        let (t, r) = (count(Role::Trainer), count(Role::Rollout));
+        if t + r > 0.0 { t / (t + r) } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUNS: Moment = Moment {
+        ranks: 2,
+        rollouts: 3,
+        task_restarts: false,
+        trainer_recovers: false,
+        published: true,
+        training: false,
+        rollout_generates: false,
+        hybrids_generate: 0,
+        switches: false,
+    };
+
+    #[test]
+    fn in_sync_mode_generation_and_training_count_and_what_lies_between_does_not() {
+        let rolls = Moment {
+            rollout_generates: true,
+            ..RUNS
+        };
+        assert_eq!(rolls.worth(), (1.0, Cause::Generation));
+        let trains = Moment {
+            training: true,
+            ..RUNS
+        };
+        assert_eq!(trains.worth(), (1.0, Cause::Training));
+        assert_eq!(RUNS.worth(), (0.0, Cause::Blocked));
+        let switches = Moment {
+            switches: true,
+            ..RUNS
+        };
+        assert_eq!(switches.worth(), (0.0, Cause::ContextSwitch));
+        let hybrids_only = Moment {
+            hybrids_generate: 2,
+            ..RUNS
+        };
+        assert_eq!(hybrids_only.worth(), (1.0, Cause::Generation));
+    }
+
+    #[test]
+    fn in_semi_sync_mode_a_context_switch_counts_while_rollouts_generate() {
+        let switches = Moment {
+            switches: true,
+            rollout_generates: true,
+            ..RUNS
+        };
+        assert_eq!(switches.worth(), (1.0, Cause::Generation));
+        let rest = Moment {
+            training: true,
+            rollout_generates: true,
+            ..RUNS
+        };
+        assert_eq!(rest.worth(), (1.0, Cause::Both));
+    }
+
+    #[test]
+    fn while_the_trainer_recovers_the_slots_at_work_count() {
+        let recovers = Moment {
+            trainer_recovers: true,
+            ..RUNS
+        };
+        assert_eq!(recovers.worth(), (0.0, Cause::Recovery));
+        let rollouts = Moment {
+            rollout_generates: true,
+            ..recovers
+        };
+        assert_eq!(rollouts.worth(), (0.6, Cause::TrainerRecovers));
+        let hybrids = Moment {
+            hybrids_generate: 1,
+            ..rollouts
+        };
+        assert_eq!(hybrids.worth(), (0.8, Cause::TrainerRecovers));
+    }
+
+    #[test]
+    fn a_task_restart_counts_nothing_in_every_mode_whoever_still_works() {
+        let all = Moment {
+            task_restarts: true,
+            trainer_recovers: true,
+            training: true,
+            rollout_generates: true,
+            hybrids_generate: 2,
+            switches: true,
+            ..RUNS
+        };
+        assert_eq!(all.worth(), (0.0, Cause::TaskRestart));
+    }
+
+    #[test]
+    fn before_the_first_version_everything_is_initialisation() {
+        let starts = Moment {
+            published: false,
+            switches: true,
+            ..RUNS
+        };
+        assert_eq!(starts.worth(), (0.0, Cause::Initialisation));
+    }
+}

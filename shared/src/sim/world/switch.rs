@@ -1,0 +1,82 @@
+//! Hybrid engines: pauses and returns, in the order they were told.
+use super::{Happening, World};
+use crate::core::{Input, Output};
+use crate::ids::{Incarnation, Role};
+use crate::phase::Phase;
+
+/// How long a command waits at an engine that does not read it.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl World {
+    /// The daemon tells an engine over HTTP, where what was sent is read some day, link or not.
+    pub(super) fn order_switch(&mut self, engine: Incarnation, paused: bool) {
+        let takes = self.timing.switch.draw(&mut self.dice);
+        // Commands to one engine are carried out one after the other.
+        let last = self.procs.get(&engine).map_or(self.now, |p| p.switch_at);
+        let at = last.max(self.now + takes);
+        if let Some(p) = self.procs.get_mut(&engine) {
+            p.switch_at = at;
+        }
+        self.after(at.since(self.now), Happening::Switch(engine, paused));
+    }
+
+    pub(super) fn switch(&mut self, engine: Incarnation, paused: bool) {
+        let Some(p) = self.procs.get_mut(&engine).filter(|p| p.alive) else {
+            return;
+        };
+        if !p.serves() {
+            return self.after(AGAIN, Happening::Switch(engine, paused));
+        }
+        p.paused = paused;
+        let phase = match (paused, p.requests) {
+            (true, _) => Phase::Paused,
+            (false, 0) => Phase::Idle,
+            (false, _) => Phase::Generating,
+        };
+        self.enter(engine, phase);
+        self.feed(Input::Switched {
+            incarnation: engine,
+            paused,
+            ok: true,
+        });
+    }
+
+    /// One slot, one worker: ranks compute only while no engine of theirs does. An engine that came
+    /// up a moment ago has no requests yet.
+    pub(super) fn check_slots(&mut self, output: &Output) {
+        if !matches!(output, Output::TrainStep { .. } | Output::Prepare { .. }) {
+            return;
+        }
+        let busy = self
+            .procs
+            .iter()
+            .find(|(_, p)| p.id.role == Role::Hybrid && p.works() && !p.paused && p.requests > 0);
+        let busy = busy.map(|(life, _)| *life);
+        self.must(busy.is_none(), "context", || {
+            format!("the ranks are to compute while the engine {busy:?} does")
+        });
+    }
+
+    /// An engine that is paused gets no requests, and one on a trainer's slot only in its turn.
+    pub(super) fn check_turn(&mut self, engine: Incarnation) {
+        let paused = self.procs.get(&engine).is_some_and(|p| p.paused);
+        self.must(!paused, "context", || {
+            format!("a request goes to the paused {engine}")
+        });
+        let hybrid = self.procs.get(&engine).map(|p| p.id.role) == Some(Role::Hybrid);
+        let computes = self
+            .procs
+            .values()
+            .any(|p| p.id.role == Role::Trainer && p.works() && p.phase.is_trainer_compute());
+        let newest = self.gang.newest;
+        let of_newest = self.gang.task.is_some_and(|(g, _)| g == newest);
+        self.must(!(hybrid && computes && of_newest), "context", || {
+            format!("a request goes to {engine}, whose slot computes a step")
+        });
+    }
+
+    /// Sends a turn away that reached a paused engine: partial tokens go with it.
+    pub(super) fn sent_away(&self, engine: Incarnation) -> bool {
+        self.procs.get(&engine).is_some_and(|p| p.alive && p.paused)
+    }
+}
