@@ -144,7 +144,10 @@ fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep_steps: u64) -> Resul
             &Key::Incident(incident.id.0),
             &encode("incident", incident)?,
         ),
-        Record::Issued { .. } | Record::Published { .. } | Record::Interval(_) => Ok(()),
+        Record::Issued { .. }
+        | Record::Published { .. }
+        | Record::Quarantined { .. }
+        | Record::Interval(_) => Ok(()),
     }
 }
 

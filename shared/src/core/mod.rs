@@ -56,6 +56,7 @@ mod instances;
 mod link;
 mod nodes;
 mod output;
+mod quarantine;
 mod refusal;
 mod restart;
 mod routes;

@@ -106,6 +106,7 @@ impl Core {
             detect::trainer_idle::due(self, i),
             detect::rollout_silent::due(self, i),
             detect::agent_silent::due(self, i),
+            detect::health_probe::due(i),
         ];
         due.into_iter().flatten().min()
     }

@@ -6,7 +6,8 @@
 //!  healthy ───────► verdict (exit, overdue) ──────────────────────────────► kill, restart
 //!     │                                               ▲
 //!     ├── trainer idle, agent silent ──► condemned ───┤
-//!     └── rollout silent ──► suspect ── probe failed ─┘
+//!     └── rollout silent ──► suspect ── probe failed ─┤
+//!     └── health probe ────► suspect ── again, again ─┘
 //!              ▲                 │
 //!              └── probe ok ─────┘
 //! ```
@@ -15,6 +16,7 @@ pub mod attach_overdue;
 pub mod corruption;
 pub mod exception;
 pub mod exit;
+pub mod health_probe;
 pub mod numeric;
 pub mod phase_overrun;
 pub mod pull_stall;
@@ -42,13 +44,14 @@ use super::timers::TimerKey;
 use crate::ids::{Incarnation, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 13] = [
+pub static RULES: [&Rule; 14] = [
     &exit::RULE,
     &exit::SPAWN,
     &attach_overdue::RULE,
     &attach_overdue::LINK_LOST,
     &trainer_idle::RULE,
     &rollout_silent::RULE,
+    &health_probe::RULE,
     &agent_silent::RULE,
     &pull_stall::RULE,
     &exception::RULE,
@@ -70,6 +73,7 @@ impl Core {
             Self::check_overdue,
             Self::check_trainer_idle,
             Self::check_rollouts_silent,
+            Self::check_health,
             Self::check_agents_silent,
             Self::check_pull_stalls,
             Self::check_overruns,

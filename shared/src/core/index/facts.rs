@@ -110,6 +110,7 @@ impl Core {
         let pullers = self.index.pullers_of(i.incarnation);
         let relay = sound
             && i.suspect.is_none()
+            && !i.quarantined
             && i.version.is_some()
             && i.version == published
             && pullers < self.config.pullers_per_source;

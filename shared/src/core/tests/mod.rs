@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod detection;
 mod faults;
+mod health;
 mod quality;
 mod random;
 mod table;

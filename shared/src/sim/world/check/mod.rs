@@ -187,7 +187,7 @@ impl World {
                 checker.published = Some(*version);
             }
             Record::Incident(incident) => self.check_incident(incident),
-            Record::Issued { .. } | Record::Interval(_) => {}
+            Record::Issued { .. } | Record::Quarantined { .. } | Record::Interval(_) => {}
         }
     }
 
