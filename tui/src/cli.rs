@@ -62,6 +62,10 @@ pub enum Command {
     Drill(DrillArgs),
     /// Summarise the run
     Report(ReportArgs),
+    /// Take an engine out of traffic: it finishes its turns and gets no new ones, until `readmit`
+    Quarantine(EngineArgs),
+    /// Let a quarantined engine have traffic again
+    Readmit(EngineArgs),
     /// Print the detection rules and restart budgets in force, and where each value came from
     Rules(RulesArgs),
     /// Run the controller in virtual time: the fault search, or what it once found
@@ -142,6 +146,17 @@ pub struct InjectArgs {
     /// With --wait: give up after this time
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = seconds)]
     pub timeout: f64,
+}
+
+/// Which engine `quarantine` and `readmit` are about.
+#[derive(Debug, ClapArgs)]
+pub struct EngineArgs {
+    /// A role that generates
+    #[arg(value_name = "ROLE", value_parser = role())]
+    pub role: Role,
+    /// Which of them
+    #[arg(value_name = "N")]
+    pub index: u32,
 }
 
 /// Options of `rules`.

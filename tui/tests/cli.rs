@@ -178,6 +178,23 @@ fn rules_shows_what_is_in_force_and_where_it_came_from() {
 }
 
 #[test]
+fn quarantine_and_readmit_say_what_is_so_now_and_why_not() {
+    let (dir, _fake, _server) = daemon(Book::default());
+    let text = |args: &[&str]| out(&run(dir.path(), args));
+    assert_eq!(
+        text(&["quarantine", "rollout", "1"]),
+        "rollout-1 is quarantined: it finishes its turns and gets no new ones\n"
+    );
+    assert_eq!(
+        text(&["readmit", "rollout", "1"]),
+        "rollout-1 is readmitted\n"
+    );
+    let refused = run(dir.path(), &["quarantine", "trainer", "0"]);
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(err(&refused).contains("only rollouts get requests"));
+}
+
+#[test]
 fn rules_of_a_bad_job_file_are_refused_with_place_and_fix() {
     let fixture = concat!(
         env!("CARGO_MANIFEST_DIR"),

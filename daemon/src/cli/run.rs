@@ -263,6 +263,11 @@ async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>) {
                     state: "starting".to_owned(),
                 }));
             }
+            Happening::Asked { answer, .. } => {
+                let _ = answer.send(Err(Refusal::JobOver {
+                    state: "starting".to_owned(),
+                }));
+            }
             _ => {}
         }
     }

@@ -107,6 +107,7 @@ impl Driver {
             served: Default::default(),
             snapshots,
             routes: HashMap::new(),
+            requests: HashMap::new(),
             injections: HashMap::new(),
             inputs: VecDeque::new(),
             outbox: Default::default(),

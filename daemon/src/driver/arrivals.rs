@@ -130,6 +130,12 @@ impl Driver {
                     incarnation,
                 }));
             }
+            Happening::Asked { request, answer } => {
+                self.tasks += 1;
+                let request = (request.0)(self.tasks);
+                self.requests.insert(self.tasks, answer);
+                self.inputs.push_back(Input::Operator(request));
+            }
             Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
             Happening::NodeJoined { joined, admitted } => {
                 self.on_node_joined(*joined, admitted);

@@ -4,9 +4,10 @@ use super::happening::{Happening, Struck};
 use super::served::{Share, pull_order};
 use super::{Driver, probe};
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, Output, PullFailure, Record, Refusal, Reply, RuleId};
+use robust_shared::core::{Input, Output, PullFailure, Record, Refusal, Reply};
 use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
 use robust_shared::weights::shard_chunks;
+use std::time::Duration;
 
 impl Driver {
     pub(super) async fn effect(&mut self, output: Output) {
@@ -38,8 +39,12 @@ impl Driver {
             Output::Strike { incarnation, fault } => self.strike(incarnation, fault),
             Output::Fence { node, incarnation } => self.fence(node, incarnation),
             Output::Retire { incarnation } => self.kill(incarnation),
-            Output::Reply { ticket, result } => self.reply_inject(ticket, result),
-            Output::Probe { incarnation } => self.probe(incarnation),
+            Output::Reply { ticket, result } => self.reply(ticket, result),
+            Output::Probe {
+                incarnation,
+                timeout,
+                ..
+            } => self.probe(incarnation, timeout),
             Output::CollectEvidence { incarnation, .. } => self.collect_evidence(incarnation),
             Output::Restore {
                 generation,
@@ -88,7 +93,12 @@ impl Driver {
         }
     }
 
-    fn reply_inject(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
+    fn reply(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
+        if let Some(answer) = self.requests.remove(&ticket) {
+            // The operator may have left.
+            let _ = answer.send(result);
+            return;
+        }
         let Some(answer) = self.injections.remove(&ticket) else {
             return;
         };
@@ -109,14 +119,12 @@ impl Driver {
         let _ = answer.send(struck);
     }
 
-    fn probe(&mut self, incarnation: Incarnation) {
+    fn probe(&mut self, incarnation: Incarnation, timeout: Duration) {
         let addr = self
             .links
             .hello(incarnation)
             .map(|h| h.http_addr)
             .unwrap_or_default();
-        let rules = &self.core.config().rules;
-        let timeout = rules.time(RuleId::RolloutSilent, "probe_timeout_s");
         let happenings = self.parts.happenings.clone();
         tokio::spawn(async move {
             let ok = probe::health_generate(&addr, timeout).await;

@@ -3,7 +3,7 @@ use crate::control::StepOutcome;
 use crate::driver::LinkId;
 use crate::nodes::{Joined, Via};
 use robust_proto::v1;
-use robust_shared::core::{Fault, Refusal};
+use robust_shared::core::{Fault, Refusal, Reply, Request};
 use robust_shared::ids::{Incarnation, InstanceId, Role, TrajectoryId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -116,6 +116,13 @@ pub enum Happening {
         /// Told who is struck, or why nobody.
         answer: oneshot::Sender<Result<Struck, Refusal>>,
     },
+    /// An operator wants something of the core.
+    Asked {
+        /// What.
+        request: MakeRequest,
+        /// Told what is done, or why nothing is.
+        answer: oneshot::Sender<Result<Reply, Refusal>>,
+    },
     /// An operator wants the job ended.
     Stop,
     /// A node proved itself and wants to be one of the job.
@@ -137,6 +144,15 @@ pub enum Happening {
         /// Which.
         link: LinkId,
     },
+}
+
+/// An operator's request, but for the number its answer will have.
+pub struct MakeRequest(pub Box<dyn FnOnce(u64) -> Request + Send>);
+
+impl std::fmt::Debug for MakeRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MakeRequest")
+    }
 }
 
 /// Whom an injected fault struck.

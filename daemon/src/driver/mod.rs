@@ -47,7 +47,7 @@ pub use clock::Clock;
 pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
 pub use feeds::Feeds;
-pub use happening::{Down, Fenced, Happening, Happenings, NodeRefused, Struck};
+pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
 pub use leases::{LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use saved::{SavedError, SnapshotShards};
@@ -67,7 +67,7 @@ use nodes::Nodes;
 use outbox::Outbox;
 use pulled::PullMeter;
 use robust_proto::v1;
-use robust_shared::core::{Core, Input, Outcome, Refusal, View};
+use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
 use robust_shared::ids::{Incarnation, Step, TrajectoryId};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
@@ -153,6 +153,7 @@ pub struct Driver {
     served: Served,
     snapshots: Snapshots,
     routes: HashMap<u64, WaitingRoute>,
+    requests: HashMap<u64, oneshot::Sender<Result<Reply, Refusal>>>,
     injections: HashMap<u64, oneshot::Sender<Result<Struck, Refusal>>>,
     inputs: VecDeque<Input>,
     outbox: Outbox,

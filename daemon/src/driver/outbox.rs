@@ -161,6 +161,8 @@ mod tests {
     fn effect(n: u64) -> Output {
         Output::Probe {
             incarnation: Incarnation(n),
+            timeout: Duration::from_secs(1),
+            suspect: true,
         }
     }
 

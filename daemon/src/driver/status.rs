@@ -103,6 +103,7 @@ fn role(i: &InstanceView, now: Time) -> v1::RoleStatus {
         disk_read_bytes: i.disk_read_bytes,
         disk_write_bytes: i.disk_write_bytes,
         admitted: i.admitted,
+        quarantined: i.quarantined,
         pull_bytes: i.pull_bytes,
         pull_total: i.pull_total,
         pull_version: i.pull_version.map_or(0, |v| v.0),

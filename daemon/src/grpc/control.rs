@@ -1,9 +1,9 @@
 //! What operators' tools ask of the daemon.
 use crate::control::report;
-use crate::driver::{Happening, Happenings, Struck};
+use crate::driver::{Happening, Happenings, MakeRequest, Struck};
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
-use robust_shared::core::{Event, Fault, Refusal, Severity};
+use robust_shared::core::{Event, Fault, Refusal, Reply, Request as CoreRequest, Severity};
 use robust_shared::ids::{Incarnation, Role};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -57,9 +57,16 @@ fn unreadable(error: impl std::fmt::Display) -> Status {
 
 fn refused(refusal: &Refusal) -> Status {
     match refusal {
-        Refusal::UnknownIndex { .. } => Status::invalid_argument(refusal.to_string()),
+        Refusal::UnknownIndex { .. } | Refusal::WrongRole { .. } => {
+            Status::invalid_argument(refusal.to_string())
+        }
         _ => Status::failed_precondition(refusal.to_string()),
     }
+}
+
+fn role(name: &str) -> Result<Role, Status> {
+    let unknown = |e: robust_shared::ids::UnknownRole| Status::invalid_argument(e.to_string());
+    name.parse().map_err(unknown)
 }
 
 fn fault(name: &str) -> Result<Fault, Status> {
@@ -98,12 +105,7 @@ impl ControlService {
 
     async fn strike(&self, request: &v1::InjectRequest) -> Result<Struck, Status> {
         let fault = fault(&request.fault)?;
-        let role: Role = request
-            .role
-            .parse()
-            .map_err(|e: robust_shared::ids::UnknownRole| {
-                Status::invalid_argument(e.to_string())
-            })?;
+        let role = role(&request.role)?;
         let (answer, answered) = oneshot::channel();
         self.tell(Happening::Inject {
             fault,
@@ -116,6 +118,44 @@ impl ControlService {
             .await
             .map_err(|_| ending())?
             .map_err(|refusal| refused(&refusal))
+    }
+
+    /// Asks the core for something.
+    async fn request(
+        &self,
+        make: impl FnOnce(u64) -> CoreRequest + Send + 'static,
+    ) -> Result<Reply, Status> {
+        let request = MakeRequest(Box::new(make));
+        let (answer, answered) = oneshot::channel();
+        self.tell(Happening::Asked { request, answer })?;
+        let answer = answered.await.map_err(|_| ending())?;
+        answer.map_err(|refusal| refused(&refusal))
+    }
+
+    async fn set_quarantine(
+        &self,
+        request: v1::QuarantineRequest,
+        out: bool,
+    ) -> Result<Response<v1::QuarantineReply>, Status> {
+        let (role, index) = (role(&request.role)?, request.index);
+        let make = move |ticket| match out {
+            true => CoreRequest::Quarantine {
+                ticket,
+                role,
+                index,
+            },
+            false => CoreRequest::Readmit {
+                ticket,
+                role,
+                index,
+            },
+        };
+        self.request(make).await?;
+        Ok(Response::new(v1::QuarantineReply {
+            role: role.name().to_owned(),
+            index,
+            quarantined: out,
+        }))
     }
 
     async fn recovery_of(&self, struck: Struck, wait: Duration) -> Result<v1::Incident, Status> {
@@ -241,6 +281,20 @@ impl Control for ControlService {
             pid: struck.pid,
             incident,
         }))
+    }
+
+    async fn quarantine(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineReply>, Status> {
+        self.set_quarantine(request.into_inner(), true).await
+    }
+
+    async fn readmit(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineReply>, Status> {
+        self.set_quarantine(request.into_inner(), false).await
     }
 
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {

@@ -147,7 +147,10 @@ fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep_steps: u64) -> Resul
         Record::Discarded { trajectories } => {
             trajectories.iter().try_for_each(|id| discard(txn, *id))
         }
-        Record::Issued { .. } | Record::Published { .. } | Record::Interval(_) => Ok(()),
+        Record::Issued { .. }
+        | Record::Published { .. }
+        | Record::Quarantined { .. }
+        | Record::Interval(_) => Ok(()),
     }
 }
 

@@ -58,6 +58,28 @@ pub struct InjectReply {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuarantineRequest {
+    /// rollout | hybrid
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuarantineReply {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    /// from now on
+    #[prost(bool, tag = "3")]
+    pub quarantined: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StopRequest {}
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -231,7 +253,7 @@ pub struct RoleStatus {
     pub incarnation: u64,
     #[prost(uint32, tag = "4")]
     pub pid: u32,
-    /// starting | running | suspect | recovering | down | done
+    /// starting | running | suspect | quarantined | recovering | down | done
     #[prost(string, tag = "5")]
     pub state: ::prost::alloc::string::String,
     #[prost(string, tag = "6")]
@@ -269,6 +291,9 @@ pub struct RoleStatus {
     pub disk_read_bytes: u64,
     #[prost(uint64, tag = "23")]
     pub disk_write_bytes: u64,
+    /// engines: an operator took it out
+    #[prost(bool, tag = "21")]
+    pub quarantined: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -586,6 +611,55 @@ pub mod control_client {
             req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Inject"));
             self.inner.unary(req, path, codec).await
         }
+        /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
+        /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        pub async fn quarantine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::QuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::QuarantineReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Quarantine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Quarantine"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn readmit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::QuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::QuarantineReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Readmit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Ends the job and the daemon in order.
         pub async fn stop(
             &mut self,
@@ -695,6 +769,16 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::InjectRequest>,
         ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status>;
+        /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
+        /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        async fn quarantine(
+            &self,
+            request: tonic::Request<super::QuarantineRequest>,
+        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status>;
+        async fn readmit(
+            &self,
+            request: tonic::Request<super::QuarantineRequest>,
+        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status>;
         /// Ends the job and the daemon in order.
         async fn stop(
             &self,
@@ -949,6 +1033,96 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = InjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Quarantine" => {
+                    #[allow(non_camel_case_types)]
+                    struct QuarantineSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::QuarantineRequest>
+                    for QuarantineSvc<T> {
+                        type Response = super::QuarantineReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::QuarantineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::quarantine(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = QuarantineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Readmit" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadmitSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::QuarantineRequest>
+                    for ReadmitSvc<T> {
+                        type Response = super::QuarantineReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::QuarantineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::readmit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadmitSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

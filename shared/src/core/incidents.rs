@@ -243,7 +243,8 @@ impl Core {
 
     fn work_goes_on(&self, recovery: &Recovery) -> bool {
         let index = self.index_now();
-        let admitted = |i: &Instance| i.admitted && i.suspect.is_none();
+        let admitted =
+            |i: &Instance| (i.admitted || i.quarantined && i.attached()) && i.suspect.is_none();
         let serves = |role| index.counts(role).serves > 0;
         match (recovery.scope, recovery.who.role) {
             (Scope::Task, _) => {

@@ -30,13 +30,21 @@ impl Core {
             Request::RestoreSlot { ticket, .. }
             | Request::Scale { ticket, .. }
             | Request::Update { ticket, .. }
-            | Request::Quarantine { ticket, .. }
-            | Request::Readmit { ticket, .. }
             | Request::Cordon { ticket, .. }
             | Request::Uncordon { ticket, .. } => {
                 let what = "the start of the job".to_owned();
                 self.reply(ticket, Err(Refusal::Busy { what }));
             }
+            Request::Quarantine {
+                ticket,
+                role,
+                index,
+            } => self.on_quarantine(ticket, role, index, true),
+            Request::Readmit {
+                ticket,
+                role,
+                index,
+            } => self.on_quarantine(ticket, role, index, false),
             Request::Stop => {
                 if !matches!(self.s.job, JobState::Over(_)) {
                     self.finish(Outcome::Stopped);

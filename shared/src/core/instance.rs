@@ -63,6 +63,17 @@ pub struct PullSeen {
     pub total: u64,
 }
 
+/// What the probes of an engine said. While some failed in a row it is suspect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Probes in a row that failed.
+    pub failures: u32,
+    /// A probe is under way; then it counts as failed.
+    pub asked: Option<Time>,
+    /// When the next one is due.
+    pub next: Time,
+}
+
 /// A verdict fell; the process is killed when its evidence is in, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condemned {
@@ -135,6 +146,12 @@ pub struct Instance {
     pub pull_seen: Option<PullSeen>,
     /// Rollout: it is being probed until then, and gets no traffic.
     pub suspect: Option<Time>,
+    /// Engine: what its probes said.
+    #[serde(default)]
+    pub health: Health,
+    /// Engine: an operator took it out; restarts do not end that.
+    #[serde(default)]
+    pub quarantined: bool,
     /// Trainer: time in phases without exchange, in the step under way.
     #[serde(default)]
     pub alone: Duration,
@@ -188,6 +205,8 @@ impl Instance {
             avoid: Vec::new(),
             pull_seen: None,
             suspect: None,
+            health: Health::default(),
+            quarantined: false,
             alone: Duration::ZERO,
             slow_steps: 0,
             overrun: false,
@@ -212,6 +231,7 @@ impl Instance {
             tokens_before: self.tokens_before + self.sample.tokens_total,
             restarts: self.restarts,
             strikes: std::mem::take(&mut self.strikes),
+            quarantined: self.quarantined,
             ..Self::new(self.id)
         };
     }

@@ -50,6 +50,7 @@ impl Core {
                 Life::None | Life::Waiting { .. } => {}
             }
             (i.pull, i.suspect) = (None, None);
+            (i.health.asked, i.health.failures) = (None, 0);
             i.avoid.clear();
             (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
         }
@@ -99,7 +100,12 @@ impl Core {
         );
         match id.role {
             Role::Trainer => self.on_rank_attached(hello, again),
-            Role::Hybrid | Role::Rollout => self.on_rollout_attached(id),
+            Role::Hybrid | Role::Rollout => {
+                if !again {
+                    self.begin_health(id);
+                }
+                self.on_rollout_attached(id);
+            }
             Role::Agent => self.reconcile_leases(incarnation, &hello.leases),
         }
     }
@@ -122,7 +128,7 @@ impl Core {
         let Some(i) = self.s.instances.get_mut(id) else {
             return;
         };
-        i.admitted |= i.version.is_some() && i.version >= published;
+        i.admitted |= !i.quarantined && i.version.is_some() && i.version >= published;
         // Its pull is done, as its version says, or goes on; the command may be lost with the link.
         // The source stays taken meanwhile (I-6).
         i.pull.take_if(|p| Some(p.version) <= i.version);
@@ -188,7 +194,7 @@ impl Core {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
             i.strikes.clear();
-            i.suspect = None;
+            self.generates(incarnation);
         }
     }
 }

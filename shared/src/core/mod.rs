@@ -63,6 +63,7 @@ mod mutation;
 mod nodes;
 mod output;
 mod prepare;
+mod quarantine;
 mod refusal;
 mod restart;
 mod routes;

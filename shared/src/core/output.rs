@@ -7,6 +7,7 @@ use crate::ids::{
 };
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// One thing to do, in order. Outputs that follow a [`Output::Record`] may be acted on only once
 /// that record (and [`super::Core::state`] with it) is durable.
@@ -66,6 +67,10 @@ pub enum Output {
     Probe {
         /// Which life.
         incarnation: Incarnation,
+        /// How long it may take.
+        timeout: Duration,
+        /// It gets no traffic until it answers.
+        suspect: bool,
     },
     /// Take stacks and states of a process that is about to be killed for a hang.
     CollectEvidence {
@@ -201,6 +206,13 @@ pub enum Record {
     Discarded {
         /// Which.
         trajectories: Vec<TrajectoryId>,
+    },
+    /// An operator took an engine out, or let it in again.
+    Quarantined {
+        /// Place.
+        id: InstanceId,
+        /// Whether it is out.
+        out: bool,
     },
     /// An incident opened or closed.
     Incident(Box<crate::core::Incident>),

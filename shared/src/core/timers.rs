@@ -107,6 +107,7 @@ impl Core {
             detect::rollout_silent::due(self, i),
             detect::agent_silent::due(self, i),
             detect::context_switch::due(self, i),
+            detect::health_probe::due(i),
         ];
         due.into_iter().flatten().min()
     }

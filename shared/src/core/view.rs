@@ -60,7 +60,7 @@ pub struct InstanceView {
     pub slot: Option<SlotRef>,
     /// Its process, or 0.
     pub pid: u32,
-    /// `starting`, `running`, `suspect`, `recovering`, `down` or `done`.
+    /// `starting`, `running`, `suspect`, `quarantined`, `recovering`, `down` or `done`.
     pub state: &'static str,
     /// What it is doing.
     pub phase: Phase,
@@ -86,6 +86,8 @@ pub struct InstanceView {
     pub disk_write_bytes: u64,
     /// Rollout: whether requests are routed to it.
     pub admitted: bool,
+    /// Engine: an operator took it out.
+    pub quarantined: bool,
     /// Version of the running or last pull.
     pub pull_version: Option<WeightVersion>,
     /// Its bytes so far.
@@ -124,7 +126,7 @@ impl Core {
         }
     }
 
-    fn job_word(&self) -> &'static str {
+    pub(super) fn job_word(&self) -> &'static str {
         match &self.s.job {
             JobState::New => "starting",
             JobState::Over(outcome) => outcome.word(),
@@ -162,6 +164,7 @@ impl Core {
             disk_read_bytes: i.sample.disk_read_bytes,
             disk_write_bytes: i.sample.disk_write_bytes,
             admitted: i.admitted,
+            quarantined: i.quarantined,
             pull_version: i.pull_seen.map(|p| p.version),
             pull_bytes: i.pull_seen.map_or(0, |p| p.bytes),
             pull_total: i.pull_seen.map_or(0, |p| p.total),
@@ -177,6 +180,7 @@ impl Core {
             Life::Unlinked { .. } => "suspect",
             _ if recovering => "recovering",
             Life::Spawning { .. } | Life::Starting { .. } => "starting",
+            Life::Attached if i.quarantined => "quarantined",
             Life::Attached if i.id.role.is_engine() && !i.admitted => "starting",
             Life::Attached => "running",
         }

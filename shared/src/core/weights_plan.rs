@@ -189,7 +189,7 @@ impl Core {
                 if r.pull.as_ref().is_some_and(|p| p.version <= version) {
                     r.pull = None;
                 }
-                r.admitted |= r.version >= published;
+                r.admitted |= !r.quarantined && r.version >= published;
                 if r.admitted && !before {
                     let text = format!("{id} verified {version} and is admitted");
                     self.event(Severity::Info, "admitted", Some(id), text);

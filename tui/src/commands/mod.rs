@@ -2,6 +2,7 @@
 mod drill;
 mod events;
 mod inject;
+mod quarantine;
 mod report;
 mod rules;
 mod sim;
@@ -52,6 +53,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
+        Command::Quarantine(engine) => quarantine::run(&endpoint, &engine, true, global.json).await,
+        Command::Readmit(engine) => quarantine::run(&endpoint, &engine, false, global.json).await,
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
         Command::Completions { .. } | Command::Drill(_) | Command::Sim(_) => Ok(()),

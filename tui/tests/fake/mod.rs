@@ -142,6 +142,20 @@ impl Control for Fake {
         book.inject.clone().map(Response::new).ok_or_else(refused)
     }
 
+    async fn quarantine(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineReply>, Status> {
+        quarantined(request.into_inner(), true)
+    }
+
+    async fn readmit(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineReply>, Status> {
+        quarantined(request.into_inner(), false)
+    }
+
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {
         self.0.lock().unwrap().stopped = true;
         Ok(Response::new(v1::StopReply {}))
@@ -160,4 +174,20 @@ impl Control for Fake {
     ) -> Result<Response<v1::Report>, Status> {
         Ok(Response::new(self.0.lock().unwrap().report.clone()))
     }
+}
+
+/// The fake has no trainer to take out, and any rollout.
+fn quarantined(
+    request: v1::QuarantineRequest,
+    quarantined: bool,
+) -> Result<Response<v1::QuarantineReply>, Status> {
+    let v1::QuarantineRequest { role, index } = request;
+    if role == "trainer" {
+        return Err(Status::invalid_argument("only rollouts get requests"));
+    }
+    Ok(Response::new(v1::QuarantineReply {
+        role,
+        index,
+        quarantined,
+    }))
 }

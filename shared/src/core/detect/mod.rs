@@ -7,7 +7,8 @@
 //!     │                                               ▲
 //!     ├── trainer idle, agent silent,                 │
 //!     │   context switch ──► condemned ───────────────┤
-//!     └── rollout silent ──► suspect ── probe failed ─┘
+//!     └── rollout silent ──► suspect ── probe failed ─┤
+//!     └── health probe ────► suspect ── again, again ─┘
 //!              ▲                 │
 //!              └── probe ok ─────┘
 //! ```
@@ -17,6 +18,7 @@ pub mod context_switch;
 pub mod corruption;
 pub mod exception;
 pub mod exit;
+pub mod health_probe;
 pub mod numeric;
 pub mod phase_overrun;
 pub mod pull_stall;
@@ -51,6 +53,7 @@ pub static RULES: [&Rule; 14] = [
     &attach_overdue::LINK_LOST,
     &trainer_idle::RULE,
     &rollout_silent::RULE,
+    &health_probe::RULE,
     &agent_silent::RULE,
     &pull_stall::RULE,
     &exception::RULE,
@@ -73,6 +76,7 @@ impl Core {
             Self::check_overdue,
             Self::check_trainer_idle,
             Self::check_rollouts_silent,
+            Self::check_health,
             Self::check_agents_silent,
             Self::check_pull_stalls,
             Self::check_overruns,

@@ -69,16 +69,24 @@ impl Core {
             if due(self, i).is_some_and(|at| at <= now) {
                 let (incarnation, phase) = (i.incarnation, i.phase);
                 let rules = &self.config.rules;
-                let until = now + rules.time(RuleId::RolloutSilent, "probe_timeout_s");
+                let timeout = rules.time(RuleId::RolloutSilent, "probe_timeout_s");
+                let until = now + timeout;
                 let silence = now.since(i.tokens_at).as_secs_f64();
                 if let Some(i) = self.s.instances.get_mut(id) {
                     i.suspect = Some(until);
                 }
-                self.out.push_back(Output::Probe { incarnation });
+                self.out.push_back(Output::Probe {
+                    incarnation,
+                    timeout,
+                    suspect: true,
+                });
                 let text =
                     format!("{id} is suspect: no sign of work in {phase} for {silence:.1} s");
                 self.event(Severity::Warn, "suspect", Some(id), text);
-            } else if i.suspect.is_some_and(|at| at <= now) && i.condemned.is_none() {
+            } else if i.suspect.is_some_and(|at| at <= now)
+                && i.health.failures == 0
+                && i.condemned.is_none()
+            {
                 let incarnation = i.incarnation;
                 self.silent_for_good(incarnation, "a health probe got no answer in time");
             }
@@ -90,13 +98,20 @@ impl Core {
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
-        if i.suspect.is_none() || i.condemned.is_some() {
+        if i.condemned.is_some() {
+            return;
+        }
+        if i.suspect.is_none() || i.health.failures > 0 {
+            if i.health.asked.is_some() {
+                self.on_health(incarnation, ok);
+            }
             return;
         }
         if !ok {
             return self.silent_for_good(incarnation, "a health probe failed");
         }
         (i.suspect, i.tokens_at, i.last_sign) = (None, now, now);
+        i.health.asked = None;
         let id = i.id;
         let text = format!("{id} answered its probe and gets traffic again");
         self.event(Severity::Info, "suspect", Some(id), text);

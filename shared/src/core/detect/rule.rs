@@ -18,6 +18,8 @@ pub enum RuleId {
     TrainerIdle,
     /// A rollout gives no tokens.
     RolloutSilent,
+    /// An engine does not generate when asked to.
+    HealthProbe,
     /// An agent worker stopped.
     AgentSilent,
     /// A pull brings no bytes.

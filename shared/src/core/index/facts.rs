@@ -119,6 +119,7 @@ impl Core {
         let pullers = self.index.pullers_of(i.incarnation);
         let relay = sound
             && i.suspect.is_none()
+            && !i.quarantined
             && i.version.is_some()
             && i.version == published
             && pullers < self.pullers_allowed();

@@ -3,6 +3,7 @@
 mod detection;
 mod faults;
 mod modes;
+mod health;
 mod quality;
 mod random;
 mod table;

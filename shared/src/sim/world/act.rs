@@ -67,7 +67,7 @@ impl World {
             Output::Dispatch { agent, trajectory } => self.hand_out(agent, trajectory),
             Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory),
             Output::Route { ticket, rollout } => self.routed(ticket, rollout),
-            Output::Probe { incarnation } => {
+            Output::Probe { incarnation, .. } => {
                 let slow = self.procs.get(&incarnation).map_or(1, |p| p.slow);
                 self.after(ms(100) * slow, Happening::Probed(incarnation));
             }

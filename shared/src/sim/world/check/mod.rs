@@ -188,7 +188,7 @@ impl World {
             }
             Record::Incident(incident) => self.check_incident(incident),
             Record::Discarded { trajectories } => self.discard(trajectories),
-            Record::Issued { .. } | Record::Interval(_) => {}
+            Record::Issued { .. } | Record::Quarantined { .. } | Record::Interval(_) => {}
         }
     }
 

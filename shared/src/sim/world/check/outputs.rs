@@ -73,7 +73,11 @@ impl World {
             } => self.check_pull(*puller, *version, sources),
             Output::Dispatch { agent, trajectory } => self.check_dispatch(*agent, *trajectory),
             Output::Route { ticket, rollout } => self.check_route(*ticket, *rollout),
-            Output::Probe { incarnation } => {
+            Output::Probe {
+                incarnation,
+                suspect: true,
+                ..
+            } => {
                 self.checker.suspects.insert(*incarnation);
             }
             _ => {}

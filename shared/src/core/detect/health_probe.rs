@@ -1,0 +1,184 @@
+//! Health probe: every so often an engine must generate one token, whether it has requests or not
+//! (slime's four parameters). That it answers some other question proves nothing.
+//!
+//! ```text
+//!            first_wait after its link, then every interval
+//!  trusted ───────────────────────────────────► probed ── ok ──► trusted
+//!     ▲                                           │ failed, or no answer within the timeout
+//!     └──── one success, or any token ──── suspect: no traffic ── threshold in a row ──► verdict
+//! ```
+//! Silent while the engine is paused, has no verified weights yet, is not linked, or is suspected by
+//! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
+//! too: an engine so loaded that a probe starves is not sick (I-8).
+use super::{Rule, RuleId, Setting, Verdict};
+use crate::core::instance::{Health, Instance};
+use crate::core::{Core, FaultKind, Output, Severity};
+use crate::ids::{Incarnation, InstanceId, Role};
+use crate::phase::Phase;
+use crate::time::Time;
+
+/// An engine that does not generate when it is asked to.
+pub const RULE: Rule = Rule {
+    id: RuleId::HealthProbe,
+    name: "health probe",
+    roles: &[Role::Hybrid, Role::Rollout],
+    // Before its first weights are verified it is not admitted, whatever phase it reports.
+    phases: &[
+        Phase::Init,
+        Phase::PullWeights,
+        Phase::Idle,
+        Phase::Generating,
+        Phase::AwaitingTool,
+    ],
+    signal: "asked to generate one token, it does not within the timeout",
+    action: "suspect: no traffic until a success; `threshold` in a row: evidence, quarantine, restart",
+    kind: Some(FaultKind::Health),
+    settings: &[
+        Setting::seconds("first_wait_s", 300.0),
+        Setting::seconds("interval_s", 10.0),
+        Setting::seconds("timeout_s", 5.0),
+        Setting::count("threshold", 3.0, 1.0, 1000.0),
+    ],
+};
+
+fn applies(i: &Instance) -> bool {
+    let silent_rule_decides = i.suspect.is_some() && i.health.failures == 0;
+    i.id.role.is_engine()
+        && i.attached()
+        && i.admitted
+        && i.condemned.is_none()
+        && !silent_rule_decides
+        && RULE.phases.contains(&i.phase)
+}
+
+/// When a probe is to be sent, or counts as failed.
+pub fn due(i: &Instance) -> Option<Time> {
+    applies(i).then(|| i.health.asked.unwrap_or(i.health.next))
+}
+
+impl Core {
+    /// A new life of an engine: its first probe waits until it can be expected to be warm.
+    pub(in crate::core) fn begin_health(&mut self, id: InstanceId) {
+        let rules = &self.config.rules;
+        let next = self.now + rules.time(RuleId::HealthProbe, "first_wait_s");
+        if let Some(i) = self.s.instances.get_mut(id) {
+            i.health = Health {
+                next,
+                ..Health::default()
+            };
+        }
+    }
+
+    pub(super) fn check_health(&mut self, fallen: &[InstanceId]) {
+        let now = self.now;
+        let interval = self.config.rules.time(RuleId::HealthProbe, "interval_s");
+        for &id in fallen.iter().filter(|id| id.role.is_engine()) {
+            let Some(i) = self.s.instances.get_mut(id) else {
+                continue;
+            };
+            if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i) {
+                // Paused or unlinked: what was said of it before is void.
+                (i.suspect, i.health.asked, i.health.failures) = (None, None, 0);
+                i.health.next = now + interval;
+            }
+            let (incarnation, asked) = (i.incarnation, i.health.asked);
+            if due(i).is_none_or(|at| at > now) {
+                continue;
+            }
+            match asked {
+                Some(_) => self.probe_failed(incarnation, "no answer in time"),
+                None => self.ask_health(id),
+            }
+        }
+    }
+
+    fn ask_health(&mut self, id: InstanceId) {
+        let rules = &self.config.rules;
+        let timeout = rules.time(RuleId::HealthProbe, "timeout_s");
+        let until = self.now + timeout;
+        let Some(i) = self.s.instances.get_mut(id) else {
+            return;
+        };
+        i.health.asked = Some(until);
+        if i.suspect.is_some() {
+            i.suspect = Some(until);
+        }
+        let (incarnation, suspect) = (i.incarnation, i.suspect.is_some());
+        self.out.push_back(Output::Probe {
+            incarnation,
+            timeout,
+            suspect,
+        });
+    }
+
+    /// Tokens came: that is generation, which is all a probe asks for.
+    pub(in crate::core) fn generates(&mut self, incarnation: Incarnation) {
+        let rules = &self.config.rules;
+        let next = self.now + rules.time(RuleId::HealthProbe, "interval_s");
+        if let Some(i) = self.s.instances.life_mut(incarnation) {
+            i.suspect = None;
+            (i.health.failures, i.health.asked) = (0, None);
+            i.health.next = i.health.next.max(next);
+        }
+    }
+
+    /// The answer to a probe of this rule.
+    pub(super) fn on_health(&mut self, incarnation: Incarnation, ok: bool) {
+        match ok {
+            true => self.probe_succeeded(incarnation),
+            false => self.probe_failed(incarnation, "it did not generate"),
+        }
+    }
+
+    fn probe_succeeded(&mut self, incarnation: Incarnation) {
+        let (now, rules) = (self.now, &self.config.rules);
+        let next = now + rules.time(RuleId::HealthProbe, "interval_s");
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        let (id, failures) = (i.id, i.health.failures);
+        i.health = Health {
+            next,
+            ..Health::default()
+        };
+        i.last_sign = now;
+        if failures > 0 {
+            i.suspect = None;
+            // The silent rule counts from here: it got no requests meanwhile.
+            i.tokens_at = now;
+            let text =
+                format!("{id} generates again after {failures} failed probes and gets traffic");
+            self.event(Severity::Info, "suspect", Some(id), text);
+        }
+    }
+
+    fn probe_failed(&mut self, incarnation: Incarnation, what: &str) {
+        let (now, rules) = (self.now, &self.config.rules);
+        let next = now + rules.time(RuleId::HealthProbe, "interval_s");
+        let threshold = rules.number(RuleId::HealthProbe, "threshold");
+        let Some(i) = self.s.instances.life_mut(incarnation) else {
+            return;
+        };
+        (i.health.asked, i.health.next) = (None, next);
+        // Paused meanwhile: it could not answer.
+        if !applies(i) {
+            return;
+        }
+        i.health.failures += 1;
+        let (id, failures) = (i.id, i.health.failures);
+        if f64::from(failures) >= threshold {
+            i.suspect = None;
+            let reason = format!(
+                "{failures} probes in a row failed in {}, the last one: {what}; it is quarantined",
+                i.phase
+            );
+            return self.fault(Verdict::new(id, RuleId::HealthProbe, reason).hanging());
+        }
+        i.suspect = Some(next);
+        if failures == 1 {
+            let text =
+                format!("{id} is suspect: a health probe failed ({what}); it gets no traffic");
+            self.event(Severity::Warn, "suspect", Some(id), text);
+        }
+    }
+}
