@@ -411,6 +411,34 @@ async fn a_job_that_was_stopped_leaves_nothing_behind_and_goes_on_when_started_a
 }
 
 #[tokio::test]
+async fn a_second_interrupt_kills_roles_at_once_and_the_end_stays_in_order() {
+    use nix::sys::signal::{Signal, kill};
+    let site = Site::new(1000);
+    let daemon = site.start();
+    site.wait_for("first step", |s| s.step >= 1).await;
+    // Stopped, they would use up all the time they are given to end by themselves.
+    for pid in site.roles() {
+        kill(nix::unistd::Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+    }
+    daemon.signal(Signal::SIGINT);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !site.log().contains("roles are ended in order") {
+        assert!(Instant::now() < deadline, "{}", site.log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    daemon.signal(Signal::SIGINT);
+    let (ended, out) = daemon.output();
+    assert_eq!(ended, 130, "{}", site.log());
+    assert!(
+        site.log().contains("roles are killed at once"),
+        "{}",
+        site.log()
+    );
+    assert!(out.contains("job fake stopped after"), "{out}");
+    assert_ended_cleanly(&site);
+}
+
+#[tokio::test]
 async fn a_state_directory_has_one_daemon_and_one_job() {
     let site = Site::new(1000);
     let daemon = site.start();

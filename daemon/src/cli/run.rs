@@ -200,7 +200,9 @@ impl Daemon {
             grpc::serve_roles(self.roles_socket, roles),
         ));
         let result = driver.run(&mut world).await;
-        let end = driver.end(&mut world).await;
+        let end = driver
+            .end(&mut world, signals::hurried(asked.clone()))
+            .await;
         if !end.unkilled.is_empty() {
             tracing::error!("processes {:?} do not end though killed", end.unkilled);
         }
@@ -221,7 +223,7 @@ impl Daemon {
         let text = report(&self.store, &status, self.prepared.job.samples_per_step())?;
         driver::print(&driver::summary(&text));
         let mut asked = asked;
-        if asked.borrow().is_none() {
+        if asked.borrow().code.is_none() {
             // A signal ends the lingering.
             let _ = tokio::time::timeout(linger, asked.changed()).await;
         }
@@ -404,7 +406,7 @@ async fn was_over(
 }
 
 fn ended(asked: &Asked, outcome: &Outcome) -> ExitCode {
-    match (outcome, *asked.borrow()) {
+    match (outcome, asked.borrow().code) {
         (Outcome::Completed, _) => ExitCode::Completed,
         (Outcome::Stopped, Some(code)) => code,
         (Outcome::Stopped | Outcome::Failed { .. }, _) => ExitCode::Failed,

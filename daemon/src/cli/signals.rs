@@ -1,12 +1,29 @@
-//! SIGINT and SIGTERM: the first asks for an end in order.
+//! SIGINT and SIGTERM: the first asks for an end in order, a second one for haste.
 use super::args::ExitCode;
 use super::failure::Failure;
 use crate::driver::{Happening, Happenings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The signal that asked for the end, as the exit code it leads to.
-pub(super) type Asked = watch::Receiver<Option<ExitCode>>;
+/// What signals asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    /// The end: the last signal, as the exit code it leads to.
+    pub code: Option<ExitCode>,
+    /// Not to wait for roles to end by themselves.
+    pub hurry: bool,
+}
+
+/// The wish, as it changes.
+pub(super) type Asked = watch::Receiver<Wish>;
+
+/// Comes with a second signal.
+pub(super) async fn hurried(mut asked: Asked) {
+    if asked.wait_for(|wish| wish.hurry).await.is_err() {
+        // Nobody listens for signals any more.
+        std::future::pending().await
+    }
+}
 
 /// Starts listening; the driver is told to stop, and `Asked` says why.
 pub(super) fn listen(happenings: Happenings) -> Result<Asked, Failure> {
@@ -16,7 +33,7 @@ pub(super) fn listen(happenings: Happenings) -> Result<Asked, Failure> {
     };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(start)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
-    let (asked, answer) = watch::channel(None);
+    let (asked, answer) = watch::channel(Wish::default());
     tokio::spawn(async move {
         loop {
             let code = tokio::select! {
@@ -24,8 +41,11 @@ pub(super) fn listen(happenings: Happenings) -> Result<Asked, Failure> {
                 Some(()) = terminate.recv() => ExitCode::Terminated,
                 else => return,
             };
-            tracing::info!("asked to end: roles are ended in order");
-            asked.send_replace(Some(code));
+            let hurry = asked.borrow().code.is_some();
+            let how = if hurry { "at once" } else { "in order" };
+            tracing::info!("asked to end: roles are ended {how}");
+            let code = Some(code);
+            asked.send_replace(Wish { code, hurry });
             if happenings.send(Happening::Stop).is_err() {
                 return;
             }

@@ -30,12 +30,16 @@ pub struct End {
 
 impl Driver {
     /// Ends every role process and has the last committed step written to disk, so that a job that
-    /// was stopped can go on from there.
-    pub async fn end(&mut self, world: &mut World) -> End {
+    /// was stopped can go on from there. With `hurry` roles get no time to end by themselves; the
+    /// rest of the order stays.
+    pub async fn end(&mut self, world: &mut World, hurry: impl Future<Output = ()>) -> End {
         self.gang = None;
         let last = self.offer_last_checkpoint();
         self.links.send_to_all(&Body::Shutdown(v1::Shutdown {}));
-        self.wait_for_exits(world, GENTLE).await;
+        tokio::select! {
+            () = self.wait_for_exits(world, GENTLE) => {}
+            () = hurry => tracing::info!("{} roles are killed at once", self.processes.len()),
+        }
         let left: Vec<Incarnation> = self.processes.keys().copied().collect();
         for incarnation in left {
             self.kill(incarnation);

@@ -46,7 +46,7 @@ use super::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 14] = [
+pub static RULES: [&Rule; 15] = [
     &exit::RULE,
     &exit::SPAWN,
     &attach_overdue::RULE,
