@@ -1,4 +1,5 @@
 //! What came out of a drill: figures of each run, verdicts, JSON.
+use crate::format::who;
 use robust_proto::v1;
 use robust_shared::drill::{Expectation, SeriesPlan, Strike, Verdict, WEIGHTS_IDENTICAL, metric};
 use robust_shared::job::Mode;
@@ -84,6 +85,8 @@ impl RunOutcome {
             "total_ms": self.of_incidents(|i| i.total_ms),
             "step_s": self.median_step_s(),
             "restart_over_step": self.restart_s() / fault_free.median_step_s(),
+            "step_seconds": r.step_lines.iter().map(|l| l.seconds).collect::<Vec<_>>(),
+            "incidents": r.incidents.iter().map(incident).collect::<Vec<_>>(),
             "tokens": r.tokens,
             "weights": self.weights,
             "load_before": self.load_before,
@@ -175,6 +178,16 @@ impl DrillOutcome {
         ]);
         Value::Object(top)
     }
+}
+
+fn incident(i: &v1::Incident) -> Value {
+    json!({
+        "who": who(&i.role, i.index),
+        "step": i.step,
+        "plan": i.plan,
+        "total_ms": i.total_ms,
+        "stages": i.stages.iter().map(|s| (&s.name, s.ms)).collect::<Vec<_>>(),
+    })
 }
 
 fn metrics(runs: &[RunOutcome]) -> BTreeMap<String, f64> {
