@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod detection;
 mod faults;
-mod modes;
 mod health;
+mod modes;
 mod quality;
 mod random;
 mod table;
