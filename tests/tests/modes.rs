@@ -8,8 +8,10 @@ fn semi_sync(steps: u64) -> JobFile {
     JobFile::small()
         .set("job", "mode", "semi-sync")
         .set("job", "steps", steps as i64)
-        // Less than a batch at a time: one that was generated ahead needs no switch.
-        .set("agent", "concurrency", 4)
+        // One engine of its own, one request at a time: it alone does not generate half of a batch
+        // while the ranks train (a batch that far ahead needs no switch).
+        .set("rollout", "replicas", 1)
+        .set("rollout", "max_running", 1)
 }
 
 fn events(daemon: &Daemon, kind: &str) -> Vec<String> {
@@ -45,46 +47,27 @@ fn strike(daemon: &Daemon, args: &[&str]) -> Value {
 #[test]
 fn semi_sync_trains_with_its_slots_going_back_and_forth_whoever_dies() {
     let mut daemon = Daemon::start(&semi_sync(400));
-    let start = daemon.until("both contexts", |s| {
-        s["step"].as_u64() >= Some(1) && s["context"] == "rolling"
-    });
-    assert_eq!(roles(&start, "hybrid").len(), 2, "{start}");
-    daemon.until("an engine to generate on a trainer's slot", |s| {
+    let before = daemon.until("an engine to generate on a trainer's slot", |s| {
         let engines = roles(s, "hybrid");
-        engines.iter().any(|r| r["tokens_total"].as_u64() > Some(0))
+        let generated = |r: &&Value| r["tokens_total"].as_u64() > Some(0);
+        engines.len() == 2 && s["step"].as_u64() >= Some(1) && engines.iter().any(generated)
     });
-    daemon.until("an engine to be paused", |s| {
-        roles(s, "hybrid").iter().any(|r| r["phase"] == "paused")
-    });
-    for context in ["rolling", "training"] {
-        let before = daemon.until(context, |s| s["context"] == context);
-        let incident = strike(&daemon, &["--kill", "trainer", "--index", "1"]);
-        assert_eq!(incident["outcome"], "recovered", "{context}: {incident}");
-        let step = before["step"].as_u64().unwrap();
-        let after = daemon.until_step(step + 3);
-        assert_eq!(pids(&before, "hybrid"), pids(&after, "hybrid"), "{context}");
-        assert_eq!(
-            pids(&before, "rollout"),
-            pids(&after, "rollout"),
-            "{context}"
-        );
+    let incident = strike(&daemon, &["--kill", "trainer", "--index", "1"]);
+    assert_eq!(incident["outcome"], "recovered", "{incident}");
+    let between = daemon.until_step(incident["step"].as_u64().unwrap() + 3);
+    for kept in ["hybrid", "rollout", "agent"] {
+        assert_eq!(pids(&before, kept), pids(&between, kept), "{kept}");
     }
-    for context in ["rolling", "training"] {
-        let before = daemon.until(context, |s| s["context"] == context);
-        let incident = strike(&daemon, &["--kill", "hybrid", "--index", "0"]);
-        assert_eq!(incident["outcome"], "recovered", "{context}: {incident}");
-        let step = before["step"].as_u64().unwrap();
-        let after = daemon.until_step(step + 3);
-        assert_eq!(
-            pids(&before, "trainer"),
-            pids(&after, "trainer"),
-            "{context}"
-        );
+    let incident = strike(&daemon, &["--kill", "hybrid", "--index", "0"]);
+    assert_eq!(incident["outcome"], "recovered", "{incident}");
+    let after = daemon.until_step(incident["step"].as_u64().unwrap() + 3);
+    for kept in ["trainer", "rollout", "agent"] {
+        assert_eq!(pids(&between, kept), pids(&after, kept), "{kept}");
     }
     let switches = events(&daemon, "context");
     let count = |to: &str| switches.iter().filter(|t| t.contains(to)).count();
-    assert!(count("over to training") >= 4, "{switches:#?}");
-    assert!(count("over to rolling") >= 4, "{switches:#?}");
+    assert!(count("over to training") >= 2, "{switches:#?}");
+    assert!(count("over to rolling") >= 2, "{switches:#?}");
     let report = daemon.json(&["report"]);
     let lines = report["step_lines"].as_array().unwrap();
     let steps: Vec<u64> = lines.iter().map(|l| l["step"].as_u64().unwrap()).collect();
@@ -131,7 +114,7 @@ fn policy_task_restarts_everybody_and_generates_lost_work_again() {
 /// ETTR and goodput from the intervals in the store, by their definition alone, are what the daemon
 /// printed at its end; goodput lies below ETTR by at least so much.
 fn recomputed(daemon: &Daemon, wasted: f64) {
-    let (store, _) = Store::open(&daemon.state_dir().join("db")).unwrap();
+    let (store, _) = Store::open(&daemon.state_dir()).unwrap();
     let intervals = store.intervals().unwrap();
     let plain: Vec<_> = intervals.iter().filter(|i| !i.waste).collect();
     for pair in plain.windows(2) {

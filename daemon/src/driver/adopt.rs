@@ -128,6 +128,18 @@ impl Driver {
             self.take_over_process(&stored);
         }
         self.expect_remote_processes();
+        self.restore_leases().await;
+        // Before the ends of processes: one of them may cost all of this work (policy `task`), and
+        // what is thrown away then must not come back.
+        let committed = self.core.state().committed();
+        for (trajectory, end) in self.parts.store.finished_unconsumed(committed)? {
+            self.inputs.push_back(Input::TrajectoryFinished {
+                incarnation: Incarnation(0),
+                trajectory,
+                reward: end.reward,
+                oldest_version: WeightVersion(end.oldest_version),
+            });
+        }
         let now = self.parts.clock.now();
         let view = self.core.view(now);
         for instance in &view.instances {
@@ -142,15 +154,6 @@ impl Driver {
                     detail,
                 });
             }
-        }
-        self.restore_leases().await;
-        for (trajectory, end) in self.parts.store.finished_unconsumed(view.step)? {
-            self.inputs.push_back(Input::TrajectoryFinished {
-                incarnation: Incarnation(0),
-                trajectory,
-                reward: end.reward,
-                oldest_version: WeightVersion(end.oldest_version),
-            });
         }
         Ok(())
     }

@@ -147,6 +147,6 @@ fn outcome(outcome: IncidentOutcome) -> &'static str {
     match outcome {
         IncidentOutcome::Recovering => "recovering",
         IncidentOutcome::Recovered => "recovered",
-        IncidentOutcome::Escalated => "failed",
+        IncidentOutcome::Failed => "failed",
     }
 }

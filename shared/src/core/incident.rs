@@ -51,8 +51,9 @@ pub enum IncidentOutcome {
     Recovering,
     /// Useful work goes on.
     Recovered,
-    /// It led to a task restart or the end of the job.
-    Escalated,
+    /// It ended the job. Stores of earlier versions say `escalated`.
+    #[serde(alias = "escalated")]
+    Failed,
 }
 
 impl Incident {

@@ -21,7 +21,6 @@ impl Core {
         let id = self.s.next_incident;
         self.s.next_incident = id.next();
         let failed = plan.action == Action::FailJob;
-        let escalated = failed || plan.action == Action::RestartTask;
         let who = verdict.who;
         let life = self.s.instances.get(who);
         let struck = self.struck(verdict);
@@ -37,8 +36,8 @@ impl Core {
             verdict: self.now,
             attached: None,
             resumed: None,
-            outcome: match escalated {
-                true => IncidentOutcome::Escalated,
+            outcome: match failed {
+                true => IncidentOutcome::Failed,
                 false => IncidentOutcome::Recovering,
             },
             evidence: String::new(),
@@ -120,14 +119,8 @@ impl Core {
 
     /// A task restart takes every recovery under way with it.
     fn escalate_open(&mut self) {
-        let open: Vec<_> = self.s.recoveries.iter().map(|r| r.incident).collect();
         for recovery in &mut self.s.recoveries {
             recovery.scope = Scope::Task;
-        }
-        for id in open {
-            if let Some(incident) = self.incident_mut(id) {
-                incident.outcome = IncidentOutcome::Escalated;
-            }
         }
     }
 

@@ -8,9 +8,10 @@
 //!   while let Some(output) = core.poll_output() { .. }   // a Record: persist it and core.state(),
 //!   wake_at(core.next_timeout());                        // then go on with what follows it
 //! ```
-//! After a restart of the driver: [`Core::restore`] with the last state persisted, then `Attached`,
-//! `Spawned` or `Exited` for every instance that was (not) taken over, `TrajectoryFinished` for all
-//! in the store after the committed step, then [`Input::Start`]. What was outstanding is issued
+//! After a restart of the driver: [`Core::restore`] with the last state persisted, then
+//! `TrajectoryFinished` for all in the store after the committed step, then `Attached`, `Spawned` or
+//! `Exited` for every instance that was (not) taken over (an exit may cost finished work, which must
+//! not come back after it), then [`Input::Start`]. What was outstanding is issued
 //! again, with the same generation and step. A process taken over may link later: its grace is
 //! `attach_timeout`.
 //!

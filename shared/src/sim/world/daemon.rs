@@ -251,9 +251,6 @@ impl World {
         for life in stale {
             self.die(life);
         }
-        for life in current.into_iter().filter(|life| life.0 != 0) {
-            self.adopt(life);
-        }
         for trajectory in self.stored.clone() {
             if trajectory.batch > self.core.state().committed().0 {
                 self.feed(Input::TrajectoryFinished {
@@ -263,6 +260,9 @@ impl World {
                     oldest_version: WeightVersion(0),
                 });
             }
+        }
+        for life in current.into_iter().filter(|life| life.0 != 0) {
+            self.adopt(life);
         }
         self.feed(Input::Start);
     }
