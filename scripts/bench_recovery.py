@@ -1,5 +1,6 @@
 """Kills the trainer again and again and writes the distribution of every recovery stage; then kills
 rollouts of the same job while it waits, so that an exit's own time shows without the job's load."""
+import contextlib
 import json
 import os
 import signal
@@ -9,8 +10,8 @@ import sys
 import time
 
 ctl, state, kills, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-# A rollout may fail three times in a row without useful work between; there are three of them.
-IDLE_ROUNDS, IDLE_KILLS = 3, 8
+# Short rounds: agent workers that stay stopped for a rule's window are replaced.
+IDLE_ROUNDS, IDLE_KILLS = 8, 3
 
 
 def call(*args):
@@ -55,7 +56,8 @@ def idle_round():
         return [kill("rollout", n % 3) for n in range(IDLE_KILLS)]
     finally:
         for pid in agents:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # replaced after all
+                os.kill(pid, signal.SIGCONT)
 
 
 def spread(values):
