@@ -17,7 +17,7 @@
 //! pidfd becomes readable then, and the link closes less than a millisecond before, so it tells
 //! nothing sooner). Giving back 120 MB took about 15 ms of processor time on the machine this was
 //! measured on, in the dying process's own share of a core: 50 to 120 ms when four others compute on
-//! the two cores, against 1 to 7 ms for a process of 1 MB.
+//! the two cores, against 1 to 16 ms for a process of 1 MB.
 mod adopt;
 mod arrivals;
 mod clock;
