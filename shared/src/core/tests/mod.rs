@@ -6,6 +6,7 @@ mod health;
 mod modes;
 mod quality;
 mod random;
+mod silence;
 mod table;
 
 use super::*;
