@@ -49,3 +49,26 @@ fn two_runs_and_a_run_with_a_killed_trainer_end_with_identical_weights() {
     assert!(first == run(false), "two runs of one seed differ");
     assert!(first == run(true), "I-9: the run with a fault differs");
 }
+
+#[test]
+fn hybrid_engines_change_no_bit_even_when_one_of_them_and_the_trainer_are_killed() {
+    let run = |job: &JobFile, strikes: &[&str]| {
+        let mut daemon = Daemon::start(job);
+        for (at, role) in (1..).zip(strikes) {
+            daemon.until_step(at);
+            let out = daemon.ctl(&["inject", "--kill", role, "--wait"]);
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{said}");
+        }
+        assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+        final_weights(&daemon)
+    };
+    let hybrid = sync_job().set("trainer", "hybrid", true);
+    let without = run(&sync_job(), &[]);
+    assert!(
+        without == run(&hybrid, &[]),
+        "engines on the trainer's slots sample other tokens"
+    );
+    let struck = run(&hybrid, &["hybrid", "trainer"]);
+    assert!(without == struck, "I-9: the run with faults differs");
+}
