@@ -167,6 +167,10 @@ impl Core {
         gang.strikes.clear();
         self.s.task_restarts = 0;
         self.s.committed = step;
+        if self.config.mutant(Mutation::PublishBeforeCommit) {
+            self.s.gang.stage = Stage::Publishing(self.due_version());
+            self.call_again();
+        }
         self.s.gang.prepared = Prepared::default();
         if !self.config.mutant(Mutation::ConsumeTwice) {
             self.s.trajectories.consume(step);
@@ -183,10 +187,6 @@ impl Core {
         self.s.rewards.push_back(metrics.reward);
         if let Some(before) = self.s.committed_at.replace(self.now) {
             self.s.step_duration = self.now.since(before);
-        }
-        if self.config.mutant(Mutation::PublishBeforeCommit) {
-            self.s.gang.stage = Stage::Publishing(self.due_version());
-            self.call_again();
         }
         let record = Record::Committed {
             step,

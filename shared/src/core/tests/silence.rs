@@ -28,28 +28,6 @@ fn a_weight_sync_of_forty_minutes_that_moves_is_no_fault() {
     assert!(w.incidents().is_empty());
 }
 
-#[test]
-fn an_engine_paused_for_an_hour_with_its_requests_is_no_fault() {
-    let mut config = small(Mode::Async, 3);
-    config.rules = config.rules.with(RuleId::HealthProbe, "first_wait_s", 2.0);
-    let mut w = World::new(config, 1);
-    w.timing.turn = Span::always(HOUR * 2);
-    let who = id(Role::Rollout, 1);
-    w.until("requests", HOUR, |w| {
-        w.core.s.instances.get(who).unwrap().phase == Phase::Generating
-    });
-    let incarnation = w.life(who);
-    w.feed(Input::PhaseChanged {
-        incarnation,
-        phase: Phase::Paused,
-        step: Step(0),
-    });
-    // It sleeps: neither tokens nor processor time.
-    w.stop(who);
-    w.run_for(HOUR);
-    assert!(w.incidents().iter().all(|i| i.who != who));
-}
-
 fn span(least_ms: u64, tail_s: u64) -> Span {
     Span::between(ms(least_ms), ms(least_ms * 3)).with_tail(20, Duration::from_secs(tail_s))
 }
