@@ -1,6 +1,5 @@
 //! I-8: what takes long for good reasons is never a fault, however short the windows are.
 use super::*;
-use crate::phase::Phase;
 use proptest::prelude::*;
 
 const FORTY_MINUTES: Duration = Duration::from_secs(2400);
