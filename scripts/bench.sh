@@ -2,6 +2,8 @@
 # Measures with the programs in DIR (first argument); JSON under target/bench.
 #   recovery.json  BENCH_KILLS (default 25) SIGKILLs of a trainer rank in the demo job, then of
 #                  rollouts while the job waits: where the time of detection and recovery goes
+#   sim.json       the paper's experiments in virtual time, the controller's cost per input, and a week
+#                  of 10,000 nodes
 #   drill.json     fixtures/drills/paper.toml: no faults, policy task, policy role
 # Everything is shared-machine timing: medians, with the load beside them.
 set -euo pipefail
@@ -22,4 +24,11 @@ trap stop EXIT
 python3 scripts/bench_recovery.py "$bin/robustctl" "$state" "$kills" "$out/recovery.json"
 trap - EXIT
 stop
+python3 - "$bin/robustctl" "$out/sim.json" <<'EOT'
+import json, os, subprocess, sys
+ctl, out = sys.argv[1:]
+parts = [subprocess.check_output([ctl, "sim", part, "--json"]) for part in ("paper", "scale")]
+both = json.loads(parts[0]) | json.loads(parts[1]) | {"load": os.getloadavg()[0]}
+json.dump(both, open(out, "w"), indent=1)
+EOT
 "$bin/robustctl" drill fixtures/drills/paper.toml --out "$out/drill.json"

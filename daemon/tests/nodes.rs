@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod cluster;
 mod fake;
+mod membership;
 
 use cluster::{Cluster, pids};
 use nix::sys::signal::Signal;
@@ -149,6 +150,10 @@ async fn a_node_is_refused_without_the_token_and_under_a_name_that_is_taken() {
     cluster.join_with("d", "token", &["--name", "d"]);
     assert_eq!(cluster.end_of("d"), 7, "{}", cluster.log("d"));
     assert!(cluster.log("d").contains("--pools"), "{}", cluster.log("d"));
+    cluster.join_with("d", "token", &["--name", "d", "--pools", "rollouts=1"]);
+    assert_eq!(cluster.end_of("d"), 7, "{}", cluster.log("d"));
+    let words = "the job's pools are agent, rollout, train";
+    assert!(cluster.log("d").contains(words), "{}", cluster.log("d"));
 }
 
 #[tokio::test]

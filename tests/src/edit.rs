@@ -37,6 +37,24 @@ impl JobFile {
         self
     }
 
+    /// Gives it these nodes, each with its slots by pool, the leader's own first.
+    pub fn nodes(mut self, nodes: &[(&str, &[(&str, i64)])]) -> Self {
+        let node = |(name, pools): &(&str, &[(&str, i64)])| {
+            let slots = |(pool, slots): &(&str, i64)| ((*pool).to_owned(), (*slots).into());
+            let pools: toml::Table = pools.iter().map(slots).collect();
+            let name = ("name".to_owned(), (*name).into());
+            toml::Value::Table(
+                [name, ("pools".to_owned(), pools.into())]
+                    .into_iter()
+                    .collect(),
+            )
+        };
+        let all = nodes.iter().map(node).collect();
+        self.table
+            .insert("node".to_owned(), toml::Value::Array(all));
+        self
+    }
+
     /// Writes it as `DIR/job.toml`.
     pub fn write(&self, dir: &Path) -> PathBuf {
         let path = dir.join("job.toml");

@@ -1,6 +1,9 @@
 //! The invariants that can be seen from outside, checked on every status a test reads.
+use robust_shared::core::Record;
+use robustd::store::Store;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// Remembers what was seen, to notice anything going back.
 #[derive(Default)]
@@ -37,6 +40,9 @@ impl Watcher {
                 number(role, "index"),
             );
             let incarnation = number(role, "incarnation");
+            if incarnation == 0 {
+                continue; // it waits for a slot or for its next life
+            }
             assert!(
                 seen.insert(place.clone(), incarnation).is_none(),
                 "I-1: {place:?} is there twice: {status}"
@@ -59,6 +65,29 @@ impl Watcher {
             }
         }
     }
+}
+
+/// I-3 from the journal of a job that is over: its steps are committed once each, in order, and each
+/// of them consumed so many trajectories that no other did.
+pub fn assert_consumed_once(state_dir: &Path, steps: u64, per_step: usize) {
+    let (store, _) = Store::open(state_dir).expect("the daemon has ended");
+    let journal = store.journal_since(0, usize::MAX).expect("its journal");
+    let committed = journal.into_iter().filter_map(|(_, record)| match record {
+        Record::Committed {
+            step, trajectories, ..
+        } => Some((step.0, trajectories)),
+        _ => None,
+    });
+    let (mut last, mut seen) = (0, BTreeSet::new());
+    for (step, trajectories) in committed {
+        assert_eq!(step, last + 1, "I-3: steps are committed in order");
+        last = step;
+        assert_eq!(trajectories.len(), per_step, "I-3: step {step}");
+        for trajectory in trajectories {
+            assert!(seen.insert(trajectory), "I-3: {trajectory} was used twice");
+        }
+    }
+    assert_eq!(last, steps, "I-3: every step is committed");
 }
 
 fn number(value: &Value, key: &str) -> u64 {

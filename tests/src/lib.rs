@@ -2,12 +2,16 @@
 //! them, and checks the invariants from outside, through `robustctl --json` and /proc only.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cluster;
 mod edit;
 mod invariants;
+mod net;
 mod programs;
 
+pub use cluster::Cluster;
 pub use edit::JobFile;
-pub use invariants::Watcher;
+pub use invariants::{Watcher, assert_consumed_once};
+pub use net::Net;
 pub use programs::{bin, cache, fixture};
 
 use nix::sys::signal::{Signal, kill};
@@ -28,6 +32,8 @@ pub struct Daemon {
     job: PathBuf,
     child: Option<Child>,
     env: Vec<(String, String)>,
+    /// What starts it, and more arguments.
+    command: Vec<String>,
     watcher: Watcher,
 }
 
@@ -39,6 +45,12 @@ impl Daemon {
 
     /// The same, with these set in the environment of the daemon and its roles.
     pub fn start_with(job: &JobFile, env: &[(&str, &str)]) -> Self {
+        let robustd = bin("robustd").to_string_lossy().into_owned();
+        Self::start_by(job, env, vec![robustd])
+    }
+
+    /// The same, by this command line, to which job and state directory are added.
+    fn start_by(job: &JobFile, env: &[(&str, &str)], command: Vec<String>) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("robust-e2e.")
             .tempdir()
@@ -52,6 +64,7 @@ impl Daemon {
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
                 .collect(),
+            command,
             watcher: Watcher::default(),
         };
         daemon.launch();
@@ -72,7 +85,8 @@ impl Daemon {
                 .open(self.dir.path().join(name))
                 .unwrap()
         };
-        let child = Command::new(bin("robustd"))
+        let child = Command::new(&self.command[0])
+            .args(&self.command[1..])
             .arg("--job")
             .arg(&self.job)
             .arg("--state-dir")
@@ -189,6 +203,19 @@ impl Daemon {
         }
     }
 
+    /// The texts of the events of a kind, oldest first.
+    pub fn events(&self, kind: &str) -> Vec<String> {
+        let out = self.ctl(&["events", "--json"]);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let lines = text
+            .lines()
+            .filter_map(|l| serde_json::from_str::<Value>(l).ok());
+        let of_kind = lines.filter(|e| e["kind"] == kind);
+        of_kind
+            .map(|e| e["text"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    }
+
     /// What the daemon printed.
     pub fn stdout(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default()
@@ -236,6 +263,16 @@ pub fn processes_naming(dir: &Path) -> Vec<(i32, String)> {
     found
 }
 
+/// Kills every process that names `dir`, and removes its snapshots.
+fn kill_naming(dir: &Path) {
+    for (pid, line) in processes_naming(dir) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        if let Some(snapshots) = argument(&line, "--snapshot-dir") {
+            let _ = std::fs::remove_dir_all(snapshots);
+        }
+    }
+}
+
 fn argument<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split(' ').skip_while(|word| *word != name).nth(1)
 }
@@ -247,12 +284,7 @@ impl Drop for Daemon {
             let _ = child.wait();
         }
         // A daemon killed a moment ago may have left roles; nothing else names this directory.
-        for (pid, line) in self.processes() {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            if let Some(snapshots) = argument(&line, "--snapshot-dir") {
-                let _ = std::fs::remove_dir_all(snapshots);
-            }
-        }
+        kill_naming(&self.state_dir());
     }
 }
 

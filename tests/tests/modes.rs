@@ -14,18 +14,6 @@ fn semi_sync(steps: u64) -> JobFile {
         .set("rollout", "max_running", 1)
 }
 
-fn events(daemon: &Daemon, kind: &str) -> Vec<String> {
-    let out = daemon.ctl(&["events", "--json"]);
-    let text = String::from_utf8(out.stdout).unwrap();
-    let lines = text
-        .lines()
-        .filter_map(|l| serde_json::from_str::<Value>(l).ok());
-    let of_kind = lines.filter(|e| e["kind"] == kind);
-    of_kind
-        .map(|e| e["text"].as_str().unwrap().to_owned())
-        .collect()
-}
-
 fn pids(status: &Value, role: &str) -> Vec<u64> {
     let of = roles(status, role);
     of.iter().map(|r| r["pid"].as_u64().unwrap()).collect()
@@ -64,7 +52,7 @@ fn semi_sync_trains_with_its_slots_going_back_and_forth_whoever_dies() {
     for kept in ["trainer", "rollout", "agent"] {
         assert_eq!(pids(&between, kept), pids(&after, kept), "{kept}");
     }
-    let switches = events(&daemon, "context");
+    let switches = daemon.events("context");
     let count = |to: &str| switches.iter().filter(|t| t.contains(to)).count();
     assert!(count("over to training") >= 2, "{switches:#?}");
     assert!(count("over to rolling") >= 2, "{switches:#?}");
@@ -106,7 +94,7 @@ fn policy_task_restarts_everybody_and_generates_lost_work_again() {
     }
     let lost = after["trajectories_discarded"].as_u64().unwrap();
     assert!(lost > 0, "{after}");
-    assert_eq!(events(&daemon, "discarded").len(), 1);
+    assert_eq!(daemon.events("discarded").len(), 1);
     assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
     recomputed(&daemon, 1e-3);
 }

@@ -2,6 +2,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use robust_shared::ids::Role;
+use robust_shared::sim::paper::STEPS;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes:
@@ -62,6 +63,16 @@ pub enum Command {
     Drill(DrillArgs),
     /// Summarise the run
     Report(ReportArgs),
+    /// More or fewer instances of a role while the job runs
+    Scale(ScaleArgs),
+    /// New values for one role, which alone is restarted with them
+    Update(UpdateArgs),
+    /// Start nothing new on a node; what runs there goes on
+    Cordon(NodeArgs),
+    /// The end of a cordon
+    Uncordon(NodeArgs),
+    /// A lost slot is there again
+    RestoreSlot(RestoreSlotArgs),
     /// Take an engine out of traffic: it finishes its turns and gets no new ones, until `readmit`
     Quarantine(EngineArgs),
     /// Let a quarantined engine have traffic again
@@ -126,7 +137,7 @@ pub struct EventsArgs {
 
 /// Options of `inject`.
 #[derive(Debug, ClapArgs)]
-#[command(group(clap::ArgGroup::new("fault").required(true).args(["kill", "hang"])))]
+#[command(group(clap::ArgGroup::new("fault").required(true).args(["kill", "hang", "lose_slot"])))]
 pub struct InjectArgs {
     /// Kill (SIGKILL) an instance of this role
     #[arg(long, value_name = "ROLE", value_parser = role())]
@@ -134,6 +145,9 @@ pub struct InjectArgs {
     /// Hang (SIGSTOP) an instance of this role
     #[arg(long, value_name = "ROLE", value_parser = role())]
     pub hang: Option<Role>,
+    /// Take an instance of this role out with its slot, until `restore-slot`
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub lose_slot: Option<Role>,
     /// Which of them [default: the first that lives]
     #[arg(long, value_name = "N")]
     pub index: Option<u32>,
@@ -146,6 +160,50 @@ pub struct InjectArgs {
     /// With --wait: give up after this time
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = seconds)]
     pub timeout: f64,
+}
+
+/// Options of `scale`.
+#[derive(Debug, ClapArgs)]
+pub struct ScaleArgs {
+    /// The role
+    #[arg(value_name = "ROLE", value_parser = role())]
+    pub role: Role,
+    /// How many instances it shall have
+    #[arg(value_name = "N")]
+    pub count: u32,
+}
+
+/// Options of `update`.
+#[derive(Debug, ClapArgs)]
+pub struct UpdateArgs {
+    /// The role
+    #[arg(value_name = "ROLE", value_parser = role())]
+    pub role: Role,
+    /// A key of the job file and its new value; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", required = true)]
+    pub set: Vec<String>,
+}
+
+/// Which node `cordon` and `uncordon` are about.
+#[derive(Debug, ClapArgs)]
+pub struct NodeArgs {
+    /// Its name
+    #[arg(value_name = "NODE")]
+    pub node: String,
+}
+
+/// Which slot `restore-slot` is about.
+#[derive(Debug, ClapArgs)]
+pub struct RestoreSlotArgs {
+    /// The node's name
+    #[arg(value_name = "NODE")]
+    pub node: String,
+    /// The pool's name
+    #[arg(value_name = "POOL")]
+    pub pool: String,
+    /// The slot within the pool on that node, from 0
+    #[arg(value_name = "N")]
+    pub index: u32,
 }
 
 /// Which engine `quarantine` and `readmit` are about.
@@ -200,6 +258,10 @@ pub enum SimCommand {
     Search(SearchArgs),
     /// Run a schedule of faults that a search printed
     Replay(ReplayArgs),
+    /// The paper's experiments: workloads, modes and policies, beside the paper's figures
+    Paper(PaperArgs),
+    /// One job on very many machines for a long time, and what an input costs the controller
+    Scale(ScaleRunArgs),
 }
 
 /// Options of `sim search`.
@@ -211,6 +273,31 @@ pub struct SearchArgs {
     /// The first of them
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub from: u64,
+}
+
+/// Options of `sim paper`.
+#[derive(Debug, ClapArgs)]
+pub struct PaperArgs {
+    /// Decides lengths and faults
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
+    /// Steps of each run; one fault falls in every 10
+    #[arg(long, value_name = "N", default_value_t = STEPS, value_parser = clap::value_parser!(u64).range(10..=1000))]
+    pub steps: u64,
+}
+
+/// Options of `sim scale`.
+#[derive(Debug, ClapArgs)]
+pub struct ScaleRunArgs {
+    /// Machines
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    pub nodes: u32,
+    /// Days of virtual time
+    #[arg(long, value_name = "DAYS", default_value = "7", value_parser = days)]
+    pub days: f64,
+    /// Decides lengths and deaths
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
 }
 
 /// Options of `sim replay`.
@@ -235,6 +322,14 @@ pub struct ReportArgs {
 fn role() -> impl TypedValueParser<Value = Role> {
     PossibleValuesParser::new(Role::ALL.map(Role::name))
         .try_map(|name| name.parse::<Role>().map_err(|e| e.to_string()))
+}
+
+fn days(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(d) if (0.01..=60.0).contains(&d) => Ok(d),
+        Ok(_) => Err("must lie between 0.01 and 60 days".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

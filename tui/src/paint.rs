@@ -39,7 +39,9 @@ impl Paint {
     pub fn word(self, padded: &str) -> String {
         match padded.trim() {
             "running" | "recovered" | "completed" | "done" => self.wrap("32", padded),
-            "starting" | "suspect" | "recovering" | "warn" | "stopped" => self.wrap("33", padded),
+            "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped" => {
+                self.wrap("33", padded)
+            }
             "failed" | "down" | "fault" => self.wrap("31", padded),
             _ => padded.to_owned(),
         }

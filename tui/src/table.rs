@@ -17,9 +17,10 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.heads.len());
-        self.rows.push(cells.into());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<_> = cells.into_iter().collect();
+        debug_assert_eq!(cells.len(), self.heads.len());
+        self.rows.push(cells);
     }
 
     /// The text, a newline after every line.

@@ -92,6 +92,7 @@ fn struck(outcome: &str) -> v1::InjectReply {
         incarnation: 5,
         pid: 4242,
         incident: Some(incident(outcome)),
+        slot: None,
     }
 }
 
@@ -143,6 +144,52 @@ fn status_as_text_is_an_aligned_table_without_colour() {
         "{text}"
     );
     assert!(!text.contains('\x1b'));
+}
+
+#[test]
+fn several_nodes_are_listed_with_what_they_have_and_roles_with_their_places() {
+    let node = |name: &str, state: &str, instances| v1::NodeStatus {
+        name: name.into(),
+        state: state.into(),
+        dc: "a".into(),
+        pools: [("train".to_owned(), 2), ("rollout".to_owned(), 1)].into(),
+        instances,
+        ..Default::default()
+    };
+    let mut status = status();
+    (status.roles[0].node, status.roles[0].slot) = ("b".into(), "train 1".into());
+    status.nodes = vec![node("a", "here", 3)];
+    let shown = |status: &v1::Status| {
+        let (dir, _fake, _server) = daemon(Book {
+            status: status.clone(),
+            ..Default::default()
+        });
+        out(&run(dir.path(), &["status"]))
+    };
+    let text = shown(&status);
+    assert!(!text.contains("NODE"), "one node needs no table: {text}");
+    status.nodes.push(v1::NodeStatus {
+        cordoned: true,
+        lost: vec![v1::Slot {
+            node: "b".into(),
+            pool: "train".into(),
+            index: 0,
+        }],
+        ..node("b", "here", 2)
+    });
+    status.nodes.push(node("c", "awaited", 0));
+    let text = shown(&status);
+    let line = |name: &str| {
+        let found = text.lines().find(|l| l.starts_with(name));
+        found
+            .unwrap_or_else(|| panic!("no {name}: {text}"))
+            .to_owned()
+    };
+    assert!(text.contains("4242  b     train 1"), "{text}");
+    assert!(line("b ").contains("here, cordoned"), "{text}");
+    assert!(line("b ").contains("rollout 1, train 2"), "{text}");
+    assert!(line("b ").contains("train 0"), "{text}");
+    assert!(line("c ").contains("awaited"), "{text}");
 }
 
 #[test]
@@ -514,4 +561,27 @@ fn completions_are_made_without_a_daemon() {
             "{shell}"
         );
     }
+}
+
+#[test]
+fn the_papers_experiments_print_every_run_and_their_proof_of_determinism() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["sim", "paper", "--steps", "10", "--json"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found["identical_journal_lines"].as_u64().unwrap() > 10_000);
+    let rows = found["paper"].as_array().unwrap();
+    assert_eq!(rows.len(), 27, "3 workloads, 3 modes, 3 policies");
+    for row in rows {
+        let ettr = row["ettr"].as_f64().unwrap();
+        assert!(row["completed"].as_bool().unwrap() && ettr > 0.3, "{row}");
+    }
+}
+
+#[test]
+fn a_size_that_is_no_cluster_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["sim", "scale", "--nodes", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("10..=60000"), "{}", err(&output));
 }

@@ -42,7 +42,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(leader) = &args.join.join {
         return join::run(&args, leader).await;
     }
-    let prepared = prepare(&args)?;
+    let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
     let store = open_store(&state, args.fresh).await?;
     state.remove_sockets()?;
@@ -51,6 +51,10 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     write_job(&state, &job_json(&prepared)?)?;
     if past.is_empty() {
         no_orphans(&state.checkpoints())?;
+    }
+    if let Some(job) = past.job(&state)? {
+        tracing::info!("going on with the job as it was changed while it ran");
+        prepared.job = job;
     }
     if let Some(status) = past.over(&prepared.job) {
         return was_over(&store, &prepared, &status).await;
@@ -299,6 +303,7 @@ fn assemble(
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job);
     let parts = Parts {
+        state: state.clone(),
         prompts: prepared.prompts.clone(),
         clock,
         store: store.clone(),

@@ -25,9 +25,10 @@ pub struct Prompt {
 pub struct Prompts(Arc<[Prompt]>);
 
 impl Prompts {
-    /// The prompt of a trajectory: the job's seed decides.
-    pub fn of(&self, job: &Job, trajectory: TrajectoryId) -> &Prompt {
-        &self.0[job.prompt_index(trajectory.batch, trajectory.group, self.0.len())]
+    /// The prompt of a trajectory in a batch of so many prompts: the job's seed decides.
+    pub fn of(&self, job: &Job, trajectory: TrajectoryId, prompts: u32) -> &Prompt {
+        let (batch, group) = (trajectory.batch, trajectory.group);
+        &self.0[job.prompt_index_of(batch, group, prompts, self.0.len())]
     }
 }
 

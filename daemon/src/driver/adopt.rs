@@ -6,6 +6,7 @@ use super::saved::{self, Saved, SavedError};
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
 use crate::driver::Links;
+use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};
 use robust_proto::v1;
 use robust_shared::core::{Core, CoreConfig, Exit, Input};
@@ -37,6 +38,22 @@ impl Past {
         matches!(status.state.as_str(), "completed" | "failed").then_some(status)
     }
 
+    /// The revision of the job that was in force, if it was not the first.
+    pub fn job(&self, state: &StateDir) -> Result<Option<Job>, AdoptError> {
+        let revision = self.saved.as_ref().map_or(0, |s| s.core.revision());
+        if revision == 0 {
+            return Ok(None);
+        }
+        let path = state.job_revision(revision);
+        let lost = |why: String| AdoptError::Revision {
+            path: path.clone(),
+            why,
+        };
+        let text = std::fs::read_to_string(&path).map_err(|e| lost(e.to_string()))?;
+        let job = serde_json::from_str(&text).map_err(|e| lost(e.to_string()))?;
+        Ok(Some(job))
+    }
+
     /// What is known of the job before its roles are looked for: progress and history.
     pub fn progress(&self, job: &Job) -> Option<v1::Status> {
         let state = "starting".to_owned();
@@ -63,6 +80,14 @@ pub enum AdoptError {
     /// The state cannot be read.
     #[error("{0}; or discard the job with --fresh")]
     Saved(#[from] SavedError),
+    /// The job was changed while it ran, and the change cannot be read.
+    #[error("the job's revision in force cannot be read: {path}: {why}; discard it with --fresh")]
+    Revision {
+        /// Where it should be.
+        path: std::path::PathBuf,
+        /// Why.
+        why: String,
+    },
 }
 
 /// Reads what an earlier life left.
@@ -108,6 +133,7 @@ impl Driver {
             snapshots,
             routes: HashMap::new(),
             requests: HashMap::new(),
+            changes: HashMap::new(),
             injections: HashMap::new(),
             inputs: VecDeque::new(),
             outbox: Default::default(),
@@ -178,14 +204,8 @@ impl Driver {
 
     /// The leases of agents that live on, so that what they store before they link again counts.
     async fn restore_leases(&mut self) {
-        let job = &self.parts.job;
-        let committed = self.core.view(self.parts.clock.now()).step.0;
-        let open = committed + 1..=committed + 2;
-        for (trajectory, agent) in open
-            .flat_map(|batch| batch_of(job, batch))
-            .flat_map(|t| self.processes.keys().map(move |agent| (t, *agent)))
-        {
-            if self.core.holds_lease(agent, trajectory) {
+        for (trajectory, agent) in self.core.leases() {
+            if self.processes.contains_key(&agent) {
                 self.parts.leases.grant(agent, trajectory).await;
             }
         }

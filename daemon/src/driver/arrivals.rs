@@ -8,7 +8,7 @@ use crate::control::StepOutcome;
 use crate::driver::LinkId;
 use crate::launcher::LaunchEvent;
 use crate::nodes::Via;
-use crate::telemetry::{DeviceFinding, ProcessSample, Samples, Usage};
+use crate::telemetry::{ProcessSample, Samples, Usage};
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::{self, host_message, role_message::Body};
 use robust_shared::core::{Exit, Input, Request, Sample};
@@ -136,6 +136,12 @@ impl Driver {
                 self.requests.insert(self.tasks, answer);
                 self.inputs.push_back(Input::Operator(request));
             }
+            Happening::Retired { incarnation } => self.kill(incarnation),
+            Happening::Change {
+                role,
+                change,
+                answer,
+            } => self.on_change(role, change, answer),
             Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
             Happening::NodeJoined { joined, admitted } => {
                 self.on_node_joined(*joined, admitted);
@@ -172,7 +178,7 @@ impl Driver {
         if let Some(served) = hello.served.clone() {
             self.served.add(incarnation, served);
         }
-        let held = said.leases.clone();
+        let (held, awaited) = (said.leases.clone(), hello.rollouts.clone());
         self.links.open(hello, link, down);
         let welcome = v1::Welcome {
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -184,6 +190,7 @@ impl Driver {
             return;
         }
         self.calls.resend(incarnation);
+        self.tell_of_the_gone(incarnation, &awaited);
         // What waits comes first: the leases below are those after it.
         self.take_inputs();
         self.core.handle(
@@ -284,12 +291,12 @@ impl Driver {
         for ProcessSample { incarnation, usage } in &samples.processes {
             self.on_usage(*incarnation, usage);
         }
-        for DeviceFinding { device, finding } in samples.devices.findings {
-            let node = self.parts.feeds.node().to_owned();
+        for found in samples.devices.findings {
             self.inputs.push_back(Input::Hardware {
-                node,
-                device,
-                finding,
+                node: self.parts.feeds.node().to_owned(),
+                device: found.device,
+                users: found.users,
+                finding: found.finding,
             });
         }
     }

@@ -17,12 +17,15 @@ impl Driver {
                 incarnation,
                 generation,
                 node,
+                revision,
                 ..
             } => {
                 let order = SpawnOrder {
                     id,
                     incarnation,
                     generation,
+                    revision,
+                    job: self.job_text(node, revision),
                 };
                 self.spawn(order, node);
             }
@@ -38,7 +41,7 @@ impl Driver {
             }
             Output::Strike { incarnation, fault } => self.strike(incarnation, fault),
             Output::Fence { node, incarnation } => self.fence(node, incarnation),
-            Output::Retire { incarnation } => self.kill(incarnation),
+            Output::Retire { incarnation } => self.retire(incarnation),
             Output::Reply { ticket, result } => self.reply(ticket, result),
             Output::Probe {
                 incarnation,
@@ -94,6 +97,7 @@ impl Driver {
     }
 
     fn reply(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
+        self.settle_change(ticket, result.is_ok());
         if let Some(answer) = self.requests.remove(&ticket) {
             // The operator may have left.
             let _ = answer.send(result);
@@ -106,11 +110,14 @@ impl Driver {
         let pid = |incarnation| known(incarnation).unwrap_or(0);
         let struck = match result {
             Ok(Reply::Struck {
-                id, incarnation, ..
+                id,
+                incarnation,
+                slot,
             }) => Ok(Struck {
                 id,
                 incarnation,
                 pid: pid(incarnation),
+                slot: slot.map(|s| super::slot(&self.core.view(self.parts.clock.now()), &s)),
             }),
             Ok(_) => return,
             Err(refusal) => Err(refusal),
@@ -200,7 +207,9 @@ impl Driver {
                 oldest_version: WeightVersion(end.oldest_version),
             });
         }
-        let prompt = self.parts.prompts.of(&self.parts.job, trajectory);
+        let of_job = self.parts.job.batch.prompts;
+        let prompts = self.core.batch_prompts(trajectory.batch).unwrap_or(of_job);
+        let prompt = self.parts.prompts.of(&self.parts.job, trajectory, prompts);
         let message = v1::Dispatch {
             trajectory: trajectory.key(),
             prompt: prompt.prompt.clone(),

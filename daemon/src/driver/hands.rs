@@ -12,9 +12,14 @@ use super::{Driver, WorkerPlan};
 use crate::launcher::{self, Launcher, Running, Signal};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
+use robust_proto::v1::{self, host_message};
 use robust_shared::core::{Fault, Input};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, NodeId};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// How long a process that is asked to end may take.
+const RETIREMENT: Duration = Duration::from_secs(5);
 
 /// A process of the job, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +31,7 @@ pub(super) struct Process {
 }
 
 /// What is to be started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SpawnOrder {
     /// Place.
     pub id: InstanceId,
@@ -34,6 +39,10 @@ pub(super) struct SpawnOrder {
     pub incarnation: Incarnation,
     /// The gang's (trainers).
     pub generation: Generation,
+    /// Of the job file it reads.
+    pub revision: u32,
+    /// That revision, for a node that has only the first.
+    pub job: Option<Arc<str>>,
 }
 
 /// What can be done to the processes of one node.
@@ -90,8 +99,10 @@ impl Hands for Here {
             id,
             incarnation,
             generation,
+            revision,
+            ..
         } = order;
-        let spec = self.worker.spec(id, incarnation, generation);
+        let spec = self.worker.spec(id, incarnation, generation, revision);
         let running = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
         self.telemetry.watch(incarnation, running.pid);
         // Not waited for: a process that a later daemon does not know of is fenced when it links.
@@ -154,6 +165,21 @@ impl Driver {
         if let Some(process) = self.processes.get(&incarnation).copied() {
             self.hands(process.node).kill(incarnation);
         }
+    }
+
+    /// Asks a process to end gently; it is killed when it does not.
+    pub(super) fn retire(&mut self, incarnation: Incarnation) {
+        self.abandon_gang_of(incarnation);
+        let gently = host_message::Body::Shutdown(v1::Shutdown {});
+        if !self.links.send(incarnation, gently) {
+            return self.kill(incarnation);
+        }
+        let happenings = self.parts.happenings.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(RETIREMENT).await;
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Retired { incarnation });
+        });
     }
 
     /// Kills what a node still runs of a life that is over; the driver need not know it.

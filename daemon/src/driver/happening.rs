@@ -1,6 +1,6 @@
 //! What reaches the driver from outside, on one channel.
 use crate::control::StepOutcome;
-use crate::driver::LinkId;
+use crate::driver::{Change, LinkId};
 use crate::nodes::{Joined, Via};
 use robust_proto::v1;
 use robust_shared::core::{Fault, Refusal, Reply, Request};
@@ -123,6 +123,20 @@ pub enum Happening {
         /// Told what is done, or why nothing is.
         answer: oneshot::Sender<Result<Reply, Refusal>>,
     },
+    /// A process that was asked to end has had its time.
+    Retired {
+        /// Which life.
+        incarnation: Incarnation,
+    },
+    /// An operator wants a role changed.
+    Change {
+        /// Which.
+        role: Role,
+        /// How.
+        change: Change,
+        /// Told when it comes, or why it does not.
+        answer: oneshot::Sender<Result<Reply, Refusal>>,
+    },
     /// An operator wants the job ended.
     Stop,
     /// A node proved itself and wants to be one of the job.
@@ -156,7 +170,7 @@ impl std::fmt::Debug for MakeRequest {
 }
 
 /// Whom an injected fault struck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Struck {
     /// Place.
     pub id: InstanceId,
@@ -164,6 +178,8 @@ pub struct Struck {
     pub incarnation: Incarnation,
     /// Its process.
     pub pid: u32,
+    /// The slot that is lost with it.
+    pub slot: Option<v1::Slot>,
 }
 
 /// Why a link is refused.
@@ -194,6 +210,16 @@ pub enum NodeRefused {
     NoPools {
         /// Its name.
         name: String,
+    },
+    /// What it has is of no use here.
+    #[error("no role uses a pool that `{name}` has ({has}): the job's pools are {pools}")]
+    UselessPools {
+        /// Its name.
+        name: String,
+        /// Its pools.
+        has: String,
+        /// Those of the job's roles.
+        pools: String,
     },
     /// The job is ending.
     #[error("the job is ending")]

@@ -1,7 +1,7 @@
 //! The links to role processes and what each said of itself.
 use super::happening::Down;
 use robust_proto::v1::{self, host_message::Body};
-use robust_shared::ids::Incarnation;
+use robust_shared::ids::{Incarnation, Role};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,6 +67,18 @@ impl Links {
     pub fn send_to_all(&self, body: &Body) {
         for (_, down) in self.lock().values().filter_map(|p| p.open.as_ref()) {
             // A link that just broke needs no goodbye.
+            let _ = down.send(v1::HostMessage {
+                body: Some(body.clone()),
+            });
+        }
+    }
+
+    /// Sends to every open link of a role.
+    pub fn send_to_role(&self, role: Role, body: &Body) {
+        let peers = self.lock();
+        let of_role = peers.values().filter(|p| p.hello.role == role.name());
+        for (_, down) in of_role.filter_map(|p| p.open.as_ref()) {
+            // A process that links anew is told what it missed.
             let _ = down.send(v1::HostMessage {
                 body: Some(body.clone()),
             });

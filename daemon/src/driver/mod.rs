@@ -20,6 +20,7 @@
 //! the two cores, against 1 to 16 ms for a process of 1 MB.
 mod adopt;
 mod arrivals;
+mod change;
 mod clock;
 mod console;
 mod effects;
@@ -43,6 +44,7 @@ mod translate;
 mod world;
 
 pub use adopt::{AdoptError, Past, past};
+pub use change::Change;
 pub use clock::Clock;
 pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
@@ -52,13 +54,14 @@ pub use leases::{LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use saved::{SavedError, SnapshotShards};
 pub use spawn::{ARITHMETIC, WorkerPlan};
-pub use status::{Frame, incident};
+pub use status::{Frame, incident, slot};
 pub use world::{Arrival, World};
 
 use crate::ckpt::Checkpointer;
 use crate::control::{Ahead, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::nodes::Shards;
+use crate::state::StateDir;
 use crate::store::{Store, StoreError};
 use crate::telemetry::Telemetry;
 use gang::GangTask;
@@ -108,6 +111,8 @@ pub struct Parts {
     pub job: Arc<Job>,
     /// Its prompts.
     pub prompts: Prompts,
+    /// Where its files are.
+    pub state: StateDir,
     /// Time.
     pub clock: Clock,
     /// The durable memory.
@@ -154,6 +159,8 @@ pub struct Driver {
     snapshots: Snapshots,
     routes: HashMap<u64, WaitingRoute>,
     requests: HashMap<u64, oneshot::Sender<Result<Reply, Refusal>>>,
+    /// Revisions of the job that the core decides on.
+    changes: HashMap<u64, change::Revision>,
     injections: HashMap<u64, oneshot::Sender<Result<Struck, Refusal>>>,
     inputs: VecDeque<Input>,
     outbox: Outbox,
@@ -254,6 +261,7 @@ impl Driver {
     }
 
     fn show(&mut self, view: &View, at: Time) {
+        self.let_go_of_the_lost();
         self.parts.feeds.publish(view, at);
         self.published = Instant::now();
     }

@@ -55,13 +55,14 @@ impl WorkerPlan {
         id: InstanceId,
         incarnation: Incarnation,
         generation: Generation,
+        revision: u32,
     ) -> SpawnSpec {
         let text = |path: PathBuf| path.display().to_string();
         let argv = [
             text(self.program.clone()),
             id.role.name().to_owned(),
             "--job".to_owned(),
-            text(self.state.job_json()),
+            text(self.state.job_revision(revision)),
             "--index".to_owned(),
             id.index.to_string(),
             "--incarnation".to_owned(),

@@ -1,6 +1,8 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
-use robust_shared::core::{Context, Incident, IncidentOutcome, InstanceView, View};
+use robust_shared::core::{
+    Context, Incident, IncidentOutcome, InstanceView, NodeView, SlotRef, View,
+};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use std::time::Duration;
@@ -67,7 +69,7 @@ impl Frame {
             ettr_sliding: view.ettr.sliding,
             ettr: view.ettr.total,
             goodput: view.ettr.goodput,
-            roles: view.instances.iter().map(|i| role(i, now)).collect(),
+            roles: view.instances.iter().map(|i| role(i, view, now)).collect(),
             incidents: view.incidents.iter().map(incident).collect(),
             ettr_history: view.ettr.history.clone(),
             reward_history: view.reward_history.clone(),
@@ -79,14 +81,53 @@ impl Frame {
             context: view.context.map_or("", Context::word).to_owned(),
             reason: view.reason.clone(),
             weight_bytes: view.weight_bytes,
+            nodes: view.nodes.iter().map(node).collect(),
             steps_repeated: view.ettr.steps_repeated,
             ..self.starting(now, "")
         }
     }
 }
 
-fn role(i: &InstanceView, now: Time) -> v1::RoleStatus {
+/// A slot by the name of its node.
+pub fn slot(view: &View, slot: &SlotRef) -> v1::Slot {
+    let node = view.nodes.get(slot.node.0 as usize);
+    v1::Slot {
+        node: node.map_or_else(String::new, |n| n.node.spec.name.clone()),
+        pool: slot.pool.clone(),
+        index: slot.index,
+    }
+}
+
+fn node(n: &NodeView) -> v1::NodeStatus {
+    let (spec, labels) = (&n.node.spec, &n.node.spec.labels);
+    let slot = |(pool, index): &(String, u32)| v1::Slot {
+        node: spec.name.clone(),
+        pool: pool.clone(),
+        index: *index,
+    };
+    v1::NodeStatus {
+        name: spec.name.clone(),
+        state: n.node.state.word().to_owned(),
+        cordoned: n.node.cordoned,
+        dc: labels.dc.clone(),
+        rack: labels.rack.clone(),
+        accel: labels.accel.clone(),
+        pools: spec.pools.clone().into_iter().collect(),
+        lost: n.node.lost.iter().map(slot).collect(),
+        draining: n.node.draining.iter().map(slot).collect(),
+        instances: n.instances,
+    }
+}
+
+fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
+    let slot = i.slot.as_ref().map(|s| slot(view, s)).unwrap_or_default();
+    let place = match slot.node.is_empty() {
+        true => String::new(),
+        false => format!("{} {}", slot.pool, slot.index),
+    };
     v1::RoleStatus {
+        node: slot.node,
+        slot: place,
         role: i.id.role.name().to_owned(),
         index: i.id.index,
         incarnation: i.incarnation.0,

@@ -1,6 +1,6 @@
 //! What operators' tools ask of the daemon.
 use crate::control::report;
-use crate::driver::{Happening, Happenings, MakeRequest, Struck};
+use crate::driver::{Change, Happening, Happenings, MakeRequest, Struck};
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Fault, Refusal, Reply, Request as CoreRequest, Severity};
@@ -57,9 +57,11 @@ fn unreadable(error: impl std::fmt::Display) -> Status {
 
 fn refused(refusal: &Refusal) -> Status {
     match refusal {
-        Refusal::UnknownIndex { .. } | Refusal::WrongRole { .. } => {
-            Status::invalid_argument(refusal.to_string())
-        }
+        Refusal::UnknownIndex { .. }
+        | Refusal::WrongRole { .. }
+        | Refusal::UnknownNode { .. }
+        | Refusal::UnknownSlot { .. }
+        | Refusal::BadValue { .. } => Status::invalid_argument(refusal.to_string()),
         _ => Status::failed_precondition(refusal.to_string()),
     }
 }
@@ -73,8 +75,9 @@ fn fault(name: &str) -> Result<Fault, Status> {
     match name {
         "kill" => Ok(Fault::Kill),
         "hang" => Ok(Fault::Hang),
+        "lose-slot" => Ok(Fault::LoseSlot),
         other => Err(Status::invalid_argument(format!(
-            "unknown fault `{other}`; faults are kill, hang"
+            "unknown fault `{other}`; faults are kill, hang, lose-slot"
         ))),
     }
 }
@@ -132,6 +135,39 @@ impl ControlService {
         answer.map_err(|refusal| refused(&refusal))
     }
 
+    async fn change(
+        &self,
+        role: Role,
+        change: Change,
+    ) -> Result<Response<v1::ChangeReply>, Status> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Happening::Change {
+            role,
+            change,
+            answer,
+        })?;
+        let answer = answered.await.map_err(|_| ending())?;
+        let role = role.name().to_owned();
+        match answer.map_err(|refusal| refused(&refusal))? {
+            Reply::Scaled { from, to, when, .. } => Ok(Response::new(v1::ChangeReply {
+                role,
+                when,
+                from,
+                to,
+                revision: 0,
+            })),
+            Reply::Updated { revision, when, .. } => Ok(Response::new(v1::ChangeReply {
+                role,
+                when,
+                revision,
+                ..Default::default()
+            })),
+            other => Err(Status::internal(format!(
+                "an answer to something else: {other:?}"
+            ))),
+        }
+    }
+
     async fn set_quarantine(
         &self,
         request: v1::QuarantineRequest,
@@ -158,7 +194,7 @@ impl ControlService {
         }))
     }
 
-    async fn recovery_of(&self, struck: Struck, wait: Duration) -> Result<v1::Incident, Status> {
+    async fn recovery_of(&self, struck: &Struck, wait: Duration) -> Result<v1::Incident, Status> {
         let mut feed = self.status.clone();
         let closed = feed.wait_for(|status| closed_incident(status, struck).is_some());
         let found = match tokio::time::timeout(wait, closed).await {
@@ -179,7 +215,7 @@ impl ControlService {
 
 /// The closed incident of the life that was struck: its own, else the one that swept it away before
 /// it could have one (another rank of its gang failed at the same time).
-fn closed_incident(status: &v1::Status, struck: Struck) -> Option<&v1::Incident> {
+fn closed_incident<'a>(status: &'a v1::Status, struck: &Struck) -> Option<&'a v1::Incident> {
     let life = struck.incarnation.0;
     let incidents = &status.incidents;
     let own = incidents.iter().find(|i| i.incarnation == life);
@@ -271,7 +307,7 @@ impl Control for ControlService {
             ms => Duration::from_millis(ms.into()),
         };
         let incident = match request.wait {
-            true => Some(self.recovery_of(struck, wait).await?),
+            true => Some(self.recovery_of(&struck, wait).await?),
             false => None,
         };
         Ok(Response::new(v1::InjectReply {
@@ -279,6 +315,7 @@ impl Control for ControlService {
             index: struck.id.index,
             incarnation: struck.incarnation.0,
             pid: struck.pid,
+            slot: struck.slot,
             incident,
         }))
     }
@@ -295,6 +332,63 @@ impl Control for ControlService {
         request: Request<v1::QuarantineRequest>,
     ) -> Result<Response<v1::QuarantineReply>, Status> {
         self.set_quarantine(request.into_inner(), false).await
+    }
+
+    async fn scale(
+        &self,
+        request: Request<v1::ScaleRequest>,
+    ) -> Result<Response<v1::ChangeReply>, Status> {
+        let request = request.into_inner();
+        let change = Change::Count(request.count);
+        self.change(role(&request.role)?, change).await
+    }
+
+    async fn update(
+        &self,
+        request: Request<v1::UpdateRequest>,
+    ) -> Result<Response<v1::ChangeReply>, Status> {
+        let request = request.into_inner();
+        if request.changes.is_empty() {
+            return Err(Status::invalid_argument(
+                "nothing is to change; name a `key=value`",
+            ));
+        }
+        let change = Change::Values(request.changes);
+        self.change(role(&request.role)?, change).await
+    }
+
+    async fn cordon(
+        &self,
+        request: Request<v1::CordonRequest>,
+    ) -> Result<Response<v1::CordonReply>, Status> {
+        let v1::CordonRequest { node, out } = request.into_inner();
+        let name = node.clone();
+        let make = move |ticket| match out {
+            true => CoreRequest::Cordon { ticket, node },
+            false => CoreRequest::Uncordon { ticket, node },
+        };
+        self.request(make).await?;
+        Ok(Response::new(v1::CordonReply { node: name, out }))
+    }
+
+    async fn restore_slot(
+        &self,
+        request: Request<v1::RestoreSlotRequest>,
+    ) -> Result<Response<v1::RestoreSlotReply>, Status> {
+        let v1::RestoreSlotRequest { node, pool, index } = request.into_inner();
+        let slot = v1::Slot {
+            node: node.clone(),
+            pool: pool.clone(),
+            index,
+        };
+        let make = move |ticket| CoreRequest::RestoreSlot {
+            ticket,
+            node,
+            pool,
+            index,
+        };
+        self.request(make).await?;
+        Ok(Response::new(v1::RestoreSlotReply { slot: Some(slot) }))
     }
 
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {

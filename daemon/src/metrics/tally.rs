@@ -112,7 +112,10 @@ impl Tally {
     }
 
     pub fn findings(&self, findings: &[DeviceFinding]) {
-        for DeviceFinding { device, finding } in findings {
+        for DeviceFinding {
+            device, finding, ..
+        } in findings
+        {
             let labels = labels([
                 ("device", &device.to_string()),
                 ("kind", &kind(finding.kind)),

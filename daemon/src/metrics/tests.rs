@@ -84,6 +84,8 @@ fn full() -> Metrics {
     let found = DeviceFinding {
         device: 3,
         finding: Finding::xid(79),
+        pids: Vec::new(),
+        users: Vec::new(),
     };
     metrics.samples(&Samples {
         processes: vec![],

@@ -72,19 +72,16 @@ pub(super) async fn fetch(
             one(upstream, &file.name, &path, digest).await?;
         }
     }
-    write_job(state, &welcome.job)
+    write_job(state, &state.job_json(), &welcome.job)
 }
 
 /// Writes a job with the paths that its files have here.
-pub(super) fn write_job(state: &StateDir, text: &str) -> Result<Job, FilesError> {
+pub(super) fn write_job(state: &StateDir, path: &Path, text: &str) -> Result<Job, FilesError> {
     let mut job: Job = serde_json::from_str(text)?;
     let folder = folder(state);
     job.data.tokenizer = folder.join("tokenizer.json");
     job.model.path = Some(folder);
-    write_private(
-        &state.job_json(),
-        serde_json::to_string_pretty(&job)?.as_bytes(),
-    )?;
+    write_private(path, serde_json::to_string_pretty(&job)?.as_bytes())?;
     Ok(job)
 }
 

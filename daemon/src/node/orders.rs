@@ -18,10 +18,6 @@ impl Actor {
             Down::Kill(kill) => self.on_kill(Incarnation(kill.incarnation)),
             Down::Signal(signal) => self.on_signal(&signal),
             Down::Collect(collect) => self.on_collect(&collect),
-            Down::Job(changed) => match write_job(&self.state, &changed.job) {
-                Ok(job) => self.on_ready(&job),
-                Err(error) => tracing::error!("the job's new version: {error}"),
-            },
             Down::Ended(ended) => return self.on_ended(&ended),
             Down::Challenge(_) | Down::Welcome(_) => {
                 tracing::warn!("the leader shakes hands again within a session");
@@ -63,7 +59,12 @@ impl Actor {
         };
         let plan = self.plan.as_ref().ok_or("the job's files are not here")?;
         crate::state::make_private_dir(&self.state.snapshots()).map_err(|e| e.to_string())?;
-        let spec = plan.spec(id, incarnation, Generation(spawn.generation));
+        if !spawn.job.is_empty() {
+            let path = self.state.job_revision(spawn.revision);
+            write_job(&self.state, &path, &spawn.job).map_err(|e| e.to_string())?;
+        }
+        let generation = Generation(spawn.generation);
+        let spec = plan.spec(id, incarnation, generation, spawn.revision);
         let Running { pid, start_time } = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
         let started = Started {
             id,
@@ -139,6 +140,7 @@ pub(super) fn samples(samples: Samples) -> v1::NodeSamples {
         device: f.device,
         // A finding is an enum and a text: it always encodes.
         finding: serde_json::to_string(&f.finding).unwrap_or_default(),
+        users: f.users.iter().map(|i| i.0).collect(),
     };
     v1::NodeSamples {
         roles: samples.processes.iter().map(role).collect(),

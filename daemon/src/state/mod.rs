@@ -3,7 +3,7 @@
 //! ```text
 //! STATE/                 0700
 //!   lock                 held by the one daemon that has the store open
-//!   job.json             the resolved job its roles read
+//!   job.json             the resolved job its roles read; job.N.json: revision N of it
 //!   control.sock         0600, what operators' tools talk to
 //!   roles.sock           0600, what role processes attach to
 //!   token                0600, with --listen and --listen-nodes
@@ -77,6 +77,7 @@ impl StateDir {
         for folder in [self.store(), self.checkpoints(), self.snapshots()] {
             remove_folder(&folder)?;
         }
+        self.clear_revisions()?;
         remove_if_there(&self.job_json())?;
         remove_if_there(&self.run_file())?;
         make_private_dir(&self.checkpoints())
@@ -108,6 +109,29 @@ impl StateDir {
     /// The resolved job.
     pub fn job_json(&self) -> PathBuf {
         self.root.join("job.json")
+    }
+
+    /// A revision of the job; 0 is the first.
+    pub fn job_revision(&self, revision: u32) -> PathBuf {
+        match revision {
+            0 => self.job_json(),
+            n => self.root.join(format!("job.{n}.json")),
+        }
+    }
+
+    /// Removes all revisions but the first.
+    fn clear_revisions(&self) -> Result<(), StateDirError> {
+        let entries = fs::read_dir(&self.root).map_err(StateDirError::io("listing", &self.root))?;
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let number = name
+                .strip_prefix("job.")
+                .and_then(|n| n.strip_suffix(".json"));
+            if number.is_some_and(|n| n.parse::<u32>().is_ok()) {
+                remove_if_there(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Where operators' tools connect.

@@ -150,6 +150,7 @@ fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep_steps: u64) -> Resul
         Record::Issued { .. }
         | Record::Published { .. }
         | Record::Quarantined { .. }
+        | Record::Revised { .. }
         | Record::Interval(_) => Ok(()),
     }
 }

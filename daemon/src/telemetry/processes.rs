@@ -155,7 +155,11 @@ fn run(
 
 fn take(watched: &BTreeMap<Incarnation, u32>, sources: &Sources) -> Samples {
     let read = |devices: &DeviceSampler| devices.read();
-    let devices = sources.devices.as_ref().map(read).unwrap_or_default();
+    let mut devices = sources.devices.as_ref().map(read).unwrap_or_default();
+    for found in &mut devices.findings {
+        let users = watched.iter().filter(|(_, pid)| found.pids.contains(pid));
+        found.users = users.map(|(incarnation, _)| *incarnation).collect();
+    }
     let sample = |(incarnation, pid): (&Incarnation, &u32)| {
         let usage = Usage {
             accelerator: busy(&devices.seen, *pid),

@@ -11,6 +11,7 @@
 //! that has been under way for too long is a finding like any other.
 use super::accelerators::{Accelerators, DeviceSample};
 use robust_shared::hardware::{Finding, FindingKind, Reading, Watch, WatchConfig};
+use robust_shared::ids::Incarnation;
 use robust_shared::time::Time;
 use std::collections::BTreeMap;
 use std::io;
@@ -47,6 +48,10 @@ pub struct DeviceFinding {
     pub device: u32,
     /// What it showed.
     pub finding: Finding,
+    /// Processes that compute on it, or did when it was last seen.
+    pub pids: Vec<u32>,
+    /// Those of them that are watched.
+    pub users: Vec<Incarnation>,
 }
 
 /// A device as it was last read.
@@ -232,13 +237,24 @@ impl Rounds {
 
 impl Board {
     fn found(&mut self, device: u32, found: impl IntoIterator<Item = Finding>) {
-        let found = found.into_iter();
-        self.findings
-            .extend(found.map(|finding| DeviceFinding { device, finding }));
+        let pids = self.slots.get(&device).map(|slot| slot.pids.clone());
+        let pids = pids.unwrap_or_default();
+        let found = found.into_iter().map(|finding| DeviceFinding {
+            device,
+            finding,
+            pids: pids.clone(),
+            users: Vec::new(),
+        });
+        self.findings.extend(found);
     }
 
     fn put(&mut self, DeviceSample { reading, pids }: DeviceSample) {
         let taken = Instant::now();
+        // A device that is lost does not say any more whose it was.
+        let pids = match (&reading.lost, self.slots.get(&reading.index)) {
+            (Some(_), Some(before)) => before.pids.clone(),
+            _ => pids,
+        };
         let share = reading.activity_percent().unwrap_or_default() / 100.0;
         let before = self.slots.get(&reading.index);
         let busy = before.map_or(Duration::ZERO, |slot| {

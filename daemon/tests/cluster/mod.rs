@@ -30,6 +30,11 @@ pub struct Cluster {
 impl Cluster {
     /// A job of so many steps; nothing runs yet.
     pub fn new(steps: u64) -> Self {
+        Self::with(steps, NODES)
+    }
+
+    /// The same, with these nodes and other sections.
+    pub fn with(steps: u64, sections: &str) -> Self {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let cluster = Self {
             temp: tempfile::tempdir().unwrap(),
@@ -51,7 +56,7 @@ impl Cluster {
                  [model]\npath = \"model\"\n\
                  [data]\nprompts = \"data.jsonl\"\ntokenizer = \"tokenizer.json\"\n\
                  [batch]\nprompts = 2\nresponses = 2\n[checkpoint]\nevery = 2\n\
-                 [detect]\nsample_interval_ms = 50\n{NODES}"
+                 [detect]\nsample_interval_ms = 50\n{sections}"
             ),
         );
         let exe = std::env::current_exe().unwrap();
@@ -173,6 +178,13 @@ impl Cluster {
         all.flatten().filter_map(of).collect()
     }
 
+    /// A signal to a node's daemon and all its roles, as if the machine had it.
+    pub fn strike(&self, node: &str, signal: Signal) {
+        let (_, child) = self.daemons.iter().find(|(name, _)| name == node).unwrap();
+        kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+        self.signal_roles(node, signal);
+    }
+
     /// A signal to all roles of a node.
     pub fn signal_roles(&self, node: &str, signal: Signal) {
         for pid in self.roles(node) {
@@ -180,7 +192,8 @@ impl Cluster {
         }
     }
 
-    async fn control(&self) -> Option<ControlClient<Channel>> {
+    /// The leader, as operators reach it.
+    pub async fn control(&self) -> Option<ControlClient<Channel>> {
         let socket = self.state("a").join("control.sock");
         let dial = move |_: Uri| {
             let socket = socket.clone();
@@ -250,6 +263,12 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// Who has a slot on a node.
+pub fn on(status: &v1::Status, node: &str) -> Vec<String> {
+    let there = status.roles.iter().filter(|r| r.node == node);
+    there.map(|r| format!("{}-{}", r.role, r.index)).collect()
 }
 
 /// The process ids, by place.

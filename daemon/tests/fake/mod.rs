@@ -155,7 +155,9 @@ impl Fake {
                     let me = self.hello.incarnation;
                     tokio::spawn(agent::converse(client.clone(), me, dispatch));
                 }
-                host_message::Body::Revoke(_) | host_message::Body::Welcome(_) => {}
+                host_message::Body::Revoke(_)
+                | host_message::Body::Welcome(_)
+                | host_message::Body::Gone(_) => {}
             }
         }
         None

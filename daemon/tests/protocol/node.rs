@@ -118,8 +118,8 @@ impl Leader {
 fn nonsense(down: &Sender) {
     tell(down, Down::Challenge(v1::LeaderChallenge::default()));
     tell(down, Down::Welcome(v1::NodeWelcome::default()));
-    for role in ["king", "rollout"] {
-        let role = role.to_owned();
+    for (role, revision, job) in [("king", 0, ""), ("rollout", 2, "{"), ("rollout", 0, "")] {
+        let (role, job) = (role.to_owned(), job.to_owned());
         tell(
             down,
             Down::Spawn(v1::SpawnRole {
@@ -127,6 +127,8 @@ fn nonsense(down: &Sender) {
                 index: 0,
                 incarnation: 5,
                 generation: 0,
+                revision,
+                job,
             }),
         );
     }
@@ -148,8 +150,6 @@ fn nonsense(down: &Sender) {
             limit_ms,
         }),
     );
-    let job = "{".to_owned();
-    tell(down, Down::Job(v1::JobChanged { job }));
     tell(down, Down::Kill(v1::KillRole { incarnation: 99 }));
 }
 
@@ -265,7 +265,8 @@ async fn orders_that_make_no_sense_are_answered_or_dropped() {
         _ => None,
     };
     let refused: Vec<_> = said.iter().filter_map(refused).collect();
-    assert_eq!(refused.len(), 2, "{said:?}");
+    assert_eq!(refused.len(), 3, "{said:?}");
     assert!(refused[0].contains("king"), "{refused:?}");
-    assert!(refused[1].contains("/nonexistent"), "{refused:?}");
+    assert!(refused[1].contains("EOF"), "{refused:?}");
+    assert!(refused[2].contains("/nonexistent"), "{refused:?}");
 }

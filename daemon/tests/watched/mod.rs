@@ -11,10 +11,13 @@ fn stage(site: &Site, scenario: &str) -> String {
         .with_file_name("libnvml_fake.so");
     let library = site.file("libnvidia-ml.so.1");
     fs::copy(built, &library).unwrap();
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/nvml");
-    let fixture = fixtures.join(scenario).with_extension("toml");
-    fs::copy(fixture, site.file("scenario.toml")).unwrap();
+    fs::write(site.file("scenario.toml"), fixture(scenario)).unwrap();
     library.display().to_string()
+}
+
+fn fixture(scenario: &str) -> String {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/nvml");
+    fs::read_to_string(fixtures.join(scenario).with_extension("toml")).unwrap()
 }
 
 /// A scrape of the daemon, found by the address it says in its log.
@@ -131,4 +134,40 @@ async fn a_driver_that_hangs_is_told_and_the_job_goes_on() {
     assert!(later.incidents.is_empty(), "{:?}", later.incidents);
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.output().0, 143, "nobody waits for the stuck thread");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_is_about_to_fail_is_left_by_the_rollout_that_computes_on_it() {
+    let site = Site::new(1000);
+    let job = fs::read_to_string(site.file("job.toml")).unwrap();
+    fs::write(site.file("job.toml"), job + "[rollout]\nmax = 4\n").unwrap();
+    let daemon = site.start();
+    let rollout = |s: &v1::Status| s.roles.iter().find(|r| r.role == "rollout").cloned();
+    let before = site.wait_for("a step", |s| s.step >= 1).await;
+    let old = rollout(&before).unwrap();
+    daemon.signal(Signal::SIGKILL);
+    daemon.output();
+    // The role lives on; the next daemon finds it on a device with a row that waits for its reset.
+    let library = stage(&site, "hopper_idle");
+    let of = format!("remap_pending = true\nprocesses = [{}]", old.pid);
+    let scenario = fixture("hopper_idle").replace("remap_pending = false", &of);
+    fs::write(site.file("scenario.toml"), scenario).unwrap();
+    let daemon = site.start_with(&["--nvml-lib", &library]);
+    let moved = site
+        .wait_for("another life in another slot", |s| {
+            rollout(s).is_some_and(|r| r.incarnation > old.incarnation && r.admitted)
+        })
+        .await;
+    let new = rollout(&moved).unwrap();
+    assert_ne!((&new.slot, new.pid), (&old.slot, old.pid), "{}", site.log());
+    assert!(site.log().contains("row remap pending"), "{}", site.log());
+    assert!(
+        moved.incidents.is_empty(),
+        "nothing failed: {:?}",
+        moved.incidents
+    );
+    let node = moved.nodes.iter().find(|n| n.name == "local").unwrap();
+    assert_eq!(node.draining.len(), 1, "{node:?}");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.output().0, 143);
 }

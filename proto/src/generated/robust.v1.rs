@@ -23,7 +23,7 @@ pub struct EventsRequest {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InjectRequest {
-    /// kill | hang
+    /// kill | hang | lose-slot
     #[prost(string, tag = "1")]
     pub fault: ::prost::alloc::string::String,
     /// trainer | rollout | agent
@@ -55,6 +55,9 @@ pub struct InjectReply {
     /// with wait
     #[prost(message, optional, tag = "5")]
     pub incident: ::core::option::Option<Incident>,
+    /// that is lost with it
+    #[prost(message, optional, tag = "6")]
+    pub slot: ::core::option::Option<Slot>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -77,6 +80,123 @@ pub struct QuarantineReply {
     /// from now on
     #[prost(bool, tag = "3")]
     pub quarantined: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScaleRequest {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdateRequest {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    /// key=value, the value as in a job file
+    #[prost(string, repeated, tag = "2")]
+    pub changes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangeReply {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    /// when it comes into force, in words
+    #[prost(string, tag = "2")]
+    pub when: ::prost::alloc::string::String,
+    /// scale: instances before
+    #[prost(uint32, tag = "3")]
+    pub from: u32,
+    /// scale: instances after
+    #[prost(uint32, tag = "4")]
+    pub to: u32,
+    /// update: of the job file
+    #[prost(uint32, tag = "5")]
+    pub revision: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CordonRequest {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub out: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CordonReply {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub out: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreSlotRequest {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub pool: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub index: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreSlotReply {
+    #[prost(message, optional, tag = "1")]
+    pub slot: ::core::option::Option<Slot>,
+}
+/// A slot of a node's pool.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Slot {
+    /// its name
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub pool: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub index: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeStatus {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// awaited | here | lost | left
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub cordoned: bool,
+    #[prost(string, tag = "4")]
+    pub dc: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub rack: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub accel: ::prost::alloc::string::String,
+    /// slots
+    #[prost(map = "string, uint32", tag = "7")]
+    pub pools: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
+    /// slots that are gone until they are restored
+    #[prost(message, repeated, tag = "8")]
+    pub lost: ::prost::alloc::vec::Vec<Slot>,
+    /// slots that are about to fail: left, and not taken any more
+    #[prost(message, repeated, tag = "10")]
+    pub draining: ::prost::alloc::vec::Vec<Slot>,
+    /// that have a slot here
+    #[prost(uint32, tag = "9")]
+    pub instances: u32,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -231,6 +351,8 @@ pub struct Status {
     /// size of one version
     #[prost(uint64, tag = "24")]
     pub weight_bytes: u64,
+    #[prost(message, repeated, tag = "25")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeStatus>,
     /// training steps lost under way and done again
     #[prost(uint64, tag = "27")]
     pub steps_repeated: u64,
@@ -286,6 +408,12 @@ pub struct RoleStatus {
     /// time in this phase
     #[prost(uint64, tag = "18")]
     pub phase_ms: u64,
+    /// whose slot it has; empty while it has none
+    #[prost(string, tag = "19")]
+    pub node: ::prost::alloc::string::String,
+    /// pool and number there
+    #[prost(string, tag = "20")]
+    pub slot: ::prost::alloc::string::String,
     /// by its process
     #[prost(uint64, tag = "22")]
     pub disk_read_bytes: u64,
@@ -660,6 +788,88 @@ pub mod control_client {
             req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
             self.inner.unary(req, path, codec).await
         }
+        /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
+        pub async fn scale(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ScaleRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Scale");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Scale"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// New values for one role, which alone is restarted with them; the job is as it was when refused.
+        pub async fn update(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UpdateRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Update");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Update"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Nothing new is started on a node, or again.
+        pub async fn cordon(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CordonRequest>,
+        ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Cordon");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Cordon"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A lost slot is there again.
+        pub async fn restore_slot(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestoreSlotRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreSlotReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/RestoreSlot",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "RestoreSlot"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Ends the job and the daemon in order.
         pub async fn stop(
             &mut self,
@@ -779,6 +989,29 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::QuarantineRequest>,
         ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status>;
+        /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
+        async fn scale(
+            &self,
+            request: tonic::Request<super::ScaleRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status>;
+        /// New values for one role, which alone is restarted with them; the job is as it was when refused.
+        async fn update(
+            &self,
+            request: tonic::Request<super::UpdateRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status>;
+        /// Nothing new is started on a node, or again.
+        async fn cordon(
+            &self,
+            request: tonic::Request<super::CordonRequest>,
+        ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status>;
+        /// A lost slot is there again.
+        async fn restore_slot(
+            &self,
+            request: tonic::Request<super::RestoreSlotRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreSlotReply>,
+            tonic::Status,
+        >;
         /// Ends the job and the daemon in order.
         async fn stop(
             &self,
@@ -1138,6 +1371,180 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.Control/Scale" => {
+                    #[allow(non_camel_case_types)]
+                    struct ScaleSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::ScaleRequest>
+                    for ScaleSvc<T> {
+                        type Response = super::ChangeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ScaleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::scale(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ScaleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Update" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpdateSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::UpdateRequest>
+                    for UpdateSvc<T> {
+                        type Response = super::ChangeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UpdateRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::update(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpdateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Cordon" => {
+                    #[allow(non_camel_case_types)]
+                    struct CordonSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::CordonRequest>
+                    for CordonSvc<T> {
+                        type Response = super::CordonReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CordonRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::cordon(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CordonSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/RestoreSlot" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestoreSlotSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::RestoreSlotRequest>
+                    for RestoreSlotSvc<T> {
+                        type Response = super::RestoreSlotReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestoreSlotRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::restore_slot(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestoreSlotSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.Control/Stop" => {
                     #[allow(non_camel_case_types)]
                     struct StopSvc<T: Control>(pub Arc<T>);
@@ -1471,6 +1878,9 @@ pub struct DeviceReport {
     /// robust_shared::hardware::Finding as JSON
     #[prost(string, tag = "2")]
     pub finding: ::prost::alloc::string::String,
+    /// incarnations whose processes compute on it
+    #[prost(uint64, repeated, tag = "3")]
+    pub users: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1483,7 +1893,7 @@ pub struct NodeLeave {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaderMessage {
-    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub body: ::core::option::Option<leader_message::Body>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -1508,8 +1918,6 @@ pub mod leader_message {
         /// the last message
         #[prost(message, tag = "7")]
         Ended(super::JobEnded),
-        #[prost(message, tag = "8")]
-        Job(super::JobChanged),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1547,14 +1955,6 @@ pub struct JobFile {
     #[prost(bytes = "vec", tag = "3")]
     pub blake3: ::prost::alloc::vec::Vec<u8>,
 }
-/// What follows is started with this job.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct JobChanged {
-    #[prost(string, tag = "1")]
-    pub job: ::prost::alloc::string::String,
-}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1567,6 +1967,12 @@ pub struct SpawnRole {
     pub incarnation: u64,
     #[prost(uint64, tag = "4")]
     pub generation: u64,
+    /// of the job file it reads; 0: the first
+    #[prost(uint32, tag = "5")]
+    pub revision: u32,
+    /// that revision, as JSON; empty for the first
+    #[prost(string, tag = "6")]
+    pub job: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2260,6 +2666,9 @@ pub struct Hello {
     /// what pullers can fetch here now
     #[prost(message, optional, tag = "12")]
     pub served: ::core::option::Option<ServedVersion>,
+    /// agents: whose tokens they wait for, by incarnation
+    #[prost(uint64, repeated, tag = "13")]
+    pub rollouts: ::prost::alloc::vec::Vec<u64>,
 }
 /// A region of memory that peers can fetch from with one-sided reads.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -2485,7 +2894,7 @@ pub struct TrajectoryReturned {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub body: ::core::option::Option<host_message::Body>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -2506,7 +2915,19 @@ pub mod host_message {
         /// the first message of every link
         #[prost(message, tag = "6")]
         Welcome(super::Welcome),
+        /// to agents
+        #[prost(message, tag = "7")]
+        Gone(super::RolloutGone),
     }
+}
+/// Nothing comes from this rollout any more, though its connections may look open: its machine is
+/// lost.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RolloutGone {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -1,7 +1,7 @@
 //! What the controller must know of the job; a plain struct so that a simulator can fill it in.
 use super::budget::Budgets;
 use super::detect::{RuleId, RuleSet};
-use super::nodes::NodeSpec;
+use super::nodes::{Labels, NodeSpec};
 use crate::ids::Role;
 use crate::job::Job;
 pub use crate::job::{Mode, Policy};
@@ -32,15 +32,18 @@ pub struct RoleSpec {
 }
 
 impl RoleSpec {
-    /// What a role has of which nothing is said.
-    pub fn of(role: Role) -> Self {
-        let pool = match role {
+    fn default_pool(role: Role) -> &'static str {
+        match role {
             Role::Trainer | Role::Hybrid => "train",
             Role::Rollout => "rollout",
             Role::Agent => "agent",
-        };
+        }
+    }
+
+    /// What a role has of which nothing is said.
+    pub fn of(role: Role) -> Self {
         Self {
-            pool: pool.to_owned(),
+            pool: Self::default_pool(role).to_owned(),
             node: None,
             min: 1,
             max: u32::MAX,
@@ -78,6 +81,9 @@ pub struct CoreConfig {
     pub ahead: u64,
     /// In async mode, how many versions older than `batch - 1` a rollout may be.
     pub max_staleness: u64,
+    /// Requests an engine is given at a time; more wait for the next one that has room, or else the
+    /// first to verify a version would get all that wait for it.
+    pub engine_requests: u32,
     /// Pullers a source serves at a time (I-6). The trainer's ranks are one source.
     pub pullers_per_source: u32,
     /// The nodes it begins with, the leader's own first; none: one with just the slots it needs.
@@ -115,6 +121,7 @@ impl Default for CoreConfig {
             switch_at: 0.5,
             ahead: 1,
             max_staleness: 2,
+            engine_requests: u32::MAX,
             pullers_per_source: 1,
             nodes: Vec::new(),
             roles: BTreeMap::new(),
@@ -135,6 +142,41 @@ impl CoreConfig {
             Role::Rollout => self.rollouts,
             Role::Agent => self.agents,
         }
+    }
+
+    /// Makes the job have so many instances of a role.
+    pub fn set_count(&mut self, role: Role, count: u32) {
+        match role {
+            Role::Trainer => self.ranks = count,
+            Role::Hybrid => self.hybrids = count,
+            Role::Rollout => self.rollouts = count,
+            Role::Agent => self.agents = count,
+        }
+    }
+
+    /// The pool whose slots a role occupies.
+    pub fn pool(&self, role: Role) -> &str {
+        match self.roles.get(&role) {
+            Some(spec) => &spec.pool,
+            None => RoleSpec::default_pool(role),
+        }
+    }
+
+    /// The nodes a job begins with.
+    pub fn first_nodes(&self) -> Vec<NodeSpec> {
+        if !self.nodes.is_empty() {
+            return self.nodes.clone();
+        }
+        let mut pools = BTreeMap::new();
+        for role in Role::ALL {
+            let slots = pools.entry(self.pool(role).to_owned()).or_insert(0);
+            *slots = self.count(role).max(*slots);
+        }
+        vec![NodeSpec {
+            name: "local".to_owned(),
+            labels: Labels::default(),
+            pools,
+        }]
     }
 
     /// Pool and bounds of a role.
@@ -193,6 +235,8 @@ impl From<&Job> for CoreConfig {
             prompts: job.batch.prompts,
             responses: job.batch.responses,
             hybrids: job.count(Role::Hybrid),
+            // A few more than it decodes together, so that it need not wait for the next one.
+            engine_requests: job.rollout.max_running + job.rollout.max_running.div_ceil(4),
             switch_at: job.job.switching_point(),
             ahead: ahead(job.job.mode),
             pullers_per_source: job.weights.pullers_per_source,

@@ -1,6 +1,7 @@
 //! Operators' requests: faults struck for real, with typed refusals; and the end of the job.
 use super::Core;
 use super::input::{Fault, Request};
+use super::nodes::SlotRef;
 use super::output::{Outcome, Output, Severity};
 use super::refusal::{Refusal, Reply};
 use super::state::JobState;
@@ -17,23 +18,48 @@ impl Core {
                 incarnation,
             } => {
                 let result = self.choose(role, index, incarnation);
-                if let Ok((id, incarnation)) = result {
-                    self.strike(id, incarnation, fault);
-                }
-                let struck = |(id, incarnation)| Reply::Struck {
+                let struck = result.map(|(id, incarnation)| Reply::Struck {
                     id,
                     incarnation,
-                    slot: None,
-                };
-                self.reply(ticket, result.map(struck));
+                    slot: self.strike_place(id, incarnation, fault),
+                });
+                self.reply(ticket, struck);
             }
-            Request::RestoreSlot { ticket, .. }
-            | Request::Scale { ticket, .. }
-            | Request::Update { ticket, .. }
-            | Request::Cordon { ticket, .. }
-            | Request::Uncordon { ticket, .. } => {
-                let what = "the start of the job".to_owned();
-                self.reply(ticket, Err(Refusal::Busy { what }));
+            Request::RestoreSlot {
+                ticket,
+                node,
+                pool,
+                index,
+            } => {
+                let result = self.on_restore_slot(&node, &pool, index);
+                self.reply(ticket, result);
+            }
+            Request::Cordon { ticket, node } => {
+                let result = self.on_cordon(&node, true);
+                self.reply(ticket, result);
+            }
+            Request::Uncordon { ticket, node } => {
+                let result = self.on_cordon(&node, false);
+                self.reply(ticket, result);
+            }
+            Request::Scale {
+                ticket,
+                role,
+                count,
+                revision,
+            } => {
+                let result = self.on_scale(role, count, revision);
+                self.reply(ticket, result);
+            }
+            Request::Update {
+                ticket,
+                role,
+                config,
+                revision,
+                changes,
+            } => {
+                let result = self.on_update(role, *config, revision, &changes);
+                self.reply(ticket, result);
             }
             Request::Quarantine {
                 ticket,
@@ -57,6 +83,27 @@ impl Core {
         self.out.push_back(Output::Reply { ticket, result });
     }
 
+    /// Strikes an instance; with a lost slot, everybody in it.
+    fn strike_place(
+        &mut self,
+        id: InstanceId,
+        incarnation: Incarnation,
+        fault: Fault,
+    ) -> Option<SlotRef> {
+        let slot = self.s.instances.get(id).and_then(|i| i.slot.clone());
+        let Some(slot) = slot.filter(|_| fault == Fault::LoseSlot) else {
+            self.strike(id, incarnation, fault);
+            return None;
+        };
+        for taker in self.lose_slot(&slot) {
+            let lives = self.s.instances.get(taker).filter(|i| i.has_process());
+            if let Some(life) = lives.map(|i| i.incarnation) {
+                self.strike(taker, life, fault);
+            }
+        }
+        Some(slot)
+    }
+
     fn strike(&mut self, id: InstanceId, incarnation: Incarnation, fault: Fault) {
         if let Some(i) = self.s.instances.get_mut(id) {
             // The first injected fault of a life is the one an incident counts from.
@@ -72,6 +119,18 @@ impl Core {
         self.out.push_back(Output::Strike { incarnation, fault });
     }
 
+    /// Requests are for a job that runs.
+    pub(super) fn running_job(&self) -> Result<(), Refusal> {
+        let state = match &self.s.job {
+            JobState::Running => return Ok(()),
+            JobState::Over(outcome) => outcome.word(),
+            JobState::New => "not started",
+        };
+        Err(Refusal::JobOver {
+            state: state.to_owned(),
+        })
+    }
+
     /// The instance asked for, or the one with the life asked for, or the lowest that runs.
     fn choose(
         &self,
@@ -79,16 +138,8 @@ impl Core {
         index: Option<u32>,
         life: Option<Incarnation>,
     ) -> Result<(InstanceId, Incarnation), Refusal> {
-        if self.s.job != JobState::Running {
-            let state = match &self.s.job {
-                JobState::Over(outcome) => outcome.word(),
-                _ => "not started",
-            };
-            return Err(Refusal::JobOver {
-                state: state.to_owned(),
-            });
-        }
-        let count = self.config.count(role);
+        self.running_job()?;
+        let count = self.s.instances.count(role);
         let runs = |i: &&super::instance::Instance| i.attached() && i.condemned.is_none();
         let lowest = || {
             self.s

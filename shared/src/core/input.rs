@@ -220,6 +220,9 @@ pub enum Input {
         device: u32,
         /// What it showed.
         finding: Finding,
+        /// The lives whose processes compute on it.
+        #[serde(default)]
+        users: Vec<Incarnation>,
     },
     /// An operator wants something.
     Operator(Request),
@@ -358,6 +361,8 @@ pub enum Request {
         role: Role,
         /// How many.
         count: u32,
+        /// The revision of the job file that says so; 0: none does.
+        revision: u32,
     },
     /// New values for one role, which is restarted with them. Not part of recorded schedules: the
     /// rules in a configuration are values of the program.

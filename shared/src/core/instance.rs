@@ -20,6 +20,8 @@ pub enum Life {
         /// When it is due.
         until: Time,
     },
+    /// There is no slot for it.
+    Homeless,
     /// Told to start.
     Spawning {
         /// When it counts as overdue.
@@ -100,6 +102,12 @@ pub struct Instance {
     /// The slot it occupies.
     #[serde(default)]
     pub slot: Option<SlotRef>,
+    /// It gets nothing new, and its place is gone when it has nothing left to do.
+    #[serde(default)]
+    pub retiring: bool,
+    /// It gets nothing new, and starts in another slot when it has nothing left to do.
+    #[serde(default)]
+    pub moving: bool,
     /// Its process, or 0.
     pub pid: u32,
     /// What it is doing.
@@ -183,6 +191,8 @@ impl Instance {
             generation: Generation(0),
             life: Life::None,
             slot: None,
+            retiring: false,
+            moving: false,
             pid: 0,
             phase: Phase::Init,
             phase_step: Step(0),
@@ -236,9 +246,17 @@ impl Instance {
         };
     }
 
+    /// Whether it gets nothing new.
+    pub fn going(&self) -> bool {
+        self.retiring || self.moving
+    }
+
     /// Whether a process may exist for it.
     pub fn has_process(&self) -> bool {
-        !matches!(self.life, Life::None | Life::Waiting { .. })
+        !matches!(
+            self.life,
+            Life::None | Life::Waiting { .. } | Life::Homeless
+        )
     }
 
     /// Whether it can be commanded.

@@ -34,6 +34,12 @@ impl Instances {
         u32::try_from(self.roles[role as usize].len()).unwrap_or(u32::MAX)
     }
 
+    /// How many places of a role are to stay.
+    pub fn wanted(&self, role: Role) -> u32 {
+        let stay = self.role(role).take_while(|i| !i.retiring).count();
+        u32::try_from(stay).unwrap_or(u32::MAX)
+    }
+
     /// All, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Instance> {
         self.roles.iter().flatten()
@@ -103,6 +109,28 @@ impl Instances {
         let place = self.get_mut(id)?;
         place.reborn(incarnation, generation, now);
         Some(place)
+    }
+
+    /// The highest place of a role.
+    pub fn last(&self, role: Role) -> Option<&Instance> {
+        self.roles[role as usize].last()
+    }
+
+    /// One place more.
+    pub fn push(&mut self, role: Role) -> InstanceId {
+        let index = self.count(role);
+        let id = InstanceId { role, index };
+        self.roles[role as usize].push(Instance::new(id));
+        self.touched.push(id);
+        id
+    }
+
+    /// The highest place is no more.
+    pub fn pop(&mut self, role: Role) {
+        if let Some(gone) = self.roles[role as usize].pop() {
+            self.lives.remove(&gone.incarnation);
+            self.touched.push(gone.id);
+        }
     }
 
     /// What is derived from it is to be derived anew.

@@ -47,12 +47,17 @@ impl Core {
                 Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
                     *until = grace;
                 }
-                Life::None | Life::Waiting { .. } => {}
+                Life::None | Life::Waiting { .. } | Life::Homeless => {}
             }
             (i.pull, i.suspect) = (None, None);
             (i.health.asked, i.health.failures) = (None, 0);
             i.avoid.clear();
             (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
+        }
+        for node in self.s.nodes.ids() {
+            // Nobody listened meanwhile.
+            self.s.nodes.beat(node, now);
+            self.arm_node(node);
         }
         let gang = &mut self.s.gang;
         gang.serves = None;

@@ -51,7 +51,6 @@ mod detect;
 mod discard;
 mod durations;
 mod gang;
-mod hardware;
 mod incident;
 mod incidents;
 mod index;
@@ -63,11 +62,13 @@ mod link;
 mod mutation;
 mod nodes;
 mod output;
+mod planned;
 mod prepare;
 mod quarantine;
 mod refusal;
 mod restart;
 mod routes;
+mod scale;
 mod state;
 mod timers;
 mod trajectories;
@@ -85,14 +86,14 @@ pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Sour
 pub use incident::*;
 pub use input::*;
 pub use mutation::Mutation;
-pub use nodes::{Labels, NodeSpec, SlotRef};
+pub use nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
 pub use output::*;
 pub use refusal::{Refusal, Reply};
 pub use restart::{Action, Case, Plan, decide};
 pub use state::State;
-pub use view::{InstanceView, View};
+pub use view::{InstanceView, NodeView, View};
 
-use crate::ids::{Incarnation, InstanceId};
+use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;
 use index::Index;
 use routes::Routes;
@@ -116,6 +117,12 @@ pub struct Core {
     plan_due: bool,
     /// Something changed that recoveries depend on.
     recoveries_due: bool,
+    /// Something changed that those without a slot wait for.
+    slots_due: bool,
+    /// Something changed about those that are to go.
+    retire_due: bool,
+    /// The values that the gang has from the next step boundary on.
+    next_config: Option<Box<CoreConfig>>,
     out: VecDeque<Output>,
     now: Time,
     /// Between restore and [`Input::Start`] only facts are taken in, nothing is wanted.
@@ -138,6 +145,11 @@ impl Core {
 
     fn with(config: CoreConfig, s: State, rejoin: bool) -> Self {
         let now = s.last_now;
+        let mut config = config;
+        for role in Role::ALL {
+            // Scaled while it ran: what is there counts, not what it began with.
+            config.set_count(role, s.instances.wanted(role));
+        }
         let mut core = Self {
             config,
             s,
@@ -147,11 +159,17 @@ impl Core {
             rearm: Vec::new(),
             plan_due: true,
             recoveries_due: true,
+            slots_due: true,
+            retire_due: true,
+            next_config: None,
             out: VecDeque::new(),
             now,
             started: false,
             rejoin,
         };
+        for node in core.s.nodes.ids() {
+            core.arm_node(node);
+        }
         core.sync();
         core
     }
@@ -246,8 +264,11 @@ impl Core {
                 node,
                 device,
                 finding,
-            } => self.on_hardware(&node, device, &finding),
-            Input::NodeJoined { .. } | Input::NodeBeat { .. } | Input::NodeLeft { .. } => {}
+                users,
+            } => self.on_hardware(&node, device, &finding, &users),
+            Input::NodeJoined { node, running } => self.on_node_joined(node, &running),
+            Input::NodeBeat { node } => self.on_node_beat(node),
+            Input::NodeLeft { node, reason } => self.on_node_left(node, &reason),
             Input::Operator(request) => self.on_request(request),
             Input::Timeout => {}
             other => self.take_from_agents(other),
@@ -340,6 +361,11 @@ impl Core {
     fn advance(&mut self) {
         let parts = [
             Self::check_deadlines,
+            Self::carry_out_planned,
+            Self::roll,
+            Self::leave_drained,
+            Self::retire_idle,
+            Self::house_homeless,
             Self::advance_context,
             Self::advance_gang,
             Self::plan_pulls,

@@ -25,6 +25,8 @@ pub enum Output {
         node: NodeId,
         /// The slot it occupies there.
         slot: SlotRef,
+        /// The revision of the job file it reads; 0: the first.
+        revision: u32,
     },
     /// Kill the whole process group, with SIGKILL.
     Kill {
@@ -213,6 +215,11 @@ pub enum Record {
         id: InstanceId,
         /// Whether it is out.
         out: bool,
+    },
+    /// A revision of the job file is in force, or planned to be.
+    Revised {
+        /// Its number.
+        revision: u32,
     },
     /// An incident opened or closed.
     Incident(Box<crate::core::Incident>),

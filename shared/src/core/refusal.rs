@@ -91,7 +91,7 @@ pub enum Refusal {
         now: Incarnation,
     },
     /// The job is over or ending.
-    #[error("the job is {state}; nothing can be injected")]
+    #[error("the job is {state}; nothing can be asked of it")]
     JobOver {
         /// Its state.
         state: String,

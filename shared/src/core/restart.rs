@@ -11,11 +11,12 @@ use super::config::Policy;
 use super::context::Context;
 use super::detect::RuleId;
 use super::instance::Life;
-use super::output::{Outcome, Output, Record};
+use super::nodes::{Move, NodeState};
+use super::output::{Outcome, Output, Record, Severity};
 use super::prepare::Prepared;
 use super::state::Stage;
 use super::{Core, Mutation};
-use crate::ids::{Generation, Incarnation, InstanceId, Role, Step};
+use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role, Step};
 use crate::phase::Phase;
 use std::fmt;
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub struct Case {
     pub task_restarts: u32,
     /// How many of those are borne.
     pub max_task_restarts: u32,
+    /// The changes of slots that a restart brings.
+    pub moves: Vec<Move>,
 }
 
 /// What a fault costs.
@@ -65,6 +68,9 @@ pub enum Action {
     FailJob,
 }
 
+/// A sentence names so many changes of slots.
+const MOVES_SHOWN: usize = 4;
+
 /// A decision with its reason; `Display` is the sentence shown to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -78,6 +84,8 @@ pub struct Plan {
     pub wait: Duration,
     /// Why it costs more than a role restart; empty for one.
     pub why: String,
+    /// The changes of slots it brings.
+    pub moves: Vec<Move>,
 }
 
 impl fmt::Display for Plan {
@@ -93,23 +101,30 @@ impl fmt::Display for Plan {
                 "restart the trainer gang{wait} from step {committed} and train step {} on the same \
                  batch; rollouts and agents go on",
                 committed.next()
-            ),
+            )?,
             (Action::RestartInstance, Role::Agent) => write!(
                 f,
                 "restart {who} only{wait}; its trajectories go on elsewhere from their last stored turn"
-            ),
+            )?,
             (Action::RestartInstance, _) => write!(
                 f,
                 "restart {who} only{wait}; its requests go on elsewhere, and it is admitted when it \
                  verified the published weights"
-            ),
+            )?,
             (Action::RestartTask, _) => {
                 write!(
                     f,
                     "restart the whole task{wait} from step {committed}: {why}"
-                )
+                )?;
             }
-            (Action::FailJob, _) => write!(f, "fail the job: {why}"),
+            (Action::FailJob, _) => write!(f, "fail the job: {why}")?,
+        }
+        for change in self.moves.iter().take(MOVES_SHOWN) {
+            write!(f, "; {change}")?;
+        }
+        match self.moves.len().saturating_sub(MOVES_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more moves"),
         }
     }
 }
@@ -122,6 +137,10 @@ pub fn decide(case: &Case) -> Plan {
         committed: case.committed,
         wait: wait_before(case, action),
         why,
+        moves: match action {
+            Action::FailJob => Vec::new(),
+            _ => case.moves.clone(),
+        },
     };
     if let Some(error) = &case.startup_error
         && !case.role_proven
@@ -206,7 +225,7 @@ impl Core {
         self.issue(&ids);
     }
 
-    fn new_generation(&mut self, restarted: bool) {
+    pub(super) fn new_generation(&mut self, restarted: bool) {
         let generation = self.s.next_generation;
         self.s.next_generation = generation.next();
         let gang = &mut self.s.gang;
@@ -220,9 +239,13 @@ impl Core {
 
     /// New lives: all numbers are on record before any process is started, in one go, so that the
     /// driver makes one durable write of it.
-    fn issue(&mut self, ids: &[InstanceId]) {
+    pub(super) fn issue(&mut self, ids: &[InstanceId]) {
         let mut spawns = Vec::new();
         for &id in ids {
+            let Some(slot) = self.house(id) else {
+                self.make_homeless(id);
+                continue;
+            };
             let incarnation = self.s.next_incarnation;
             self.s.next_incarnation = incarnation.next();
             let generation = match id.role {
@@ -238,7 +261,6 @@ impl Core {
             if let Some(i) = reborn {
                 i.life = Life::Spawning { until };
             }
-            let slot = self.slot_of(id);
             self.out
                 .push_back(Output::Record(Record::Issued { id, incarnation }));
             spawns.push(Output::Spawn {
@@ -247,6 +269,7 @@ impl Core {
                 generation,
                 node: slot.node,
                 slot,
+                revision: self.revision_of(id.role),
             });
         }
         if self.config.mutant(Mutation::SkipRecord) {
@@ -256,6 +279,17 @@ impl Core {
                 .for_each(|spawn| self.out.push_front(spawn));
         }
         self.out.extend(spawns);
+    }
+
+    /// No slot is free: the place waits for one.
+    fn make_homeless(&mut self, id: InstanceId) {
+        let (none, generation) = (Incarnation(0), self.s.gang.generation);
+        let reborn = self.s.instances.reborn(id, none, generation, self.now);
+        if let Some(i) = reborn {
+            (i.life, i.slot) = (Life::Homeless, None);
+        }
+        let text = format!("{id} waits for a slot");
+        self.event(Severity::Warn, "slot", Some(id), text);
     }
 
     /// Does what was decided. `ended`: the life whose process is known to be gone.
@@ -293,6 +327,12 @@ impl Core {
     /// backoff when restarts follow each other. Nobody waits for the old ones to be gone: they are
     /// fenced by their number (I-1).
     fn renew(&mut self, ids: &[InstanceId], ended: Option<Incarnation>, wait: Duration) {
+        let retiring = |id: &InstanceId| self.s.instances.get(*id).is_some_and(|i| i.retiring);
+        let (going, ids): (Vec<_>, Vec<_>) = ids.iter().copied().partition(retiring);
+        for id in going {
+            self.gone_early(id, false);
+        }
+        let ids = ids.as_slice();
         for &id in ids {
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;
@@ -302,7 +342,10 @@ impl Core {
                 i.has_process() && ended != Some(i.incarnation),
             );
             i.restarts += 1;
-            if alive {
+            let there = |node: NodeId| self.s.nodes.get(node).map(|n| n.state);
+            let node = i.slot.as_ref().map(|s| s.node);
+            // A lost node hears nothing; what it still runs is fenced when it comes back.
+            if alive && node.and_then(there).is_none_or(|s| s == NodeState::Here) {
                 let node = i.slot.as_ref().map(|s| s.node);
                 let reason = format!("{id} {old} is replaced");
                 self.out.push_back(Output::Kill {
@@ -333,7 +376,7 @@ impl Core {
     }
 
     /// Leases, routes and pulls of a life that is over are void.
-    fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
+    pub(super) fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
         match id.role {
             Role::Trainer => self.drop_pulls_from_trainer(),
             Role::Hybrid | Role::Rollout => {

@@ -4,7 +4,9 @@ use super::context::Context;
 use super::durations::Durations;
 use super::incident::Incident;
 use super::instances::Instances;
+use super::nodes::NodeTable;
 use super::output::Outcome;
+use super::planned::{Planned, Rolling};
 use super::prepare::Prepared;
 use super::trajectories::Trajectories;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
@@ -29,6 +31,24 @@ pub struct State {
     pub(super) published: Option<WeightVersion>,
     pub(super) weight_bytes: u64,
     pub(super) gang: Gang,
+    /// The newest revision of the job file that was accepted.
+    #[serde(default)]
+    pub(super) revision: u32,
+    /// The revision each role reads; the first where none is said.
+    #[serde(default)]
+    pub(super) revisions: BTreeMap<Role, u32>,
+    /// What waits for a step boundary.
+    #[serde(default)]
+    pub(super) planned: Option<Planned>,
+    /// Roles whose instances are restarted one after the other.
+    #[serde(default)]
+    pub(super) rolling: Vec<Rolling>,
+    /// Engines enough have served once: generation began.
+    #[serde(default)]
+    pub(super) begun: bool,
+    /// Its machines.
+    #[serde(default)]
+    pub(super) nodes: NodeTable,
     pub(super) instances: Instances,
     pub(super) trajectories: Trajectories,
     /// The last incidents, open ones included.
@@ -188,6 +208,12 @@ impl State {
                 prepared: Prepared::default(),
                 strikes: Strikes::default(),
             },
+            revision: 0,
+            revisions: BTreeMap::new(),
+            planned: None,
+            rolling: Vec::new(),
+            begun: false,
+            nodes: NodeTable::new(config.first_nodes()),
             instances: Instances::new(config),
             trajectories: Trajectories::default(),
             incidents: VecDeque::new(),
@@ -207,17 +233,30 @@ impl State {
     /// A stopped job to be gone on with: every process of it has ended, so all places are empty and
     /// nothing is leased; what was committed, stored, issued and published stays. Others are as is.
     pub(super) fn resumed(mut self, config: &super::CoreConfig) -> Self {
+        self.nodes = match self.nodes.is_empty() {
+            true => NodeTable::new(config.first_nodes()),
+            false => self.nodes.all_changed(),
+        };
         if !matches!(self.job, JobState::Over(Outcome::Stopped)) {
             return self;
         }
         let fresh = Self::new(config);
-        (self.job, self.instances) = (fresh.job, fresh.instances);
+        (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
         self.gang = fresh.gang;
+        if let Some(planned) = self.planned.take() {
+            self.revisions.insert(Role::Trainer, planned.revision);
+        }
+        self.rolling.clear();
         self.recoveries.clear();
         if !config.mutant(super::Mutation::ForgetResume) {
             self.trajectories.return_leases();
         }
         self
+    }
+
+    /// The newest revision of the job file that was accepted; 0: the first.
+    pub fn revision(&self) -> u32 {
+        self.revision
     }
 
     /// The last committed step.

@@ -7,7 +7,7 @@ use super::instance::{Instance, Life};
 use super::state::JobState;
 use super::{Core, detect};
 use crate::hash::IdMap;
-use crate::ids::InstanceId;
+use crate::ids::{InstanceId, NodeId};
 use crate::time::Time;
 use std::collections::BTreeSet;
 
@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 pub enum TimerKey {
     /// An instance's: the first of all that may become due for it.
     Instance(InstanceId),
+    /// A node's: its heartbeat.
+    Node(NodeId),
 }
 
 /// The table.
@@ -94,7 +96,7 @@ impl Core {
             | Life::Spawning { until }
             | Life::Starting { until }
             | Life::Unlinked { until } => Some(until),
-            Life::None | Life::Attached => None,
+            Life::None | Life::Homeless | Life::Attached => None,
         };
         let lasting = i.avoid.iter().map(|(_, until)| *until).min();
         let due = [

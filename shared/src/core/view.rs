@@ -3,7 +3,7 @@ use super::Core;
 use super::context::Context;
 use super::incident::Incident;
 use super::instance::{Instance, Life};
-use super::nodes::SlotRef;
+use super::nodes::{Node, SlotRef};
 use super::state::JobState;
 use crate::ids::{Incarnation, InstanceId, Role, Step, WeightVersion};
 use crate::phase::Phase;
@@ -41,12 +41,23 @@ pub struct View {
     pub context: Option<Context>,
     /// When the job began.
     pub started: Time,
+    /// Every node the job had, the leader's own first.
+    pub nodes: Vec<NodeView>,
     /// Every instance, in the order of roles and indexes.
     pub instances: Vec<InstanceView>,
     /// The last incidents (200 at most), oldest first.
     pub incidents: Vec<Incident>,
     /// The sliding mean, totals and history of the effective training time ratio.
     pub ettr: crate::ettr::Figures,
+}
+
+/// One node at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    /// What it has and whether it is there.
+    pub node: Node,
+    /// Instances that have a slot there.
+    pub instances: u32,
 }
 
 /// One instance at one moment.
@@ -116,6 +127,7 @@ impl Core {
             discarded: s.discarded,
             context: (self.config.hybrids > 0).then_some(s.gang.context),
             started: s.started_at,
+            nodes: self.node_views(),
             instances: s
                 .instances
                 .iter()
@@ -124,6 +136,17 @@ impl Core {
             incidents: s.incidents.iter().cloned().collect(),
             ettr: s.ledger.figures(now),
         }
+    }
+
+    fn node_views(&self) -> Vec<NodeView> {
+        let nodes = self.s.nodes.ids().zip(self.s.nodes.iter());
+        nodes
+            .map(|(id, node)| NodeView {
+                node: node.clone(),
+                instances: u32::try_from(self.index_now().slots().on_node(id).len())
+                    .unwrap_or(u32::MAX),
+            })
+            .collect()
     }
 
     pub(super) fn job_word(&self) -> &'static str {
@@ -175,6 +198,7 @@ impl Core {
         let recovering = self.s.recoveries.iter().any(|r| r.covers(i.id));
         match i.life {
             _ if matches!(self.s.job, JobState::Over(_)) => "done",
+            Life::Homeless => "waiting",
             Life::None | Life::Waiting { .. } => "down",
             _ if i.suspect.is_some() || i.condemned.is_some() => "suspect",
             Life::Unlinked { .. } => "suspect",

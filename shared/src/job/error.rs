@@ -203,7 +203,7 @@ pub(crate) fn from_toml(
     JobError::new(file, text, offset, problem)
 }
 
-fn from_message(message: &str, key: String) -> Problem {
+pub(super) fn from_message(message: &str, key: String) -> Problem {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let join = |name: &str| {
         if key.is_empty() {

@@ -15,6 +15,7 @@ mod order;
 mod placement;
 mod sections;
 mod units;
+mod update;
 mod validate;
 
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use sections::{
     Agent, BatchShape, Checkpoint, Data, Detect, DetectValue, General, KindBudget, Mode, Model,
     ModelConfig, Node, Policy, Restart, Rollout, Tool, Train, Trainer, WarmupSettings, Weights,
 };
+pub use update::updatable;
 
 use crate::ids::Role;
 use serde::{Deserialize, Serialize};
@@ -203,7 +205,9 @@ impl Job {
         };
         for role in Role::ALL {
             let slots = node.pools.entry(self.pool(role).to_owned()).or_insert(0);
-            *slots = (*slots).max(self.count(role));
+            // Room for as many as may be asked for.
+            let most = Some(self.bounds(role).max).filter(|max| *max < u32::MAX);
+            *slots = (*slots).max(self.count(role)).max(most.unwrap_or(0));
         }
         node
     }

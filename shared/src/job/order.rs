@@ -10,10 +10,19 @@ impl Job {
     /// The dataset line (from 0) of a batch's group: consecutive places of an endless repetition of
     /// the dataset in one seeded order. Batches count from 1. The dataset must not be empty.
     pub fn prompt_index(&self, batch: u64, group: u32, dataset_len: usize) -> usize {
+        self.prompt_index_of(batch, group, self.batch.prompts, dataset_len)
+    }
+
+    /// The same for a batch of so many prompts: one that began before their number was changed.
+    pub fn prompt_index_of(
+        &self,
+        batch: u64,
+        group: u32,
+        prompts: u32,
+        dataset_len: usize,
+    ) -> usize {
         let len = (dataset_len as u64).max(1);
-        let first = batch
-            .saturating_sub(1)
-            .wrapping_mul(u64::from(self.batch.prompts));
+        let first = batch.saturating_sub(1).wrapping_mul(u64::from(prompts));
         let place = first.wrapping_add(u64::from(group)) % len;
         usize::try_from(permute(place, len, self.derived_seed("prompt order"))).unwrap_or(0)
     }

@@ -8,13 +8,17 @@
 //! ```
 //! One thread, no clock, no randomness but [`dice::Dice`]: the same seed gives the same journal,
 //! byte for byte.
+pub mod cluster;
 pub mod dice;
 pub mod faults;
 pub mod fixture;
 #[cfg(feature = "mutations")]
 pub mod mutations;
+pub mod paper;
+pub mod scale;
 pub mod search;
 pub mod shrink;
+pub mod stream;
 pub mod world;
 
 #[cfg(test)]

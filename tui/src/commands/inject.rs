@@ -16,10 +16,14 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Injects the fault; exit code 1 when its recovery did not finish.
 pub async fn run(endpoint: &Endpoint, args: &InjectArgs, json: bool) -> Result<(), CliError> {
-    let (fault, role) = match (args.kill, args.hang) {
-        (Some(role), _) => ("kill", role),
-        (None, Some(role)) => ("hang", role),
-        (None, None) => return Err(CliError::Usage("name --kill ROLE or --hang ROLE".into())),
+    let (fault, role) = match (args.kill, args.hang, args.lose_slot) {
+        (Some(role), ..) => ("kill", role),
+        (None, Some(role), _) => ("hang", role),
+        (None, None, Some(role)) => ("lose-slot", role),
+        (None, None, None) => {
+            let words = "name --kill ROLE, --hang ROLE or --lose-slot ROLE";
+            return Err(CliError::Usage(words.into()));
+        }
     };
     let timeout = Duration::from_secs_f64(args.timeout);
     let request = v1::InjectRequest {
@@ -83,9 +87,19 @@ fn verdict(reply: &v1::InjectReply) -> Result<(), CliError> {
 }
 
 fn text(fault: &str, r: &v1::InjectReply, paint: Paint) -> String {
-    let done = if fault == "kill" { "killed" } else { "hung" };
+    let done = if fault == "hang" { "hung" } else { "killed" };
     let (who, incarnation, pid) = (who(&r.role, r.index), r.incarnation, r.pid);
     let struck = format!("{done} {who} (incarnation {incarnation}, pid {pid})\n");
+    let struck = match &r.slot {
+        Some(s) => {
+            let (node, pool, index) = (&s.node, &s.pool, s.index);
+            format!(
+                "{struck}lost   slot {index} of pool `{pool}` on {node}; \
+                 `robustctl restore-slot {node} {pool} {index}` brings it back\n"
+            )
+        }
+        None => struck,
+    };
     let Some(i) = &r.incident else { return struck };
     let mut text = struck;
     text += &format!(

@@ -2,6 +2,7 @@
 mod drill;
 mod events;
 mod inject;
+mod membership;
 mod quarantine;
 mod report;
 mod rules;
@@ -55,6 +56,11 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
         Command::Quarantine(engine) => quarantine::run(&endpoint, &engine, true, global.json).await,
         Command::Readmit(engine) => quarantine::run(&endpoint, &engine, false, global.json).await,
+        Command::Scale(args) => membership::scale(&endpoint, &args, global.json).await,
+        Command::Update(args) => membership::update(&endpoint, args, global.json).await,
+        Command::Cordon(node) => membership::cordon(&endpoint, node, true, global.json).await,
+        Command::Uncordon(node) => membership::cordon(&endpoint, node, false, global.json).await,
+        Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
         Command::Completions { .. } | Command::Drill(_) | Command::Sim(_) => Ok(()),

@@ -1,4 +1,7 @@
 //! `robustctl sim`: the controller in virtual time; no daemon is asked.
+mod paper;
+mod scale;
+
 use super::put;
 use crate::cli::{ReplayArgs, SearchArgs, SimArgs, SimCommand};
 use crate::error::CliError;
@@ -37,6 +40,8 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CliError> {
         None => search(&args.search, json),
         Some(SimCommand::Search(args)) => search(args, json),
         Some(SimCommand::Replay(args)) => replay(args, json),
+        Some(SimCommand::Paper(args)) => paper::run(args, json),
+        Some(SimCommand::Scale(args)) => scale::run(args, json),
     }
 }
 
@@ -56,7 +61,7 @@ fn prove(seed: u64, json: bool) -> Result<usize, CliError> {
 fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
     let identical_journal_lines = prove(args.from, json)?;
     let began = Instant::now();
-    let bar = bar(args.seeds);
+    let bar = bar(args.seeds, "seeds");
     let (mut inputs, mut took, mut failures) = (0, Duration::ZERO, Vec::new());
     for seed in args.from..args.from.saturating_add(args.seeds) {
         let schedule = Schedule::of(seed);
@@ -97,10 +102,10 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
 }
 
 /// On a terminal; hidden elsewhere.
-fn bar(seeds: u64) -> ProgressBar {
-    let bar = ProgressBar::new(seeds);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {per_sec}, {eta}")
-    {
+fn bar(length: u64, what: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{per_sec}}, {{eta}}");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
     bar

@@ -6,6 +6,7 @@ use crate::format::{bytes, clock, count, millis, mode, ratio, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
+use std::collections::BTreeMap;
 
 /// Prints the job, its roles and its incidents.
 pub async fn run(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
@@ -26,6 +27,9 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         text += &format!("reason   {}\n", s.reason);
     }
     text += &format!("\n{}", roles(s).render(paint));
+    if s.nodes.len() > 1 {
+        text += &format!("\n{}", nodes(&s.nodes).render(paint));
+    }
     if !s.incidents.is_empty() {
         text += &format!("\n{}", incidents(&s.incidents).render(paint));
     }
@@ -68,8 +72,41 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
     )
 }
 
-fn roles(s: &v1::Status) -> Table {
+fn nodes(all: &[v1::NodeStatus]) -> Table {
     let mut table = Table::new(&[
+        "NODE",
+        "STATE",
+        "DC",
+        "RACK",
+        "ACCELERATOR",
+        "SLOTS",
+        "LOST",
+        ">INSTANCES",
+    ]);
+    for n in all {
+        let pool = |(name, slots): (&String, &u32)| format!("{name} {slots}");
+        // The map has no order of its own.
+        let pools: BTreeMap<_, _> = n.pools.iter().collect();
+        let pools: Vec<_> = pools.into_iter().map(pool).collect();
+        let lost = n.lost.iter().map(|s| format!("{} {}", s.pool, s.index));
+        let cordoned = if n.cordoned { ", cordoned" } else { "" };
+        table.row([
+            n.name.clone(),
+            format!("{}{cordoned}", n.state),
+            n.dc.clone(),
+            n.rack.clone(),
+            n.accel.clone(),
+            pools.join(", "),
+            lost.collect::<Vec<_>>().join(", "),
+            n.instances.to_string(),
+        ]);
+    }
+    table
+}
+
+/// With several nodes each role's place is shown.
+fn roles(s: &v1::Status) -> Table {
+    let heads = [
         "ROLE",
         "STATE",
         "PHASE",
@@ -82,9 +119,18 @@ fn roles(s: &v1::Status) -> Table {
         ">RESTARTS",
         ">INCARNATION",
         ">PID",
-    ]);
+        "NODE",
+        "SLOT",
+    ];
+    let several = s.nodes.len() > 1;
+    let columns = if several {
+        heads.len()
+    } else {
+        heads.len() - 2
+    };
+    let mut table = Table::new(&heads[..columns]);
     for r in &s.roles {
-        table.row([
+        let cells = [
             who(&r.role, r.index),
             r.state.clone(),
             r.phase.clone(),
@@ -97,7 +143,10 @@ fn roles(s: &v1::Status) -> Table {
             r.restarts.to_string(),
             r.incarnation.to_string(),
             r.pid.to_string(),
-        ]);
+            r.node.clone(),
+            r.slot.clone(),
+        ];
+        table.row(cells.into_iter().take(columns));
     }
     table
 }

@@ -156,6 +156,52 @@ impl Control for Fake {
         quarantined(request.into_inner(), false)
     }
 
+    async fn scale(
+        &self,
+        request: Request<v1::ScaleRequest>,
+    ) -> Result<Response<v1::ChangeReply>, Status> {
+        let v1::ScaleRequest { role, count } = request.into_inner();
+        if count == 0 {
+            return Err(Status::failed_precondition("rollout cannot be 0"));
+        }
+        Ok(Response::new(v1::ChangeReply {
+            role,
+            when: "now".to_owned(),
+            from: 3,
+            to: count,
+            revision: 0,
+        }))
+    }
+
+    async fn update(
+        &self,
+        request: Request<v1::UpdateRequest>,
+    ) -> Result<Response<v1::ChangeReply>, Status> {
+        Ok(Response::new(v1::ChangeReply {
+            role: request.into_inner().role,
+            when: "when step 4 is committed".to_owned(),
+            revision: 2,
+            ..Default::default()
+        }))
+    }
+
+    async fn cordon(
+        &self,
+        request: Request<v1::CordonRequest>,
+    ) -> Result<Response<v1::CordonReply>, Status> {
+        let v1::CordonRequest { node, out } = request.into_inner();
+        Ok(Response::new(v1::CordonReply { node, out }))
+    }
+
+    async fn restore_slot(
+        &self,
+        request: Request<v1::RestoreSlotRequest>,
+    ) -> Result<Response<v1::RestoreSlotReply>, Status> {
+        let v1::RestoreSlotRequest { node, pool, index } = request.into_inner();
+        let slot = Some(v1::Slot { node, pool, index });
+        Ok(Response::new(v1::RestoreSlotReply { slot }))
+    }
+
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {
         self.0.lock().unwrap().stopped = true;
         Ok(Response::new(v1::StopReply {}))

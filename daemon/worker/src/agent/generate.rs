@@ -109,7 +109,8 @@ impl Drop for Ticket<'_> {
         self.host.release(self.ticket);
         if self.open {
             let abort = self.http.post(format!("{}/abort_request", self.url));
-            let abort = abort.body(json!({"rid": self.rid}).to_string()).send();
+            let abort = abort.body(json!({"rid": self.rid}).to_string());
+            let abort = abort.timeout(CONNECT).send();
             // The closed stream says the same; a dead rollout needs no telling.
             if let Ok(runtime) = Handle::try_current() {
                 runtime.spawn(async move { drop(abort.await) });
@@ -146,7 +147,11 @@ impl Worker {
                 ),
                 open: true,
             };
-            let streamed = self.stream(request, &ticket, &mut turn).await;
+            let rollout = self.rollouts.wait_for(route.rollout);
+            let streamed = tokio::select! {
+                streamed = self.stream(request, &ticket, &mut turn) => streamed,
+                () = rollout.gone() => Err(Broken::Elsewhere("its machine is lost".into())),
+            };
             ticket.open = streamed.is_err();
             match streamed {
                 Ok(()) if turn.finished => return Ok(turn),

@@ -16,6 +16,7 @@
 mod conversation;
 mod generate;
 mod host;
+mod rollouts;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,7 @@ use crate::tool::Calculator;
 
 use conversation::Conversation;
 use host::Host;
+use rollouts::Rollouts;
 
 /// What all conversations of a worker share.
 struct Worker {
@@ -51,6 +53,7 @@ struct Worker {
     temperature: f64,
     slots: Semaphore,
     leases: Leases,
+    rollouts: Rollouts,
 }
 
 /// The trajectories of this worker; a watch that becomes true is a revocation.
@@ -61,11 +64,16 @@ struct Leases(Arc<Mutex<BTreeMap<u64, watch::Sender<bool>>>>);
 pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, StartError> {
     let mut stages = Stages::since(started);
     stages.end("process");
-    let leases = Leases::default();
-    let known = leases.clone();
-    let (link, mut inbox) = attach::start(runtime, args.link(Role::Agent), move || known.hello());
+    let (leases, rollouts) = (Leases::default(), Rollouts::new());
+    let (held, awaited) = (leases.clone(), rollouts.clone());
+    let hello = move || Hello {
+        leases: held.all(),
+        rollouts: awaited.awaited(),
+        ..Default::default()
+    };
+    let (link, mut inbox) = attach::start(runtime, args.link(Role::Agent), hello);
     link.phase(Phase::Init, 0);
-    let worker = Arc::new(prepare(args, runtime, link, leases)?);
+    let worker = Arc::new(prepare(args, runtime, link, (leases, rollouts))?);
     stages.end("attach and tokenizer");
     tracing::info!("start: {}", stages.line());
     worker.report();
@@ -74,6 +82,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
             Some(FromHost::Message(_, message)) => match message.body {
                 Some(Body::Dispatch(dispatch)) => Worker::dispatch(&worker, runtime, dispatch),
                 Some(Body::Revoke(revoke)) => worker.leases.revoke(revoke.trajectory),
+                Some(Body::Gone(gone)) => worker.rollouts.is_gone(gone.incarnation),
                 other => tracing::warn!(?other, "not for an agent"),
             },
             Some(FromHost::Ended(end)) => return Ok(end),
@@ -86,7 +95,7 @@ fn prepare(
     args: &RoleArgs,
     runtime: &Handle,
     link: Link,
-    leases: Leases,
+    (leases, rollouts): (Leases, Rollouts),
 ) -> Result<Worker, StartError> {
     let job = &args.job;
     let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
@@ -123,6 +132,7 @@ fn prepare(
         temperature: job.rollout.temperature,
         slots: Semaphore::new(job.agent.concurrency.max(1) as usize),
         leases,
+        rollouts,
     })
 }
 
@@ -189,11 +199,8 @@ impl Leases {
         self.lock().len()
     }
 
-    fn hello(&self) -> Hello {
-        Hello {
-            leases: self.lock().keys().copied().collect(),
-            ..Default::default()
-        }
+    fn all(&self) -> Vec<u64> {
+        self.lock().keys().copied().collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, watch::Sender<bool>>> {

@@ -149,7 +149,8 @@ impl Slots {
                 .open(&path)
                 .map_err(at("opening snapshot"))?,
         };
-        if file.metadata().map_err(at("reading"))?.len() != bytes {
+        // Never smaller: a gang of more ranks may yet have to restore what a smaller one wrote.
+        if file.metadata().map_err(at("reading"))?.len() < bytes {
             file.set_len(bytes).map_err(at("sizing snapshot"))?;
             // All pages now: a full /dev/shm is an error here, and a SIGBUS or a torn image later.
             fallocate(&file, FallocateFlags::empty(), 0, bytes)

@@ -37,7 +37,7 @@ impl Core {
             Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
                 until <= now && i.condemned.is_none()
             }
-            Life::None | Life::Waiting { .. } | Life::Attached => false,
+            Life::None | Life::Waiting { .. } | Life::Homeless | Life::Attached => false,
         };
         for &who in fallen {
             let Some(life) = self.s.instances.get(who).filter(due).map(|i| i.life) else {

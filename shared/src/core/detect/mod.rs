@@ -18,7 +18,9 @@ pub mod context_switch;
 pub mod corruption;
 pub mod exception;
 pub mod exit;
+pub mod hardware;
 pub mod health_probe;
+pub mod node_lost;
 pub mod numeric;
 pub mod phase_overrun;
 pub mod pull_stall;
@@ -46,7 +48,7 @@ use super::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 15] = [
+pub static RULES: [&Rule; 17] = [
     &exit::RULE,
     &exit::SPAWN,
     &attach_overdue::RULE,
@@ -62,6 +64,8 @@ pub static RULES: [&Rule; 15] = [
     &phase_overrun::RULE,
     &straggler::RULE,
     &context_switch::RULE,
+    &node_lost::RULE,
+    &hardware::RULE,
 ];
 
 impl Core {
@@ -69,8 +73,15 @@ impl Core {
     pub(super) fn check_deadlines(&mut self) {
         self.sync();
         let fallen = self.timers.take_fallen(self.now);
-        let instances = fallen.into_iter().map(|TimerKey::Instance(id)| id);
-        let fallen: Vec<InstanceId> = instances.collect();
+        let (mut nodes, mut instances) = (Vec::new(), Vec::new());
+        for key in fallen {
+            match key {
+                TimerKey::Instance(id) => instances.push(id),
+                TimerKey::Node(id) => nodes.push(id),
+            }
+        }
+        self.check_nodes(&nodes);
+        let fallen: Vec<InstanceId> = instances;
         let parts = [
             Self::execute_condemned,
             Self::check_overdue,
@@ -110,6 +121,14 @@ impl Core {
 
     /// Counts a fault, decides on it and does what was decided, for a hang after its evidence.
     pub(super) fn fault(&mut self, verdict: Verdict) {
+        if self
+            .s
+            .instances
+            .get(verdict.who)
+            .is_some_and(|i| i.retiring)
+        {
+            return self.gone_early(verdict.who, verdict.ended);
+        }
         let plan = decide(&self.count_fault(&verdict));
         let incident = self.open_incident(&verdict, &plan);
         let Some(i) = self.s.instances.get_mut(verdict.who) else {
@@ -171,6 +190,7 @@ impl Core {
             committed: self.s.committed,
             wait: condemned.wait,
             why: String::new(),
+            moves: Vec::new(),
         };
         self.carry_out(&plan, ended.then_some(incarnation));
         self.mark(who, "killed");
@@ -178,6 +198,10 @@ impl Core {
 
     /// The counters that the decision table looks at, this fault included.
     fn count_fault(&mut self, verdict: &Verdict) -> Case {
+        let moves = match verdict.who.role {
+            Role::Trainer => self.moves(&self.s.instances.ids(Role::Trainer)),
+            _ => self.moves(&[verdict.who]),
+        };
         let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
         let budget = self.config.budgets.of(verdict.kind);
         let (now, kind, gang) = (self.now, verdict.kind, &mut self.s.gang);
@@ -210,6 +234,7 @@ impl Core {
             budget,
             task_restarts: self.s.task_restarts,
             max_task_restarts: self.config.max_task_restarts,
+            moves,
         }
     }
 

@@ -36,6 +36,10 @@ pub enum RuleId {
     Straggler,
     /// A hybrid engine does not pause, or does not go on.
     ContextSwitch,
+    /// A node is not heard any more.
+    NodeLost,
+    /// A device fails, or is about to.
+    Hardware,
 }
 
 /// A detection rule. What is in force for it in a job is in [`super::RuleSet`].

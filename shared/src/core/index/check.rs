@@ -19,9 +19,20 @@ impl Core {
         let mut fresh = self.clone();
         fresh.index = Index::default();
         drop(fresh.s.instances.iter_mut());
+        fresh.s.nodes = fresh.s.nodes.all_changed();
         fresh.sync();
         if fresh.index != self.index {
             return Err(difference(&self.index, &fresh.index));
+        }
+        for node in self.s.nodes.ids() {
+            let timer = self.timers.get(TimerKey::Node(node));
+            if let Some(due) = self.node_deadline(node)
+                && timer.is_none_or(|at| at > due)
+            {
+                return Err(format!(
+                    "{node}'s deadline {due} has its timer at {timer:?}"
+                ));
+            }
         }
         for i in self.s.instances.iter() {
             let timer = self.timers.get(TimerKey::Instance(i.id));

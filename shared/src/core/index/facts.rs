@@ -36,6 +36,12 @@ pub(in crate::core) struct Facts {
     pub relay: Option<u32>,
     /// What it pulls, and from which relay; none: from the trainer.
     pub pull: Option<(WeightVersion, Option<Incarnation>)>,
+    /// It is to go, or to move.
+    pub going: bool,
+    /// One that is to go or to move has nothing left to do.
+    pub idle: bool,
+    /// It waits for a slot.
+    pub homeless: bool,
     /// A rank failed it as a source just now.
     pub avoids_rank: bool,
     /// A hybrid engine holds its slot and is not paused.
@@ -85,6 +91,8 @@ impl Core {
             sound,
             spawned: i.has_process() && !matches!(i.life, Life::Spawning { .. }),
             condemned: i.condemned.is_some(),
+            going: i.going(),
+            homeless: i.life == Life::Homeless,
             ..Facts::default()
         };
         match i.id.role {
@@ -95,10 +103,11 @@ impl Core {
             Role::Hybrid | Role::Rollout => self.engine_facts(i, common),
             Role::Agent => {
                 let leases = self.s.trajectories.leases(i.incarnation);
-                let free = sound && leases < self.config.agent_concurrency;
+                let free = sound && !i.going() && leases < self.config.agent_concurrency;
                 Facts {
                     free: free.then_some(leases),
                     holds: leases > 0,
+                    idle: i.going() && leases == 0,
                     ..common
                 }
             }
@@ -115,9 +124,10 @@ impl Core {
             .pull
             .as_ref()
             .is_some_and(|p| Some(p.version) >= published);
-        let behind = sound && i.version < published && !pulls_newest;
+        let behind = sound && !i.going() && i.version < published && !pulls_newest;
         let pullers = self.index.pullers_of(i.incarnation);
         let relay = sound
+            && !i.going()
             && i.suspect.is_none()
             && !i.quarantined
             && i.version.is_some()
@@ -125,6 +135,7 @@ impl Core {
             && pullers < self.pullers_allowed();
         Facts {
             works: common.linked && i.suspect.is_none() && i.phase == Phase::Generating,
+            idle: i.going() && pullers == 0 && self.running(i.incarnation) == 0,
             serves: i.admitted && i.suspect.is_none(),
             open: i
                 .version

@@ -16,6 +16,7 @@ use facts::Facts;
 use super::Core;
 use super::context::Context;
 use super::instances::ROLES;
+use super::nodes::Slots;
 use super::state::Stage;
 use super::timers::TimerKey;
 use crate::hash::IdMap;
@@ -91,6 +92,11 @@ pub struct Index {
     avoid_ranks: BTreeSet<InstanceId>,
     /// Hybrid engines that are to be told to pause or to go on.
     to_tell: BTreeSet<InstanceId>,
+    /// Those that wait for a slot.
+    homeless: BTreeSet<InstanceId>,
+    /// Those that are to go or to move.
+    going: BTreeSet<InstanceId>,
+    slots: Slots,
     globals: Globals,
 }
 
@@ -98,6 +104,27 @@ impl Index {
     /// Counts of a role.
     pub(super) fn counts(&self, role: Role) -> Counts {
         self.counts[role as usize]
+    }
+
+    /// Those that wait for a slot, ranks first.
+    pub fn homeless(&self) -> Vec<InstanceId> {
+        self.homeless.iter().copied().collect()
+    }
+
+    /// Those that are to go or to move.
+    pub fn going(&self) -> Vec<InstanceId> {
+        self.going.iter().copied().collect()
+    }
+
+    /// Whether an instance has nothing to do.
+    pub fn is_idle(&self, id: InstanceId) -> bool {
+        let facts = self.facts[id.role as usize].get(id.index as usize);
+        facts.is_some_and(|f| f.idle)
+    }
+
+    /// Who occupies which slot.
+    pub(super) fn slots(&self) -> &Slots {
+        &self.slots
     }
 
     /// Whether one instance counts there.
@@ -111,10 +138,15 @@ impl Index {
         self.agents.first().map(|(.., agent)| *agent)
     }
 
-    /// The engine with the fewest requests among those at such a version.
-    pub fn idlest_engine(&self, fit: RangeInclusive<WeightVersion>) -> Option<Incarnation> {
+    /// The engine with the fewest requests, below the limit, among those at such a version.
+    pub fn idlest_engine(
+        &self,
+        fit: RangeInclusive<WeightVersion>,
+        limit: u32,
+    ) -> Option<Incarnation> {
         let idlest = self.engines.range(fit).filter_map(|(_, e)| e.first());
-        idlest.min().map(|(.., engine)| *engine)
+        let idlest = idlest.filter(|(requests, ..)| *requests < limit).min();
+        idlest.map(|(.., engine)| *engine)
     }
 
     /// Engines that are to pull the published version, in the order they are served.
@@ -169,6 +201,12 @@ impl Index {
     fn note(&mut self, id: InstanceId, facts: &Facts, there: bool) {
         let counts = &mut self.counts[id.role as usize];
         *counts = counts.with(&facts.counts(), there);
+        if facts.going {
+            put(&mut self.going, id, there);
+        }
+        if facts.homeless {
+            put(&mut self.homeless, id, there);
+        }
         if facts.avoids_rank {
             put(&mut self.avoid_ranks, id, there);
         }
@@ -239,11 +277,19 @@ impl Core {
     /// Derives anew what follows from everything that was touched.
     pub(super) fn sync(&mut self) {
         self.touch_by_others();
-        if self.s.instances.untouched() && self.globals() == self.index.globals {
+        if self.s.instances.untouched()
+            && self.s.nodes.unchanged()
+            && self.globals() == self.index.globals
+        {
             return;
         }
         let before = self.index.globals;
         self.notice_globals();
+        while let Some(node) = self.s.nodes.next_changed() {
+            let slots = &mut self.index.slots;
+            slots.survey(node, &self.s.nodes, &self.config);
+            self.slots_due = true;
+        }
         let mut again = std::mem::take(&mut self.rearm);
         while let Some(id) = self.s.instances.next_touched() {
             self.refresh(id);
@@ -310,16 +356,26 @@ impl Core {
             Some(i) => self.facts(i),
             None => Facts::default(),
         };
+        let slot = self.s.instances.get(id).and_then(|i| i.slot.as_ref());
+        let slots = &mut self.index.slots;
+        self.slots_due |= slots.place(id, slot, &self.s.nodes, &self.config);
         let known = &mut self.index.facts[id.role as usize];
         let at = id.index as usize;
         if known.len() <= at {
             known.resize_with(at + 1, Facts::default);
         }
-        if known[at] == facts {
+        let old = std::mem::replace(&mut known[at], facts.clone());
+        // Places that are gone, once nothing is known of them any more.
+        let places = self.s.instances.count(id.role) as usize;
+        while known.len() > places && known.last() == Some(&Facts::default()) {
+            known.pop();
+        }
+        if old == facts {
             return;
         }
-        let old = std::mem::replace(&mut known[at], facts.clone());
         self.plan_due |= old.planning() != facts.planning();
+        self.retire_due |= old.going || facts.going;
+        self.slots_due |= (old.linked, old.homeless) != (facts.linked, facts.homeless);
         self.recoveries_due |= old.recovery() != facts.recovery();
         self.index.note(id, &old, false);
         self.index.note(id, &facts, true);

@@ -1,41 +1,238 @@
-//! The machines of the job and their slots.
+//! The machines of the job and their slots: who is there, what is lost, where everybody lives.
+//!
+//! ```text
+//!            NodeJoined               no beat for the rule's window
+//!  awaited ────────────► here ───────────────────────────────────────► lost
+//!                         ▲  │ NodeLeft                                  │
+//!                         │  └──────────► left                           │
+//!                         └────────────────┴──── NodeJoined ─────────────┘
+//! ```
+//! The leader's own node is always here. What runs on a node that comes back and is over is fenced
+//! (I-1); what is current goes on.
+mod drain;
+mod homes;
+mod slots;
 mod spec;
+mod table;
 
+pub(super) use homes::Given;
+pub use homes::{Home, Move, NoHome};
+pub(super) use slots::Slots;
 pub use spec::{Labels, NodeSpec, SlotRef};
+pub use table::{Node, NodeState, NodeTable};
 
 use super::Core;
-use crate::ids::{InstanceId, NodeId};
+use super::detect::{RuleId, Verdict};
+use super::input::Exit;
+use super::instance::Life;
+use super::output::{Output, Severity};
+use super::refusal::{Refusal, Reply};
+use super::timers::TimerKey;
+use crate::ids::{Incarnation, InstanceId, NodeId, Role};
+use crate::phase::Phase;
+use crate::time::Time;
 
 impl Core {
     /// A node of the job.
     pub fn node(&self, id: NodeId) -> Option<&NodeSpec> {
-        self.config.nodes.get(id.0 as usize)
+        self.s.nodes.get(id).map(|n| &n.spec)
+    }
+
+    /// Where a node is in its life with the job.
+    pub fn node_state(&self, id: NodeId) -> Option<NodeState> {
+        self.s.nodes.get(id).map(|n| n.state)
+    }
+
+    /// A slot, with its node's name.
+    pub(super) fn named(&self, slot: &SlotRef) -> String {
+        let node = self.node(slot.node).map_or("?", |n| n.name.as_str());
+        format!("slot {} of pool `{}` on {node}", slot.index, slot.pool)
     }
 
     /// The node of that name.
     pub fn node_id(&self, name: &str) -> Option<NodeId> {
-        let at = self.config.nodes.iter().position(|n| n.name == name)?;
-        u32::try_from(at).ok().map(NodeId)
+        self.s.nodes.by_name(name)
     }
 
-    /// The slot of a place: the one that the job file's nodes, filled in their order, give it.
-    pub(super) fn slot_of(&mut self, id: InstanceId) -> SlotRef {
-        let role = self.config.role(id.role);
-        let may = |n: &&NodeSpec| role.node.as_ref().is_none_or(|pin| *pin == n.name);
-        let nodes = self.config.nodes.iter().filter(may);
-        let mut slots = nodes.flat_map(|n| {
-            let count = n.pools.get(&role.pool).copied().unwrap_or(0);
-            (0..count).map(|index| (n.name.clone(), index))
-        });
-        let found = slots.nth(id.index as usize);
-        let (node, index) = found.map_or((NodeId::LEADER, id.index), |(name, index)| {
-            (self.node_id(&name).unwrap_or_default(), index)
-        });
-        let pool = role.pool;
-        let slot = SlotRef { node, pool, index };
-        if let Some(i) = self.s.instances.get_mut(id) {
-            i.slot = Some(slot.clone());
+    pub(super) fn on_node_joined(&mut self, spec: NodeSpec, running: &[Incarnation]) {
+        let name = spec.name.clone();
+        let node = self.s.nodes.join(spec, self.now);
+        self.arm_node(node);
+        for &incarnation in running {
+            let current = self.s.instances.life(incarnation);
+            let there = current.and_then(|i| i.slot.as_ref()).map(|s| s.node);
+            if there != Some(node) {
+                self.out.push_back(Output::Fence { node, incarnation });
+            }
         }
-        slot
+        self.sync();
+        for id in self.index.slots().on_node(node) {
+            let Some(i) = self.s.instances.get(id) else {
+                continue;
+            };
+            // An order to start may still be on its way; a process that runs is named.
+            let ran = i.has_process() && !matches!(i.life, Life::Spawning { .. });
+            if ran && !running.contains(&i.incarnation) {
+                let incarnation = i.incarnation;
+                self.on_exited(
+                    incarnation,
+                    None,
+                    &Exit::Gone,
+                    "gone while its node was away",
+                );
+            }
+        }
+        let text = format!("node {name} joined");
+        self.event(Severity::Info, "node", None, text);
+    }
+
+    pub(super) fn on_node_beat(&mut self, node: NodeId) {
+        self.s.nodes.beat(node, self.now);
+    }
+
+    pub(super) fn on_node_left(&mut self, node: NodeId, reason: &str) {
+        let here = self.s.nodes.get(node).map(|n| n.state);
+        if node == NodeId::LEADER || here != Some(NodeState::Here) {
+            return;
+        }
+        self.node_gone(node, NodeState::Left, &format!("left: {reason}"));
+    }
+
+    /// Nodes whose heartbeat stopped for the rule's window are lost.
+    pub(super) fn check_nodes(&mut self, fallen: &[NodeId]) {
+        for &node in fallen {
+            match self.node_deadline(node) {
+                Some(at) if at <= self.now => {
+                    let silent = self.s.nodes.get(node).map(|n| self.now.since(n.beat_at));
+                    let seconds = silent.unwrap_or_default().as_secs_f64();
+                    let why = format!("was not heard for {seconds:.1} s");
+                    self.node_gone(node, NodeState::Lost, &why);
+                }
+                _ => self.arm_node(node),
+            }
+        }
+    }
+
+    fn node_gone(&mut self, node: NodeId, state: NodeState, why: &str) {
+        let Some(known) = self.s.nodes.get_mut(node) else {
+            return;
+        };
+        known.state = state;
+        let reason = format!("its node {} {why}", known.spec.name);
+        let text = format!("node {} {why}", known.spec.name);
+        self.event(Severity::Fault, "node", None, text);
+        self.sync();
+        let lives = |core: &Self, id: InstanceId| {
+            let i = core.s.instances.get(id).filter(|i| i.has_process())?;
+            Some(i.incarnation)
+        };
+        let there = self.index.slots().on_node(node);
+        let there: Vec<_> = there
+            .into_iter()
+            .filter_map(|id| Some((id, lives(self, id)?)))
+            .collect();
+        for (who, life) in there {
+            // The first rank's verdict takes its peers along.
+            if lives(self, who) == Some(life) && self.s.outcome().is_none() {
+                let verdict = Verdict::new(who, RuleId::NodeLost, reason.clone());
+                self.fault(verdict.ended());
+            }
+        }
+    }
+
+    /// When a node counts as lost, if it is not heard.
+    pub(super) fn node_deadline(&self, node: NodeId) -> Option<Time> {
+        let here = |n: &&Node| node != NodeId::LEADER && n.state == NodeState::Here;
+        let rules = &self.config.rules;
+        let window = || rules.window(RuleId::NodeLost, Role::Trainer, Phase::Init);
+        let node = self.s.nodes.get(node).filter(here);
+        node.map(|n| n.beat_at + window())
+    }
+
+    pub(super) fn arm_node(&mut self, node: NodeId) {
+        let due = self.node_deadline(node);
+        self.timers.arm(TimerKey::Node(node), due, self.now);
+    }
+
+    /// Nothing new is started on a node, or again; what runs there goes on.
+    pub(super) fn on_cordon(&mut self, name: &str, out: bool) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let id = self.known_node(name)?;
+        let known = self.s.nodes.get_mut(id);
+        let was = known.map(|n| std::mem::replace(&mut n.cordoned, out));
+        if was == Some(out) {
+            let what = match out {
+                true => format!("node `{name}` is cordoned already"),
+                false => format!("node `{name}` is not cordoned"),
+            };
+            return Err(Refusal::AlreadyThere { what });
+        }
+        let text = match out {
+            true => format!("nothing new is started on node {name} from now on"),
+            false => format!("node {name} may be used again"),
+        };
+        self.event(Severity::Info, "node", None, text);
+        let node = name.to_owned();
+        Ok(Reply::Cordoned { node, out })
+    }
+
+    /// A lost slot is there again.
+    pub(super) fn on_restore_slot(
+        &mut self,
+        name: &str,
+        pool: &str,
+        index: u32,
+    ) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let node = self.known_node(name)?;
+        let slot = SlotRef {
+            node,
+            pool: pool.to_owned(),
+            index,
+        };
+        let (has, words) = self
+            .s
+            .nodes
+            .get(node)
+            .map(|n| (n.has(pool, index), n.slots_in_words()))
+            .unwrap_or_default();
+        if !has {
+            return Err(Refusal::UnknownSlot {
+                node: name.to_owned(),
+                pool: pool.to_owned(),
+                index,
+                has: words,
+            });
+        }
+        let known = self.s.nodes.get_mut(node);
+        let key = (pool.to_owned(), index);
+        if !known.is_some_and(|n| n.lost.remove(&key) | n.draining.remove(&key)) {
+            let what = format!("slot {index} of pool `{pool}` on node `{name}` is not out of use");
+            return Err(Refusal::AlreadyThere { what });
+        }
+        self.event(
+            Severity::Info,
+            "slot",
+            None,
+            format!("{} is there again", self.named(&slot)),
+        );
+        Ok(Reply::SlotRestored { slot })
+    }
+
+    /// Takes a slot out of use, with whoever is in it.
+    pub(super) fn lose_slot(&mut self, slot: &SlotRef) -> Vec<InstanceId> {
+        self.sync();
+        let takers: Vec<_> = self.index.slots().takers(slot).collect();
+        if let Some(node) = self.s.nodes.get_mut(slot.node) {
+            node.lost.insert((slot.pool.clone(), slot.index));
+        }
+        takers
+    }
+
+    fn known_node(&self, name: &str) -> Result<NodeId, Refusal> {
+        self.node_id(name).ok_or_else(|| Refusal::UnknownNode {
+            node: name.to_owned(),
+            known: self.s.nodes.names(),
+        })
     }
 }

@@ -6,7 +6,7 @@
 //! Eligible: linked, admitted, no suspect, on a slot whose turn it has (`context`), and at a version
 //! fit for the trajectory's batch. In sync
 //! mode that is exactly the version of the step before; else at most `max_staleness` older. Among
-//! those the one with the fewest requests is taken.
+//! those the one with the fewest requests is taken, if it has room for one more.
 mod table;
 
 pub use table::Routes;
@@ -66,7 +66,8 @@ impl Core {
                 continue;
             }
             let fit = self.fit_versions(asked.trajectory.batch);
-            let Some(rollout) = self.index().idlest_engine(fit) else {
+            let limit = self.config.engine_requests;
+            let Some(rollout) = self.index().idlest_engine(fit, limit) else {
                 batch = asked.trajectory.batch + 1;
                 continue;
             };
@@ -109,5 +110,6 @@ impl Core {
             && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
             && r.condemned.is_none()
             && self.has_its_turn(r)
+            && !r.going()
     }
 }

@@ -4,8 +4,10 @@ mod detection;
 mod faults;
 mod health;
 mod modes;
+mod nodes;
 mod quality;
 mod random;
+mod scale;
 mod silence;
 mod table;
 
@@ -37,6 +39,14 @@ fn quick_rules() -> RuleSet {
         .with(RuleId::RolloutSilent, "probe_timeout_s", 1.0)
         .with(RuleId::AgentSilent, "window_s", 4.0)
         .with(RuleId::AttachOverdue, "window_s", 10.0)
+}
+
+impl Core {
+    /// Requests the engine in a place is given.
+    fn routes_of(&self, id: InstanceId) -> u32 {
+        let engine = self.s.instances.get(id).map(|i| i.incarnation);
+        engine.map_or(0, |engine| self.running(engine))
+    }
 }
 
 /// What a test demands of the world.
@@ -153,6 +163,26 @@ fn in_sync_mode_no_trajectory_is_handed_out_before_its_weights_are_published() {
 }
 
 #[test]
+fn the_first_engine_to_verify_a_version_does_not_get_every_request_that_waits() {
+    let config = CoreConfig {
+        engine_requests: 3,
+        ..small(Mode::Sync, 2)
+    };
+    let mut w = World::new(config, 3);
+    let most = std::cell::Cell::new(0);
+    let all_serve = |w: &World| {
+        let loads = (0..3).map(|n| w.core.routes_of(id(Role::Rollout, n)));
+        let loads: Vec<u32> = loads.collect();
+        most.set(most.get().max(loads.iter().copied().max().unwrap_or(0)));
+        loads.iter().all(|n| *n > 0)
+    };
+    w.until("all serve", Duration::from_secs(60), all_serve);
+    assert_eq!(most.get(), 3, "one was full while others were not admitted");
+    w.run_to_end();
+    assert_eq!(w.committed(), 2);
+}
+
+#[test]
 fn an_operator_can_end_the_job_and_nothing_is_injected_after() {
     let mut w = World::new(small(Mode::Async, 6), 1);
     w.run_for(ms(500));
@@ -203,7 +233,7 @@ fn requests_about_nobody_are_refused_with_a_reason() {
     core.handle(Time(1), inject(0));
     assert_eq!(
         reply(&mut core),
-        "the job is not started; nothing can be injected"
+        "the job is not started; nothing can be asked of it"
     );
     core.handle(Time(1), Input::Start);
     core.handle(Time(1), inject(9));

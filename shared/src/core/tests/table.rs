@@ -16,6 +16,7 @@ fn case(role: Role) -> Case {
         budget: Budget::default(),
         task_restarts: 0,
         max_task_restarts: 3,
+        moves: Vec::new(),
     }
 }
 

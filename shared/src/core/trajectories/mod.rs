@@ -14,7 +14,7 @@ pub use table::{Place, Trajectories};
 
 use super::output::{Output, Severity};
 use super::{Core, JobState};
-use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
 use std::time::Duration;
 
 /// Wait before a trajectory that was given back is handed out again, per time it was given back.
@@ -28,9 +28,34 @@ impl Core {
         leased && self.s.instances.life(agent).is_some()
     }
 
+    /// Whether generation may begin: it waits for `n_init` engines once, at the job's start.
+    fn begin(&mut self) -> bool {
+        if !self.s.begun {
+            let wanted = self.config.role(Role::Rollout).n_init;
+            let index = self.index();
+            let serves = index.counts(Role::Rollout).serves + index.counts(Role::Hybrid).serves;
+            let most = self.s.instances.engines().count();
+            self.s.begun = serves as usize >= (wanted as usize).min(most);
+        }
+        self.s.begun
+    }
+
+    /// Everything that is leased, and to whom.
+    pub fn leases(&self) -> Vec<(TrajectoryId, Incarnation)> {
+        self.s.trajectories.leased()
+    }
+
+    /// Prompts of a batch that is open: batches keep the shape they began with.
+    pub fn batch_prompts(&self, batch: u64) -> Option<u32> {
+        self.s.trajectories.batch_prompts(batch)
+    }
+
     /// Hands pending trajectories to the agent workers with the fewest, below their concurrency.
     pub(super) fn dispatch(&mut self) {
         self.open_batches();
+        if !self.begin() {
+            return;
+        }
         while let Some(id) = self.s.trajectories.next_pending(self.now) {
             let Some(agent) = self.index().idlest_agent() else {
                 return;

@@ -84,6 +84,22 @@ impl Trajectories {
             .unwrap_or_default()
     }
 
+    /// Everything that is leased, and to whom, in order.
+    pub fn leased(&self) -> Vec<(TrajectoryId, Incarnation)> {
+        let held = |(agent, ids): (&Incarnation, &BTreeSet<TrajectoryId>)| {
+            ids.iter().map(|id| (*id, *agent)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = self.leases.iter().flat_map(held).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Prompts of a batch.
+    pub fn batch_prompts(&self, batch: u64) -> Option<u32> {
+        let found = self.batches.get(&batch)?;
+        u32::try_from(found.finished.len()).ok()
+    }
+
     /// One of them.
     pub fn get(&self, id: TrajectoryId) -> Option<&Trajectory> {
         let batch = self.batches.get(&id.batch)?;

@@ -60,7 +60,7 @@ impl World {
     pub(super) fn gang_serves(&self, generation: Generation) -> bool {
         let ranks = self.gang.ranks.get(&generation);
         ranks.is_some_and(|ranks| {
-            ranks.len() == self.config.ranks as usize
+            ranks.len() == self.core.config().ranks as usize
                 && ranks
                     .iter()
                     .all(|r| self.procs.get(r).is_some_and(|p| p.serves()))

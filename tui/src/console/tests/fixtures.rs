@@ -202,7 +202,23 @@ pub fn healthy() -> v1::Status {
         reason: String::new(),
         weight_bytes: 4_300_000,
         steps_repeated: 0,
+        nodes: Vec::new(),
     }
+}
+
+/// The same on two nodes.
+pub fn on_two_nodes() -> v1::Status {
+    let mut s = healthy();
+    let node = |name: &str| v1::NodeStatus {
+        name: name.into(),
+        state: "here".into(),
+        ..Default::default()
+    };
+    s.nodes = vec![node("node-a"), node("node-b")];
+    for r in &mut s.roles {
+        r.node = format!("node-{}", if r.index == 0 { 'a' } else { 'b' });
+    }
+    s
 }
 
 fn incident(id: u64, outcome: &str) -> v1::Incident {

@@ -55,6 +55,15 @@ fn a_healthy_job() {
 }
 
 #[test]
+fn with_several_nodes_each_role_shows_where_it_is() {
+    let screen = screen(&showing(on_two_nodes()), 80, 24);
+    let line = |who: &str| screen.lines().find(|l| l.contains(who)).unwrap().to_owned();
+    assert!(line("ROLE").ends_with("NODE"), "{screen}");
+    assert!(line("rollout-0").ends_with("node-a"), "{screen}");
+    assert!(line("rollout-2").ends_with("node-b"), "{screen}");
+}
+
+#[test]
 fn a_recovering_trainer() {
     check("recovering", &showing(recovering()));
 }

@@ -96,7 +96,7 @@ impl Look {
     pub fn tone_of(self, word: &str) -> Tone {
         match word {
             "running" | "recovered" | "completed" | "done" => Tone::Good,
-            "starting" | "suspect" | "recovering" | "warn" | "stopped" => Tone::Warn,
+            "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped" => Tone::Warn,
             "failed" | "down" | "fault" => Tone::Bad,
             _ => Tone::Plain,
         }
@@ -107,6 +107,7 @@ impl Look {
         let (fine, plain) = match word {
             "running" => ('●', '*'),
             "starting" => ('◌', '.'),
+            "waiting" => ('○', 'o'),
             "suspect" => ('◍', '?'),
             "recovering" => ('◐', '~'),
             "down" | "failed" | "fault" => ('✖', 'x'),

@@ -20,7 +20,7 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let roles = state.roles();
     let selected = (!roles.is_empty()).then_some(state.selected);
     buf.set_style(Rect { height: 1, ..area }, state.look.heading());
-    grid::draw(&COLUMNS, roles, selected, state.look, table, buf);
+    grid::draw(columns(state), roles, selected, state.look, table, buf);
     // The sign beside the row: reversed video alone would be lost in a copied screen.
     let room = usize::from(area.height.saturating_sub(1));
     if let Some(selected) = selected.filter(|_| room > 0) {
@@ -60,7 +60,16 @@ const fn number(
     }
 }
 
-const COLUMNS: [Column<RoleStatus>; 12] = [
+/// Where a role is, is worth a column when there is a choice.
+fn columns(state: &State) -> &'static [Column<RoleStatus>] {
+    let nodes = state.status.as_ref().map_or(0, |s| s.nodes.len());
+    match nodes {
+        0 | 1 => &COLUMNS[..COLUMNS.len() - 1],
+        _ => &COLUMNS,
+    }
+}
+
+static COLUMNS: [Column<RoleStatus>; 13] = [
     column("ROLE", 10, 0, |r, look| {
         (who(&r.role, r.index), look.strong())
     }),
@@ -89,6 +98,7 @@ const COLUMNS: [Column<RoleStatus>; 12] = [
     number("INCARN", 6, 6, |r, look| {
         (r.incarnation.to_string(), look.faint())
     }),
+    column("NODE", 7, 1, |r, _| plain(r.node.clone())),
 ];
 
 fn plain(text: String) -> Cell {

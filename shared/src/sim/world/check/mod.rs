@@ -14,7 +14,8 @@ mod outputs;
 mod verdicts;
 
 use super::World;
-use crate::core::{Core, CoreConfig, Input, Policy, Record};
+use crate::core::{Core, CoreConfig, Input, Policy, Record, Request};
+use crate::hardware::Advice;
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -49,7 +50,12 @@ pub struct Checker {
     pub published: Option<WeightVersion>,
     /// The highest number given to a process.
     highest: Incarnation,
-    batch: usize,
+    /// Sizes that a batch may have: with the prompts asked for first, or by an update.
+    shapes: BTreeSet<usize>,
+    /// Devices failed under these.
+    failed: BTreeSet<Incarnation>,
+    /// Trajectories of a batch, by the highest group that was handed out.
+    grids: BTreeMap<u64, usize>,
     /// What the present life of the controller was told to be finished.
     finished: BTreeSet<TrajectoryId>,
     /// Rollouts being probed, by what was asked and answered.
@@ -66,7 +72,9 @@ impl Checker {
             committed: Step(0),
             published: None,
             highest: Incarnation(0),
-            batch: config.prompts as usize * config.responses as usize,
+            shapes: BTreeSet::from([shape(config)]),
+            failed: BTreeSet::new(),
+            grids: BTreeMap::new(),
             finished: BTreeSet::new(),
             suspects: BTreeSet::new(),
             tokens: BTreeMap::new(),
@@ -129,12 +137,30 @@ impl Checker {
             } => {
                 self.suspects.remove(incarnation);
             }
+            Input::Hardware { finding, users, .. } if finding.advice() == Advice::Fault => {
+                self.failed.extend(users);
+            }
+            Input::Operator(Request::Update { config, .. }) => {
+                self.shapes.insert(shape(config));
+            }
             Input::Exited { incarnation, .. } => {
                 self.tokens.remove(incarnation);
                 self.suspects.remove(incarnation);
             }
             _ => {}
         }
+    }
+
+    /// A trajectory is handed out.
+    pub(super) fn dispatched(&mut self, trajectory: TrajectoryId, responses: u32) {
+        let size = (trajectory.group as usize + 1) * responses as usize;
+        let grid = self.grids.entry(trajectory.batch).or_default();
+        *grid = (*grid).max(size);
+    }
+
+    /// Whether a batch of this size has all that was handed out for it, and a size it may have.
+    fn is_whole(&self, batch: u64, size: usize) -> bool {
+        self.shapes.contains(&size) && self.grids.get(&batch).is_none_or(|grid| *grid == size)
     }
 
     /// A turn reaches the store, after the lease was looked at.
@@ -150,6 +176,10 @@ impl Checker {
             format!("turn {turn} of {trajectory} is generated again; {acknowledged} are stored")
         });
     }
+}
+
+fn shape(config: &CoreConfig) -> usize {
+    config.prompts as usize * config.responses as usize
 }
 
 impl World {
@@ -188,7 +218,10 @@ impl World {
             }
             Record::Incident(incident) => self.check_incident(incident),
             Record::Discarded { trajectories } => self.discard(trajectories),
-            Record::Issued { .. } | Record::Quarantined { .. } | Record::Interval(_) => {}
+            Record::Issued { .. }
+            | Record::Quarantined { .. }
+            | Record::Revised { .. }
+            | Record::Interval(_) => {}
         }
     }
 
@@ -211,7 +244,8 @@ impl World {
         let distinct: BTreeSet<_> = trajectories.iter().collect();
         let stored = trajectories.iter().all(|t| self.stored.contains(t));
         let of_step = trajectories.iter().all(|t| t.batch == step.0);
-        let whole = distinct.len() == trajectories.len() && distinct.len() == self.checker.batch;
+        let whole =
+            distinct.len() == trajectories.len() && self.checker.is_whole(step.0, distinct.len());
         let now = self.now;
         self.checker
             .hold(now, stored && of_step && whole, "I-3", || {

@@ -71,7 +71,10 @@ impl World {
                 sources,
                 ..
             } => self.check_pull(*puller, *version, sources),
-            Output::Dispatch { agent, trajectory } => self.check_dispatch(*agent, *trajectory),
+            Output::Dispatch { agent, trajectory } => {
+                self.checker.dispatched(*trajectory, self.config.responses);
+                self.check_dispatch(*agent, *trajectory);
+            }
             Output::Route { ticket, rollout } => self.check_route(*ticket, *rollout),
             Output::Probe {
                 incarnation,
@@ -112,7 +115,7 @@ impl World {
         self.must(generation == newest, "I-1", || {
             format!("{generation} is called, the newest is {newest}")
         });
-        let lives: Vec<_> = (0..self.config.ranks)
+        let lives: Vec<_> = (0..self.core.config().ranks)
             .map(|index| self.life(super::super::id(Role::Trainer, index)))
             .collect();
         self.must(lives == ranks, "I-1", || {

@@ -156,7 +156,10 @@ impl World {
 
     /// The truth: whether something is wrong with this life; a rank's gang is sick as a whole.
     fn is_sick(&self, id: InstanceId, life: Incarnation) -> bool {
-        let unwell = |life: &Incarnation| self.procs.get(life).is_none_or(|p| self.is_unwell(p));
+        let failed = |life: &Incarnation| self.checker.failed.contains(life);
+        let unwell = |life: &Incarnation| {
+            failed(life) || self.procs.get(life).is_none_or(|p| self.is_unwell(p))
+        };
         match id.role {
             Role::Trainer => {
                 let gang = self.gang.ranks.values().find(|ranks| ranks.contains(&life));

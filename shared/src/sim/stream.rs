@@ -1,81 +1,95 @@
-//! What one input costs the controller, in microseconds, by the size of the job: one engine or rank
-//! on each node, a steady stream of samples, phases, requests, finished trajectories and pulls.
+//! A steady stream of inputs, to measure what one costs the controller: one engine or rank on each
+//! machine, samples and heartbeats, phases, requests, finished trajectories and pulls. Every output
+//! is answered at once; nothing waits.
 //!
-//! `cargo run --release -p robust-shared --example core_cost [NODES ..]`
-use robust_shared::core::{Core, CoreConfig, Hello, Input, Output, Sample, StepMetrics};
-use robust_shared::ids::{Generation, Incarnation, InstanceId, Role, Step};
-use robust_shared::phase::Phase;
-use robust_shared::time::Time;
-use std::time::{Duration, Instant};
-
-/// Inputs that are measured at each size, at least.
-const MEASURED: u64 = 1_000_000;
-/// Inputs before, so that memory is warm and the stream steady.
-const WARM_UP: u64 = 300_000;
+//! Nobody here may read a clock, so whoever measures calls [`Stream::handle`] between two looks at
+//! theirs, with [`Stream::prepare`] before and [`Stream::settle`] after it.
+use super::scale::machines;
+use crate::core::{Core, CoreConfig, Hello, Input, Output, Sample, StepMetrics};
+use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role, Step};
+use crate::phase::Phase;
+use crate::time::Time;
+use std::time::Duration;
 
 /// Plays the driver and all processes: every output is answered at once.
-struct Stream {
+pub struct Stream {
     core: Core,
     now: Time,
     lives: Vec<(InstanceId, Incarnation)>,
     inputs: Vec<Input>,
     ticket: u64,
     tokens: u64,
-    handled: u64,
-    spent: Duration,
+    nodes: u64,
+    outputs: Vec<Output>,
 }
 
 impl Stream {
-    fn new(nodes: u32) -> Self {
+    /// The stream of a job on so many machines.
+    pub fn new(nodes: u32) -> Self {
         let ranks = (nodes / 5).max(1);
         let engines = nodes - ranks;
+        let agents = (nodes / 25).max(2);
         let config = CoreConfig {
             ranks,
             rollouts: engines,
-            agents: (nodes / 25).max(2),
+            agents,
             agent_concurrency: 256,
             prompts: engines,
             responses: 8,
             steps: u64::from(u32::MAX),
             pullers_per_source: 2,
+            nodes: machines(ranks, engines, agents),
             ..CoreConfig::default()
         };
+        let joins = config.nodes.iter().skip(1).cloned();
+        let joins = joins.map(|node| Input::NodeJoined {
+            node,
+            running: Vec::new(),
+        });
+        let inputs = joins.chain([Input::Start]).collect();
         Self {
             core: Core::new(config),
             now: Time(1_000_000_000),
             lives: Vec::new(),
-            inputs: vec![Input::Start],
+            inputs,
             ticket: 0,
             tokens: 0,
-            handled: 0,
-            spent: Duration::ZERO,
+            nodes: nodes.into(),
+            outputs: Vec::new(),
         }
     }
 
-    /// Goes on until so many inputs more were handled.
-    fn run(&mut self, inputs: u64) {
-        let end = self.handled + inputs;
-        while self.handled < end {
-            if self.inputs.is_empty() {
-                self.second();
-            }
-            let inputs = std::mem::take(&mut self.inputs);
-            self.handled += inputs.len() as u64;
-            let mut outputs = Vec::with_capacity(inputs.len());
-            let began = Instant::now();
-            for input in inputs {
-                self.now = self.now + Duration::from_micros(1);
-                self.core.handle(self.now, input);
-                while let Some(output) = self.core.poll_output() {
-                    outputs.push(output);
-                }
-            }
-            self.spent += began.elapsed();
-            for output in outputs {
-                self.answer(output);
-            }
-            self.samples();
+    /// Makes sure that there are inputs to handle; returns how many.
+    pub fn prepare(&mut self) -> u64 {
+        if self.inputs.is_empty() {
+            self.second();
         }
+        self.outputs.reserve(self.inputs.len());
+        self.inputs.len() as u64
+    }
+
+    /// Lets the controller handle them.
+    pub fn handle(&mut self) {
+        for input in self.inputs.drain(..) {
+            self.now = self.now + Duration::from_micros(1);
+            self.core.handle(self.now, input);
+            while let Some(output) = self.core.poll_output() {
+                self.outputs.push(output);
+            }
+        }
+    }
+
+    /// Answers what it wants done.
+    pub fn settle(&mut self) {
+        for output in std::mem::take(&mut self.outputs) {
+            self.answer(output);
+        }
+        self.samples();
+    }
+
+    /// Steps committed so far.
+    pub fn steps(&self) -> u64 {
+        self.core.state().committed().0
     }
 
     /// Nothing happens until the next second.
@@ -85,10 +99,10 @@ impl Stream {
         self.samples();
     }
 
-    /// A part of all instances is sampled after everything that happens.
+    /// A part of all instances is sampled after everything that happens, and as many machines beat.
     fn samples(&mut self) {
         let count = self.lives.len() as u64;
-        for _ in 0..self.inputs.len() as u64 / 4 + 1 {
+        for _ in 0..self.inputs.len() as u64 / 8 + 1 {
             self.tokens += 1;
             let Some((_, incarnation)) = self.lives.get((self.tokens % count.max(1)) as usize)
             else {
@@ -104,6 +118,8 @@ impl Stream {
                 incarnation: *incarnation,
                 sample,
             });
+            let node = NodeId(1 + (self.tokens % self.nodes) as u32);
+            self.inputs.push(Input::NodeBeat { node });
         }
     }
 
@@ -196,28 +212,19 @@ impl Stream {
     }
 }
 
-fn main() {
-    let given: Vec<u32> = std::env::args()
-        .skip(1)
-        .filter_map(|a| a.parse().ok())
-        .collect();
-    let sizes = match given.is_empty() {
-        true => vec![100, 1_000, 10_000],
-        false => given,
-    };
-    println!("{:>8}  {:>9}  {:>6}  us/input", "nodes", "inputs", "steps");
-    let mut first = None;
-    for nodes in sizes {
-        let mut stream = Stream::new(nodes);
-        stream.run(WARM_UP.max(u64::from(nodes) * 40));
-        (stream.handled, stream.spent) = (0, Duration::ZERO);
-        stream.run(MEASURED);
-        let cost = stream.spent.as_secs_f64() * 1e6 / stream.handled as f64;
-        let ratio = cost / *first.get_or_insert(cost);
-        let steps = stream.core.state().committed();
-        println!(
-            "{nodes:>8}  {:>9}  {steps:>6}  {cost:.3} ({ratio:.2} times the first)",
-            stream.handled
-        );
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_goes_on_for_ever_and_commits_steps() {
+        let mut stream = Stream::new(20);
+        let mut handled = 0;
+        while handled < 50_000 {
+            handled += stream.prepare();
+            stream.handle();
+            stream.settle();
+        }
+        assert!(stream.steps() > 20, "{} steps", stream.steps());
     }
 }

@@ -1,136 +1,18 @@
-//! The job's other nodes, as the driver knows them.
-//!
-//! ```text
-//!  away ── NodeJoined: what ended there is told, what waits is ordered again ──► linked
-//!    ▲                                                                             │
-//!    └──── its stream ended, it left, or the core gave it up (it joins anew) ──────┘
-//! ```
-//! Whether a node is lost is the core's to decide; a broken stream alone decides nothing.
-use super::hands::{Hands, Process, SpawnOrder};
-use super::happening::NodeRefused;
-use super::{Driver, LinkId};
-use crate::launcher::Signal;
-use crate::nodes::{Joined, Orders};
+//! What nodes say, and what follows from it for the processes there.
+use super::super::hands::Process;
+use super::super::happening::NodeRefused;
+use super::super::{Driver, LinkId};
+use super::{Remote, spawn_order};
+use crate::nodes::Joined;
 use crate::telemetry::Usage;
-use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_message::Body as Up;
-use robust_proto::v1::{self, role_exited};
-use robust_shared::core::{Exit, Input, Labels, NodeSpec};
+use robust_proto::v1::{self, host_message, role_exited};
+use robust_shared::core::{Exit, Input, Labels, NodeSpec, NodeState};
 use robust_shared::hardware::Finding;
-use robust_shared::ids::{Incarnation, NodeId};
-use robust_shared::time::Time;
-use std::collections::{BTreeMap, HashMap};
+use robust_shared::ids::{Incarnation, NodeId, Role};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
-
-/// Hands on another node's processes.
-#[derive(Debug, Default)]
-pub(super) struct Remote {
-    /// Random, of its state directory.
-    identity: String,
-    /// Where its roles are reached.
-    pub address: String,
-    /// When it was last heard.
-    pub beat: Option<Time>,
-    link: Option<(LinkId, Orders)>,
-    /// Ordered, and no word of them yet: ordered again when it joins again.
-    pending: BTreeMap<Incarnation, SpawnOrder>,
-}
-
-/// All of them.
-#[derive(Debug, Default)]
-pub(super) struct Nodes {
-    remotes: HashMap<NodeId, Remote>,
-}
-
-impl Nodes {
-    /// A node, known from now on.
-    pub fn remote(&mut self, node: NodeId) -> &mut Remote {
-        self.remotes.entry(node).or_default()
-    }
-
-    /// A node that is known.
-    pub fn get(&self, node: NodeId) -> Option<&Remote> {
-        self.remotes.get(&node)
-    }
-
-    /// Whose link this is now.
-    fn by_link(&self, link: LinkId) -> Option<NodeId> {
-        let has = |(_, r): &(&NodeId, &Remote)| r.link.as_ref().is_some_and(|(id, _)| *id == link);
-        self.remotes.iter().find(has).map(|(node, _)| *node)
-    }
-
-    /// Tells every linked node.
-    pub fn tell_all(&self, body: &Down) {
-        for remote in self.remotes.values() {
-            remote.order(body.clone());
-        }
-    }
-
-    /// Whether any node is linked.
-    pub fn any_linked(&self) -> bool {
-        self.remotes.values().any(|r| r.link.is_some())
-    }
-}
-
-impl Remote {
-    /// Whether its stream is open.
-    pub fn is_linked(&self) -> bool {
-        self.link.is_some()
-    }
-
-    /// A process there is no more.
-    pub fn forget(&mut self, incarnation: Incarnation) {
-        self.pending.remove(&incarnation);
-    }
-
-    fn order(&self, body: Down) {
-        if let Some((_, orders)) = &self.link {
-            // A stream that just broke is reported by itself.
-            let _ = orders.send(v1::LeaderMessage { body: Some(body) });
-        }
-    }
-}
-
-fn spawn_order(order: &SpawnOrder) -> Down {
-    Down::Spawn(v1::SpawnRole {
-        role: order.id.role.name().to_owned(),
-        index: order.id.index,
-        incarnation: order.incarnation.0,
-        generation: order.generation.0,
-    })
-}
-
-impl Hands for Remote {
-    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
-        self.pending.insert(order.incarnation, order);
-        self.order(spawn_order(&order));
-        Ok(None)
-    }
-
-    /// Unsaid while the node is away: when it joins again, what is over there is fenced.
-    fn kill(&mut self, incarnation: Incarnation) {
-        self.pending.remove(&incarnation);
-        self.order(Down::Kill(v1::KillRole {
-            incarnation: incarnation.0,
-        }));
-    }
-
-    fn signal(&mut self, incarnation: Incarnation, signal: Signal) -> bool {
-        self.order(Down::Signal(v1::SignalRole {
-            incarnation: incarnation.0,
-            signal: signal.as_raw(),
-        }));
-        self.is_linked()
-    }
-
-    fn collect(&mut self, incarnation: Incarnation, _pid: u32, limit: Duration) {
-        self.order(Down::Collect(v1::CollectEvidence {
-            incarnation: incarnation.0,
-            limit_ms: u32::try_from(limit.as_millis()).unwrap_or(u32::MAX),
-        }));
-    }
-}
 
 fn exit(ended: &v1::RoleExited) -> Exit {
     match ended.exit {
@@ -140,8 +22,13 @@ fn exit(ended: &v1::RoleExited) -> Exit {
     }
 }
 
+fn gone(rollout: Incarnation) -> host_message::Body {
+    let incarnation = rollout.0;
+    host_message::Body::Gone(v1::RolloutGone { incarnation })
+}
+
 impl Driver {
-    pub(super) fn on_node_joined(
+    pub(in crate::driver) fn on_node_joined(
         &mut self,
         joined: Joined,
         admitted: oneshot::Sender<Result<(), NodeRefused>>,
@@ -180,7 +67,6 @@ impl Driver {
         let remote = self.nodes.remote(node);
         remote.identity = joined.proof.identity;
         remote.address = joined.proof.advertise;
-        remote.beat = Some(self.parts.clock.now());
         remote.link = Some((joined.link, joined.orders));
         for order in pending.values() {
             remote.order(spawn_order(order));
@@ -208,6 +94,12 @@ impl Driver {
         };
         if pools.is_empty() {
             return Err(NodeRefused::NoPools { name });
+        }
+        let used: BTreeSet<&str> = Role::ALL.map(|r| self.core.config().pool(r)).into();
+        if !pools.keys().any(|pool| used.contains(pool.as_str())) {
+            let has = pools.into_keys().collect::<Vec<_>>().join(", ");
+            let pools = used.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(NodeRefused::UselessPools { name, has, pools });
         }
         let said = Labels {
             dc: proof.dc.clone(),
@@ -264,13 +156,15 @@ impl Driver {
             .is_some_and(|p| p.node == node)
     }
 
-    pub(super) fn on_node_said(&mut self, link: LinkId, body: Up) {
+    pub(in crate::driver) fn on_node_said(&mut self, link: LinkId, body: Up) {
         let Some(node) = self.nodes.by_link(link) else {
             return;
         };
-        self.nodes.remote(node).beat = Some(self.parts.clock.now());
+        if !self.is_here(node) {
+            return self.let_go(node);
+        }
         match body {
-            Up::Beat(_) => self.on_beat(node),
+            Up::Beat(_) => self.inputs.push_back(Input::NodeBeat { node }),
             Up::Spawned(said) => self.on_spawned(node, Incarnation(said.incarnation), said.pid),
             Up::NotSpawned(said) => {
                 let incarnation = Incarnation(said.incarnation);
@@ -298,16 +192,17 @@ impl Driver {
     }
 
     /// Whether what is ordered there is heard.
-    pub(super) fn is_in_reach(&self, node: NodeId) -> bool {
+    pub(in crate::driver) fn is_in_reach(&self, node: NodeId) -> bool {
         node == NodeId::LEADER || self.nodes.get(node).is_some_and(Remote::is_linked)
     }
 
-    fn on_beat(&mut self, node: NodeId) {
-        self.inputs.push_back(Input::NodeBeat { node });
-    }
-
     /// Its process is known. A role may link before its node says so.
-    pub(super) fn on_spawned(&mut self, node: NodeId, incarnation: Incarnation, pid: u32) {
+    pub(in crate::driver) fn on_spawned(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        pid: u32,
+    ) {
         let Some(process) = self.processes.get_mut(&incarnation) else {
             return;
         };
@@ -342,6 +237,7 @@ impl Driver {
                     node: name.clone(),
                     device: report.device,
                     finding,
+                    users: report.users.iter().copied().map(Incarnation).collect(),
                 }),
                 Err(error) => tracing::warn!("node {name} says nonsense of a device: {error}"),
             }
@@ -350,11 +246,34 @@ impl Driver {
 
     fn on_node_left(&mut self, node: NodeId, reason: String) {
         self.inputs.push_back(Input::NodeLeft { node, reason });
-        self.nodes.remote(node).link = None;
+        self.take_inputs();
+        self.let_go(node);
+    }
+
+    /// Whether the core counts on it.
+    fn is_here(&self, node: NodeId) -> bool {
+        self.core.node_state(node) == Some(NodeState::Here)
+    }
+
+    /// Those that the core gave up, whether their streams broke or stayed open: a machine that stands
+    /// still or is cut off closes nothing.
+    pub(in crate::driver) fn let_go_of_the_lost(&mut self) {
+        let lost = self.nodes.ids().filter(|node| !self.is_here(*node));
+        for node in lost.collect::<Vec<_>>() {
+            self.let_go(node);
+        }
+    }
+
+    /// The core gave it up. Its stream is ended: should it go on, it joins anew and says what it
+    /// still runs.
+    fn let_go(&mut self, node: NodeId) {
+        if self.nodes.remote(node).link.take().is_some() {
+            tracing::warn!("{node} is let go");
+        }
         self.give_up_processes(node);
     }
 
-    pub(super) fn on_node_gone(&mut self, link: LinkId) {
+    pub(in crate::driver) fn on_node_gone(&mut self, link: LinkId) {
         if let Some(node) = self.nodes.by_link(link) {
             tracing::warn!("the stream of {node} ended");
             self.nodes.remote(node).link = None;
@@ -363,7 +282,7 @@ impl Driver {
 
     /// Processes there that the core gave up are none of ours any more: should they live on, what
     /// they say is fenced, and they are killed when their node joins again.
-    pub(super) fn give_up_processes(&mut self, node: NodeId) {
+    fn give_up_processes(&mut self, node: NodeId) {
         let over: Vec<Incarnation> = self
             .processes
             .iter()
@@ -372,12 +291,23 @@ impl Driver {
             .collect();
         for incarnation in over {
             self.forget(incarnation);
+            // Agents may wait for its tokens over connections that look open.
+            self.links.send_to_role(Role::Agent, &gone(incarnation));
+        }
+    }
+
+    /// Tells an agent which of the rollouts that it waits for are no more.
+    pub(in crate::driver) fn tell_of_the_gone(&self, agent: Incarnation, awaited: &[u64]) {
+        for incarnation in awaited.iter().copied().map(Incarnation) {
+            if self.core.is_current(incarnation).is_none() {
+                self.links.send(agent, gone(incarnation));
+            }
         }
     }
 
     /// After a restart: the processes of other nodes, as far as the core knows them. Their nodes
     /// will say which of them live.
-    pub(super) fn expect_remote_processes(&mut self) {
+    pub(in crate::driver) fn expect_remote_processes(&mut self) {
         let view = self.core.view(self.parts.clock.now());
         for instance in &view.instances {
             let elsewhere = instance.slot.as_ref().map(|s| s.node);
@@ -392,7 +322,7 @@ impl Driver {
     }
 
     /// Lets the core decide on what waits.
-    pub(super) fn take_inputs(&mut self) {
+    pub(in crate::driver) fn take_inputs(&mut self) {
         let now = self.parts.clock.now();
         while let Some(input) = self.inputs.pop_front() {
             self.core.handle(now, input);

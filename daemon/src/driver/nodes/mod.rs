@@ -1,0 +1,133 @@
+//! The job's other nodes, as the driver knows them.
+//!
+//! ```text
+//!  away ── NodeJoined: what ended there is told, what waits is ordered again ──► linked
+//!    ▲                                                                             │
+//!    └──── its stream ended, it left, or the core gave it up (it joins anew) ──────┘
+//! ```
+//! Whether a node is lost is the core's to decide; a broken stream alone decides nothing.
+mod arrivals;
+
+use super::LinkId;
+use super::hands::{Hands, SpawnOrder};
+use crate::launcher::Signal;
+use crate::nodes::Orders;
+use robust_proto::v1;
+use robust_proto::v1::leader_message::Body as Down;
+use robust_shared::ids::{Incarnation, NodeId};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Hands on another node's processes.
+#[derive(Debug, Default)]
+pub(super) struct Remote {
+    /// Random, of its state directory.
+    identity: String,
+    /// Where its roles are reached.
+    pub address: String,
+    link: Option<(LinkId, Orders)>,
+    /// Ordered, and no word of them yet: ordered again when it joins again.
+    pending: BTreeMap<Incarnation, SpawnOrder>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    remotes: HashMap<NodeId, Remote>,
+}
+
+impl Nodes {
+    /// A node, known from now on.
+    pub fn remote(&mut self, node: NodeId) -> &mut Remote {
+        self.remotes.entry(node).or_default()
+    }
+
+    /// A node that is known.
+    pub fn get(&self, node: NodeId) -> Option<&Remote> {
+        self.remotes.get(&node)
+    }
+
+    /// Whose link this is now.
+    fn by_link(&self, link: LinkId) -> Option<NodeId> {
+        let has = |(_, r): &(&NodeId, &Remote)| r.link.as_ref().is_some_and(|(id, _)| *id == link);
+        self.remotes.iter().find(has).map(|(node, _)| *node)
+    }
+
+    /// All that ever joined.
+    fn ids(&self) -> impl Iterator<Item = NodeId> + use<'_> {
+        self.remotes.keys().copied()
+    }
+
+    /// Tells every linked node.
+    pub fn tell_all(&self, body: &Down) {
+        for remote in self.remotes.values() {
+            remote.order(body.clone());
+        }
+    }
+
+    /// Whether any node is linked.
+    pub fn any_linked(&self) -> bool {
+        self.remotes.values().any(|r| r.link.is_some())
+    }
+}
+
+impl Remote {
+    /// Whether its stream is open.
+    pub fn is_linked(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// A process there is no more.
+    pub fn forget(&mut self, incarnation: Incarnation) {
+        self.pending.remove(&incarnation);
+    }
+
+    fn order(&self, body: Down) {
+        if let Some((_, orders)) = &self.link {
+            // A stream that just broke is reported by itself.
+            let _ = orders.send(v1::LeaderMessage { body: Some(body) });
+        }
+    }
+}
+
+fn spawn_order(order: &SpawnOrder) -> Down {
+    Down::Spawn(v1::SpawnRole {
+        role: order.id.role.name().to_owned(),
+        index: order.id.index,
+        incarnation: order.incarnation.0,
+        generation: order.generation.0,
+        revision: order.revision,
+        job: order.job.as_deref().unwrap_or_default().to_owned(),
+    })
+}
+
+impl Hands for Remote {
+    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
+        self.order(spawn_order(&order));
+        self.pending.insert(order.incarnation, order);
+        Ok(None)
+    }
+
+    /// Unsaid while the node is away: when it joins again, what is over there is fenced.
+    fn kill(&mut self, incarnation: Incarnation) {
+        self.pending.remove(&incarnation);
+        self.order(Down::Kill(v1::KillRole {
+            incarnation: incarnation.0,
+        }));
+    }
+
+    fn signal(&mut self, incarnation: Incarnation, signal: Signal) -> bool {
+        self.order(Down::Signal(v1::SignalRole {
+            incarnation: incarnation.0,
+            signal: signal.as_raw(),
+        }));
+        self.is_linked()
+    }
+
+    fn collect(&mut self, incarnation: Incarnation, _pid: u32, limit: Duration) {
+        self.order(Down::Collect(v1::CollectEvidence {
+            incarnation: incarnation.0,
+            limit_ms: u32::try_from(limit.as_millis()).unwrap_or(u32::MAX),
+        }));
+    }
+}

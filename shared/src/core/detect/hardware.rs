@@ -1,0 +1,75 @@
+//! Hardware: what a device shows of itself (`crate::hardware` says how grave it is). A device that
+//! failed takes the slots of those that compute on it with it; one that announces a failure is
+//! drained first: a rollout finishes its turns and moves, ranks move at the next step boundary
+//! (`nodes::drain`). A device that nobody of the job uses is only reported.
+use super::{Rule, RuleId, Verdict};
+use crate::core::output::Severity;
+use crate::core::{Core, FaultKind};
+use crate::hardware::{Advice, Finding};
+use crate::ids::{Incarnation, InstanceId, Role};
+
+/// A device that fails, or is about to.
+pub const RULE: Rule = Rule {
+    id: RuleId::Hardware,
+    name: "hardware",
+    roles: &Role::ALL,
+    phases: &[],
+    signal: "NVML: Xid, uncorrected ECC, row remap, device lost; trends of corrected ECC, throttling, \
+             link replays; a driver call that hangs",
+    action: "by the table of Xids: note; drain the slot before it fails; give the slot up and restart \
+             elsewhere",
+    kind: Some(FaultKind::Hardware),
+    settings: &[],
+};
+
+impl Core {
+    /// Makes it known, and does what it calls for. `users`: whose processes compute on the device.
+    pub(in crate::core) fn on_hardware(
+        &mut self,
+        node: &str,
+        device: u32,
+        finding: &Finding,
+        users: &[Incarnation],
+    ) {
+        let advice = finding.advice();
+        let severity = match advice {
+            Advice::Ignore => return,
+            Advice::Note => Severity::Info,
+            Advice::Drain => Severity::Warn,
+            Advice::Fault => Severity::Fault,
+        };
+        let shown = format!(
+            "{node} device {device}: {} ({})",
+            finding.kind, finding.text
+        );
+        self.event(
+            severity,
+            "hardware",
+            None,
+            format!("{shown}, advice: {advice}"),
+        );
+        for &life in users {
+            let place = self.s.instances.life(life);
+            let Some((who, Some(slot))) = place.map(|i| (i.id, i.slot.clone())) else {
+                continue;
+            };
+            match advice {
+                Advice::Ignore | Advice::Note => {}
+                Advice::Drain => self.drain_slot(&slot, &shown),
+                Advice::Fault => {
+                    self.lose_slot(&slot);
+                    self.device_failed(who, life, &shown);
+                }
+            }
+        }
+    }
+
+    /// The first rank's verdict takes its peers along, so another user may be another life by now.
+    fn device_failed(&mut self, who: InstanceId, life: Incarnation, shown: &str) {
+        let same = |i: &&crate::core::instance::Instance| i.incarnation == life;
+        let there = self.s.instances.get(who).filter(same);
+        if there.is_some_and(|i| i.condemned.is_none()) && self.s.outcome().is_none() {
+            self.fault(Verdict::new(who, RuleId::Hardware, shown.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Where an instance is to run: its slot if it can be used, a free one, for a rank a rollout's (warm
+//! standby, paper 5.2), or nowhere yet.
+//!
+//! ```text
+//!             its slot is usable ──────────────────────────► stays
+//!  rank ──┬── a free homogeneous slot of its pool ─────────► moves
+//!         ├── a node with such slots is yet to join ────────► homeless: waits for it
+//!         │   in mode semi-sync or async, policy role:
+//!         ├── a free homogeneous slot of rollouts ──────────► moves
+//!         ├── a rollout on a homogeneous slot, and not the
+//!         │   last one ────────────────────────────────────► takes it; the rollout is homeless
+//!         └── else ────────────────────────────────────────► homeless: waits for a slot
+//! ```
+//! A rollout whose slot was taken may in turn live in the rank's pool when a slot is free there.
+use super::SlotRef;
+use super::spec::Labels;
+use crate::core::Core;
+use crate::core::config::{Mode, Policy};
+use crate::core::instance::{Instance, Life};
+use crate::core::output::{Output, Severity};
+use crate::ids::{Generation, Incarnation, InstanceId, Role};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Where an instance is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Where it was.
+    Stays,
+    /// In a free slot.
+    Moves(SlotRef),
+    /// In a rollout's slot.
+    Takes {
+        /// Whose.
+        rollout: InstanceId,
+        /// Which.
+        slot: SlotRef,
+    },
+    /// Nowhere until a slot is free.
+    Waits(NoHome),
+}
+
+/// Why there is no slot for an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoHome {
+    /// No slot of its pool is free.
+    NoneFree,
+    /// A node that has slots for it has not joined yet.
+    NodeAwaited,
+    /// Its rank has none.
+    RankHasNone,
+    /// Sync mode: every rollout generates the batch that the trainer waits for.
+    SyncMode,
+    /// The policy is `task`.
+    TaskPolicy,
+    /// Rollouts' slots are of another kind, or in another data centre.
+    NotHomogeneous,
+    /// Nobody would generate.
+    LastRollout,
+}
+
+impl fmt::Display for NoHome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoHome::NoneFree => "no slot is free",
+            NoHome::NodeAwaited => "a node with slots for it has not joined yet",
+            NoHome::RankHasNone => "its rank has none",
+            NoHome::SyncMode => "no rollout gives up its slot in sync mode",
+            NoHome::TaskPolicy => "no rollout gives up its slot under policy `task`",
+            NoHome::NotHomogeneous => {
+                "no rollout has a slot of the same accelerator in the same data centre"
+            }
+            NoHome::LastRollout => "the last rollout does not give up its slot",
+        })
+    }
+}
+
+/// A change of slots that a restart brings; `Display` is its part of the plan's sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Who has no slot.
+    pub who: InstanceId,
+    /// What follows.
+    pub home: Home,
+    /// The slot it gets, with its node's name.
+    pub slot: String,
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = self.who;
+        match &self.home {
+            Home::Stays => write!(f, "{who} stays in its slot"),
+            Home::Moves(_) => write!(f, "{who} moves to {}", self.slot),
+            Home::Takes { rollout, .. } => write!(
+                f,
+                "{who} takes {rollout}'s {}, {rollout}'s requests go on elsewhere and it starts \
+                 again when a slot is free",
+                self.slot
+            ),
+            Home::Waits(why) => write!(f, "{who} waits for a slot: {why}"),
+        }
+    }
+}
+
+/// What is given to others already.
+#[derive(Clone, Debug, Default)]
+pub(in crate::core) struct Given {
+    slots: BTreeSet<SlotRef>,
+    rollouts: BTreeSet<InstanceId>,
+}
+
+impl Core {
+    /// The changes of slots that a restart of these brings.
+    pub(in crate::core) fn moves(&mut self, ids: &[InstanceId]) -> Vec<Move> {
+        self.sync();
+        let (mut given, mut moves) = (Given::default(), Vec::new());
+        for &who in ids {
+            let home = self.home(who, &given);
+            match &home {
+                Home::Stays => continue,
+                Home::Moves(slot) => {
+                    given.slots.insert(slot.clone());
+                }
+                Home::Takes { rollout, slot } => {
+                    given.slots.insert(slot.clone());
+                    given.rollouts.insert(*rollout);
+                }
+                Home::Waits(_) => {}
+            }
+            let slot = match &home {
+                Home::Moves(slot) | Home::Takes { slot, .. } => self.named(slot),
+                Home::Stays | Home::Waits(_) => String::new(),
+            };
+            moves.push(Move { who, home, slot });
+        }
+        moves
+    }
+
+    /// Gives an instance a slot, if there is one for it.
+    pub(in crate::core) fn house(&mut self, id: InstanceId) -> Option<SlotRef> {
+        self.sync();
+        let slot = match self.home(id, &Given::default()) {
+            Home::Stays => return self.s.instances.get(id).and_then(|i| i.slot.clone()),
+            Home::Moves(slot) => Some(slot),
+            Home::Takes { rollout, slot } => {
+                self.displace(rollout, id);
+                Some(slot)
+            }
+            Home::Waits(_) => None,
+        };
+        if let Some(i) = self.s.instances.get_mut(id) {
+            i.slot.clone_from(&slot);
+        }
+        slot
+    }
+
+    /// Starts those that wait for a slot, as far as there are any.
+    pub(in crate::core) fn house_homeless(&mut self) {
+        self.sync();
+        if !std::mem::take(&mut self.slots_due) {
+            return;
+        }
+        for id in self.index.homeless() {
+            if self.house(id).is_some() {
+                self.issue(&[id]);
+            }
+        }
+    }
+
+    /// A rollout gives its slot to a rank: it is asked to end, its requests go on elsewhere.
+    fn displace(&mut self, rollout: InstanceId, rank: InstanceId) {
+        self.retire(rollout);
+        let (none, now) = (Incarnation(0), self.now);
+        if let Some(i) = self.s.instances.reborn(rollout, none, Generation(0), now) {
+            (i.life, i.slot) = (Life::Homeless, None);
+        }
+        let text = format!("{rollout} gives its slot to {rank} and waits for another");
+        self.event(Severity::Warn, "standby", Some(rollout), text);
+    }
+
+    /// Asks a process to end gently; what it held goes on elsewhere. It is no fault.
+    pub(in crate::core) fn retire(&mut self, id: InstanceId) {
+        let Some(i) = self.s.instances.get(id).filter(|i| i.has_process()) else {
+            return;
+        };
+        let incarnation = i.incarnation;
+        self.out.push_back(Output::Retire { incarnation });
+        self.forget_life(id, incarnation);
+    }
+
+    pub(in crate::core) fn home(&self, id: InstanceId, given: &Given) -> Home {
+        let Some(i) = self.s.instances.get(id) else {
+            return Home::Waits(NoHome::NoneFree);
+        };
+        let usable = i.slot.as_ref().is_some_and(|s| self.s.nodes.usable(s));
+        match id.role {
+            Role::Hybrid => self.rank_home(i),
+            _ if usable => Home::Stays,
+            Role::Trainer => self.trainer_home(i, given),
+            Role::Rollout | Role::Agent => match self.free_slot(id.role, given, |_| true) {
+                Some(slot) => Home::Moves(slot),
+                None => self.lodging(id, given),
+            },
+        }
+    }
+
+    /// A hybrid engine lives with its rank.
+    fn rank_home(&self, i: &Instance) -> Home {
+        let rank = InstanceId {
+            role: Role::Trainer,
+            ..i.id
+        };
+        let slot = self.s.instances.get(rank).and_then(|r| r.slot.clone());
+        match slot.filter(|slot| self.s.nodes.usable(slot)) {
+            Some(slot) if i.slot.as_ref() == Some(&slot) => Home::Stays,
+            Some(slot) => Home::Moves(slot),
+            None => Home::Waits(NoHome::RankHasNone),
+        }
+    }
+
+    fn free_slot(
+        &self,
+        role: Role,
+        given: &Given,
+        fits: impl Fn(&Labels) -> bool,
+    ) -> Option<SlotRef> {
+        let pin = self.config.roles.get(&role).and_then(|r| r.node.as_ref());
+        let fits = |slot: &&SlotRef| {
+            self.s.nodes.get(slot.node).is_some_and(|node| {
+                fits(&node.spec.labels) && pin.is_none_or(|name| *name == node.spec.name)
+            })
+        };
+        let free = self.index.slots().free(role);
+        free.filter(|slot| !given.slots.contains(*slot))
+            .find(fits)
+            .cloned()
+    }
+
+    fn trainer_home(&self, i: &Instance, given: &Given) -> Home {
+        let labels = self.gang_labels(i);
+        let fits = |of: &Labels| labels.as_ref().is_none_or(|l| l.homogeneous(of));
+        if let Some(slot) = self.free_slot(Role::Trainer, given, fits) {
+            return Home::Moves(slot);
+        }
+        if self.s.nodes.awaits(self.config.pool(Role::Trainer)) {
+            return Home::Waits(NoHome::NodeAwaited);
+        }
+        if let Err(why) = self.may_borrow() {
+            return Home::Waits(why);
+        }
+        // A slot that no rollout has costs nobody anything.
+        if let Some(slot) = self.free_slot(Role::Rollout, given, fits) {
+            return Home::Moves(slot);
+        }
+        match self.standby(labels.as_ref(), given) {
+            Ok((rollout, slot)) => Home::Takes { rollout, slot },
+            Err(why) => Home::Waits(why),
+        }
+    }
+
+    /// What all slots of the gang must be like: as those of its other ranks, else as the one it had,
+    /// else as most of what is free needs to be for all of it.
+    fn gang_labels(&self, i: &Instance) -> Option<Labels> {
+        let labels = |slot: &SlotRef| self.s.nodes.get(slot.node).map(|n| n.spec.labels.clone());
+        let others = self.s.instances.role(Role::Trainer);
+        let mut others = others
+            .filter(|r| r.id != i.id)
+            .filter_map(|r| r.slot.as_ref());
+        if let Some(slot) = others.next().or(i.slot.as_ref()) {
+            return labels(slot);
+        }
+        let ranks = self.s.instances.count(Role::Trainer) as usize;
+        let mut seen: Vec<(Labels, usize)> = Vec::new();
+        for slot in self.index.slots().free(Role::Trainer) {
+            let Some(of) = labels(slot) else { continue };
+            let at = match seen.iter().position(|(known, _)| known.homogeneous(&of)) {
+                Some(at) => at,
+                None => {
+                    seen.push((of, 0));
+                    seen.len() - 1
+                }
+            };
+            seen[at].1 += 1;
+            if seen[at].1 >= ranks {
+                return Some(seen[at].0.clone());
+            }
+        }
+        None
+    }
+
+    /// Whether ranks may use slots that are rollouts'.
+    fn may_borrow(&self) -> Result<(), NoHome> {
+        match (self.config.policy, self.config.mode) {
+            (Policy::Task, _) => Err(NoHome::TaskPolicy),
+            (_, Mode::Sync) => Err(NoHome::SyncMode),
+            (Policy::Role, Mode::SemiSync | Mode::Async) => Ok(()),
+        }
+    }
+
+    /// The rollout that gives its slot to a rank: one that serves nobody, else the last by index.
+    fn standby(
+        &self,
+        labels: Option<&Labels>,
+        given: &Given,
+    ) -> Result<(InstanceId, SlotRef), NoHome> {
+        let housed = |r: &&Instance| {
+            let slot = r.slot.as_ref();
+            !given.rollouts.contains(&r.id) && slot.is_some_and(|s| self.s.nodes.usable(s))
+        };
+        let rollouts: Vec<_> = self
+            .s
+            .instances
+            .role(Role::Rollout)
+            .filter(housed)
+            .collect();
+        if rollouts.is_empty() {
+            return Err(NoHome::NoneFree);
+        }
+        let fits = |slot: &SlotRef| {
+            let node = self.s.nodes.get(slot.node);
+            node.is_some_and(|n| labels.is_none_or(|l| l.homogeneous(&n.spec.labels)))
+                && self.index.slots().takers(slot).count() == 1
+        };
+        let candidates = rollouts.iter().filter_map(|r| {
+            let slot = r.slot.as_ref().filter(|slot| fits(slot))?;
+            Some((r.attached() && r.admitted, r.id, slot))
+        });
+        let Some((_, rollout, slot)) =
+            candidates.min_by_key(|(serves, id, _)| (*serves, std::cmp::Reverse(id.index)))
+        else {
+            return Err(NoHome::NotHomogeneous);
+        };
+        let serves = |r: &&&Instance| r.id != rollout && r.attached() && r.condemned.is_none();
+        match rollouts.iter().any(|r| serves(&r)) {
+            true => Ok((rollout, slot.clone())),
+            false => Err(NoHome::LastRollout),
+        }
+    }
+
+    /// As many rollouts may live in the trainer's pool as ranks live in the rollouts'.
+    fn lodging(&self, id: InstanceId, given: &Given) -> Home {
+        let away = |role: Role| {
+            let pool = self.config.pool(role);
+            let slots = self.s.instances.role(role).filter_map(|i| i.slot.as_ref());
+            slots.filter(|slot| slot.pool != pool).count()
+        };
+        let slot = (id.role == Role::Rollout && away(Role::Trainer) > away(Role::Rollout))
+            .then(|| self.free_slot(Role::Trainer, given, |_| true))
+            .flatten();
+        match slot {
+            Some(slot) => Home::Moves(slot),
+            None => Home::Waits(NoHome::NoneFree),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The table of nodes: which are there, and which of their slots can be used.
+use super::spec::{NodeSpec, SlotRef};
+use crate::ids::NodeId;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Where a node is in its life with the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// The job file names it, and it has not joined yet.
+    Awaited,
+    /// It is part of the job.
+    Here,
+    /// Its heartbeat stopped; it may come back.
+    Lost,
+    /// It said goodbye; it may come back.
+    Left,
+}
+
+impl NodeState {
+    /// In one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            NodeState::Awaited => "awaited",
+            NodeState::Here => "here",
+            NodeState::Lost => "lost",
+            NodeState::Left => "left",
+        }
+    }
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// What it has.
+    pub spec: NodeSpec,
+    /// Whether it is there.
+    pub state: NodeState,
+    /// Nothing new is started on it.
+    pub cordoned: bool,
+    /// When it was heard of last.
+    pub beat_at: Time,
+    /// Its slots that are gone until they are restored: pool and number.
+    pub lost: BTreeSet<(String, u32)>,
+    /// Its slots that are about to fail: nobody new comes to them, until they are restored.
+    #[serde(default)]
+    pub draining: BTreeSet<(String, u32)>,
+}
+
+impl Node {
+    fn new(spec: NodeSpec, state: NodeState) -> Self {
+        Self {
+            spec,
+            state,
+            cordoned: false,
+            beat_at: Time(0),
+            lost: BTreeSet::new(),
+            draining: BTreeSet::new(),
+        }
+    }
+
+    /// Whether something may be started on it.
+    pub fn open(&self) -> bool {
+        self.state == NodeState::Here && !self.cordoned
+    }
+
+    /// Whether it has such a slot.
+    pub fn has(&self, pool: &str, index: u32) -> bool {
+        self.spec
+            .pools
+            .get(pool)
+            .is_some_and(|slots| index < *slots)
+    }
+
+    /// Its slots in words: `train 2, rollout 1`.
+    pub fn slots_in_words(&self) -> String {
+        let each = |(pool, slots): (&String, &u32)| format!("{pool} {slots}");
+        self.spec
+            .pools
+            .iter()
+            .map(each)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+/// All nodes the job ever had; the first is the leader's own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeTable {
+    nodes: Vec<Node>,
+    /// Those of which something changed that matters to where slots are free.
+    #[serde(skip)]
+    changed: Vec<NodeId>,
+}
+
+impl NodeTable {
+    /// The nodes of a job that begins: the leader's own is there.
+    pub fn new(specs: Vec<NodeSpec>) -> Self {
+        let node = |(at, spec)| match at {
+            0 => Node::new(spec, NodeState::Here),
+            _ => Node::new(spec, NodeState::Awaited),
+        };
+        let nodes = specs.into_iter().enumerate().map(node).collect();
+        let changed = Vec::new();
+        Self { nodes, changed }.all_changed()
+    }
+
+    /// The same table, of which nothing is derived yet.
+    pub fn all_changed(mut self) -> Self {
+        self.changed = self.ids().collect();
+        self
+    }
+
+    /// Every node's number.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        let count = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        (0..count).map(NodeId)
+    }
+
+    /// Whether there is none: a state from before there were nodes.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// All nodes, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter()
+    }
+
+    /// A node.
+    pub fn get(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0 as usize)
+    }
+
+    /// A node, to be changed.
+    pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        let node = self.nodes.get_mut(id.0 as usize);
+        if node.is_some() {
+            self.changed.push(id);
+        }
+        node
+    }
+
+    /// A node was heard of; nothing else changes.
+    pub fn beat(&mut self, id: NodeId, now: Time) {
+        if let Some(node) = self.nodes.get_mut(id.0 as usize) {
+            node.beat_at = now;
+        }
+    }
+
+    /// The node of that name.
+    pub fn by_name(&self, name: &str) -> Option<NodeId> {
+        let at = self.nodes.iter().position(|n| n.spec.name == name)?;
+        u32::try_from(at).ok().map(NodeId)
+    }
+
+    /// A node joins, or comes back; a known name keeps its number.
+    pub fn join(&mut self, spec: NodeSpec, now: Time) -> NodeId {
+        let id = match self.by_name(&spec.name) {
+            Some(id) => id,
+            None => {
+                self.nodes.push(Node::new(spec.clone(), NodeState::Here));
+                NodeId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
+            }
+        };
+        if let Some(node) = self.get_mut(id) {
+            (node.spec, node.state, node.beat_at) = (spec, NodeState::Here, now);
+        }
+        id
+    }
+
+    /// Whether a node with slots of the pool has not joined yet.
+    pub fn awaits(&self, pool: &str) -> bool {
+        let has = |n: &Node| n.spec.pools.get(pool).is_some_and(|slots| *slots > 0);
+        self.nodes
+            .iter()
+            .any(|n| n.state == NodeState::Awaited && has(n))
+    }
+
+    /// Whether something may run in the slot.
+    pub fn usable(&self, slot: &SlotRef) -> bool {
+        self.get(slot.node).is_some_and(|node| {
+            let key = (slot.pool.clone(), slot.index);
+            node.open()
+                && node.has(&slot.pool, slot.index)
+                && !node.lost.contains(&key)
+                && !node.draining.contains(&key)
+        })
+    }
+
+    /// The names, in words.
+    pub fn names(&self) -> String {
+        let names: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|n| format!("`{}`", n.spec.name))
+            .collect();
+        names.join(", ")
+    }
+
+    /// One of the nodes that changed.
+    pub fn next_changed(&mut self) -> Option<NodeId> {
+        self.changed.pop()
+    }
+
+    /// Whether none changed.
+    pub fn unchanged(&self) -> bool {
+        self.changed.is_empty()
+    }
+}

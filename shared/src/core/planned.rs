@@ -1,0 +1,284 @@
+//! Changes of a role's values or of the gang's size, without a fault.
+//!
+//! ```text
+//!  trainer:        accepted ──► planned ── step boundary ──► gang asked to end, new generation
+//!  other roles:    accepted ──► rolling: one after the other, the next when the last one serves
+//! ```
+//! Both wait as long as somebody would have no slot to start in (its node is cordoned, all are taken).
+//! A step boundary is when the gang has committed and published and has not begun anything, or when
+//! it is not up anyway. No fault is counted and no budget touched; rollouts go on.
+use super::Core;
+use super::config::CoreConfig;
+use super::nodes::{Given, Home, Move};
+use super::output::{Output, Record, Severity};
+use super::prepare::Prepared;
+use super::refusal::{Refusal, Reply};
+use super::state::Stage;
+use crate::ids::{InstanceId, Role};
+use serde::{Deserialize, Serialize};
+
+/// A change of the gang that waits for a step boundary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Ranks it will have.
+    pub ranks: u32,
+    /// The revision of the job file it will read.
+    pub revision: u32,
+    /// What for, in words.
+    pub why: String,
+    /// It was said that it waits for slots.
+    #[serde(default)]
+    pub held_up: bool,
+}
+
+/// A role whose instances are restarted one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rolling {
+    /// Which.
+    pub role: Role,
+    /// The next one.
+    pub next: u32,
+}
+
+impl Core {
+    pub(super) fn on_update(
+        &mut self,
+        role: Role,
+        config: CoreConfig,
+        revision: u32,
+        changes: &[String],
+    ) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let words = changes.join(", ");
+        let when = match role {
+            Role::Hybrid => {
+                let why = "it has the values of rollouts; update `rollout`".to_owned();
+                return Err(Refusal::WrongRole { role, why });
+            }
+            Role::Trainer => {
+                let ranks = self.s.instances.count(Role::Trainer);
+                let when =
+                    self.plan_change(ranks, revision, format!("its values change: {words}"))?;
+                self.next_config = Some(Box::new(config));
+                when
+            }
+            Role::Rollout | Role::Agent => {
+                if self.s.rolling.iter().any(|r| r.role == role) {
+                    let what = format!("an update of {role}");
+                    return Err(Refusal::Busy { what });
+                }
+                self.adopt(config);
+                self.use_revision(role, revision);
+                self.s.rolling.push(Rolling { role, next: 0 });
+                "now, one after the other".to_owned()
+            }
+        };
+        let text = format!("{role} gets new values (revision {revision}): {words}");
+        self.event(Severity::Info, "update", None, text);
+        Ok(Reply::Updated {
+            role,
+            revision,
+            when,
+        })
+    }
+
+    /// Accepts a change of the gang; says when it comes.
+    pub(super) fn plan_change(
+        &mut self,
+        ranks: u32,
+        revision: u32,
+        why: String,
+    ) -> Result<String, Refusal> {
+        if self.s.planned.is_some() {
+            let what = "another change of the trainer".to_owned();
+            return Err(Refusal::Busy { what });
+        }
+        let when = match self.at_boundary() {
+            true => "now".to_owned(),
+            false => format!("when step {} is committed", self.s.committed.next()),
+        };
+        let revision = match revision {
+            0 => self.revision_of(Role::Trainer),
+            new => new,
+        };
+        self.note_revision(revision);
+        self.s.planned = Some(Planned {
+            ranks,
+            revision,
+            why,
+            held_up: false,
+        });
+        Ok(when)
+    }
+
+    /// The revision of the job file that a role's processes read.
+    pub(super) fn revision_of(&self, role: Role) -> u32 {
+        let role = if role == Role::Hybrid {
+            Role::Rollout
+        } else {
+            role
+        };
+        self.s.revisions.get(&role).copied().unwrap_or(0)
+    }
+
+    fn use_revision(&mut self, role: Role, revision: u32) {
+        self.s.revisions.insert(role, revision);
+        self.note_revision(revision);
+    }
+
+    /// On record before it is answered: a restarted daemon goes on with it.
+    fn note_revision(&mut self, revision: u32) {
+        self.s.revision = self.s.revision.max(revision);
+        let record = Record::Revised { revision };
+        self.out.push_back(Output::Record(record));
+    }
+
+    /// New values; how many instances there are stays what it is.
+    fn adopt(&mut self, config: CoreConfig) {
+        let counts = Role::ALL.map(|role| (role, self.config.count(role)));
+        self.config = config;
+        for (role, count) in counts {
+            self.config.set_count(role, count);
+        }
+        if let Some(next) = &mut self.next_config {
+            **next = self.config.clone();
+        }
+    }
+
+    /// Whether the gang may be restarted without anything being done twice.
+    fn at_boundary(&self) -> bool {
+        let gang = &self.s.gang;
+        match gang.stage {
+            Stage::Forming | Stage::Restoring => true,
+            Stage::Ready => {
+                let published = gang.serves.map(|v| v.0) == Some(self.s.committed.0);
+                published && gang.prepared == Prepared::default()
+            }
+            _ => false,
+        }
+    }
+
+    /// Carries out what is planned for the gang, if it is time.
+    pub(super) fn carry_out_planned(&mut self) {
+        if self.s.planned.is_none() || !self.at_boundary() {
+            return;
+        }
+        self.sync();
+        if self.index.counts(Role::Trainer).condemned > 0 {
+            // Its restart is decided already; it comes right after.
+            return;
+        }
+        if self.lacks_slots() {
+            return;
+        }
+        let Some(planned) = self.s.planned.take() else {
+            return;
+        };
+        if let Some(config) = self.next_config.take() {
+            self.adopt(*config);
+        }
+        self.s.revisions.insert(Role::Trainer, planned.revision);
+        let text = format!("the trainer gang is restarted: {}", planned.why);
+        self.event(Severity::Info, "planned", None, text);
+        self.resize_gang(planned.ranks);
+        self.new_generation(true);
+        let ranks = self.s.instances.ids(Role::Trainer);
+        for &id in &ranks {
+            self.retire(id);
+        }
+        self.issue(&ranks);
+        self.rehouse_hybrids();
+    }
+
+    /// Whether a rank of the gang as it is planned would have no slot: nobody who works is stopped for
+    /// that; the change waits.
+    fn lacks_slots(&mut self) -> bool {
+        let Some(ranks) = self.s.planned.as_ref().map(|p| p.ranks) else {
+            return true;
+        };
+        let mut now = self.s.instances.ids(Role::Trainer);
+        let new = (ranks as usize).saturating_sub(now.len());
+        now.truncate(ranks as usize);
+        let homeless = |m: &Move| matches!(m.home, Home::Waits(_));
+        let lacks = self.moves(&now).iter().any(homeless)
+            || self.index().slots().free(Role::Trainer).count() < new;
+        let said = self.s.planned.as_mut().map(|p| &mut p.held_up);
+        if lacks && said.is_some_and(|said| !std::mem::replace(said, true)) {
+            let text = "the trainer's change waits: not every rank would have a slot".to_owned();
+            self.event(Severity::Warn, "planned", None, text);
+        }
+        lacks
+    }
+
+    fn resize_gang(&mut self, ranks: u32) {
+        let hybrids = self.s.instances.count(Role::Hybrid) > 0;
+        for role in [Role::Hybrid, Role::Trainer] {
+            if role == Role::Hybrid && !hybrids {
+                continue;
+            }
+            while self.s.instances.count(role) > ranks {
+                let index = self.s.instances.count(role) - 1;
+                let id = InstanceId { role, index };
+                self.retire(id);
+                self.vacate(id);
+                self.s.instances.pop(role);
+            }
+            while self.s.instances.count(role) < ranks {
+                self.s.instances.push(role);
+            }
+            self.config.set_count(role, ranks);
+        }
+    }
+
+    /// A hybrid engine that is new, or whose rank moved, starts in its rank's slot.
+    pub(super) fn rehouse_hybrids(&mut self) {
+        for id in self.s.instances.ids(Role::Hybrid) {
+            let (engine, rank) = (
+                self.s.instances.get(id),
+                InstanceId {
+                    role: Role::Trainer,
+                    ..id
+                },
+            );
+            let rank = self.s.instances.get(rank).and_then(|r| r.slot.clone());
+            let moved = engine.is_some_and(|e| !e.has_process() || e.slot != rank);
+            let waits =
+                engine.is_some_and(|e| matches!(e.life, super::instance::Life::Waiting { .. }));
+            if moved && !waits {
+                self.retire(id);
+                self.issue(&[id]);
+            }
+        }
+    }
+
+    /// Goes on restarting the roles whose values changed, one instance after the other.
+    pub(super) fn roll(&mut self) {
+        for at in (0..self.s.rolling.len()).rev() {
+            let Rolling { role, next } = self.s.rolling[at];
+            let serves = |index: u32| {
+                let before = self.s.instances.get(InstanceId { role, index });
+                before.is_none_or(|i| {
+                    !i.has_process() || i.attached() && (i.admitted || !role.is_engine())
+                })
+            };
+            if next > 0 && !serves(next - 1) {
+                continue;
+            }
+            let id = InstanceId { role, index: next };
+            let Some(i) = self.s.instances.get(id) else {
+                self.s.rolling.remove(at);
+                continue;
+            };
+            let restarts = i.has_process() && !i.going() && i.condemned.is_none();
+            if restarts && matches!(self.home(id, &Given::default()), Home::Waits(_)) {
+                // Nobody who works is stopped to wait for a slot.
+                continue;
+            }
+            self.s.rolling[at].next = next + 1;
+            if restarts {
+                self.retire(id);
+                self.issue(&[id]);
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A cluster in virtual time, for long runs and many nodes: every message arrives, only durations
+//! count, and an event costs the same whatever the size of the cluster. Faults are machines that die.
+//! (The search for faults in the protocol is another world, with lost and late messages.)
+//!
+//! ```text
+//!  queue of events ── earliest ──► Input ──► Core ──► Outputs ──► events at now + Timing
+//! ```
+//! A machine that dies takes its processes with it; another one, with the same slots, joins after
+//! the time that scheduling it and starting its container take. One thread, no clock: the same plan
+//! and the same deaths give the same run.
+mod deeds;
+mod gang;
+mod machines;
+mod processes;
+mod queue;
+mod timing;
+mod work;
+
+pub use timing::{LongTail, Timing, unit};
+
+use crate::core::{Core, CoreConfig, Incident, Input, NodeSpec, Outcome};
+use crate::ettr::Interval;
+use crate::hash::IdMap;
+use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Role, TrajectoryId};
+use crate::time::Time;
+use processes::Process;
+use queue::Queue;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Virtual time does not begin at zero, which means "never" in some fields.
+const DAWN: Time = Time(1_000_000_000);
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The job as the controller knows it, its machines among it; the first never dies.
+    pub config: CoreConfig,
+    /// How long everything takes.
+    pub timing: Timing,
+    /// Decides lengths.
+    pub seed: u64,
+    /// Time between two activity samples of an instance; none are sent if zero.
+    pub samples: Duration,
+    /// Time between two heartbeats of a machine. If zero none is sent, and what the controller's
+    /// rule would find is told to it after [`Timing::node_seen`].
+    pub beats: Duration,
+    /// Whether every input and output is written down.
+    pub journal: bool,
+}
+
+/// What happens at an instant.
+#[derive(Clone, Debug)]
+enum Event {
+    Feed(Box<Input>),
+    /// A process that was spawned at this instant begins to start.
+    Begin(Incarnation),
+    Link(Incarnation),
+    /// The gang's call enters the part.
+    Call(u64, u32),
+    Turn(Incarnation, TrajectoryId),
+    TurnEnds(u64),
+    PullEnds(Incarnation, u64),
+    Switched(Incarnation, bool),
+    Ends(Incarnation),
+    Join(Box<NodeSpec>),
+    Beats,
+    Samples,
+    Wake,
+}
+
+/// The cluster and the controller that runs it.
+pub struct Cluster {
+    plan: Plan,
+    core: Core,
+    now: Time,
+    queue: Queue<Event>,
+    serial: u64,
+    /// By incarnation: they are numbered from 1.
+    processes: Vec<Option<Process>>,
+    /// Whether a machine lives.
+    machines: Vec<bool>,
+    /// The incarnation last spawned in a place.
+    lives: IdMap<(Role, u32), Incarnation>,
+    call: Option<gang::Running>,
+    /// Trajectories whose old logprobs the present gang has.
+    prepared: (crate::ids::Generation, crate::ids::Step, usize),
+    requests: IdMap<u64, work::Request>,
+    progress: IdMap<TrajectoryId, work::Progress>,
+    pulls: IdMap<Incarnation, u64>,
+    /// When a whole task was spawned last.
+    whole_start: Option<Time>,
+    /// Engines of it that start after the trainer.
+    after_trainer: Vec<Incarnation>,
+    last_spawned: [Option<Time>; Role::ALL.len()],
+    woken_for: Option<Time>,
+    inputs: u64,
+    outcome: Option<Outcome>,
+    intervals: Vec<Interval>,
+    incidents: BTreeMap<IncidentId, Incident>,
+    digest: u64,
+    journal: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts the job, on machines that are all there.
+    pub fn new(plan: Plan) -> Self {
+        let machines = plan.config.first_nodes();
+        let mut cluster = Self {
+            core: Core::new(plan.config.clone()),
+            now: DAWN,
+            queue: Queue::new(),
+            serial: 0,
+            processes: vec![None],
+            machines: vec![true],
+            lives: IdMap::default(),
+            call: None,
+            prepared: Default::default(),
+            requests: IdMap::default(),
+            progress: IdMap::default(),
+            pulls: IdMap::default(),
+            whole_start: None,
+            after_trainer: Vec::new(),
+            last_spawned: [None; Role::ALL.len()],
+            woken_for: None,
+            inputs: 0,
+            outcome: None,
+            intervals: Vec::new(),
+            incidents: BTreeMap::new(),
+            digest: 0,
+            journal: Vec::new(),
+            plan,
+        };
+        for spec in machines.into_iter().skip(1) {
+            cluster.join(spec);
+        }
+        if cluster.plan.samples > Duration::ZERO {
+            cluster.after(cluster.plan.samples, Event::Samples);
+        }
+        if cluster.plan.beats > Duration::ZERO {
+            cluster.after(cluster.plan.beats, Event::Beats);
+        }
+        cluster.feed(Input::Start);
+        cluster
+    }
+
+    /// Virtual time since the job began.
+    pub fn elapsed(&self) -> Duration {
+        self.now.since(DAWN)
+    }
+
+    /// Inputs the controller has taken.
+    pub fn inputs(&self) -> u64 {
+        self.inputs
+    }
+
+    /// How the job ended, once it has.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// The controller.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Every incident, oldest first.
+    pub fn incidents(&self) -> impl Iterator<Item = &Incident> {
+        self.incidents.values()
+    }
+
+    /// The ledger's closed intervals, in order.
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals
+    }
+
+    /// Every input and output, if they were to be written down.
+    pub fn journal(&self) -> &[String] {
+        &self.journal
+    }
+
+    /// A digest over every output so far: equal for two runs of the same plan.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Runs until nothing is left to happen before `until`, or the job ends.
+    pub fn run_until(&mut self, until: Duration) {
+        let end = DAWN + until;
+        while self.outcome.is_none() {
+            match self.queue.next_at() {
+                Some(at) if at <= end => self.step(),
+                _ => {
+                    self.now = self.now.max(end);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Runs until the step is committed or the job ends.
+    pub fn run_to_step(&mut self, step: u64) {
+        while self.outcome.is_none()
+            && self.core.state().committed().0 < step
+            && self.queue.next_at().is_some()
+        {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let Some((at, event)) = self.queue.pop() else {
+            return;
+        };
+        self.now = self.now.max(at);
+        match event {
+            Event::Feed(input) => self.feed(*input),
+            Event::Begin(incarnation) => self.begin(incarnation),
+            Event::Link(incarnation) => self.link(incarnation),
+            Event::Call(number, part) => self.call_goes_on(number, part),
+            Event::Turn(agent, trajectory) => self.ask(agent, trajectory),
+            Event::TurnEnds(ticket) => self.turn_ends(ticket),
+            Event::PullEnds(puller, version) => self.pull_ends(puller, version),
+            Event::Switched(engine, paused) => self.switched(engine, paused),
+            Event::Ends(incarnation) => self.end(incarnation, true),
+            Event::Join(spec) => self.join(*spec),
+            Event::Beats => self.beat(),
+            Event::Samples => self.sample(),
+            Event::Wake => {
+                self.woken_for = None;
+                self.feed(Input::Timeout);
+            }
+        }
+    }
+
+    fn after(&mut self, delay: Duration, event: Event) {
+        self.queue.push(self.now + delay, event);
+    }
+
+    /// Gives the controller an input and does what it wants.
+    fn feed(&mut self, input: Input) {
+        self.inputs += 1;
+        if self.plan.journal {
+            self.journal.push(format!("{} {input:?}", self.now));
+        }
+        self.core.handle(self.now, input);
+        while let Some(output) = self.core.poll_output() {
+            self.act(output);
+        }
+        let Some(due) = self.core.next_timeout() else {
+            return;
+        };
+        if self.woken_for.is_none_or(|at| due < at) {
+            self.woken_for = Some(due);
+            self.queue.push(due.max(self.now), Event::Wake);
+        }
+    }
+
+    /// The place where an instance was started last.
+    fn life(&self, id: InstanceId) -> Option<Incarnation> {
+        self.lives.get(&(id.role, id.index)).copied()
+    }
+
+    /// One that joins is given work before its number is known here.
+    fn machine_lives(&self, node: NodeId) -> bool {
+        self.machines.get(node.0 as usize).copied().unwrap_or(true)
+    }
+}

@@ -1,0 +1,156 @@
+//! Several daemons of one job on this machine, each with its own state directory.
+use crate::{Daemon, JobFile, Net, bin, kill_naming, processes_naming};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// The leader and the nodes that joined it; all of it dies with this value.
+pub struct Cluster {
+    /// The leader.
+    pub leader: Daemon,
+    addr: String,
+    token: PathBuf,
+    nodes: Vec<(String, Child)>,
+}
+
+impl Cluster {
+    /// Starts a leader that listens for nodes on loopback.
+    pub fn start(job: &JobFile) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = free.local_addr().expect("its address").to_string();
+        drop(free);
+        Self::start_at(job, addr, Vec::new(), &[])
+    }
+
+    /// Starts a leader on the first side of a net.
+    pub fn start_on(job: &JobFile, net: &Net) -> Self {
+        let addr = format!("{}:7071", net.leader());
+        Self::start_at(job, addr, net.on(0), &["--i-trust-this-network"])
+    }
+
+    fn start_at(job: &JobFile, addr: String, prefix: Vec<String>, more: &[&str]) -> Self {
+        let mut command = prefix;
+        command.push(bin("robustd").to_string_lossy().into_owned());
+        command.extend(["--listen-nodes", &addr].map(str::to_owned));
+        command.extend(more.iter().map(|word| (*word).to_owned()));
+        let leader = Daemon::start_by(job, &[], command);
+        let token = leader.state_dir().join("token");
+        Self {
+            leader,
+            addr,
+            token,
+            nodes: Vec::new(),
+        }
+    }
+
+    /// A node's state directory.
+    pub fn state_dir(&self, node: &str) -> PathBuf {
+        self.leader.dir.path().join(format!("node-{node}"))
+    }
+
+    fn log(&self, node: &str) -> PathBuf {
+        self.leader.dir.path().join(format!("node-{node}.log"))
+    }
+
+    /// Starts a daemon that joins, with more arguments than its name.
+    pub fn join(&mut self, node: &str, more: &[&str]) {
+        self.join_by(node, Vec::new(), more);
+    }
+
+    /// Starts a daemon that joins, on a side of a net.
+    pub fn join_on(&mut self, node: &str, net: &Net, side: usize) {
+        self.join_by(node, net.on(side), &[]);
+    }
+
+    fn join_by(&mut self, node: &str, prefix: Vec<String>, more: &[&str]) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log(node))
+            .expect("its log");
+        let mut command = prefix;
+        command.push(bin("robustd").to_string_lossy().into_owned());
+        let child = Command::new(&command[0])
+            .args(&command[1..])
+            .args(["--join", &self.addr, "--name", node, "--state-dir"])
+            .arg(self.state_dir(node))
+            .arg("--token-file")
+            .arg(&self.token)
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("its log"))
+            .stderr(log)
+            .spawn()
+            .expect("robustd starts");
+        self.nodes.push((node.to_owned(), child));
+    }
+
+    /// Processes of a node, its daemon among them: (pid, command line).
+    pub fn processes(&self, node: &str) -> Vec<(i32, String)> {
+        processes_naming(&self.state_dir(node))
+    }
+
+    /// A signal to a node's daemon and all its roles, as if the machine had it.
+    pub fn strike(&mut self, node: &str, signal: Signal) {
+        for (pid, _) in self.processes(node) {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+        if signal == Signal::SIGKILL {
+            let at = self.nodes.iter().position(|(name, _)| name == node);
+            let (_, mut child) = self.nodes.swap_remove(at.expect("it runs"));
+            child.wait().expect("it ends");
+        }
+    }
+
+    /// Waits for the end of a node's daemon; its exit code.
+    pub fn end_of(&mut self, node: &str) -> i32 {
+        let at = self.nodes.iter().position(|(name, _)| name == node);
+        let (_, mut child) = self.nodes.swap_remove(at.expect("it runs"));
+        child.wait().expect("it ends").code().unwrap_or(-1)
+    }
+
+    /// Waits until a node's daemon says this.
+    pub fn until_log(&mut self, node: &str, words: &str) {
+        let log = self.log(node);
+        let said = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains(words));
+        let what = format!("{node} to say `{words}`");
+        self.leader.until(&what, |_| said());
+    }
+
+    /// The ends of every log, for a failing test.
+    pub fn logs(&self) -> String {
+        let mut text = self.leader.logs();
+        for entry in std::fs::read_dir(self.leader.dir.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("node-") && name.ends_with(".log") {
+                let all = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                let lines: Vec<&str> = all.lines().collect();
+                let tail = lines[lines.len().saturating_sub(25)..].join("\n");
+                text += &format!("--- {name}\n{tail}\n");
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.nodes {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let root = self.leader.dir.path().to_owned();
+        for entry in std::fs::read_dir(&root).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                kill_naming(&entry.path());
+            }
+        }
+    }
+}

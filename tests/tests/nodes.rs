@@ -1,0 +1,238 @@
+//! Real jobs on several daemons: whole machines killed, stopped, cut off, and added.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use nix::sys::signal::Signal;
+use robust_tests::{Cluster, JobFile, Net, assert_consumed_once, roles};
+use serde_json::Value;
+
+const FULL: &[(&str, i64)] = &[("train", 1), ("rollout", 1), ("agent", 1)];
+const PER_STEP: usize = 16;
+
+/// A rank, a rollout and an agent on `a` (the leader) and on `b`; another rollout and one free slot
+/// of each kind on `c`.
+fn job(steps: u64) -> JobFile {
+    let spare: &[(&str, i64)] = &[("train", 1), ("rollout", 2), ("agent", 1)];
+    JobFile::small()
+        .set("job", "steps", steps as i64)
+        .set("detect.node_lost", "window_s", 3.0)
+        .nodes(&[("a", FULL), ("b", FULL), ("c", spare)])
+}
+
+/// The nodes join one after the other, so that everybody's place is known.
+fn three(mut cluster: Cluster, join: impl Fn(&mut Cluster, &str)) -> Cluster {
+    join(&mut cluster, "b");
+    cluster
+        .leader
+        .until("b to be full", |s| on(s, "b").len() == 3);
+    join(&mut cluster, "c");
+    cluster
+}
+
+fn places(status: &Value) -> Vec<(String, u64, String)> {
+    let all = status["roles"].as_array().unwrap();
+    let place = |r: &Value| {
+        let name = format!("{}-{}", r["role"].as_str().unwrap(), r["index"]);
+        let node = r["node"].as_str().unwrap().to_owned();
+        (name, r["pid"].as_u64().unwrap(), node)
+    };
+    all.iter().map(place).collect()
+}
+
+fn on(status: &Value, node: &str) -> Vec<String> {
+    let places = places(status).into_iter();
+    places.filter(|p| p.2 == node).map(|p| p.0).collect()
+}
+
+fn is_here(status: &Value, node: &str) -> bool {
+    let nodes = status["nodes"].as_array().unwrap();
+    nodes
+        .iter()
+        .any(|n| n["name"] == node && n["state"] == "here")
+}
+
+/// Every role has a slot and serves.
+fn is_whole(status: &Value) -> bool {
+    let all = status["roles"].as_array().unwrap();
+    let rollouts = roles(status, "rollout");
+    all.iter().all(|r| r["state"] == "running") && rollouts.iter().all(|r| r["admitted"] == true)
+}
+
+fn step(status: &Value) -> u64 {
+    status["step"].as_u64().unwrap()
+}
+
+/// The job ends, and its nodes with it.
+fn finish(mut cluster: Cluster, steps: u64, nodes: &[&str]) {
+    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
+    for node in nodes {
+        assert_eq!(cluster.end_of(node), 0, "{}", cluster.logs());
+        assert!(cluster.processes(node).is_empty(), "{node}");
+    }
+    assert_consumed_once(&cluster.leader.state_dir(), steps, PER_STEP);
+}
+
+#[test]
+fn the_leaders_death_costs_no_role_on_any_node() {
+    let steps = 12;
+    let join = |cluster: &mut Cluster, node: &str| cluster.join(node, &[]);
+    let mut cluster = three(Cluster::start(&job(steps)), join);
+    let ready = |s: &Value| step(s) >= 2 && is_whole(s);
+    let before = cluster.leader.until("the second step", ready);
+    assert_eq!(on(&before, "b"), ["trainer-1", "rollout-1", "agent-1"]);
+    assert_eq!(on(&before, "c"), ["rollout-2"]);
+    cluster.leader.kill_daemon();
+    cluster.leader.launch();
+    let after = cluster.leader.until_step(step(&before) + 3);
+    assert_eq!(places(&before), places(&after), "{}", cluster.logs());
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
+    finish(cluster, steps, &["b", "c"]);
+}
+
+/// Strikes `b`, and waits until what ran there runs on `c`.
+fn lose_b(cluster: &mut Cluster, strike: impl FnOnce(&mut Cluster)) -> Value {
+    let ready = |s: &Value| step(s) >= 2 && is_whole(s);
+    let before = cluster.leader.until("the second step", ready);
+    assert_eq!(on(&before, "b"), ["trainer-1", "rollout-1", "agent-1"]);
+    strike(cluster);
+    let after = cluster.leader.until("the roles of b to run on c", |s| {
+        let incidents = s["incidents"].as_array().unwrap();
+        let closed = incidents.iter().all(|i| i["outcome"] != "recovering");
+        on(s, "b").is_empty() && is_whole(s) && closed && step(s) >= step(&before) + 2
+    });
+    assert_eq!(on(&after, "c").len(), 4, "{after}");
+    let incidents = after["incidents"].as_array().unwrap();
+    for (role, moved) in [
+        ("trainer", "trainer-1 moves to slot 0 of pool `train`"),
+        ("rollout", "rollout-1 moves to slot 1 of pool `rollout`"),
+        ("agent", "agent-1 moves to slot 0 of pool `agent`"),
+    ] {
+        let of: Vec<_> = incidents.iter().filter(|i| i["role"] == role).collect();
+        let [incident] = of.as_slice() else {
+            panic!("{role}: {after}\n{}", cluster.logs());
+        };
+        assert_eq!(incident["rule"], "node lost", "{incident}");
+        assert_eq!(incident["outcome"], "recovered", "{incident}");
+        let reason = incident["reason"].as_str().unwrap();
+        assert!(reason.starts_with("its node b was not heard"), "{reason}");
+        let plan = incident["plan"].as_str().unwrap();
+        assert!(plan.contains(moved), "{plan}");
+    }
+    after
+}
+
+#[test]
+fn a_machine_that_dies_with_all_its_roles_costs_no_committed_step() {
+    let steps = 8;
+    let join = |cluster: &mut Cluster, node: &str| cluster.join(node, &[]);
+    let mut cluster = three(Cluster::start(&job(steps)), join);
+    lose_b(&mut cluster, |c| c.strike("b", Signal::SIGKILL));
+    let restored = cluster.leader.events("restored");
+    let last = restored.last().unwrap();
+    assert!(last.contains("the snapshot in memory"), "{restored:?}");
+    finish(cluster, steps, &["c"]);
+}
+
+/// `b` is back: its old roles end, the job goes on as it was.
+fn is_back(cluster: &mut Cluster, before: &Value) {
+    cluster.leader.until("b to join again", |s| is_here(s, "b"));
+    let after = cluster.leader.until_step(step(before) + 3);
+    assert_eq!(places(before), places(&after), "{}", cluster.logs());
+    let left = cluster.processes("b");
+    assert_eq!(left.len(), 1, "I-1: only its daemon is left: {left:?}");
+}
+
+#[test]
+fn a_machine_that_stops_is_lost_and_what_it_still_runs_is_ended_when_it_goes_on() {
+    let steps = 30;
+    let join = |cluster: &mut Cluster, node: &str| cluster.join(node, &[]);
+    let mut cluster = three(Cluster::start(&job(steps)), join);
+    let after = lose_b(&mut cluster, |c| c.strike("b", Signal::SIGSTOP));
+    let stale = cluster.processes("b").len();
+    assert_eq!(stale, 4, "the daemon and three roles stand still");
+    cluster.strike("b", Signal::SIGCONT);
+    is_back(&mut cluster, &after);
+    finish(cluster, steps, &["b", "c"]);
+}
+
+#[test]
+fn a_machine_that_is_cut_off_is_lost_and_its_stale_roles_do_no_harm_when_it_is_back() {
+    let Some(net) = Net::try_new() else {
+        return;
+    };
+    let steps = 45;
+    let side = |node: &str| usize::from(node == "b");
+    let join = |cluster: &mut Cluster, node: &str| cluster.join_on(node, &net, side(node));
+    let mut cluster = three(Cluster::start_on(&job(steps), &net), join);
+    let after = lose_b(&mut cluster, |_| net.cut(true));
+    net.cut(false);
+    is_back(&mut cluster, &after);
+    finish(cluster, steps, &["b", "c"]);
+}
+
+#[test]
+fn a_machine_added_while_the_job_runs_takes_what_had_no_slot() {
+    let steps = 10;
+    let job = job(steps).nodes(&[("a", FULL), ("b", FULL), ("c", &[("rollout", 1)])]);
+    let join = |cluster: &mut Cluster, node: &str| cluster.join(node, &[]);
+    let mut cluster = three(Cluster::start(&job), join);
+    let ready = |s: &Value| step(s) >= 2 && is_whole(s);
+    let before = cluster.leader.until("the second step", ready);
+    cluster.strike("b", Signal::SIGKILL);
+    // The rank takes the slot of the rollout on `c`; two rollouts and an agent have none.
+    let lost = cluster.leader.until("the rank to live on c", |s| {
+        on(s, "c") == ["trainer-1"] && step(s) > step(&before)
+    });
+    assert_eq!(on(&lost, ""), ["rollout-1", "rollout-2", "agent-1"]);
+    let incidents = lost["incidents"].as_array().unwrap();
+    let of_gang = incidents.iter().find(|i| i["role"] == "trainer").unwrap();
+    let plan = of_gang["plan"].as_str().unwrap();
+    assert!(
+        plan.contains("trainer-1 takes rollout-2's slot 0"),
+        "{plan}"
+    );
+    let args = ["--pools", "train=1,rollout=1,agent=1", "--labels", "rack=x"];
+    cluster.join("d", &args);
+    let after = cluster.leader.until("the job to be whole with d", |s| {
+        is_whole(s) && step(s) >= step(&lost) + 2
+    });
+    assert_eq!(on(&after, "d"), ["rollout-1", "rollout-2", "agent-1"]);
+    let text = String::from_utf8(cluster.leader.ctl(&["status"]).stdout).unwrap();
+    let row = |node: &str| {
+        let found = text.lines().find(|l| l.starts_with(node));
+        found.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    assert!(row("b ").contains("lost"), "{text}");
+    assert!(row("d ").contains("agent 1, rollout 1, train 1"), "{text}");
+    finish(cluster, steps, &["c", "d"]);
+}
+
+#[test]
+fn a_cut_that_is_mended_within_the_window_costs_no_role() {
+    let Some(net) = Net::try_new() else {
+        return;
+    };
+    let steps = 12;
+    let patient = |job: JobFile, rule: &str| job.set(&format!("detect.{rule}"), "window_s", 60.0);
+    let rules = [
+        "node_lost",
+        "trainer_idle",
+        "rollout_silent",
+        "agent_silent",
+    ];
+    let job = rules.into_iter().fold(job(steps), patient);
+    let side = |node: &str| usize::from(node == "b");
+    let join = |cluster: &mut Cluster, node: &str| cluster.join_on(node, &net, side(node));
+    let mut cluster = three(Cluster::start_on(&job, &net), join);
+    let ready = |s: &Value| step(s) >= 2 && is_whole(s);
+    let before = cluster.leader.until("the second step", ready);
+    net.cut(true);
+    // Both sides wait six seconds for a sign of the other, then give the connection up.
+    cluster.until_log("b", "the leader is away");
+    net.cut(false);
+    let after = cluster.leader.until_step(step(&before) + 4);
+    assert_eq!(places(&before), places(&after), "{}", cluster.logs());
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
+    let joined = cluster.leader.events("node");
+    let joined = joined.iter().filter(|text| *text == "node b joined");
+    assert_eq!(joined.count(), 2, "{}", cluster.logs());
+    finish(cluster, steps, &["b", "c"]);
+}

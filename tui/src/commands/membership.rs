@@ -1,0 +1,85 @@
+//! `robustctl scale`, `update`, `cordon`, `uncordon` and `restore-slot`: who takes part in the job,
+//! where and with which values.
+use super::{put, put_json};
+use crate::cli::{NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
+use crate::endpoint::Endpoint;
+use crate::error::CliError;
+use robust_proto::v1;
+
+/// More or fewer instances of a role.
+pub async fn scale(endpoint: &Endpoint, args: &ScaleArgs, json: bool) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let request = v1::ScaleRequest {
+        role: args.role.name().to_owned(),
+        count: args.count,
+    };
+    let reply = endpoint.ask(client.scale(request)).await?;
+    if json {
+        return put_json(&reply);
+    }
+    let v1::ChangeReply {
+        role,
+        when,
+        from,
+        to,
+        ..
+    } = reply;
+    put(&format!("{role} goes from {from} to {to}: {when}\n"))
+}
+
+/// New values for one role.
+pub async fn update(endpoint: &Endpoint, args: UpdateArgs, json: bool) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let words = args.set.join(", ");
+    let request = v1::UpdateRequest {
+        role: args.role.name().to_owned(),
+        changes: args.set,
+    };
+    let reply = endpoint.ask(client.update(request)).await?;
+    if json {
+        return put_json(&reply);
+    }
+    let (role, revision, when) = (reply.role, reply.revision, reply.when);
+    put(&format!(
+        "{role} is restarted with {words} (revision {revision} of the job): {when}\n"
+    ))
+}
+
+/// Nothing new is started on a node, or again.
+pub async fn cordon(
+    endpoint: &Endpoint,
+    args: NodeArgs,
+    out: bool,
+    json: bool,
+) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let node = args.node;
+    let reply = endpoint
+        .ask(client.cordon(v1::CordonRequest { node, out }))
+        .await?;
+    if json {
+        return put_json(&reply);
+    }
+    let node = reply.node;
+    put(&match out {
+        true => format!("nothing new is started on {node}; what runs there goes on\n"),
+        false => format!("{node} may be used again\n"),
+    })
+}
+
+/// A lost slot is there again.
+pub async fn restore(
+    endpoint: &Endpoint,
+    args: RestoreSlotArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let RestoreSlotArgs { node, pool, index } = args;
+    let words = format!("slot {index} of pool `{pool}` on {node} is there again\n");
+    let request = v1::RestoreSlotRequest { node, pool, index };
+    let reply = endpoint.ask(client.restore_slot(request)).await?;
+    if json {
+        return put_json(&reply);
+    }
+    put(&words)
+}
