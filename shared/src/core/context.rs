@@ -38,7 +38,7 @@ use super::instance::Instance;
 use super::output::{Output, Severity};
 use super::state::{JobState, Stage};
 use super::{Core, Mode};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{Incarnation, InstanceId, Role, Step};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -152,7 +152,7 @@ impl Core {
             let took = self.now.since(since).as_millis();
             let step = self.s.committed.next();
             let finished = self.s.trajectories.finished_prompts(step);
-            let prompts = self.config.prompts;
+            let prompts = self.prompts_of(step);
             let text = format!(
                 "the trainer's slots went over to {}: {took} ms, at {finished} of {prompts} prompts \
                  of step {step}",
@@ -168,9 +168,15 @@ impl Core {
         if step.0 > self.config.steps {
             return true;
         }
-        let prompts = f64::from(self.config.prompts);
+        let prompts = f64::from(self.prompts_of(step));
         let finished = f64::from(self.s.trajectories.finished_prompts(step));
         finished >= prompts || finished >= prompts * self.switching_point()
+    }
+
+    /// Prompts of a batch: one that is open keeps the shape it began with.
+    fn prompts_of(&self, step: Step) -> u32 {
+        let open = self.s.trajectories.batch_prompts(step.0);
+        open.unwrap_or(self.config.prompts)
     }
 
     fn switching_point(&self) -> f64 {
@@ -187,15 +193,15 @@ impl Core {
         self.s.gang.stage == Stage::Ready && serves && !self.enough_is_finished()
     }
 
-    /// Whether an engine holds its slot; one without a linked process holds none, and one whose link is
-    /// broken is judged by its grace.
+    /// Whether an engine holds its slot; one without a linked process holds none, one whose link is
+    /// broken is judged by its grace, and one that is condemned computes until it is killed.
     pub(super) fn holds_slot(i: &Instance) -> bool {
-        i.id.role == Role::Hybrid && i.was_attached() && i.condemned.is_none()
+        i.id.role == Role::Hybrid && i.was_attached()
     }
 
     /// What an engine is to be told: true to go on, false to pause.
     pub(super) fn due_command(&self, i: &Instance) -> Option<bool> {
-        if !Self::holds_slot(i) || !i.attached() {
+        if !Self::holds_slot(i) || !i.attached() || i.condemned.is_some() {
             return None;
         }
         let current = i.version.is_some() && i.version >= self.s.published;
@@ -259,7 +265,8 @@ impl Core {
     pub(super) fn forget_turns(&mut self) {
         if self.s.job == JobState::Running {
             for i in self.s.instances.iter_mut() {
-                if i.id.role == Role::Hybrid && i.was_attached() {
+                // One that had not linked by the last record may have done so, and been told, since.
+                if i.id.role == Role::Hybrid && i.has_process() {
                     i.turn = Turn::Unknown;
                 }
             }

@@ -35,11 +35,29 @@ pub enum Mutation {
     StaleWeights,
     /// A probe without an answer has no consequence.
     ForgetProbe,
+    /// A lost slot is used again.
+    KeepLostSlot,
+    /// A node that comes back goes on running what is over.
+    ForgetStale,
+    /// The last rollout gives its slot to a rank.
+    TakeLastRollout,
+    /// One that is to go is asked to end in the middle of its work.
+    DropWork,
+    /// A planned change of the gang does not wait for a step boundary.
+    ChangeMidStep,
+    /// A planned restart of the gang counts as the restart of one that failed.
+    CountPlanned,
+    /// A cordoned node is used.
+    IgnoreCordon,
+    /// What an operator was promised is not on record.
+    ForgetRequest,
+    /// A slot is free though one of the role is in it.
+    ShareSlot,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 15] = [
+    pub const ALL: [Mutation; 24] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -55,6 +73,15 @@ impl Mutation {
         Mutation::ForgetResume,
         Mutation::StaleWeights,
         Mutation::ForgetProbe,
+        Mutation::KeepLostSlot,
+        Mutation::ForgetStale,
+        Mutation::TakeLastRollout,
+        Mutation::DropWork,
+        Mutation::ChangeMidStep,
+        Mutation::CountPlanned,
+        Mutation::IgnoreCordon,
+        Mutation::ForgetRequest,
+        Mutation::ShareSlot,
     ];
 }
 

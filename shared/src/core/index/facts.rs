@@ -148,7 +148,7 @@ impl Core {
                 (p.version, relay.copied())
             }),
             unpaused: Self::holds_slot(i) && i.turn != Turn::Paused,
-            unrolling: Self::holds_slot(i) && i.turn != Turn::Rolls,
+            unrolling: Self::holds_slot(i) && i.condemned.is_none() && i.turn != Turn::Rolls,
             to_tell: self.due_command(i),
             avoids_rank: i.avoid.iter().any(|(source, _)| is_rank(*source)),
             ..common
