@@ -49,7 +49,11 @@ impl Core {
                 }
                 Life::None | Life::Waiting { .. } | Life::Homeless => {}
             }
-            (i.pull, i.suspect) = (None, None);
+            // A pull may go on without us: its source stays taken, and the buffer it reads (I-4, I-6).
+            if let Some(pull) = &mut i.pull {
+                pull.moved_at = now;
+            }
+            i.suspect = None;
             (i.health.asked, i.health.failures) = (None, 0);
             i.avoid.clear();
             (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
