@@ -95,7 +95,9 @@ impl Core {
             self.strike(id, incarnation, fault);
             return None;
         };
-        for taker in self.lose_slot(&slot) {
+        let takers = self.lose_slot(&slot);
+        self.note_revision(0);
+        for taker in takers {
             let lives = self.s.instances.get(taker).filter(|i| i.has_process());
             if let Some(life) = lives.map(|i| i.incarnation) {
                 self.strike(taker, life, fault);

@@ -216,9 +216,10 @@ pub enum Record {
         /// Whether it is out.
         out: bool,
     },
-    /// A revision of the job file is in force, or planned to be.
+    /// An operator changed the job: a slot, a node, a count, or values by a new revision of the job
+    /// file. It is in force, or planned, and survives the daemon.
     Revised {
-        /// Its number.
+        /// The newest revision.
         revision: u32,
     },
     /// An incident opened or closed.

@@ -7,13 +7,14 @@
 //! Both wait as long as somebody would have no slot to start in (its node is cordoned, all are taken).
 //! A step boundary is when the gang has committed and published and has not begun anything, or when
 //! it is not up anyway. No fault is counted and no budget touched; rollouts go on.
-use super::Core;
 use super::config::CoreConfig;
+use super::instance::{Instance, Life};
 use super::nodes::{Given, Home, Move};
 use super::output::{Output, Record, Severity};
 use super::prepare::Prepared;
 use super::refusal::{Refusal, Reply};
 use super::state::Stage;
+use super::{Core, Mutation};
 use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
 
@@ -126,17 +127,21 @@ impl Core {
         self.note_revision(revision);
     }
 
-    /// On record before it is answered: a restarted daemon goes on with it.
-    fn note_revision(&mut self, revision: u32) {
+    /// On record before it is answered: a restarted daemon goes on with it. 0: no other one.
+    pub(super) fn note_revision(&mut self, revision: u32) {
         self.s.revision = self.s.revision.max(revision);
         let record = Record::Revised { revision };
-        self.out.push_back(Output::Record(record));
+        if !self.config.mutant(Mutation::ForgetRequest) {
+            self.out.push_back(Output::Record(record));
+        }
     }
 
     /// New values; how many instances there are stays what it is.
     fn adopt(&mut self, config: CoreConfig) {
         let counts = Role::ALL.map(|role| (role, self.config.count(role)));
         self.config = config;
+        // How many an agent worker may hold may be another number now.
+        self.s.instances.touch_role(Role::Agent);
         for (role, count) in counts {
             self.config.set_count(role, count);
         }
@@ -154,7 +159,7 @@ impl Core {
                 let published = gang.serves.map(|v| v.0) == Some(self.s.committed.0);
                 published && gang.prepared == Prepared::default()
             }
-            _ => false,
+            _ => self.config.mutant(Mutation::ChangeMidStep),
         }
     }
 
@@ -171,7 +176,11 @@ impl Core {
         if self.lacks_slots() {
             return;
         }
-        let Some(planned) = self.s.planned.take() else {
+        let Some(planned) = self.s.planned.take_if(|planned| {
+            // Batches that are open keep their shape: ranks that do not divide them wait.
+            let mut sizes = self.s.trajectories.sizes();
+            sizes.all(|size| size.is_multiple_of(planned.ranks.max(1) as usize))
+        }) else {
             return;
         };
         if let Some(config) = self.next_config.take() {
@@ -181,13 +190,13 @@ impl Core {
         let text = format!("the trainer gang is restarted: {}", planned.why);
         self.event(Severity::Info, "planned", None, text);
         self.resize_gang(planned.ranks);
-        self.new_generation(true);
+        // It replaces no gang that failed: its first fault is a first fault.
+        self.new_generation(self.config.mutant(Mutation::CountPlanned));
         let ranks = self.s.instances.ids(Role::Trainer);
         for &id in &ranks {
             self.retire(id);
         }
         self.issue(&ranks);
-        self.rehouse_hybrids();
     }
 
     /// Whether a rank of the gang as it is planned would have no slot: nobody who works is stopped for
@@ -230,25 +239,33 @@ impl Core {
         }
     }
 
-    /// A hybrid engine that is new, or whose rank moved, starts in its rank's slot.
+    /// A hybrid engine lives with its rank: one that is new, or whose rank moved, starts in its rank's
+    /// slot; one whose slot another rank has now leaves it.
     pub(super) fn rehouse_hybrids(&mut self) {
-        for id in self.s.instances.ids(Role::Hybrid) {
-            let (engine, rank) = (
-                self.s.instances.get(id),
-                InstanceId {
-                    role: Role::Trainer,
-                    ..id
-                },
-            );
-            let rank = self.s.instances.get(rank).and_then(|r| r.slot.clone());
-            let moved = engine.is_some_and(|e| !e.has_process() || e.slot != rank);
-            let waits =
-                engine.is_some_and(|e| matches!(e.life, super::instance::Life::Waiting { .. }));
-            if moved && !waits {
-                self.retire(id);
-                self.issue(&[id]);
-            }
+        let mut moved = self.s.instances.ids(Role::Hybrid);
+        moved.retain(|id| self.is_apart_from_rank(*id));
+        for &id in &moved {
+            self.retire(id);
         }
+        for id in moved {
+            self.issue(&[id]);
+        }
+    }
+
+    fn is_apart_from_rank(&self, engine: InstanceId) -> bool {
+        let rank = |index: u32| InstanceId {
+            role: Role::Trainer,
+            index,
+        };
+        let slot = |id: InstanceId| self.s.instances.get(id).and_then(|i| i.slot.as_ref());
+        let own = slot(engine);
+        let of_another = |r: &Instance| r.id.index != engine.index && r.slot.as_ref() == own;
+        let apart = match slot(rank(engine.index)) {
+            Some(rank) => own != Some(rank),
+            None => own.is_some() && self.s.instances.role(Role::Trainer).any(of_another),
+        };
+        let waits = |i: &Instance| matches!(i.life, Life::Waiting { .. });
+        apart && !self.s.instances.get(engine).is_some_and(waits)
     }
 
     /// Goes on restarting the roles whose values changed, one instance after the other.

@@ -279,6 +279,9 @@ impl Core {
                 .for_each(|spawn| self.out.push_front(spawn));
         }
         self.out.extend(spawns);
+        if ids.iter().any(|id| id.role == Role::Trainer) {
+            self.rehouse_hybrids();
+        }
     }
 
     /// No slot is free: the place waits for one.

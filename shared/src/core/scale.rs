@@ -5,10 +5,10 @@
 //!  down: the highest ──► retiring (nothing new for it) ──► idle ──► asked to end, place gone
 //!  trainer: waits for a step boundary, then a planned restart of the gang (`planned`)
 //! ```
-use super::Core;
 use super::instance::Life;
 use super::output::{Output, Severity};
 use super::refusal::{Refusal, Reply};
+use super::{Core, Mutation};
 use crate::ids::{InstanceId, Role};
 
 /// Ranks that a refusal offers instead.
@@ -37,17 +37,18 @@ impl Core {
         self.sync();
         match role {
             Role::Trainer => self.scale_gang(count, revision),
-            _ => self.scale_free(role, count),
+            _ => self.scale_free(role, count, revision),
         }
     }
 
-    fn scale_free(&mut self, role: Role, count: u32) -> Result<Reply, Refusal> {
+    fn scale_free(&mut self, role: Role, count: u32, revision: u32) -> Result<Reply, Refusal> {
         let (from, places) = (self.s.instances.wanted(role), self.s.instances.count(role));
         if count == from {
             let what = format!("{role} has {count} already");
             return Err(Refusal::AlreadyThere { what });
         }
         self.enough_slots(role, count.saturating_sub(places))?;
+        self.note_revision(revision);
         for index in 0..places {
             if let Some(i) = self.s.instances.get_mut(InstanceId { role, index }) {
                 i.retiring = index >= count;
@@ -154,7 +155,7 @@ impl Core {
             return;
         }
         for id in self.index.going() {
-            let idle = self.index().is_idle(id);
+            let idle = self.index().is_idle(id) || self.config.mutant(Mutation::DropWork);
             let ends = self.s.instances.get(id).filter(|i| i.has_process());
             let ends = ends.map(|i| (i.incarnation, i.retiring));
             if let (true, Some((_, false))) = (idle, ends) {

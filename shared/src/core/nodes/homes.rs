@@ -14,10 +14,10 @@
 //! A rollout whose slot was taken may in turn live in the rank's pool when a slot is free there.
 use super::SlotRef;
 use super::spec::Labels;
-use crate::core::Core;
 use crate::core::config::{Mode, Policy};
 use crate::core::instance::{Instance, Life};
 use crate::core::output::{Output, Severity};
+use crate::core::{Core, Mutation};
 use crate::ids::{Generation, Incarnation, InstanceId, Role};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -162,7 +162,10 @@ impl Core {
             return;
         }
         for id in self.index.homeless() {
-            if self.house(id).is_some() {
+            // An engine comes with its rank.
+            let waits = |i: &Instance| i.life == Life::Homeless;
+            let waits = self.s.instances.get(id).is_some_and(waits);
+            if waits && self.house(id).is_some() {
                 self.issue(&[id]);
             }
         }
@@ -249,8 +252,13 @@ impl Core {
         if let Err(why) = self.may_borrow() {
             return Home::Waits(why);
         }
-        // A slot that no rollout has costs nobody anything.
-        if let Some(slot) = self.free_slot(Role::Rollout, given, fits) {
+        // A slot that no rollout has costs nobody anything, unless agent workers wait for one there:
+        // they can live nowhere else.
+        let lent = match self.agents_wait_for_rollouts_slots() {
+            true => None,
+            false => self.free_slot(Role::Rollout, given, fits),
+        };
+        if let Some(slot) = lent {
             return Home::Moves(slot);
         }
         match self.standby(labels.as_ref(), given) {
@@ -259,19 +267,22 @@ impl Core {
         }
     }
 
-    /// What all slots of the gang must be like: as those of its other ranks, else as the one it had,
-    /// else as most of what is free needs to be for all of it.
+    /// What all slots of the gang must be like: as those of its other ranks, else as free ones of
+    /// which there are enough for all, the kind it had before others.
     fn gang_labels(&self, i: &Instance) -> Option<Labels> {
         let labels = |slot: &SlotRef| self.s.nodes.get(slot.node).map(|n| n.spec.labels.clone());
         let others = self.s.instances.role(Role::Trainer);
         let mut others = others
             .filter(|r| r.id != i.id)
-            .filter_map(|r| r.slot.as_ref());
-        if let Some(slot) = others.next().or(i.slot.as_ref()) {
+            .filter_map(|r| r.slot.as_ref())
+            .filter(|slot| self.s.nodes.usable(slot));
+        if let Some(slot) = others.next() {
             return labels(slot);
         }
+        // All of it moves, if it has to: to where it was, or to where there is room for all.
         let ranks = self.s.instances.count(Role::Trainer) as usize;
-        let mut seen: Vec<(Labels, usize)> = Vec::new();
+        let own = i.slot.as_ref().and_then(labels);
+        let mut seen: Vec<(Labels, usize)> = own.iter().map(|own| (own.clone(), 0)).collect();
         for slot in self.index.slots().free(Role::Trainer) {
             let Some(of) = labels(slot) else { continue };
             let at = match seen.iter().position(|(known, _)| known.homogeneous(&of)) {
@@ -286,7 +297,18 @@ impl Core {
                 return Some(seen[at].0.clone());
             }
         }
-        None
+        own
+    }
+
+    fn agents_wait_for_rollouts_slots(&self) -> bool {
+        let mut agents = self.s.instances.role(Role::Agent);
+        let shared = self.config.pool(Role::Agent) == self.config.pool(Role::Rollout);
+        shared
+            && agents.any(|i| {
+                i.slot
+                    .as_ref()
+                    .is_none_or(|slot| !self.s.nodes.usable(slot))
+            })
     }
 
     /// Whether ranks may use slots that are rollouts'.
@@ -332,7 +354,7 @@ impl Core {
             return Err(NoHome::NotHomogeneous);
         };
         let serves = |r: &&&Instance| r.id != rollout && r.attached() && r.condemned.is_none();
-        match rollouts.iter().any(|r| serves(&r)) {
+        match rollouts.iter().any(|r| serves(&r)) || self.config.mutant(Mutation::TakeLastRollout) {
             true => Ok((rollout, slot.clone())),
             false => Err(NoHome::LastRollout),
         }

@@ -21,13 +21,13 @@ pub(super) use slots::Slots;
 pub use spec::{Labels, NodeSpec, SlotRef};
 pub use table::{Node, NodeState, NodeTable};
 
-use super::Core;
 use super::detect::{RuleId, Verdict};
 use super::input::Exit;
 use super::instance::Life;
 use super::output::{Output, Severity};
 use super::refusal::{Refusal, Reply};
 use super::timers::TimerKey;
+use super::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
@@ -61,7 +61,7 @@ impl Core {
         for &incarnation in running {
             let current = self.s.instances.life(incarnation);
             let there = current.and_then(|i| i.slot.as_ref()).map(|s| s.node);
-            if there != Some(node) {
+            if there != Some(node) && !self.config.mutant(Mutation::ForgetStale) {
                 self.out.push_back(Output::Fence { node, incarnation });
             }
         }
@@ -158,8 +158,9 @@ impl Core {
     pub(super) fn on_cordon(&mut self, name: &str, out: bool) -> Result<Reply, Refusal> {
         self.running_job()?;
         let id = self.known_node(name)?;
+        let ignored = self.config.mutant(Mutation::IgnoreCordon);
         let known = self.s.nodes.get_mut(id);
-        let was = known.map(|n| std::mem::replace(&mut n.cordoned, out));
+        let was = known.map(|n| std::mem::replace(&mut n.cordoned, out && !ignored));
         if was == Some(out) {
             let what = match out {
                 true => format!("node `{name}` is cordoned already"),
@@ -167,6 +168,7 @@ impl Core {
             };
             return Err(Refusal::AlreadyThere { what });
         }
+        self.note_revision(0);
         let text = match out {
             true => format!("nothing new is started on node {name} from now on"),
             false => format!("node {name} may be used again"),
@@ -210,6 +212,7 @@ impl Core {
             let what = format!("slot {index} of pool `{pool}` on node `{name}` is not out of use");
             return Err(Refusal::AlreadyThere { what });
         }
+        self.note_revision(0);
         self.event(
             Severity::Info,
             "slot",
@@ -223,7 +226,8 @@ impl Core {
     pub(super) fn lose_slot(&mut self, slot: &SlotRef) -> Vec<InstanceId> {
         self.sync();
         let takers: Vec<_> = self.index.slots().takers(slot).collect();
-        if let Some(node) = self.s.nodes.get_mut(slot.node) {
+        let kept = self.config.mutant(Mutation::KeepLostSlot);
+        if let Some(node) = self.s.nodes.get_mut(slot.node).filter(|_| !kept) {
             node.lost.insert((slot.pool.clone(), slot.index));
         }
         takers

@@ -4,8 +4,8 @@
 //! rank of another pool (warm standby) is that rank's alone.
 use super::spec::SlotRef;
 use super::table::NodeTable;
-use crate::core::CoreConfig;
 use crate::core::instances::ROLES;
+use crate::core::{CoreConfig, Mutation};
 use crate::ids::{InstanceId, NodeId, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,8 @@ impl Slots {
         let usable = nodes.usable(slot);
         for role in Role::ALL {
             let fits = |taker: InstanceId| {
-                taker.role != role && config.pool(taker.role) == slot.pool.as_str()
+                (taker.role != role || config.mutant(Mutation::ShareSlot))
+                    && config.pool(taker.role) == slot.pool.as_str()
             };
             let free = usable
                 && role != Role::Hybrid

@@ -374,3 +374,29 @@ fn requests_about_nodes_and_slots_that_are_not_there_are_refused() {
     }
     assert_eq!(w.core.state().nodes.iter().count(), before.iter().count());
 }
+
+#[test]
+fn a_gang_that_lost_all_its_slots_moves_whole_to_where_there_is_room_for_it() {
+    let nodes = vec![
+        node("a", "x", &[("rollout", 3), ("agent", 2)]),
+        node("b", "x", &[("train", 2)]),
+        node("c", "y", &[("train", 2)]),
+    ];
+    let config = CoreConfig {
+        rules: quick_rules().with(RuleId::NodeLost, "window_s", 1e6),
+        ..small(Mode::Sync, 4)
+    };
+    let mut w = on(nodes, config);
+    step_two(&mut w);
+    let home = slot(&w, T1).unwrap().node;
+    let (node, reason) = (home, "maintenance".to_owned());
+    for index in 0..2 {
+        w.kill(id(Role::Trainer, index));
+    }
+    w.feed(Input::NodeLeft { node, reason });
+    w.run_to_end();
+    let homes = [0, 1].map(|index| slot(&w, id(Role::Trainer, index)).unwrap().node);
+    assert_ne!(homes[0], home);
+    assert_eq!(homes[0], homes[1], "in one data centre");
+    assert_eq!((w.committed(), w.incidents().len()), (4, 1));
+}

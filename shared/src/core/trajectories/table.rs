@@ -100,6 +100,11 @@ impl Trajectories {
         u32::try_from(found.finished.len()).ok()
     }
 
+    /// How many trajectories each open batch has.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.batches.values().map(|batch| batch.all.len())
+    }
+
     /// One of them.
     pub fn get(&self, id: TrajectoryId) -> Option<&Trajectory> {
         let batch = self.batches.get(&id.batch)?;
