@@ -1,33 +1,11 @@
 //! Fault schedules: what befalls a job and when, drawn from a seed or read from a file.
 use super::dice::Dice;
+pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
-use crate::core::{self, CoreConfig, Mode, Policy, RuleId, RuleSet};
+use crate::core::{self, CoreConfig, Mode, RuleId, RuleSet};
 use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// How large the job is and how it is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
-    /// How generation and training interleave.
-    pub mode: Mode,
-    /// What a fault may cost.
-    pub policy: Policy,
-    /// Training steps.
-    pub steps: u64,
-    /// Ranks of the trainer gang.
-    pub ranks: u32,
-    /// Rollout replicas.
-    pub rollouts: u32,
-    /// Agent workers.
-    pub agents: u32,
-    /// Prompts of a batch.
-    pub prompts: u32,
-    /// Responses to each.
-    pub responses: u32,
-    /// Task restarts in a row before the job fails.
-    pub max_task_restarts: u32,
-}
 
 /// What disturbs a run all the time until faults stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +55,26 @@ pub enum Fault {
     Ghosts(InstanceId),
     /// An operator strikes it through the controller.
     Inject(InstanceId, core::Fault),
+    /// An operator says that a lost slot is there again: node, whose pool, number.
+    RestoreSlot(u32, Role, u32),
+    /// An operator wants so many of a role.
+    Scale(Role, u32),
+    /// An operator gives a role a new value: the trainer prompts of a batch, agents trajectories.
+    Update(Role, u32),
+    /// An operator takes a node out (true) or in.
+    Cordon(u32, bool),
+    /// An operator takes an engine out (true) or in.
+    Quarantine(InstanceId, bool),
+    /// A node dies with its processes, and comes back so many milliseconds later.
+    KillNode(u32, u64),
+    /// A node stops with its processes for so many milliseconds.
+    FreezeNode(u32, u64),
+    /// A node hears nobody and is not heard for so many milliseconds.
+    CutNode(u32, u64),
+    /// A node leaves with its processes, and comes back so many milliseconds later.
+    LeaveNode(u32, u64),
+    /// A node nobody knew of joins.
+    NewNode,
     /// An operator ends the job and goes on with it so many milliseconds later.
     StopAndResume(u64),
 }
@@ -137,6 +135,10 @@ impl Schedule {
             steps: s.steps,
             ahead: if s.mode == Mode::Sync { 0 } else { 1 },
             ranks: s.ranks,
+            hybrids: if s.hybrid { s.ranks } else { 0 },
+            switch_at: if s.mode == Mode::Sync { 1.0 } else { 0.5 },
+            nodes: s.nodes(),
+            roles: s.roles(),
             rollouts: s.rollouts,
             agents: s.agents,
             prompts: s.prompts,
@@ -173,35 +175,7 @@ fn quick_rules() -> RuleSet {
         .with(RuleId::RolloutSilent, "probe_timeout_s", 2.0)
         .with(RuleId::AgentSilent, "window_s", 4.0)
         .with(RuleId::AttachOverdue, "window_s", 10.0)
-}
-
-impl Shape {
-    fn draw(dice: &mut Dice) -> Self {
-        let small = |dice: &mut Dice, least: u32, most: u32| {
-            least + u32::try_from(dice.below(u64::from(most - least + 1))).unwrap_or(0)
-        };
-        Self {
-            mode: match dice.below(5) {
-                0 | 1 => Mode::Sync,
-                2 => Mode::SemiSync,
-                _ => Mode::Async,
-            },
-            policy: match dice.chance(100) {
-                true => Policy::Task,
-                false => Policy::Role,
-            },
-            steps: 2 + dice.below(4),
-            ranks: small(dice, 1, 3),
-            rollouts: small(dice, 1, 4),
-            agents: small(dice, 1, 3),
-            prompts: small(dice, 1, 2),
-            responses: small(dice, 1, 4),
-            max_task_restarts: match dice.chance(200) {
-                true => 3,
-                false => 100,
-            },
-        }
-    }
+        .with(RuleId::ContextSwitch, "window_s", 5.0)
 }
 
 impl Weather {
@@ -234,6 +208,12 @@ impl Fault {
             .collect();
         let role = roles[pick(dice, roles.len() as u64)];
         let who = one(dice, role);
+        if dice.chance(250) {
+            return Self::draw_request(dice, config, who);
+        }
+        if config.nodes.len() > 1 && dice.chance(300) {
+            return Self::draw_of_node(dice);
+        }
         match dice.below(30) {
             0..=6 => Fault::Kill(who),
             7..=9 => Fault::Stop(who),
@@ -259,6 +239,44 @@ impl Fault {
         }
     }
 
+    /// What an operator may want, sensible or not.
+    fn draw_request(dice: &mut Dice, config: &CoreConfig, who: InstanceId) -> Self {
+        let some = |dice: &mut Dice, n| u32::try_from(dice.below(n)).unwrap_or(0);
+        let role = match dice.below(3) {
+            0 => Role::Trainer,
+            1 => Role::Rollout,
+            _ => Role::Agent,
+        };
+        match dice.below(22) {
+            0..=3 => Fault::Inject(who, core::Fault::LoseSlot),
+            4 | 20 | 21 => {
+                let index = some(dice, u64::from(config.ranks));
+                Fault::Inject(id(Role::Trainer, index), core::Fault::LoseSlot)
+            }
+            5 | 6 => Fault::RestoreSlot(some(dice, 3), role, some(dice, 3)),
+            7..=10 => Fault::Scale(role, some(dice, 5)),
+            11 => Fault::Scale(Role::Hybrid, some(dice, 3)),
+            12..=14 => Fault::Update(role, 1 + some(dice, 4)),
+            15 | 16 => Fault::Cordon(some(dice, 3), dice.chance(600)),
+            _ => {
+                let engines = u64::from(config.count(Role::Rollout));
+                let index = some(dice, engines + 1);
+                Fault::Quarantine(id(Role::Rollout, index), dice.chance(600))
+            }
+        }
+    }
+
+    fn draw_of_node(dice: &mut Dice) -> Self {
+        let at = 1 + u32::from(dice.chance(500));
+        match dice.below(10) {
+            0 | 1 => Fault::KillNode(at, dice.below(15_000)),
+            2 | 3 => Fault::FreezeNode(at, dice.below(12_000)),
+            4..=6 => Fault::CutNode(at, dice.below(12_000)),
+            7 => Fault::LeaveNode(at, dice.below(8000)),
+            _ => Fault::NewNode,
+        }
+    }
+
     /// Lets it happen now.
     pub fn strike(&self, world: &mut World) {
         match self {
@@ -278,6 +296,19 @@ impl Fault {
             Fault::CrashDaemonAfter(outputs) => world.crash_daemon_after(*outputs),
             Fault::Ghosts(who) => world.ghosts(*who),
             Fault::Inject(who, fault) => world.inject(*fault, who.role, who.index),
+            Fault::RestoreSlot(at, role, index) => {
+                let pool = world.config.pool(*role).to_owned();
+                world.restore_slot(*at as usize, &pool, *index);
+            }
+            Fault::Scale(role, count) => world.scale(*role, *count),
+            Fault::Update(role, value) => world.update(*role, *value),
+            Fault::Cordon(at, out) => world.cordon(*at as usize, *out),
+            Fault::Quarantine(who, out) => world.quarantine(*who, *out),
+            Fault::KillNode(at, for_ms) => world.kill_node(*at as usize, ms(*for_ms)),
+            Fault::FreezeNode(at, for_ms) => world.freeze_node(*at as usize, ms(*for_ms)),
+            Fault::CutNode(at, for_ms) => world.cut_node(*at as usize, ms(*for_ms)),
+            Fault::LeaveNode(at, for_ms) => world.leave_node(*at as usize, ms(*for_ms)),
+            Fault::NewNode => world.new_node(),
             Fault::StopAndResume(after_ms) => world.stop_and_resume(ms(*after_ms)),
         }
     }

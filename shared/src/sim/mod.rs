@@ -17,6 +17,7 @@ pub mod mutations;
 pub mod paper;
 pub mod scale;
 pub mod search;
+mod shape;
 pub mod shrink;
 pub mod stream;
 pub mod world;

@@ -51,6 +51,9 @@ fn play(schedule: &Schedule, mut world: World) -> Run {
     {
         world.check_core = schedule.seed.is_multiple_of(8);
     }
+    if schedule.shape.nodes > 0 {
+        world.run_nodes();
+    }
     for timed in &schedule.faults {
         world.run_for(Duration::from_millis(timed.after_ms));
         if world.outcome.is_some() {

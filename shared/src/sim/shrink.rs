@@ -64,7 +64,7 @@ impl<F: Fn(&Schedule) -> Option<Violation>> Shrinker<F> {
 
     /// Keeps a candidate that breaks the same invariant.
     fn keep(&mut self, candidate: Schedule) -> bool {
-        if self.runs >= MOST_RUNS || candidate == self.best {
+        if self.runs >= MOST_RUNS || candidate == self.best || !candidate.shape.is_possible() {
             return false;
         }
         self.runs += 1;
@@ -114,7 +114,12 @@ impl<F: Fn(&Schedule) -> Option<Violation>> Shrinker<F> {
     }
 
     fn reduce_shape(&mut self) {
-        let smaller: [fn(&mut Schedule); 8] = [
+        let smaller: [fn(&mut Schedule); 13] = [
+            |s| s.shape.nodes = s.shape.nodes.saturating_sub(1),
+            |s| s.shape.spare = s.shape.spare.saturating_sub(1),
+            |s| s.shape.far = false,
+            |s| s.shape.hybrid = false,
+            |s| s.shape.shared = false,
             |s| s.shape.policy = Policy::Role,
             |s| s.shape.mode = Mode::Async,
             |s| s.shape.steps = s.shape.steps.saturating_sub(1).max(1),

@@ -86,9 +86,13 @@ fn soak() {
     let (from, seeds) = (number("FROM").unwrap_or(0), number("SEEDS").unwrap_or(1000));
     let mut failed = Vec::new();
     for seed in from..from + seeds {
-        let Some(shrunk) = shrink::shrink(&Schedule::of(seed)) else {
+        let shrunk = std::panic::catch_unwind(|| shrink::shrink(&Schedule::of(seed)));
+        let Ok(shrunk) = shrunk else {
+            println!("seed {seed} panics");
+            failed.push(seed);
             continue;
         };
+        let Some(shrunk) = shrunk else { continue };
         let fixture = Fixture::new(shrunk.schedule.clone(), shrunk.violation);
         println!("seed {seed}:\n{}", serde_json::to_string(&fixture).unwrap());
         if let Some(lines) = number("TRACE") {

@@ -1,7 +1,12 @@
 //! The hands: each output becomes a deed, after the checker has seen it.
+use super::machines::{NodeOrder, SpawnOrder};
 use super::trainer::Call;
 use super::{Happening, World, ms};
 use crate::core::{Fault, Input, Output};
+use crate::ids::Incarnation;
+
+/// A process that is asked to end takes up to so long.
+const GRACE: std::time::Duration = std::time::Duration::from_millis(120);
 
 impl World {
     pub(super) fn act(&mut self, output: Output) {
@@ -11,23 +16,30 @@ impl World {
                 id,
                 incarnation,
                 generation,
+                slot,
                 ..
-            } => self.spawn_process(id, incarnation, generation),
-            Output::Fence { incarnation, .. } => self.die(incarnation),
-            Output::Kill { incarnation, .. } | Output::Retire { incarnation } => {
-                if self.gang_of(incarnation).contains(&incarnation) {
-                    self.gang.task = None;
-                }
-                self.die(incarnation);
+            } => self.order_spawn(SpawnOrder {
+                id,
+                life: incarnation,
+                generation,
+                slot,
+            }),
+            Output::Fence { node, incarnation } => {
+                let at = self.machine_of(node);
+                self.order(at, NodeOrder::Kill(incarnation));
             }
-            Output::Strike { incarnation, fault } => match fault {
-                Fault::Kill | Fault::LoseSlot => self.die(incarnation),
-                Fault::Hang => {
-                    if let Some(p) = self.procs.get_mut(&incarnation) {
-                        p.stopped = true;
-                    }
-                }
-            },
+            Output::Kill { incarnation, .. } => {
+                self.abandon_gang_of(incarnation);
+                self.order_of(incarnation, NodeOrder::Kill(incarnation));
+            }
+            Output::Retire { incarnation } => self.retire(incarnation),
+            Output::Strike { incarnation, fault } => {
+                let order = match fault {
+                    Fault::Kill | Fault::LoseSlot => NodeOrder::Kill(incarnation),
+                    Fault::Hang => NodeOrder::Stop(incarnation),
+                };
+                self.order_of(incarnation, order);
+            }
             Output::Restore {
                 generation, step, ..
             } => self.call(generation, Call::Restore(step)),
@@ -74,10 +86,48 @@ impl World {
             Output::CollectEvidence { incarnation, .. } => {
                 let text = "wchan do_signal_stop".to_owned();
                 let input = Input::Evidence { incarnation, text };
-                self.after(ms(40), Happening::Feed(input));
+                let at = self.procs.get(&incarnation).map_or(0, |p| p.machine);
+                self.after(ms(40), Happening::Reported(at, input));
             }
             Output::Finish { outcome } => self.outcome = Some(outcome),
-            Output::Record(_) | Output::Reply { .. } | Output::Event(_) => {}
+            Output::Reply { ticket, result } => self.answered_request(ticket, result),
+            Output::Record(_) | Output::Event(_) => {}
+        }
+    }
+
+    /// What the leader waits for from a gang that is to end never comes.
+    fn abandon_gang_of(&mut self, life: Incarnation) {
+        if self.gang_of(life).contains(&life) {
+            self.gang.task = None;
+        }
+    }
+
+    /// Orders something where a process runs; one not started yet is known to its node's queue.
+    fn order_of(&mut self, life: Incarnation, order: NodeOrder) {
+        let runs = self.procs.get(&life).map(|p| p.machine);
+        let at = runs.or_else(|| self.machines.waits(life)).unwrap_or(0);
+        self.order(at, order);
+    }
+
+    /// A process is asked to end, and does so soon; what it was about counts no longer.
+    fn retire(&mut self, life: Incarnation) {
+        self.abandon_gang_of(life);
+        self.pullers.remove(&life);
+        self.pullers.retain(|_, o| !o.sources.contains(&life));
+        let Some(p) = self.procs.get_mut(&life).filter(|p| p.linked) else {
+            return self.order_of(life, NodeOrder::Kill(life));
+        };
+        (p.pulling, p.over) = (None, true);
+        let soon = self.dice.up_to(GRACE);
+        self.after(soon, Happening::Retires(life));
+    }
+
+    /// One that cannot read what it was asked is killed in the end.
+    pub(super) fn retires(&mut self, life: Incarnation) {
+        match self.procs.get(&life) {
+            Some(p) if p.works() && p.linked => self.die(life),
+            Some(p) if p.alive => self.order_of(life, NodeOrder::Kill(life)),
+            _ => {}
         }
     }
 }

@@ -100,7 +100,7 @@ impl World {
         if self.work(d).is_none() {
             return;
         }
-        if !self.works(d.agent) || !self.daemon.up {
+        if !self.is_heard(d.agent) || !self.daemon.up {
             return self.after(AGAIN, Happening::Turn(d));
         }
         self.set_tool(d, false);
@@ -164,7 +164,7 @@ impl World {
         if wanted && r.is_some_and(|r| !r.serves()) {
             return self.after(AGAIN, Happening::Generated(d, rollout, ticket));
         }
-        let away = self.sent_away(rollout);
+        let away = self.sent_away(rollout) || !self.in_touch(d.agent, rollout);
         let version = r.and_then(|r| r.version).filter(|_| !away);
         if let Some(r) = self.procs.get_mut(&rollout) {
             r.requests = r.requests.saturating_sub(1);
@@ -178,7 +178,7 @@ impl World {
         if self.work(d).is_none() {
             return;
         }
-        if !self.works(d.agent) {
+        if !self.is_heard(d.agent) {
             return self.after(AGAIN, Happening::Answered(d, ticket, by));
         }
         self.feed(Input::RouteReleased { ticket });
@@ -197,7 +197,7 @@ impl World {
         let Some(work) = self.work(d) else {
             return;
         };
-        if !self.works(d.agent) || !self.daemon.up {
+        if !self.is_heard(d.agent) || !self.daemon.up {
             return self.after(AGAIN, Happening::Append(d));
         }
         if self.daemon.leases.get(&d.trajectory) != Some(&d.agent) {
@@ -289,10 +289,10 @@ impl World {
             phase,
             step,
         };
-        // Never within the handling of another input.
-        let link = p.link;
+        // Never within the handling of another input, nor before what it said before.
+        let (link, wait) = (p.link, p.heard_at.since(self.now));
         if p.linked {
-            self.after(Duration::ZERO, Happening::Said(life, link, input));
+            self.after(wait, Happening::Said(life, link, input));
         }
     }
 }

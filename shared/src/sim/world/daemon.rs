@@ -1,7 +1,7 @@
 //! The daemon: its driver's order of work, its store, its death and return.
 use super::{Happening, World};
 use crate::core::{Core, Exit, Input, Output, Record, State};
-use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ pub(super) struct Daemon {
     pub up: bool,
     /// Counts its lives.
     pub life: u32,
+    /// Since when it is up.
+    pub back_at: crate::time::Time,
     /// Records are being written; what follows from them waits.
     pub writing: bool,
     held: VecDeque<Output>,
@@ -28,6 +30,7 @@ impl Daemon {
         Self {
             up: true,
             life: 0,
+            back_at: crate::time::Time(0),
             writing: false,
             held: VecDeque::new(),
             inbox: VecDeque::new(),
@@ -79,11 +82,20 @@ impl World {
         self.journal.note(self.now, '<', &input);
         self.inputs += 1;
         self.checker.told(&self.core, &input);
+        self.note_drained();
         let attached = match &input {
             Input::Attached { incarnation, hello } => Some((*incarnation, hello.leases.clone())),
             _ => None,
         };
-        self.core.handle(self.now, input);
+        let joins = match &input {
+            Input::NodeJoined { node, .. } => Some(node.name.clone()),
+            _ => None,
+        };
+        self.handle(input);
+        if let Some(name) = joins {
+            self.joined(&name);
+        }
+        self.drop_given_up();
         #[cfg(any(test, feature = "check"))]
         if self.check_core
             && let Err(difference) = self.core.check()
@@ -108,10 +120,12 @@ impl World {
 
     /// Carries out what the core wants, nothing before what it rests on is durable.
     fn settle(&mut self) {
-        let mut outputs = VecDeque::new();
+        let mut outputs = VecDeque::from(std::mem::take(&mut self.taken));
         while let Some(output) = self.core.poll_output() {
-            self.journal.note(self.now, '>', &output);
             outputs.push_back(output);
+        }
+        for output in &outputs {
+            self.journal.note(self.now, '>', output);
         }
         while let Some(output) = outputs.pop_front() {
             if !matches!(output, Output::Record(_)) {
@@ -216,6 +230,8 @@ impl World {
         self.daemon.leases.clear();
         self.pullers.clear();
         self.gang.task = None;
+        self.drop_streams();
+        self.office.forget_asked();
         let lives: Vec<_> = self.procs.keys().copied().collect();
         for life in lives {
             self.unlink(life);
@@ -234,19 +250,31 @@ impl World {
         if self.daemon.up || life != self.daemon.life {
             return;
         }
-        self.daemon.up = true;
+        (self.daemon.up, self.daemon.back_at) = (true, self.now);
         self.core = match &self.daemon.persisted {
-            Some(state) => Core::restore(self.config.clone(), (**state).clone()),
-            None => Core::new(self.config.clone()),
+            Some(state) => {
+                let job = self.office.job_of(state.revision());
+                Core::restore(job, (**state).clone())
+            }
+            None => Core::new(self.office.job_of(0)),
         };
         self.checker.restored();
+        self.remember_promises();
+        self.begun_anew = false;
         let instances = self.core.view(self.now).instances;
         let current: Vec<_> = instances.iter().map(|i| i.incarnation).collect();
+        // Those of other nodes are accounted for when their nodes join.
+        let elsewhere = |i: &crate::core::InstanceView| {
+            let node = i.slot.as_ref().map(|s| s.node);
+            self.machines.live && node.is_some_and(|node| node != NodeId::LEADER)
+        };
+        let here = instances.iter().filter(|i| !elsewhere(i));
+        let here: Vec<_> = here.map(|i| i.incarnation).collect();
         let stale: Vec<_> = self
             .procs
-            .keys()
-            .filter(|l| !current.contains(l))
-            .copied()
+            .iter()
+            .filter(|(l, p)| (p.machine == 0 || !self.machines.live) && !current.contains(l))
+            .map(|(life, _)| *life)
             .collect();
         for life in stale {
             self.die(life);
@@ -261,10 +289,11 @@ impl World {
                 });
             }
         }
-        for life in current.into_iter().filter(|life| life.0 != 0) {
+        for life in here.into_iter().filter(|life| life.0 != 0) {
             self.adopt(life);
         }
         self.feed(Input::Start);
+        self.find_leader();
     }
 
     fn adopt(&mut self, incarnation: Incarnation) {

@@ -13,6 +13,23 @@ impl World {
         self.procs.get(&life).is_some_and(|p| p.works())
     }
 
+    /// Whether two processes reach each other.
+    pub(super) fn in_touch(&self, a: Incarnation, b: Incarnation) -> bool {
+        let at = |life: &Incarnation| self.procs.get(life).map_or(0, |p| p.machine);
+        self.machines.together(at(&a), at(&b))
+    }
+
+    /// Whether all of them reach each other.
+    pub(super) fn all_together(&self, all: &[Incarnation]) -> bool {
+        all.windows(2).all(|two| self.in_touch(two[0], two[1]))
+    }
+
+    /// Whether what a process says to the leader, link or not, arrives.
+    pub(super) fn is_heard(&self, life: Incarnation) -> bool {
+        let at = self.procs.get(&life).map_or(0, |p| p.machine);
+        self.works(life) && self.machines.in_reach(at)
+    }
+
     /// A process says something over its link; in order, and lost with the link.
     pub(super) fn say(&mut self, from: Incarnation, input: Input) {
         let delay = self.timing.message.draw(&mut self.dice);
@@ -54,7 +71,7 @@ impl World {
         if !p.alive || p.link != link {
             return;
         }
-        if p.stopped {
+        if p.halted() {
             return p.inbox.push_back(order);
         }
         self.obey(to, order);
@@ -107,10 +124,14 @@ impl World {
         let Some(p) = self.procs.get_mut(&life) else {
             return;
         };
+        if !self.machines.linked(p.machine) {
+            // It tries again when its node has joined.
+            return;
+        }
         if !p.alive || p.linked || p.start != super::Start::Fine || !self.daemon.up {
             return;
         }
-        if p.stopped || self.daemon.writing || p.cut_until > now {
+        if p.halted() || self.daemon.writing || p.cut_until > now {
             let wait = p.cut_until.since(now).max(super::ms(5));
             return self.after(wait, Happening::Link(life));
         }

@@ -11,6 +11,9 @@
 //! The daemon is modelled as its driver is: outputs up to the first record leave at once, the rest
 //! when all records of the batch and the core's state are durable in one piece, and nothing is
 //! handled meanwhile. A crash loses what was not durable with all that follows from it.
+//!
+//! Other nodes (`machines`, `streams`) have daemons of their own, which can be cut off, stopped or lost
+//! with their processes; operators (`office`) ask for changes and remember what they were promised.
 mod act;
 mod agents;
 mod check;
@@ -18,9 +21,12 @@ mod daemon;
 mod ghosts;
 mod journal;
 mod links;
+mod machines;
+mod office;
 mod process;
 mod pulls;
 mod samples;
+mod streams;
 mod strike;
 mod switch;
 mod timing;
@@ -32,10 +38,12 @@ pub use process::{Proc, Start, Work};
 pub use timing::{Span, Timing, ms};
 
 use super::dice::Dice;
-use crate::core::{Core, CoreConfig, Input, Outcome};
+use crate::core::{Core, CoreConfig, Input, Outcome, Output, SlotRef};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use daemon::Daemon;
+use machines::Machines;
+use office::Office;
 use process::Order;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -73,6 +81,18 @@ enum Happening {
     Append(agents::Doing),
     Samples,
     Ghosts(InstanceId),
+    /// A process's start or end, as its node sees it.
+    Reported(usize, Input),
+    /// A process that was asked to end does.
+    Retires(Incarnation),
+    /// What a node says arrives, if its stream still stands.
+    NodeSaid(usize, u64, Input),
+    /// What a node is told arrives, if its stream still stands.
+    Ordered(usize, u64, machines::NodeOrder),
+    Beat(usize),
+    Join(usize),
+    NodeBack(usize),
+    Mend,
     Durable(u32),
     DaemonBack(u32),
 }
@@ -112,8 +132,16 @@ pub struct World {
     queue: BTreeMap<(Time, u64), Happening>,
     serial: u64,
     daemon: Daemon,
+    machines: Machines,
+    office: Office,
+    /// Outputs that were looked at before they are acted on.
+    taken: Vec<Output>,
+    /// The daemon that starts goes on with a stopped job.
+    begun_anew: bool,
     /// The newest life started at each place.
     places: BTreeMap<InstanceId, Incarnation>,
+    /// The slot it was started in.
+    homes: BTreeMap<InstanceId, SlotRef>,
     /// The life before that.
     before: BTreeMap<InstanceId, Incarnation>,
     gang: GangWork,
@@ -149,6 +177,10 @@ impl World {
         let mut world = Self {
             core: Core::new(config.clone()),
             checker: Checker::new(&config),
+            taken: Vec::new(),
+            begun_anew: false,
+            office: Office::new(&config),
+            machines: Machines::new(config.first_nodes()),
             config,
             timing,
             now: Time(1_000_000_000),
@@ -167,6 +199,7 @@ impl World {
             serial: 0,
             daemon: Daemon::new(),
             places: BTreeMap::new(),
+            homes: BTreeMap::new(),
             before: BTreeMap::new(),
             gang: GangWork::default(),
             doomed: BTreeMap::new(),
@@ -314,6 +347,14 @@ impl World {
             Happening::Append(doing) => self.append(doing),
             Happening::Samples => self.samples(),
             Happening::Ghosts(who) => self.haunt(who),
+            Happening::Retires(life) => self.retires(life),
+            Happening::Reported(at, input) => self.node_says(at, input),
+            Happening::NodeSaid(at, stream, input) => self.node_said(at, stream, input),
+            Happening::Ordered(at, stream, order) => self.ordered(at, stream, order),
+            Happening::Beat(at) => self.beat(at),
+            Happening::Join(at) => self.join(at),
+            Happening::Mend => self.mend(),
+            Happening::NodeBack(at) => self.node_back(at),
             Happening::Durable(life) => self.durable(life),
             Happening::DaemonBack(life) => self.restart_daemon(life),
         }

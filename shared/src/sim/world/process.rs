@@ -1,4 +1,6 @@
 //! One virtual process of a role.
+use super::machines::SpawnOrder;
+use crate::core::SlotRef;
 use crate::ids::{Generation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use crate::time::Time;
@@ -58,6 +60,14 @@ pub(super) struct Transfer {
 pub struct Proc {
     /// Its place.
     pub id: InstanceId,
+    /// Its slot.
+    pub slot: SlotRef,
+    /// Which of the world's nodes it runs on.
+    pub(super) machine: usize,
+    /// Stopped with its node.
+    pub(super) frozen: bool,
+    /// The controller wants it to end, or gave it up.
+    pub(super) over: bool,
     /// The gang's number (trainers).
     pub generation: Generation,
     /// Not ended.
@@ -110,10 +120,14 @@ pub struct Proc {
 
 impl Proc {
     /// A process that was just started.
-    pub(super) fn new(id: InstanceId, generation: Generation, start: Start, now: Time) -> Self {
+    pub(super) fn new(machine: usize, order: &SpawnOrder, start: Start, now: Time) -> Self {
         Self {
-            id,
-            generation,
+            id: order.id,
+            slot: order.slot.clone(),
+            machine,
+            frozen: false,
+            over: false,
+            generation: order.generation,
             alive: true,
             stopped: false,
             wedged: false,
@@ -142,9 +156,14 @@ impl Proc {
         }
     }
 
+    /// Whether it is stopped, alone or with its node.
+    pub fn halted(&self) -> bool {
+        self.stopped || self.frozen
+    }
+
     /// Whether it does anything at all.
     pub fn works(&self) -> bool {
-        self.alive && !self.stopped
+        self.alive && !self.halted()
     }
 
     /// Whether its work comes along. A rank hangs in its computation, elsewhere it has none.

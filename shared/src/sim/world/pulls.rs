@@ -52,6 +52,7 @@ impl World {
             // The report of its end was lost with a link.
             let (incarnation, version) = (puller, transfer.version);
             let result = Ok(());
+            self.pullers.remove(&puller);
             return self.say(
                 puller,
                 Input::Pulled {
@@ -87,7 +88,7 @@ impl World {
             return self.after(ms(100), Happening::Pull(puller, serial));
         }
         let stalled = self.now.since(t.moved_at) >= self.timing.pull_deadline;
-        match self.obstacle(&t) {
+        match self.obstacle(puller, &t) {
             Some(Obstacle::Stalls) if !stalled => {
                 self.after(ms(100), Happening::Pull(puller, serial));
             }
@@ -146,7 +147,7 @@ impl World {
         );
     }
 
-    fn obstacle(&self, t: &Transfer) -> Option<Obstacle> {
+    fn obstacle(&self, puller: Incarnation, t: &Transfer) -> Option<Obstacle> {
         let fails = |source: Incarnation, reason: &str| {
             let reason = reason.to_owned();
             Some(Obstacle::Fails(PullFailure::Source { source, reason }))
@@ -155,7 +156,7 @@ impl World {
             let Some(s) = self.procs.get(&source).filter(|s| s.alive) else {
                 return fails(source, "connection reset");
             };
-            if s.stopped {
+            if s.halted() || !self.in_touch(puller, source) {
                 return Some(Obstacle::Stalls);
             }
             if s.corrupt && t.parts > 0 {

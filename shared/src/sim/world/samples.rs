@@ -46,7 +46,9 @@ impl World {
             rss_bytes: 1 << 20,
             ..Sample::default()
         };
-        if p.id.role == Role::Trainer || p.linked {
+        let at = p.machine;
+        let told = self.machines.linked(at) && self.machines.in_reach(at) && !p.frozen;
+        if told && (p.id.role == Role::Trainer || p.linked) {
             self.feed(Input::Sampled {
                 incarnation,
                 sample,

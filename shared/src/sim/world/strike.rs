@@ -1,4 +1,5 @@
 //! What can be done to the world from outside.
+use super::machines::{NodeOrder, SpawnOrder};
 use super::{Happening, Start, World, ms};
 use crate::core::{Exit, Fault, Input, Request};
 use crate::ids::{Incarnation, InstanceId, Role};
@@ -63,6 +64,7 @@ impl World {
         for life in lives {
             self.die(life);
         }
+        self.begun_anew = true;
         self.crash_daemon_until(after);
         self.outcome = None;
     }
@@ -77,6 +79,8 @@ impl World {
         self.doomed.clear();
         self.timing.duplicate_per_mille = 0;
         self.daemon.crash_after = None;
+        self.heal_nodes();
+        self.after(ms(10), Happening::Mend);
         let now = self.now;
         for p in self.procs.values_mut() {
             if p.slow > 1 || p.raised || p.corrupt {
@@ -99,14 +103,13 @@ impl World {
 
     /// An operator strikes an instance through the controller.
     pub fn inject(&mut self, fault: Fault, role: Role, index: u32) {
-        let index = Some(index);
-        self.feed(Input::Operator(Request::Inject {
-            ticket: 1,
+        self.ask(role, None, |ticket| Request::Inject {
+            ticket,
             fault,
             role,
-            index,
+            index: Some(index),
             incarnation: None,
-        }));
+        });
     }
 
     pub(super) fn heal_one(&mut self, life: Incarnation) {
@@ -115,50 +118,62 @@ impl World {
             return;
         };
         (p.stopped, p.slow, p.well_at) = (false, 1, now);
+        self.read_inbox(life);
+    }
+
+    /// What came while it was stopped.
+    pub(super) fn read_inbox(&mut self, life: Incarnation) {
+        let Some(p) = self.procs.get_mut(&life).filter(|p| p.works()) else {
+            return;
+        };
         for order in std::mem::take(&mut p.inbox) {
             self.obey(life, order);
         }
     }
 
-    pub(super) fn spawn_process(
-        &mut self,
-        who: InstanceId,
-        life: Incarnation,
-        generation: crate::ids::Generation,
-    ) {
-        let start = match self.doomed.get_mut(&who) {
-            Some(starts) if !starts.is_empty() => starts.remove(0),
-            _ => Start::Fine,
-        };
+    /// A process is to be started, here or on another node.
+    pub(super) fn order_spawn(&mut self, order: SpawnOrder) {
+        let (who, life) = (order.id, order.life);
         let before = self.places.insert(who, life);
         let older = before.and_then(|before| self.before.insert(who, before));
         if let Some(older) = older.filter(|o| self.procs.get(o).is_some_and(|p| !p.alive)) {
             self.procs.remove(&older);
         }
+        if who.role == Role::Trainer {
+            self.gang.joined(order.generation, life);
+        }
+        let at = self.machine_of(order.slot.node);
+        self.order(at, NodeOrder::Spawn(order));
+    }
+
+    pub(super) fn spawn_process(&mut self, at: usize, order: SpawnOrder) {
+        let (who, life) = (order.id, order.life);
+        let start = match self.doomed.get_mut(&who) {
+            Some(starts) if !starts.is_empty() => starts.remove(0),
+            _ => Start::Fine,
+        };
         if start == Start::Refused {
             let reason = "no memory".to_owned();
             let input = Input::SpawnFailed {
                 incarnation: life,
                 reason,
             };
-            return self.after(Duration::ZERO, Happening::Feed(input));
+            return self.after(Duration::ZERO, Happening::Reported(at, input));
         }
         let span = match who.role {
             Role::Trainer => self.timing.start_trainer,
             Role::Hybrid | Role::Rollout => self.timing.start_rollout,
             Role::Agent => self.timing.start_agent,
         };
-        let proc = super::Proc::new(who, generation, start, self.now);
+        let mut proc = super::Proc::new(at, &order, start, self.now);
+        proc.over = self.machines.ends(at, life);
         self.procs.insert(life, proc);
-        if who.role == Role::Trainer {
-            self.gang.joined(generation, life);
-        }
         let pid = super::daemon::pid_of(life);
         let input = Input::Spawned {
             incarnation: life,
             pid,
         };
-        self.after(Duration::ZERO, Happening::Feed(input));
+        self.after(Duration::ZERO, Happening::Reported(at, input));
         let takes = span.draw(&mut self.dice);
         match start {
             Start::Fine => self.after(takes, Happening::Link(life)),
@@ -173,16 +188,10 @@ impl World {
 
     /// A process ends; the daemon hears of it a little later.
     pub(super) fn ends(&mut self, life: Incarnation, exit: Exit) {
-        let Some(p) = self.procs.get_mut(&life) else {
-            return;
-        };
-        if !std::mem::replace(&mut p.alive, false) {
+        if !self.falls(life) {
             return;
         }
-        p.linked = false;
-        self.pullers.remove(&life);
-        self.pullers.retain(|_, o| !o.sources.contains(&life));
-        self.forget_asked(life);
+        let at = self.procs.get(&life).map_or(0, |p| p.machine);
         let detail = match exit {
             Exit::Code(_) => "error: it cannot start".to_owned(),
             _ => String::new(),
@@ -195,12 +204,33 @@ impl World {
             exit,
             detail,
         };
-        self.after(ended + told, Happening::Feed(input));
+        self.after(ended + told, Happening::Reported(at, input));
+    }
+
+    /// A process ends; whether it lived until now.
+    fn falls(&mut self, life: Incarnation) -> bool {
+        let Some(p) = self.procs.get_mut(&life) else {
+            return false;
+        };
+        if !std::mem::replace(&mut p.alive, false) {
+            return false;
+        }
+        p.linked = false;
+        self.pullers.remove(&life);
+        self.pullers.retain(|_, o| !o.sources.contains(&life));
+        self.forget_asked(life);
+        true
+    }
+
+    /// A process ends with its node: nobody tells of it.
+    pub(super) fn vanish(&mut self, life: Incarnation) {
+        self.falls(life);
     }
 
     pub(super) fn probed(&mut self, incarnation: Incarnation) {
         // A probe of one that does not answer is over at its timeout, which is the core's too.
-        if self.procs.get(&incarnation).is_some_and(|p| p.serves()) {
+        let found = self.procs.get(&incarnation);
+        if found.is_some_and(|p| p.serves() && self.machines.in_reach(p.machine)) {
             self.feed(Input::Probed {
                 incarnation,
                 ok: true,

@@ -24,7 +24,7 @@ impl World {
         let Some(p) = self.procs.get_mut(&engine).filter(|p| p.alive) else {
             return;
         };
-        if !p.serves() {
+        if !p.serves() || !self.machines.in_reach(p.machine) {
             return self.after(AGAIN, Happening::Switch(engine, paused));
         }
         p.paused = paused;

@@ -48,6 +48,14 @@ impl GangWork {
         self.buffers.retain(|g, _| g.0 + 4 > newest.0);
     }
 
+    /// Which gang computes a step, or a part of one, that is waited for.
+    pub fn computes(&self) -> Option<Generation> {
+        match self.task {
+            Some((generation, Call::Train(_) | Call::Prepare(..))) => Some(generation),
+            _ => None,
+        }
+    }
+
     /// Whether a generation's buffers hold a version.
     pub fn holds(&self, generation: Generation, version: WeightVersion) -> bool {
         let buffers = self.buffers.get(&generation).copied().unwrap_or_default();
@@ -60,7 +68,8 @@ impl World {
     pub(super) fn gang_serves(&self, generation: Generation) -> bool {
         let ranks = self.gang.ranks.get(&generation);
         ranks.is_some_and(|ranks| {
-            ranks.len() == self.core.config().ranks as usize
+            ranks.len() == self.checker.ranks as usize
+                && self.all_together(ranks)
                 && ranks
                     .iter()
                     .all(|r| self.procs.get(r).is_some_and(|p| p.serves()))

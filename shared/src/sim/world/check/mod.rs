@@ -10,11 +10,15 @@
 //! | route | I-4 verified and fit; never to a suspect |
 //! | dispatch, stored turn | I-2 one lease, nothing generated again |
 //! | kill | I-8 only what a true verdict covers |
+//! | retire | I-8 only what an operator asked for, or for a rank's sake; drained, between steps |
+//! | spawn | its slot is there, open and free; the gang's are of one kind |
+//! | request | refused: nothing changed; accepted: kept after every crash |
 mod outputs;
+mod places;
 mod verdicts;
 
 use super::World;
-use crate::core::{Core, CoreConfig, Input, Policy, Record, Request};
+use crate::core::{Core, CoreConfig, Input, Policy, Record, Request, SlotRef};
 use crate::hardware::Advice;
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
@@ -56,6 +60,17 @@ pub struct Checker {
     failed: BTreeSet<Incarnation>,
     /// Trajectories of a batch, by the highest group that was handed out.
     grids: BTreeMap<u64, usize>,
+    /// Ranks of the gang that was called last.
+    pub(super) ranks: u32,
+    /// Ranks it may have too, as far as is known.
+    pub(super) may_have: BTreeSet<u32>,
+    /// The gang is being restarted on request.
+    changing: bool,
+    /// Slots that rollouts gave up for ranks just now.
+    given: Vec<SlotRef>,
+    /// Lives on devices that are about to fail, and their slots.
+    announced: Vec<Incarnation>,
+    drained: BTreeSet<SlotRef>,
     /// What the present life of the controller was told to be finished.
     finished: BTreeSet<TrajectoryId>,
     /// Rollouts being probed, by what was asked and answered.
@@ -75,6 +90,12 @@ impl Checker {
             shapes: BTreeSet::from([shape(config)]),
             failed: BTreeSet::new(),
             grids: BTreeMap::new(),
+            ranks: config.ranks,
+            may_have: BTreeSet::new(),
+            changing: false,
+            given: Vec::new(),
+            announced: Vec::new(),
+            drained: BTreeSet::new(),
             finished: BTreeSet::new(),
             suspects: BTreeSet::new(),
             tokens: BTreeMap::new(),
@@ -102,6 +123,11 @@ impl Checker {
     pub(super) fn restored(&mut self) {
         self.finished.clear();
         self.suspects.clear();
+    }
+
+    /// A stopped job goes on.
+    pub(super) fn verdicts_begin_anew(&mut self) {
+        self.verdicts.begin_anew();
     }
 
     /// What the controller is about to be told.
@@ -139,6 +165,9 @@ impl Checker {
             }
             Input::Hardware { finding, users, .. } if finding.advice() == Advice::Fault => {
                 self.failed.extend(users);
+            }
+            Input::Hardware { finding, users, .. } if finding.advice() == Advice::Drain => {
+                self.announced.extend(users);
             }
             Input::Operator(Request::Update { config, .. }) => {
                 self.shapes.insert(shape(config));
@@ -256,14 +285,14 @@ impl World {
     /// All outputs of an input are done.
     pub(super) fn check_settled(&mut self) {
         let older = |(g, ranks): (&crate::ids::Generation, &Vec<Incarnation>)| {
-            let alive = ranks
-                .iter()
-                .any(|r| self.procs.get(r).is_some_and(|p| p.alive));
+            let heard = |p: &super::Proc| p.alive && !p.over && self.machines.linked(p.machine);
+            let alive = ranks.iter().any(|r| self.procs.get(r).is_some_and(heard));
             (alive && *g != self.gang.newest).then_some(*g)
         };
         if let Some(older) = self.gang.ranks.iter().find_map(older) {
             let text = format!("{older} is alive beside {}", self.gang.newest);
             self.checker.broken(self.now, "I-1", &text);
         }
+        self.check_places();
     }
 }

@@ -13,8 +13,16 @@ impl World {
                 id,
                 incarnation,
                 generation,
+                slot,
                 ..
-            } => self.check_spawn(*id, *incarnation, *generation),
+            } => {
+                self.check_spawn(*id, *incarnation, *generation);
+                self.check_slot(*id, slot);
+            }
+            // Its answer to this is what it is judged by.
+            Output::Pause { engine } => drop(self.checker.suspects.remove(engine)),
+            Output::Retire { incarnation } => self.check_retire(*incarnation),
+            Output::Fence { node, incarnation } => self.check_fence(*node, *incarnation),
             Output::Kill {
                 id, incarnation, ..
             } => self.check_kill(*id, *incarnation),
@@ -103,6 +111,9 @@ impl World {
             format!("{id} is started as {incarnation}, {highest} was used already")
         });
         self.checker.highest = highest.max(incarnation);
+        if id.role == Role::Trainer {
+            self.check_generation(generation);
+        }
         self.must(
             id.role != Role::Trainer || generation >= newest,
             "I-1",
@@ -115,7 +126,17 @@ impl World {
         self.must(generation == newest, "I-1", || {
             format!("{generation} is called, the newest is {newest}")
         });
-        let lives: Vec<_> = (0..self.core.config().ranks)
+        let count = u32::try_from(ranks.len()).unwrap_or(0);
+        let promised = self.office.promises.counts.get(&Role::Trainer).copied();
+        let before = self.checker.ranks;
+        let known =
+            count == before || promised == Some(count) || self.checker.may_have.contains(&count);
+        self.must(known, "ranks", || {
+            format!("{count} ranks are called, there were {before}, {promised:?} are wanted")
+        });
+        self.checker.ranks = count;
+        self.check_alike(ranks);
+        let lives: Vec<_> = (0..count)
             .map(|index| self.life(super::super::id(Role::Trainer, index)))
             .collect();
         self.must(lives == ranks, "I-1", || {
@@ -129,12 +150,25 @@ impl World {
             format!("step {step} is trained, committed is {committed}")
         });
         self.check_batch(step, trajectories);
+        let ranks = self.checker.ranks.max(1) as usize;
+        let divides = trajectories.len().is_multiple_of(ranks);
+        self.must(divides, "shape", || {
+            format!("{} samples for {ranks} ranks", trajectories.len())
+        });
     }
 
     /// Nobody may still read the buffer that a version is written into.
     fn check_buffer(&mut self, generation: Generation, version: WeightVersion) {
-        let reader = self.procs.iter().find(|(_, p)| {
+        let rank = self
+            .gang
+            .ranks
+            .get(&generation)
+            .and_then(|ranks| ranks.first());
+        let rank = rank.copied().unwrap_or_default();
+        let reader = self.procs.iter().find(|(life, p)| {
             p.works()
+                && !p.over
+                && self.in_touch(**life, rank)
                 && p.pulling.as_ref().is_some_and(|t| {
                     t.from_trainer
                         && t.version < version
@@ -160,8 +194,12 @@ impl World {
         });
         self.pullers.remove(&puller);
         for source in sources {
-            let reads =
-                |(p, o): &(&Incarnation, &Ordered)| o.sources.contains(source) && self.works(**p);
+            // One that has it already will find its order done.
+            let reads = |(p, o): &(&Incarnation, &Ordered)| {
+                let has = self.procs.get(*p).and_then(|p| p.version);
+                let reads = self.works(**p) && self.in_touch(**p, *source);
+                o.sources.contains(source) && reads && has < Some(o.version)
+            };
             let others = self.pullers.iter().filter(reads).count() + 1;
             let limit = self.config.pullers_per_source as usize;
             self.must(others <= limit, "I-6", || {

@@ -48,6 +48,12 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
+    /// A stopped job goes on: nothing counts any more.
+    pub fn begin_anew(&mut self) {
+        self.rows.clear();
+        self.committed();
+    }
+
     /// An instance did something useful.
     pub fn useful(&mut self, id: InstanceId) {
         self.rows.remove(&id);
@@ -148,7 +154,7 @@ impl World {
             Scope::Task => true,
             Scope::Job => false,
         };
-        let covered = self.checker.verdicts.open.values().any(covers);
+        let covered = self.checker.verdicts.open.values().any(covers) || self.is_surplus(id);
         self.must(covered, "I-8", || {
             format!("{id} {incarnation} is killed in health")
         });
@@ -178,6 +184,11 @@ impl World {
         let unlinked = !p.linked && apart >= grace;
         let echo = p.well_at + ECHO > self.now && p.well_at.0 > 0;
         let broken = p.raised || p.corrupt || p.slow > 1;
-        !p.serves() || p.start != Start::Fine || broken || unlinked || echo
+        let node = self.machines.all.get(p.machine).filter(|_| p.machine > 0);
+        let apart = node.is_some_and(|m| {
+            let echo = m.well_at + ECHO > self.now && m.well_at.0 > 0;
+            m.trouble.is_some() || echo || !self.machines.linked(p.machine)
+        });
+        !p.serves() || p.start != Start::Fine || broken || unlinked || echo || apart
     }
 }

@@ -1,0 +1,228 @@
+//! Slots, nodes and lives that end without a fault, held against what operators were promised.
+use super::super::{Proc, World, id};
+use crate::core::{Mode, NodeState, Policy, SlotRef};
+use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role};
+use std::time::Duration;
+
+/// After its return the daemon knows nothing of requests that run.
+const FORGETFUL: Duration = Duration::from_secs(10);
+
+impl World {
+    /// Somebody is started only where something may run, and alone of its role.
+    pub(super) fn check_slot(&mut self, who: InstanceId, slot: &SlotRef) {
+        let name = self.core.node(slot.node).map(|n| n.name.clone());
+        let name = name.unwrap_or_default();
+        let here = self.core.node_state(slot.node) == Some(NodeState::Here);
+        self.must(here, "slots", || {
+            format!("{who} is started in {slot}, whose node is away")
+        });
+        let promises = &self.office.promises;
+        let (lost, shut) = (
+            promises.lost.contains(slot),
+            promises.cordoned.contains(&name),
+        );
+        self.must(!lost, "slots", || {
+            format!("{who} is started in {slot}, which is lost")
+        });
+        self.must(!shut, "slots", || {
+            format!("{who} is started in {slot}, whose node is cordoned")
+        });
+        let spec = self.core.node(slot.node);
+        let has = spec.is_some_and(|n| n.pools.get(&slot.pool).is_some_and(|n| slot.index < *n));
+        let (pool, trains) = (self.config.pool(who.role), self.config.pool(Role::Trainer));
+        let lodges = who.role == Role::Rollout && slot.pool == trains;
+        let stands_by = matches!(who.role, Role::Trainer | Role::Hybrid)
+            && slot.pool == self.config.pool(Role::Rollout)
+            && self.config.mode != Mode::Sync
+            && self.config.policy == Policy::Role;
+        let fits = has && (slot.pool == pool || lodges || stands_by);
+        self.must(fits, "slots", || {
+            format!("{who} is started in {slot}, which is none of its own")
+        });
+        let other = self.places.iter().find(|(other, life)| {
+            let taken = self.homes.get(*other) == Some(slot);
+            let gone = || self.procs.get(life).is_none_or(|p| !p.alive || p.over);
+            **other != who
+                && other.role == who.role
+                && taken
+                && !(gone() && self.is_over(**other, **life))
+        });
+        let other = other.map(|(other, life)| (*other, *life));
+        self.must(other.is_none(), "slots", || {
+            format!("{who} is started in {slot} beside {other:?}")
+        });
+        self.homes.insert(who, slot.clone());
+    }
+
+    /// Whether the controller has another idea of a place than that this life is there.
+    fn is_over(&self, who: InstanceId, life: Incarnation) -> bool {
+        self.core.is_current(life) != Some(who)
+    }
+
+    /// All ranks compute in one data centre on one kind of accelerator.
+    pub(super) fn check_alike(&mut self, ranks: &[Incarnation]) {
+        let spec = |life: &Incarnation| {
+            let p = self.procs.get(life)?;
+            Some(self.machines.all.get(p.machine)?.spec.labels.clone())
+        };
+        let labels: Vec<_> = ranks.iter().filter_map(spec).collect();
+        let alike = labels.windows(2).all(|two| two[0].homogeneous(&two[1]));
+        self.must(alike, "slots", || {
+            format!("the gang {ranks:?} spans {labels:?}")
+        });
+    }
+
+    /// A process is asked to end only for a reason that an operator gave, or to give up its slot.
+    pub(super) fn check_retire(&mut self, life: Incarnation) {
+        let Some(who) = self.core_place(life) else {
+            return self.must(false, "I-8", || {
+                format!("{life}, nobody's, is asked to end")
+            });
+        };
+        if self.procs.get(&life).is_some_and(|p| !p.alive || p.over) {
+            // Killed a moment ago.
+            return;
+        }
+        let idle = self.is_idle(life);
+        let surplus = self.is_surplus(who);
+        let drained = self
+            .homes
+            .get(&who)
+            .is_some_and(|s| self.checker.drained.contains(s));
+        let why = match who.role {
+            Role::Trainer => self.gang_may_end(life),
+            Role::Hybrid => {
+                let rank = self.homes.get(&id(Role::Trainer, who.index));
+                let changes = self.checker.changing || self.office.changes > 0;
+                let home = self.homes.get(&who);
+                let mut ranks = self.homes.iter().filter(|(r, _)| r.role == Role::Trainer);
+                let taken = ranks.any(|(r, slot)| r.index != who.index && Some(slot) == home);
+                surplus || rank != home || taken || changes
+            }
+            _ if surplus => {
+                self.must(idle, "drain", || {
+                    format!("{who} {life} is to end in the middle of work")
+                });
+                true
+            }
+            _ if drained => {
+                self.must(idle, "drain", || {
+                    format!("{who} {life} moves in the middle of work")
+                });
+                true
+            }
+            _ if self.office.rolling.remove(&who) => true,
+            Role::Rollout => self.stands_by(who),
+            Role::Agent => false,
+        };
+        self.must(why, "I-8", || {
+            format!("{who} {life} is asked to end in health")
+        });
+    }
+
+    /// Slots on devices that announced their failure.
+    pub(in super::super) fn note_drained(&mut self) {
+        for life in std::mem::take(&mut self.checker.announced) {
+            let home = self.core_place(life).and_then(|who| self.homes.get(&who));
+            self.checker.drained.extend(home.cloned());
+        }
+    }
+
+    fn core_place(&self, life: Incarnation) -> Option<InstanceId> {
+        let newest = self.places.iter().find(|(_, newest)| **newest == life);
+        newest.map(|(who, _)| *who)
+    }
+
+    /// Whether an operator wants fewer.
+    pub(super) fn is_surplus(&self, who: InstanceId) -> bool {
+        let wanted = self.office.promises.counts.get(&who.role);
+        wanted.is_some_and(|wanted| who.index >= *wanted)
+    }
+
+    fn is_idle(&self, life: Incarnation) -> bool {
+        let since = self.now.since(self.daemon.back_at);
+        let forgot = self.daemon.life > 0 && since < FORGETFUL;
+        let p = self.procs.get(&life);
+        let serves = p.is_some_and(|p| p.requests > 0 && p.works() && p.linked);
+        let holds = self.daemon.leases.values().any(|agent| *agent == life);
+        forgot || !(serves || holds)
+    }
+
+    /// An accepted change of the gang, between two steps.
+    fn gang_may_end(&mut self, life: Incarnation) -> bool {
+        let generation = self.procs.get(&life).map(|p| p.generation);
+        let computes = self.gang.computes().filter(|g| Some(*g) == generation);
+        self.must(computes.is_none(), "drain", || {
+            format!("the gang of {life} is to end in the middle of a step")
+        });
+        let drained = |(who, slot): (&InstanceId, &SlotRef)| {
+            who.role == Role::Trainer && self.checker.drained.contains(slot)
+        };
+        let drained = self.homes.iter().any(drained);
+        self.checker.changing
+            || ((drained || self.office.changes > 0) && {
+                self.checker.changing = true;
+                true
+            })
+    }
+
+    /// A rollout gives its slot to a rank: not in sync mode, and others go on generating.
+    fn stands_by(&mut self, who: InstanceId) -> bool {
+        let allowed = self.config.mode != Mode::Sync && self.config.policy == Policy::Role;
+        let serves = |(life, p): (&Incarnation, &Proc)| {
+            p.id.role == Role::Rollout && p.id != who && p.alive && self.life(p.id) == *life
+        };
+        let others = self.procs.iter().any(serves);
+        self.must(others, "standby", || {
+            format!("the last rollout {who} gives up its slot")
+        });
+        self.checker.given.extend(self.homes.get(&who).cloned());
+        allowed
+    }
+
+    /// A new gang is started.
+    pub(super) fn check_generation(&mut self, generation: Generation) {
+        if generation > self.gang.newest && std::mem::take(&mut self.checker.changing) {
+            self.office.changes = self.office.changes.saturating_sub(1);
+        }
+    }
+
+    /// What is fenced is over.
+    pub(super) fn check_fence(&mut self, node: NodeId, life: Incarnation) {
+        let there = self
+            .core
+            .is_current(life)
+            .and_then(|who| self.homes.get(&who));
+        let current = there.is_some_and(|slot| slot.node == node);
+        self.must(!current, "I-8", || {
+            format!("{life} is fenced on {node}, where it lives")
+        });
+    }
+
+    /// Slots that rollouts gave up are used, and nothing that is over runs where it is heard of.
+    pub(super) fn check_places(&mut self) {
+        for slot in std::mem::take(&mut self.checker.given) {
+            let ranks = self
+                .homes
+                .iter()
+                .filter(|(who, _)| who.role == Role::Trainer);
+            let taken = ranks.into_iter().any(|(_, home)| *home == slot);
+            self.must(taken, "standby", || {
+                format!("a rollout gave up {slot} for nobody")
+            });
+        }
+        if !self.machines.live {
+            return;
+        }
+        let stale = self.procs.iter().find(|(life, p)| {
+            p.alive
+                && !p.over
+                && self.machines.linked(p.machine)
+                && self.core.is_current(**life).is_none()
+        });
+        let stale = stale.map(|(life, p)| (p.id, *life));
+        self.must(stale.is_none(), "I-1", || {
+            format!("{stale:?} is over and nobody ends it")
+        });
+    }
+}

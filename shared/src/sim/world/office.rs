@@ -1,0 +1,338 @@
+//! The operator: requests with what was promised in answer, and revisions of the job file.
+//!
+//! A revision is on disk before the controller is asked, and removed when it refuses; a restarted
+//! daemon reads the one its controller knows of. What was promised must hold after every crash.
+use super::{Happening, World, ms};
+use crate::core::{CoreConfig, Input, NodeState, Output, Refusal, Reply, Request, SlotRef};
+use crate::ids::{InstanceId, Role};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What operators were told and hold the controller to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Promises {
+    pub lost: BTreeSet<SlotRef>,
+    pub cordoned: BTreeSet<String>,
+    pub quarantined: BTreeSet<InstanceId>,
+    pub counts: BTreeMap<Role, u32>,
+}
+
+/// An operator's new value for a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Count(u32),
+    Value(u32),
+}
+
+/// The operator's side.
+#[derive(Clone, Debug)]
+pub(super) struct Office {
+    /// The job file in force.
+    job: CoreConfig,
+    revisions: BTreeMap<u32, CoreConfig>,
+    /// Requests without an answer, with the revision they are about.
+    asked: BTreeMap<u64, (Role, Option<u32>)>,
+    /// The daemon died over a request: whether it was done has to be looked up.
+    unsure: bool,
+    pub promises: Promises,
+    /// Accepted changes of the gang that were not seen to come.
+    pub changes: u32,
+    /// Instances that an accepted update restarts.
+    pub rolling: BTreeSet<InstanceId>,
+    /// Prompts that a batch may have.
+    pub prompts: BTreeSet<u32>,
+}
+
+impl Office {
+    pub fn new(config: &CoreConfig) -> Self {
+        let counts = Role::ALL.map(|role| (role, config.count(role)));
+        Self {
+            job: config.clone(),
+            revisions: BTreeMap::from([(0, config.clone())]),
+            asked: BTreeMap::new(),
+            unsure: false,
+            promises: Promises {
+                counts: counts.into_iter().collect(),
+                ..Promises::default()
+            },
+            changes: 0,
+            rolling: BTreeSet::new(),
+            prompts: BTreeSet::from([config.prompts]),
+        }
+    }
+
+    /// What a daemon that starts reads.
+    pub fn job_of(&mut self, revision: u32) -> CoreConfig {
+        if let Some(job) = self.revisions.get(&revision) {
+            self.job = job.clone();
+        }
+        self.job.clone()
+    }
+
+    pub fn forget_asked(&mut self) {
+        self.unsure |= !self.asked.is_empty();
+        self.asked.clear();
+    }
+}
+
+impl World {
+    /// An operator asks for something, if anybody listens.
+    pub(super) fn ask(
+        &mut self,
+        about: Role,
+        revision: Option<u32>,
+        request: impl FnOnce(u64) -> Request,
+    ) {
+        if !self.daemon.up || self.outcome.is_some() {
+            return;
+        }
+        let ticket = self.number();
+        self.office.asked.insert(ticket, (about, revision));
+        self.feed(Input::Operator(request(ticket)));
+    }
+
+    fn change(&mut self, role: Role, change: Change) {
+        let asked = self.office.asked.values().filter_map(|(_, r)| *r).max();
+        let newest = self.core.state().revision().max(asked.unwrap_or(0));
+        let revision = newest + 1;
+        let mut job = self.office.job.clone();
+        match (role, change) {
+            (Role::Trainer, Change::Count(count)) => {
+                job.ranks = count;
+                job.hybrids = if job.hybrids > 0 { count } else { 0 };
+            }
+            (_, Change::Count(count)) => job.set_count(role, count),
+            (Role::Trainer, Change::Value(prompts)) => job.prompts = prompts,
+            (Role::Agent, Change::Value(held)) => job.agent_concurrency = held,
+            (_, Change::Value(_)) => {}
+        }
+        let samples = u64::from(job.prompts) * u64::from(job.responses);
+        let fits = samples.is_multiple_of(u64::from(job.ranks.max(1)));
+        if matches!(change, Change::Value(_)) && (samples == 0 || !fits) {
+            // No job: refused before the controller hears of it.
+            return;
+        }
+        self.office.revisions.insert(revision, job.clone());
+        self.ask(role, Some(revision), |ticket| match change {
+            Change::Count(count) => Request::Scale {
+                ticket,
+                role,
+                count,
+                revision,
+            },
+            Change::Value(_) => Request::Update {
+                ticket,
+                role,
+                config: Box::new(job),
+                revision,
+                changes: vec!["a = 1".to_owned()],
+            },
+        });
+    }
+
+    /// `robustctl scale`.
+    pub fn scale(&mut self, role: Role, count: u32) {
+        self.change(role, Change::Count(count));
+    }
+
+    /// `robustctl update`: prompts of a batch, or trajectories that an agent worker may hold.
+    pub fn update(&mut self, role: Role, value: u32) {
+        self.change(role, Change::Value(value));
+    }
+
+    /// `robustctl cordon` and `uncordon`.
+    pub fn cordon(&mut self, at: usize, out: bool) {
+        let Some(machine) = self.machines.all.get(at) else {
+            return;
+        };
+        let node = machine.spec.name.clone();
+        self.ask(Role::Trainer, None, |ticket| match out {
+            true => Request::Cordon { ticket, node },
+            false => Request::Uncordon { ticket, node },
+        });
+    }
+
+    /// `robustctl restore-slot`.
+    pub fn restore_slot(&mut self, at: usize, pool: &str, index: u32) {
+        let Some(machine) = self.machines.all.get(at) else {
+            return;
+        };
+        let (node, pool) = (machine.spec.name.clone(), pool.to_owned());
+        self.ask(Role::Trainer, None, |ticket| Request::RestoreSlot {
+            ticket,
+            node,
+            pool,
+            index,
+        });
+    }
+
+    /// `robustctl quarantine` and `readmit`.
+    pub fn quarantine(&mut self, who: InstanceId, out: bool) {
+        let InstanceId { role, index } = who;
+        self.ask(Role::Trainer, None, |ticket| match out {
+            true => Request::Quarantine {
+                ticket,
+                role,
+                index,
+            },
+            false => Request::Readmit {
+                ticket,
+                role,
+                index,
+            },
+        });
+    }
+
+    /// Everything that an operator took out comes back, as he finds it in the status.
+    pub(super) fn mend(&mut self) {
+        if !self.daemon.idle() {
+            return self.after(ms(200), Happening::Mend);
+        }
+        let view = self.core.view(self.now);
+        let nodes: Vec<_> = view.nodes.into_iter().map(|n| n.node).collect();
+        for node in nodes {
+            let name = node.spec.name;
+            let at = self.machines.all.iter().position(|m| m.spec.name == name);
+            let Some(at) = at else { continue };
+            if node.cordoned {
+                self.cordon(at, false);
+            }
+            for (pool, index) in node.lost {
+                self.restore_slot(at, &pool, index);
+            }
+            if node.state != NodeState::Here && self.machines.all[at].trouble.is_none() {
+                self.after(ms(200), Happening::Mend);
+            }
+        }
+        let out = view.instances.iter().filter(|i| i.quarantined);
+        for who in out.map(|i| i.id).collect::<Vec<_>>() {
+            self.quarantine(who, false);
+        }
+    }
+
+    /// The controller answered.
+    pub(super) fn answered_request(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
+        let asked = self.office.asked.remove(&ticket);
+        let revision = asked.and_then(|(_, revision)| revision);
+        let Ok(reply) = result else {
+            if let Some(revision) = revision {
+                self.office.revisions.remove(&revision);
+            }
+            return;
+        };
+        if let Some(job) = revision.and_then(|r| self.office.revisions.get(&r)) {
+            self.office.job = job.clone();
+            self.office.prompts.insert(job.prompts);
+        }
+        let promises = &mut self.office.promises;
+        match reply {
+            Reply::Struck { slot, .. } => promises.lost.extend(slot),
+            Reply::SlotRestored { slot } => drop(promises.lost.remove(&slot)),
+            Reply::Scaled { role, to, .. } => {
+                promises.counts.insert(role, to);
+                promises
+                    .quarantined
+                    .retain(|id| id.role != role || id.index < to);
+                if role == Role::Trainer {
+                    self.office.changes += 1;
+                }
+            }
+            Reply::Updated {
+                role: Role::Trainer,
+                ..
+            } => self.office.changes += 1,
+            Reply::Updated { role, .. } => {
+                let count = promises.counts.get(&role).copied().unwrap_or(0);
+                let all = (0..count).map(|index| InstanceId { role, index });
+                self.office.rolling.extend(all);
+            }
+            Reply::Quarantined { id, out: true } => drop(promises.quarantined.insert(id)),
+            Reply::Quarantined { id, out: false } => drop(promises.quarantined.remove(&id)),
+            Reply::Cordoned { node, out: true } => drop(promises.cordoned.insert(node)),
+            Reply::Cordoned { node, out: false } => drop(promises.cordoned.remove(&node)),
+        }
+    }
+
+    /// What the controller holds to, as an operator sees it.
+    fn kept(&self) -> Promises {
+        let view = self.core.view(self.now);
+        let mut kept = Promises::default();
+        for (node, seen) in (0..).map(crate::ids::NodeId).zip(view.nodes) {
+            let slot = |(pool, index)| SlotRef { node, pool, index };
+            kept.lost.extend(seen.node.lost.into_iter().map(slot));
+            if seen.node.cordoned {
+                kept.cordoned.insert(seen.node.spec.name);
+            }
+        }
+        let out = view.instances.iter().filter(|i| i.quarantined);
+        kept.quarantined = out.map(|i| i.id).collect();
+        let counts = Role::ALL.map(|role| (role, self.core.config().count(role)));
+        kept.counts = counts.into_iter().collect();
+        kept
+    }
+
+    /// A daemon that starts again holds to what was promised; what nobody answered may be done.
+    pub(super) fn remember_promises(&mut self) {
+        let (mut kept, unsure) = (self.kept(), std::mem::take(&mut self.office.unsure));
+        // A change of the gang comes at a step boundary.
+        for role in [Role::Trainer, Role::Hybrid] {
+            let count = self.office.promises.counts.get(&role).copied();
+            kept.counts.insert(role, count.unwrap_or(0));
+        }
+        if self.begun_anew {
+            self.checker.verdicts_begin_anew();
+        }
+        if unsure || self.begun_anew {
+            if unsure {
+                self.office.changes += 1;
+                let planned = self.core.config().count(Role::Trainer);
+                self.checker.may_have.insert(planned);
+                let jobs = self.office.revisions.values();
+                self.checker.may_have.extend(jobs.map(|job| job.ranks));
+                self.office
+                    .prompts
+                    .extend(self.office.revisions.values().map(|job| job.prompts));
+                for role in [Role::Rollout, Role::Agent] {
+                    let all = (0..8).map(|index| InstanceId { role, index });
+                    self.office.rolling.extend(all);
+                }
+            }
+            self.office.promises = kept;
+            return;
+        }
+        let promised = &self.office.promises;
+        let text = format!("promised {promised:?}, the restarted daemon holds to {kept:?}");
+        let holds = *promised == kept;
+        self.must(holds, "promise", || text);
+    }
+
+    /// Gives the controller an input. A request it refuses changes nothing.
+    pub(super) fn handle(&mut self, input: Input) {
+        let asks = matches!(&input, Input::Operator(request) if *request != Request::Stop);
+        let twin = asks.then(|| self.core.clone());
+        self.core.handle(self.now, input);
+        let Some(mut twin) = twin else { return };
+        let mut outputs = Vec::new();
+        while let Some(output) = self.core.poll_output() {
+            outputs.push(output);
+        }
+        let refused = outputs
+            .iter()
+            .any(|o| matches!(o, Output::Reply { result: Err(_), .. }));
+        if refused {
+            twin.handle(self.now, Input::Timeout);
+            let same = twin.state() == self.core.state() && twin.config() == self.core.config();
+            let mut others = outputs
+                .iter()
+                .filter(|o| !matches!(o, Output::Reply { .. }));
+            let mut quiet = true;
+            while let Some(output) = twin.poll_output() {
+                quiet &= others.next() == Some(&output);
+            }
+            let quiet = quiet && others.next().is_none();
+            self.must(same && quiet, "refusal", || {
+                format!("a refused request changed something: {outputs:?}")
+            });
+        }
+        self.taken.extend(outputs);
+    }
+}
