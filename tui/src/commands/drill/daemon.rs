@@ -187,7 +187,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Kills the processes whose command line names a folder that is nobody else's.
+/// Kills the processes whose command line names a folder that is nobody else's, and removes the
+/// snapshots in memory that they kept for a daemon that does not come back.
 fn kill_naming(folder: &Path) {
     let needle = folder.as_os_str().as_encoded_bytes();
     let own = i32::try_from(std::process::id()).ok();
@@ -201,6 +202,12 @@ fn kill_naming(folder: &Path) {
             && let Some(pid) = Pid::from_raw(pid)
         {
             let _ = kill_process(pid, Signal::KILL);
+            let text = String::from_utf8_lossy(&line);
+            let mut arguments = text.split('\0').skip_while(|a| *a != "--snapshot-dir");
+            if let Some(snapshots) = arguments.nth(1) {
+                // It is memory; what cannot be removed is gone with the next start of the machine.
+                let _ = std::fs::remove_dir_all(snapshots);
+            }
         }
     }
 }
