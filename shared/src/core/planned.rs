@@ -27,6 +27,9 @@ pub struct Planned {
     pub revision: u32,
     /// What for, in words.
     pub why: String,
+    /// Only so that ranks leave slots that are drained.
+    #[serde(default)]
+    pub leaves: bool,
     /// It was said that it waits for slots.
     #[serde(default)]
     pub held_up: bool,
@@ -58,6 +61,7 @@ impl Core {
             }
             Role::Trainer => {
                 let ranks = self.s.instances.count(Role::Trainer);
+                self.divides(&config, ranks)?;
                 let when =
                     self.plan_change(ranks, revision, format!("its values change: {words}"))?;
                 self.next_config = Some(Box::new(config));
@@ -81,6 +85,19 @@ impl Core {
             revision,
             when,
         })
+    }
+
+    /// Whoever made the new values may not have known how many ranks there are by now.
+    fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
+        let samples = u64::from(config.prompts) * u64::from(config.responses);
+        match samples.is_multiple_of(u64::from(ranks.max(1))) {
+            true => Ok(()),
+            false => Err(Refusal::NotDivisible {
+                count: ranks,
+                samples,
+                fits: self.fitting_ranks(samples, ranks),
+            }),
+        }
     }
 
     /// Accepts a change of the gang; says when it comes.
@@ -107,6 +124,7 @@ impl Core {
             ranks,
             revision,
             why,
+            leaves: false,
             held_up: false,
         });
         Ok(when)
@@ -173,6 +191,11 @@ impl Core {
             // Its restart is decided already; it comes right after.
             return;
         }
+        if self.s.planned.as_ref().is_some_and(|p| p.leaves) && !self.rank_in_drained_slot() {
+            // A fault took the gang elsewhere already.
+            self.s.planned = None;
+            return;
+        }
         if self.lacks_slots() {
             return;
         }
@@ -197,6 +220,12 @@ impl Core {
             self.retire(id);
         }
         self.issue(&ranks);
+    }
+
+    fn rank_in_drained_slot(&self) -> bool {
+        let slots = self.index_now().slots();
+        let mut takers = slots.draining().flat_map(|slot| slots.takers(slot));
+        takers.any(|id| id.role == Role::Trainer)
     }
 
     /// Whether a rank of the gang as it is planned would have no slot: nobody who works is stopped for

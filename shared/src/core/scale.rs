@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// The numbers of ranks that divide a step's samples, nearest first.
-    fn fitting_ranks(&self, samples: u64, count: u32) -> Vec<u32> {
+    pub(super) fn fitting_ranks(&self, samples: u64, count: u32) -> Vec<u32> {
         let spec = self.config.role(Role::Trainer);
         let most = spec.max.min(u32::try_from(samples).unwrap_or(u32::MAX));
         let mut fits: Vec<u32> = (spec.min.max(1)..=most.min(count.saturating_mul(2)))

@@ -65,6 +65,8 @@ pub enum Fault {
     Cordon(u32, bool),
     /// An operator takes an engine out (true) or in.
     Quarantine(InstanceId, bool),
+    /// The device of its slot fails (true) or announces that it will.
+    Device(InstanceId, bool),
     /// A node dies with its processes, and comes back so many milliseconds later.
     KillNode(u32, u64),
     /// A node stops with its processes for so many milliseconds.
@@ -247,7 +249,8 @@ impl Fault {
             1 => Role::Rollout,
             _ => Role::Agent,
         };
-        match dice.below(22) {
+        match dice.below(26) {
+            22..=25 => Fault::Device(who, dice.chance(400)),
             0..=3 => Fault::Inject(who, core::Fault::LoseSlot),
             4 | 20 | 21 => {
                 let index = some(dice, u64::from(config.ranks));
@@ -304,6 +307,7 @@ impl Fault {
             Fault::Update(role, value) => world.update(*role, *value),
             Fault::Cordon(at, out) => world.cordon(*at as usize, *out),
             Fault::Quarantine(who, out) => world.quarantine(*who, *out),
+            Fault::Device(who, broken) => world.device(*who, *broken),
             Fault::KillNode(at, for_ms) => world.kill_node(*at as usize, ms(*for_ms)),
             Fault::FreezeNode(at, for_ms) => world.freeze_node(*at as usize, ms(*for_ms)),
             Fault::CutNode(at, for_ms) => world.cut_node(*at as usize, ms(*for_ms)),

@@ -50,6 +50,9 @@ impl Core {
                 let why = format!("{id} leaves its slot before that fails");
                 // Nothing else is planned, which is all that it could be refused for.
                 let _ = self.plan_change(ranks, 0, why);
+                if let Some(planned) = &mut self.s.planned {
+                    planned.leaves = true;
+                }
             }
             Role::Rollout | Role::Agent => {
                 if let Some(i) = self.s.instances.get_mut(id) {

@@ -157,6 +157,15 @@ impl World {
         );
     }
 
+    /// Whether anybody still wants what a rollout generates.
+    pub(super) fn generates_for_somebody(&self, rollout: Incarnation) -> bool {
+        let wanted = |h: &Happening| match h {
+            Happening::Generated(d, by, _) => *by == rollout && self.work(*d).is_some(),
+            _ => false,
+        };
+        self.queue.values().any(wanted)
+    }
+
     /// A rollout ends a turn, or is gone; an agent that is gone wants it no longer.
     pub(super) fn generated(&mut self, d: Doing, rollout: Incarnation, ticket: u64) {
         let wanted = self.work(d).is_some();

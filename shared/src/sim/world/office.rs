@@ -32,7 +32,7 @@ pub(super) struct Office {
     /// Requests without an answer, with the revision they are about.
     asked: BTreeMap<u64, (Role, Option<u32>)>,
     /// The daemon died over a request: whether it was done has to be looked up.
-    unsure: bool,
+    pub unsure: bool,
     pub promises: Promises,
     /// Accepted changes of the gang that were not seen to come.
     pub changes: u32,
@@ -196,7 +196,7 @@ impl World {
             if node.cordoned {
                 self.cordon(at, false);
             }
-            for (pool, index) in node.lost {
+            for (pool, index) in node.lost.into_iter().chain(node.draining) {
                 self.restore_slot(at, &pool, index);
             }
             if node.state != NodeState::Here && self.machines.all[at].trouble.is_none() {

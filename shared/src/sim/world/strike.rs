@@ -2,6 +2,7 @@
 use super::machines::{NodeOrder, SpawnOrder};
 use super::{Happening, Start, World, ms};
 use crate::core::{Exit, Fault, Input, Request};
+use crate::hardware::{Finding, FindingKind};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::phase::Phase;
 use std::time::Duration;
@@ -45,6 +46,33 @@ impl World {
         if let Some(p) = self.proc(who) {
             p.raised = true;
         }
+    }
+
+    /// The device of a place's slot fails, or shows that it will.
+    pub fn device(&mut self, who: InstanceId, broken: bool) {
+        let Some(slot) = self.homes.get(&who).cloned() else {
+            return;
+        };
+        let Some(node) = self.core.node(slot.node).map(|n| n.name.clone()) else {
+            return;
+        };
+        let there = |(_, p): &(&Incarnation, &super::Proc)| p.alive && p.slot == slot;
+        let users = self.procs.iter().filter(there).map(|(life, _)| *life);
+        let users: Vec<_> = users.collect();
+        let kind = match broken {
+            true => FindingKind::DeviceLost,
+            false => FindingKind::RowRemapPending,
+        };
+        // Nobody promised anything about the slot, and yet it may be gone when the daemon is back.
+        self.office.unsure = true;
+        let text = "its device".to_owned();
+        let input = Input::Hardware {
+            node,
+            device: slot.index,
+            finding: Finding { kind, text },
+            users,
+        };
+        self.node_says(self.machine_of(slot.node), input);
     }
 
     /// What the process at a place serves arrives damaged.

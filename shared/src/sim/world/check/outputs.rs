@@ -197,7 +197,8 @@ impl World {
             // One that has it already will find its order done.
             let reads = |(p, o): &(&Incarnation, &Ordered)| {
                 let has = self.procs.get(*p).and_then(|p| p.version);
-                let reads = self.works(**p) && self.in_touch(**p, *source);
+                let ends = self.procs.get(*p).is_some_and(|p| p.over);
+                let reads = self.works(**p) && !ends && self.in_touch(**p, *source);
                 o.sources.contains(source) && reads && has < Some(o.version)
             };
             let others = self.pullers.iter().filter(reads).count() + 1;

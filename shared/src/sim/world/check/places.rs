@@ -143,7 +143,8 @@ impl World {
         let since = self.now.since(self.daemon.back_at);
         let forgot = self.daemon.life > 0 && since < FORGETFUL;
         let p = self.procs.get(&life);
-        let serves = p.is_some_and(|p| p.requests > 0 && p.works() && p.linked);
+        let serves = p.is_some_and(|p| p.requests > 0 && p.works() && p.linked)
+            && self.generates_for_somebody(life);
         let holds = self.daemon.leases.values().any(|agent| *agent == life);
         forgot || !(serves || holds)
     }
