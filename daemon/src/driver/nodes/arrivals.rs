@@ -37,9 +37,13 @@ impl Driver {
             Ok(spec) => spec,
             Err(refused) => return drop(admitted.send(Err(refused))),
         };
+        let known = self.core.node_id(&spec.name);
+        if let Some(node) = known {
+            // It is heard now: what it tells of must not find it lost in the same moment.
+            self.inputs.push_front(Input::NodeBeat { node });
+        }
         // What waits comes first: the node's table and its processes as they are now.
         self.take_inputs();
-        let known = self.core.node_id(&spec.name);
         let running: Vec<Incarnation> = joined
             .proof
             .running
