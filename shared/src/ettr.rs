@@ -98,6 +98,9 @@ pub fn totals(intervals: &[Interval]) -> (f64, f64) {
 pub struct Ledger {
     origin: Option<Time>,
     open: Option<Interval>,
+    /// When it was closed, if nothing is open: the figures are those of that moment from then on.
+    #[serde(default)]
+    ended: Option<Time>,
     /// Counted seconds of all closed intervals.
     effective: f64,
     wasted: f64,
@@ -167,6 +170,7 @@ impl Ledger {
             return None;
         }
         let closed = self.close(now);
+        self.ended = None;
         self.open = Some(Interval {
             from: now,
             to: now,
@@ -180,6 +184,7 @@ impl Ledger {
     /// Ends the open interval, as at the end of the job or when the daemon was away.
     pub fn close(&mut self, now: Time) -> Option<Interval> {
         let open = self.open.take()?;
+        self.ended = Some(now.max(open.from));
         let closed = Interval {
             to: now.max(open.from),
             ..open
@@ -208,6 +213,7 @@ impl Ledger {
         let again = self.open;
         let closed = self.close(now);
         self.open = again.map(|o| Interval { from: now, ..o });
+        self.ended = self.ended.filter(|_| again.is_none());
         closed
     }
 
@@ -305,6 +311,7 @@ impl Ledger {
         let Some(origin) = self.origin else {
             return Figures::default();
         };
+        let now = self.ended.map_or(now, |ended| ended.min(now));
         let ledger = self.settled(now);
         let span = now.since(origin).as_secs_f64();
         let over = |sum: f64| {

@@ -249,7 +249,7 @@ impl Daemon {
 /// Living processes whose command line names `dir`.
 pub fn processes_naming(dir: &Path) -> Vec<(i32, String)> {
     let needle = dir.to_string_lossy().into_owned();
-    let mut found = Vec::new();
+    let (mut found, mut parents) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
             continue;
@@ -258,9 +258,29 @@ pub fn processes_naming(dir: &Path) -> Vec<(i32, String)> {
         let line = String::from_utf8_lossy(&raw).replace('\0', " ");
         if line.contains(&needle) && !line.contains("robustctl") {
             found.push((pid, line));
+            parents.push(parent(&entry.path()));
         }
     }
+    // A child that has yet to become the program it runs still bears its parent's command line.
+    let all = found.clone();
+    let mut parents = parents.into_iter();
+    found.retain(|(_, line)| {
+        let parent = parents.next().flatten();
+        !all.iter()
+            .any(|(pid, of)| Some(*pid) == parent && of == line)
+    });
     found
+}
+
+/// The parent of the process with this folder in /proc.
+fn parent(process: &Path) -> Option<i32> {
+    let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+    stat.rsplit(')')
+        .next()?
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// Kills every process that names `dir`, and removes its snapshots.

@@ -1,5 +1,6 @@
 //! Two machines' network namespaces on a switch, and a cable that can be cut. Needs root.
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The namespaces; removed with this value.
 pub struct Net {
@@ -15,7 +16,9 @@ fn ip(args: &[&str]) -> bool {
 impl Net {
     /// Makes them; none, with the reason printed, where that is not permitted.
     pub fn try_new() -> Option<Self> {
-        let id = std::process::id();
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}x{made}", std::process::id());
         let net = Self {
             names: ["a", "b", "sw"].map(|name| format!("rbst{id}{name}")),
         };

@@ -33,6 +33,22 @@ fn the_trainers_recovery_counts_the_rollouts_share() {
 }
 
 #[test]
+fn what_comes_after_the_end_counts_for_nothing() {
+    let mut ledger = Ledger::default();
+    ledger.turn(at(0), 1.0, Cause::Both);
+    ledger.turn(at(60), 0.0, Cause::TaskRestart);
+    ledger.close(at(80));
+    assert_eq!(ledger.figures(at(500)), ledger.figures(at(80)));
+    assert_eq!(ledger.figures(at(500)).total, 0.75);
+    ledger.turn(at(90), 1.0, Cause::Both);
+    assert_eq!(
+        ledger.figures(at(100)).total,
+        0.7,
+        "it goes on: the gap counts nothing"
+    );
+}
+
+#[test]
 fn a_lost_step_costs_goodput_the_trainers_share_but_not_ettr() {
     let mut ledger = Ledger::default();
     ledger.turn(at(0), 1.0, Cause::Generation);
