@@ -5,8 +5,8 @@ use crate::driver::Happenings;
 use crate::grpc::{Token, bind_tcp};
 use crate::nodes::{JobFiles, NodeHostService, Secret, Sessions, Shards};
 use crate::state::StateDir;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
 use tokio::net::TcpListener;
 
 /// What is listened on besides the sockets.
@@ -80,7 +80,7 @@ impl NodesListener {
             happenings,
             secret,
             run,
-            job: Arc::new(RwLock::new(job)),
+            job: job.into(),
             files,
             shards: Shards::new(state.snapshots(), state.checkpoints()),
             sessions: Sessions::default(),

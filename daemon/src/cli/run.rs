@@ -48,7 +48,8 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     state.remove_sockets()?;
     let past = driver::past(&store)?;
     let listeners = Listeners::bind(&prepared, &state, past.is_empty()).await?;
-    write_job(&state, &job_json(&prepared)?)?;
+    let first_job = job_json(&prepared)?;
+    write_job(&state, &first_job)?;
     if past.is_empty() {
         no_orphans(&state.checkpoints())?;
     }
@@ -59,7 +60,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(status) = past.over(&prepared.job) {
         return was_over(&store, &prepared, &status).await;
     }
-    let daemon = Daemon::open(prepared, state, store, past, listeners)?;
+    let daemon = Daemon::open(prepared, first_job, state, store, past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
@@ -84,6 +85,8 @@ fn no_orphans(dir: &Path) -> Result<(), Failure> {
 /// Everything held before anything is started.
 struct Daemon {
     prepared: Prepared,
+    /// The job as it began, which is what roles of revision 0 read.
+    first_job: String,
     state: StateDir,
     store: Store,
     past: Past,
@@ -99,6 +102,7 @@ struct Daemon {
 impl Daemon {
     fn open(
         prepared: Prepared,
+        first_job: String,
         state: StateDir,
         store: Store,
         past: Past,
@@ -149,6 +153,7 @@ impl Daemon {
         tracing::info!("state in {}", state.root().display());
         Ok(Self {
             prepared,
+            first_job,
             state,
             store,
             past,
@@ -185,7 +190,7 @@ impl Daemon {
         let roles =
             RoleHostService::new(self.happenings.clone(), leases, self.store.clone(), first);
         if let Some(nodes) = self.nodes.take() {
-            let job = job_json(&self.prepared)?;
+            let job = self.first_job.clone();
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
             let (listener, happenings) = (nodes.listener, self.happenings.clone());
@@ -269,7 +274,7 @@ async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>) {
                     state: "starting".to_owned(),
                 }));
             }
-            Happening::Asked { answer, .. } => {
+            Happening::Asked { answer, .. } | Happening::Change { answer, .. } => {
                 let _ = answer.send(Err(Refusal::JobOver {
                     state: "starting".to_owned(),
                 }));

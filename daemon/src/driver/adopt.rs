@@ -133,7 +133,8 @@ impl Driver {
             snapshots,
             routes: HashMap::new(),
             requests: HashMap::new(),
-            changes: HashMap::new(),
+            revising: Default::default(),
+            consumed: None,
             injections: HashMap::new(),
             inputs: VecDeque::new(),
             outbox: Default::default(),
@@ -142,6 +143,7 @@ impl Driver {
             dirty: true,
             published: tokio::time::Instant::now(),
             due_view: None,
+            due_lost: Vec::new(),
         };
         if again {
             driver.take_over().await?;

@@ -142,6 +142,7 @@ impl Driver {
                 change,
                 answer,
             } => self.on_change(role, change, answer),
+            Happening::Revised { revision, written } => self.on_revised(*revision, written),
             Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
             Happening::NodeJoined { joined, admitted } => {
                 self.on_node_joined(*joined, admitted);

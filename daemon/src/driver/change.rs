@@ -7,7 +7,7 @@
 //!              ▼                              ▼
 //!           refused                        refused: the file is removed, nothing changed
 //! ```
-use super::Driver;
+use super::{Driver, Happening};
 use crate::state::{StateDirError, write_private};
 use robust_shared::core::{CoreConfig, Input, Refusal, Reply, Request};
 use robust_shared::ids::{NodeId, Role};
@@ -24,11 +24,33 @@ pub enum Change {
     Values(Vec<String>),
 }
 
-/// A revision that the core decides on.
+/// A revision on its way: made of the job as it is, so there is one at a time.
 #[derive(Debug)]
-pub(super) struct Revision {
+pub struct Revision {
+    role: Role,
+    change: Change,
     number: u32,
     job: Arc<Job>,
+    answer: oneshot::Sender<Result<Reply, Refusal>>,
+}
+
+/// How far a revision is.
+#[derive(Debug, Default)]
+pub(super) enum Revising {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// It is written.
+    Writing,
+    /// The core is asked.
+    Asked {
+        /// The request.
+        ticket: u64,
+        /// The revision's number.
+        number: u32,
+        /// The job with it.
+        job: Arc<Job>,
+    },
 }
 
 impl Driver {
@@ -38,13 +60,62 @@ impl Driver {
         change: Change,
         answer: oneshot::Sender<Result<Reply, Refusal>>,
     ) {
-        let revision = match self.revision(role, &change) {
-            Ok(revision) => revision,
-            // The operator may have left.
-            Err(problem) => return drop(answer.send(Err(Refusal::BadValue { problem }))),
+        let job = match (&self.revising, &change) {
+            (Revising::Nothing, Change::Count(count)) => Ok(self.parts.job.scaled(role, *count)),
+            (Revising::Nothing, Change::Values(values)) => {
+                let problem = |p: robust_shared::job::Problem| p.to_string();
+                let job = self.parts.job.updated(role, values);
+                job.map_err(|p| Refusal::BadValue {
+                    problem: problem(p),
+                })
+            }
+            _ => Err(Refusal::Busy {
+                what: "another change of the job".to_owned(),
+            }),
         };
+        let job = match job {
+            Ok(job) => Arc::new(job),
+            // The operator may have left.
+            Err(refusal) => return drop(answer.send(Err(refusal))),
+        };
+        self.revising = Revising::Writing;
+        let revision = Revision {
+            role,
+            change,
+            number: self.core.state().revision() + 1,
+            job,
+            answer,
+        };
+        let path = self.parts.state.job_revision(revision.number);
+        let happenings = self.parts.happenings.clone();
+        tokio::task::spawn_blocking(move || {
+            let text = serde_json::to_string_pretty(&*revision.job).map_err(|e| e.to_string());
+            let written = text.and_then(|text| {
+                write_private(&path, text.as_bytes()).map_err(|e: StateDirError| e.to_string())
+            });
+            // When the driver is gone, so is whoever waits for the answer.
+            let _ = happenings.send(Happening::Revised {
+                revision: Box::new(revision),
+                written,
+            });
+        });
+    }
+
+    /// It is on disk: the core decides.
+    pub(super) fn on_revised(&mut self, revision: Revision, written: Result<(), String>) {
+        let Revision {
+            role,
+            change,
+            number,
+            job,
+            answer,
+        } = revision;
+        if let Err(problem) = written {
+            self.revising = Revising::Nothing;
+            return drop(answer.send(Err(Refusal::BadValue { problem })));
+        }
         self.tasks += 1;
-        let (ticket, number) = (self.tasks, revision.number);
+        let ticket = self.tasks;
         let request = match change {
             Change::Count(count) => Request::Scale {
                 ticket,
@@ -55,64 +126,54 @@ impl Driver {
             Change::Values(changes) => Request::Update {
                 ticket,
                 role,
-                config: Box::new(CoreConfig::from(&*revision.job)),
+                config: Box::new(CoreConfig::from(&*job)),
                 revision: number,
                 changes,
             },
         };
         self.requests.insert(ticket, answer);
-        self.changes.insert(ticket, revision);
+        self.revising = Revising::Asked {
+            ticket,
+            number,
+            job,
+        };
         self.inputs.push_back(Input::Operator(request));
     }
 
-    /// The job with a change, on disk.
-    fn revision(&self, role: Role, change: &Change) -> Result<Revision, String> {
-        let job = match change {
-            Change::Count(count) => self.parts.job.scaled(role, *count),
-            Change::Values(values) => {
-                let changed = self.parts.job.updated(role, values);
-                changed.map_err(|problem| problem.to_string())?
-            }
-        };
-        let asked = self.changes.values().map(|r| r.number).max().unwrap_or(0);
-        let number = self.core.state().revision().max(asked) + 1;
-        let job = Arc::new(job);
-        let text = serde_json::to_string_pretty(&*job).map_err(|e| e.to_string())?;
-        let path = self.parts.state.job_revision(number);
-        write_private(&path, text.as_bytes()).map_err(|e: StateDirError| e.to_string())?;
-        Ok(Revision { number, job })
-    }
-
     /// The core has decided on a request, which may be a change.
-    pub(super) fn settle_change(&mut self, ticket: u64, accepted: bool) {
-        let Some(Revision { number, job }) = self.changes.remove(&ticket) else {
+    pub(super) fn settle_change(&mut self, request: u64, accepted: bool) {
+        let Revising::Asked {
+            ticket,
+            number,
+            job,
+        } = &self.revising
+        else {
             return;
         };
-        if accepted {
-            self.parts.job = job;
+        if *ticket != request {
             return;
         }
-        let path = self.parts.state.job_revision(number);
-        if let Err(error) = std::fs::remove_file(&path) {
-            tracing::warn!(
-                "a refused revision of the job stays: {}: {error}",
-                path.display()
-            );
+        if accepted {
+            self.parts.job = Arc::clone(job);
+        } else {
+            let path = self.parts.state.job_revision(*number);
+            if let Err(error) = std::fs::remove_file(&path) {
+                let path = path.display();
+                tracing::warn!("a refused revision of the job stays: {path}: {error}");
+            }
         }
+        self.revising = Revising::Nothing;
     }
 
     /// The revision that a role on another node reads, unless it is the first, which is there.
-    pub(super) fn job_text(&self, node: NodeId, revision: u32) -> Option<Arc<str>> {
+    /// The error says why it cannot be read.
+    pub(super) fn job_text(&self, node: NodeId, revision: u32) -> Result<Option<Arc<str>>, String> {
         if node == NodeId::LEADER || revision == 0 {
-            return None;
+            return Ok(None);
         }
         let path = self.parts.state.job_revision(revision);
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Some(text.into()),
-            Err(error) => {
-                tracing::error!("the job's revision {revision}: {}: {error}", path.display());
-                None
-            }
-        }
+        let text = std::fs::read_to_string(&path);
+        text.map(|text| Some(text.into()))
+            .map_err(|e| format!("the job's revision {revision}: {}: {e}", path.display()))
     }
 }

@@ -19,16 +19,22 @@ impl Driver {
                 node,
                 revision,
                 ..
-            } => {
-                let order = SpawnOrder {
-                    id,
+            } => match self.job_text(node, revision) {
+                Ok(job) => {
+                    let order = SpawnOrder {
+                        id,
+                        incarnation,
+                        generation,
+                        revision,
+                        job,
+                    };
+                    self.spawn(order, node);
+                }
+                Err(reason) => self.inputs.push_back(Input::SpawnFailed {
                     incarnation,
-                    generation,
-                    revision,
-                    job: self.job_text(node, revision),
-                };
-                self.spawn(order, node);
-            }
+                    reason,
+                }),
+            },
             Output::Kill {
                 id,
                 incarnation,
@@ -266,8 +272,9 @@ impl Driver {
             super::console::step_line(step, &metrics, &view);
             let every = self.parts.job.checkpoint.every;
             if every > 0 && step.0.is_multiple_of(every) {
-                self.offer_checkpoint(step, generation, trajectories);
+                self.offer_checkpoint(step, generation, trajectories.clone());
             }
+            self.consumed = Some((step, trajectories));
         }
     }
 }

@@ -119,7 +119,10 @@ impl Driver {
         if self.last_step_is_on_disk() {
             return None;
         }
-        let consumed = batch_of(&self.parts.job, step.0);
+        let consumed = match &self.consumed {
+            Some((of, batch)) if *of == step => batch.clone(),
+            _ => batch_of(&self.parts.job, step.0),
+        };
         self.offer_checkpoint(step, generation, consumed);
         Some(step)
     }

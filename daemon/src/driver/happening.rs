@@ -1,6 +1,6 @@
 //! What reaches the driver from outside, on one channel.
 use crate::control::StepOutcome;
-use crate::driver::{Change, LinkId};
+use crate::driver::{Change, LinkId, Revision};
 use crate::nodes::{Joined, Via};
 use robust_proto::v1;
 use robust_shared::core::{Fault, Refusal, Reply, Request};
@@ -136,6 +136,13 @@ pub enum Happening {
         change: Change,
         /// Told when it comes, or why it does not.
         answer: oneshot::Sender<Result<Reply, Refusal>>,
+    },
+    /// A revision of the job is written, or cannot be.
+    Revised {
+        /// Which.
+        revision: Box<Revision>,
+        /// Whether.
+        written: Result<(), String>,
     },
     /// An operator wants the job ended.
     Stop,

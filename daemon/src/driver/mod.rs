@@ -44,7 +44,7 @@ mod translate;
 mod world;
 
 pub use adopt::{AdoptError, Past, past};
-pub use change::Change;
+pub use change::{Change, Revision};
 pub use clock::Clock;
 pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
@@ -71,7 +71,7 @@ use outbox::Outbox;
 use pulled::PullMeter;
 use robust_proto::v1;
 use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
-use robust_shared::ids::{Incarnation, Step, TrajectoryId};
+use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use saved::Snapshots;
@@ -159,8 +159,9 @@ pub struct Driver {
     snapshots: Snapshots,
     routes: HashMap<u64, WaitingRoute>,
     requests: HashMap<u64, oneshot::Sender<Result<Reply, Refusal>>>,
-    /// Revisions of the job that the core decides on.
-    changes: HashMap<u64, change::Revision>,
+    revising: change::Revising,
+    /// What the last committed step consumed, once one was committed in this life.
+    consumed: Option<(Step, Vec<TrajectoryId>)>,
     injections: HashMap<u64, oneshot::Sender<Result<Struck, Refusal>>>,
     inputs: VecDeque<Input>,
     outbox: Outbox,
@@ -171,6 +172,8 @@ pub struct Driver {
     published: Instant,
     /// What the write under way makes true, when the status was due as it began.
     due_view: Option<(View, Time)>,
+    /// Nodes whose loss the write under way makes true.
+    due_lost: Vec<NodeId>,
 }
 
 /// The driver cannot go on.
@@ -249,19 +252,21 @@ impl Driver {
 
     fn publish_status(&mut self) {
         let now = self.parts.clock.now();
+        self.let_go_of(self.lost_nodes());
         self.show(&self.core.view(now), now);
         self.dirty = false;
     }
 
     /// Shows what has just become durable: under constant writing nothing else would be shown.
     fn publish_written(&mut self) {
+        let lost = std::mem::take(&mut self.due_lost);
+        self.let_go_of(lost);
         if let Some((view, at)) = self.due_view.take() {
             self.show(&view, at);
         }
     }
 
     fn show(&mut self, view: &View, at: Time) {
-        self.let_go_of_the_lost();
         self.parts.feeds.publish(view, at);
         self.published = Instant::now();
     }

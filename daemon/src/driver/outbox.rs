@@ -141,6 +141,7 @@ impl Driver {
         let write = move || store.record(records.clone(), state.clone());
         let writing = patiently(write(), write, describe);
         self.outbox.begin(Box::pin(writing));
+        self.due_lost = self.lost_nodes();
         if self.published.elapsed() >= STATUS_MIN {
             let now = self.parts.clock.now();
             self.due_view = Some((self.core.view(now), now));

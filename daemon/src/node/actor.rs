@@ -45,6 +45,8 @@ pub(super) struct Actor {
     pub(super) config: Arc<NodeConfig>,
     pub(super) program: PathBuf,
     pub(super) launcher: Launcher,
+    /// The job's revision that was written last, if one was.
+    pub(super) revision: Option<u32>,
     start_telemetry: Option<StartTelemetry>,
     pub(super) telemetry: Option<Telemetry>,
     pub(super) memory: Memory,
@@ -84,6 +86,7 @@ impl Actor {
             config: parts.config,
             program: parts.program,
             launcher: parts.launcher,
+            revision: None,
             start_telemetry: Some(parts.start_telemetry),
             telemetry: None,
             memory,

@@ -59,9 +59,10 @@ impl Actor {
         };
         let plan = self.plan.as_ref().ok_or("the job's files are not here")?;
         crate::state::make_private_dir(&self.state.snapshots()).map_err(|e| e.to_string())?;
-        if !spawn.job.is_empty() {
+        if !spawn.job.is_empty() && self.revision != Some(spawn.revision) {
             let path = self.state.job_revision(spawn.revision);
             write_job(&self.state, &path, &spawn.job).map_err(|e| e.to_string())?;
+            self.revision = Some(spawn.revision);
         }
         let generation = Generation(spawn.generation);
         let spec = plan.spec(id, incarnation, generation, spawn.revision);

@@ -50,7 +50,7 @@ pub struct NodeHostService {
     /// The job's life; another one's roles are not welcome.
     pub run: String,
     /// The job as its roles read it.
-    pub job: Arc<std::sync::RwLock<String>>,
+    pub job: Arc<str>,
     /// What nodes fetch.
     pub files: JobFiles,
     /// Where shards are kept.
@@ -122,7 +122,7 @@ impl NodeHostService {
         }
         let _session = self.sessions.open(handshake.session(), &handshake.name);
         let welcome = v1::NodeWelcome {
-            job: self.job(),
+            job: self.job.to_string(),
             files,
         };
         let served = match say(&down, Down::Welcome(welcome)) {
@@ -206,12 +206,6 @@ impl NodeHostService {
                 Err(Status::failed_precondition(refused.to_string()))
             }
         }
-    }
-
-    fn job(&self) -> String {
-        let job = self.job.read();
-        job.unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
     }
 
     /// Until either side leaves.

@@ -192,7 +192,11 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StateDirError> {
     file.write_all(bytes)
         .and_then(|()| file.sync_all())
         .map_err(StateDirError::io("writing", &temporary))?;
-    fs::rename(&temporary, path).map_err(StateDirError::io("renaming", path))
+    fs::rename(&temporary, path).map_err(StateDirError::io("renaming", path))?;
+    // A name outlives a power cut only when its folder is written too.
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(StateDirError::io("syncing", folder))
 }
 
 /// Lets only the owner use a socket.

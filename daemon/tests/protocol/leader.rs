@@ -12,8 +12,8 @@ use robustd::nodes::{
 };
 use robustd::store::Store;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
@@ -77,7 +77,7 @@ impl Leader {
             happenings: happenings.clone(),
             secret: Secret::of(TOKEN),
             run: "run".to_owned(),
-            job: Arc::new(RwLock::new(serde_json::to_string(&job).unwrap())),
+            job: serde_json::to_string(&job).unwrap().into(),
             files: JobFiles::new(&job),
             shards: Shards::new(dir("shm"), dir("ckpt")),
             sessions: Sessions::default(),

@@ -184,7 +184,13 @@ impl Core {
     fn all_covered(&self, recovery: &Recovery, reached: fn(&Counts) -> u32) -> bool {
         let all = |role: Role| {
             let counts = self.index_now().counts(role);
-            reached(&counts) == self.s.instances.count(role)
+            // A gang is whole or none; of the others, who has no slot is waited for by nobody.
+            let absent = if role == Role::Trainer {
+                0
+            } else {
+                counts.absent
+            };
+            reached(&counts) + absent == self.s.instances.count(role)
         };
         match recovery.scope {
             Scope::Instance => self.index_now().has(recovery.who, reached),
@@ -198,6 +204,21 @@ impl Core {
         let who = self.s.instances.get(recovery.who);
         let condemned = who.and_then(|i| i.condemned);
         condemned.is_none_or(|c| c.incident != recovery.incident)
+    }
+
+    /// A place is given up: what was to bring it back is over.
+    pub(super) fn close_recoveries_of(&mut self, id: InstanceId) {
+        let (now, recoveries) = (self.now, &self.s.recoveries);
+        let of = |r: &&Recovery| r.scope == Scope::Instance && r.who == id;
+        let over: Vec<IncidentId> = recoveries.iter().filter(of).map(|r| r.incident).collect();
+        for id in over {
+            self.s.recoveries.retain(|r| r.incident != id);
+            if let Some(incident) = self.incident_mut(id) {
+                incident.resumed = Some(now);
+                incident.outcome = IncidentOutcome::Recovered;
+            }
+            self.record_incident(id);
+        }
     }
 
     /// Notes which recoveries have their processes back, and closes those whose work goes on.

@@ -242,6 +242,7 @@ impl Instance {
             restarts: self.restarts,
             strikes: std::mem::take(&mut self.strikes),
             quarantined: self.quarantined,
+            retiring: self.retiring,
             ..Self::new(self.id)
         };
     }

@@ -58,11 +58,7 @@ impl Core {
             i.avoid.clear();
             (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
         }
-        for node in self.s.nodes.ids() {
-            // Nobody listened meanwhile.
-            self.s.nodes.beat(node, now);
-            self.arm_node(node);
-        }
+        self.stood_still();
         let gang = &mut self.s.gang;
         gang.serves = None;
         gang.stage = match gang.stage {

@@ -99,6 +99,7 @@ use index::Index;
 use routes::Routes;
 use state::JobState;
 use std::collections::VecDeque;
+use std::time::Duration;
 use timers::Timers;
 
 /// The controller. Sans I/O: no clock, no randomness; the same inputs give the same outputs.
@@ -129,6 +130,9 @@ pub struct Core {
     started: bool,
     rejoin: bool,
 }
+
+/// Whoever drives the core wakes when a timeout is due; so much later, it stood still itself.
+const STALL: Duration = Duration::from_secs(1);
 
 impl Core {
     /// A job that was never started.
@@ -177,6 +181,12 @@ impl Core {
     /// Takes one input that happened at `now`.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.now = self.now.max(now);
+        if self
+            .next_timeout()
+            .is_some_and(|due| self.now.since(due) > STALL)
+        {
+            self.stood_still();
+        }
         if std::mem::take(&mut self.rejoin) {
             self.rejoin();
         }

@@ -56,7 +56,8 @@ impl Core {
         let words = changes.join(", ");
         let when = match role {
             Role::Hybrid => {
-                let why = "it has the values of rollouts; update `rollout`".to_owned();
+                let why = "it reads the rollouts' values when it starts next; update `rollout`"
+                    .to_owned();
                 return Err(Refusal::WrongRole { role, why });
             }
             Role::Trainer => {
@@ -107,7 +108,9 @@ impl Core {
         revision: u32,
         why: String,
     ) -> Result<String, Refusal> {
-        if self.s.planned.is_some() {
+        // One that waits for slots, or only leaves some, gives way.
+        let firm = |p: &Planned| !p.held_up && !p.leaves;
+        if self.s.planned.as_ref().is_some_and(firm) {
             let what = "another change of the trainer".to_owned();
             return Err(Refusal::Busy { what });
         }
@@ -148,6 +151,7 @@ impl Core {
     /// On record before it is answered: a restarted daemon goes on with it. 0: no other one.
     pub(super) fn note_revision(&mut self, revision: u32) {
         self.s.revision = self.s.revision.max(revision);
+        let revision = self.s.revision;
         let record = Record::Revised { revision };
         if !self.config.mutant(Mutation::ForgetRequest) {
             self.out.push_back(Output::Record(record));
@@ -196,7 +200,7 @@ impl Core {
             self.s.planned = None;
             return;
         }
-        if self.lacks_slots() {
+        if self.s.committed.0 >= self.config.steps || self.lacks_slots() {
             return;
         }
         let Some(planned) = self.s.planned.take_if(|planned| {
@@ -234,18 +238,31 @@ impl Core {
         let Some(ranks) = self.s.planned.as_ref().map(|p| p.ranks) else {
             return true;
         };
-        let mut now = self.s.instances.ids(Role::Trainer);
-        let new = (ranks as usize).saturating_sub(now.len());
-        now.truncate(ranks as usize);
-        let homeless = |m: &Move| matches!(m.home, Home::Waits(_));
-        let lacks = self.moves(&now).iter().any(homeless)
-            || self.index().slots().free(Role::Trainer).count() < new;
+        let lacks = self.ranks_without_slot(ranks) > 0;
         let said = self.s.planned.as_mut().map(|p| &mut p.held_up);
         if lacks && said.is_some_and(|said| !std::mem::replace(said, true)) {
             let text = "the trainer's change waits: not every rank would have a slot".to_owned();
             self.event(Severity::Warn, "planned", None, text);
         }
         lacks
+    }
+
+    /// Ranks of a gang of this size that would have no slot. New ones take none that is rollouts'.
+    pub(super) fn ranks_without_slot(&mut self, ranks: u32) -> u32 {
+        let mut now = self.s.instances.ids(Role::Trainer);
+        let first = u32::try_from(now.len()).unwrap_or(u32::MAX);
+        now.truncate(ranks as usize);
+        let mut given = Given::default();
+        let homeless = |m: &&Move| matches!(m.home, Home::Waits(_));
+        let moves = self.moves_beside(&now, &mut given);
+        let mut lack = u32::try_from(moves.iter().filter(homeless).count()).unwrap_or(u32::MAX);
+        for index in first..ranks {
+            let role = Role::Trainer;
+            if !self.room_for_rank(&Instance::new(InstanceId { role, index }), &mut given) {
+                lack += 1;
+            }
+        }
+        lack
     }
 
     fn resize_gang(&mut self, ranks: u32) {
@@ -304,7 +321,8 @@ impl Core {
             let serves = |index: u32| {
                 let before = self.s.instances.get(InstanceId { role, index });
                 before.is_none_or(|i| {
-                    !i.has_process() || i.attached() && (i.admitted || !role.is_engine())
+                    !i.has_process()
+                        || i.attached() && (i.admitted || i.quarantined || !role.is_engine())
                 })
             };
             if next > 0 && !serves(next - 1) {

@@ -400,7 +400,12 @@ impl Core {
         let due = |life: Life| matches!(life, Life::Waiting { until } if until <= self.now);
         let instances = &self.s.instances;
         let waits = |id: &InstanceId| instances.get(*id).is_some_and(|i| due(i.life));
-        let ids: Vec<_> = fallen.iter().copied().filter(waits).collect();
+        let ids = fallen.iter().copied().filter(waits);
+        let retiring = |id: &InstanceId| instances.get(*id).is_some_and(|i| i.retiring);
+        let (gone, ids): (Vec<_>, Vec<_>) = ids.partition(retiring);
+        for id in gone {
+            self.vacate(id);
+        }
         if !ids.is_empty() {
             self.issue(&ids);
         }

@@ -13,6 +13,8 @@ use crate::ids::{InstanceId, Role};
 
 /// Ranks that a refusal offers instead.
 const OFFERED: usize = 4;
+/// Nodes that a refusal names.
+const NODES_NAMED: usize = 8;
 
 impl Core {
     pub(super) fn on_scale(
@@ -54,6 +56,11 @@ impl Core {
                 i.retiring = index >= count;
             }
         }
+        let idle = self.s.instances.role(role).filter(|i| i.retiring);
+        let idle = idle.filter(|i| !i.has_process() && i.life != Life::None);
+        for id in idle.map(|i| i.id).collect::<Vec<_>>() {
+            self.vacate(id);
+        }
         // One that was to go and is gone already comes back as a new one would.
         let gone = self.s.instances.role(role);
         let gone = gone.filter(|i| !i.retiring && i.life == Life::None);
@@ -91,7 +98,11 @@ impl Core {
                 fits,
             });
         }
-        self.enough_slots(role, count.saturating_sub(from))?;
+        self.sync();
+        match self.ranks_without_slot(count) {
+            0 => {}
+            missing => return Err(self.no_slot(role, missing)),
+        }
         let why = format!("it is scaled from {from} to {count} ranks");
         let when = self.plan_change(count, revision, why)?;
         let to = count;
@@ -127,12 +138,17 @@ impl Core {
         let homeless = homeless.filter(|i| i.life == Life::Homeless).count();
         let free = self.index_now().slots().free(role).filter(on).count();
         let free = u32::try_from(free.saturating_sub(homeless)).unwrap_or(u32::MAX);
-        if wanted <= free {
-            return Ok(());
+        match wanted.saturating_sub(free) {
+            0 => Ok(()),
+            missing => Err(self.no_slot(role, missing)),
         }
-        let each = nodes.iter().map(|n| {
+    }
+
+    fn no_slot(&self, role: Role, missing: u32) -> Refusal {
+        let nodes = &self.s.nodes;
+        let each = nodes.ids().zip(nodes.iter()).map(|(id, n)| {
             let free = self.index_now().slots().free(role);
-            let here = free.filter(|s| nodes.get(s.node).is_some_and(|f| f.spec == n.spec));
+            let here = free.filter(|s| s.node == id);
             let state = match (n.open(), n.cordoned) {
                 (true, _) => format!("{} free", here.count()),
                 (false, true) => "cordoned".to_owned(),
@@ -140,12 +156,17 @@ impl Core {
             };
             format!("`{}`: {state}", n.spec.name)
         });
-        Err(Refusal::NoSlot {
+        let mut has = each.take(NODES_NAMED).collect::<Vec<_>>().join(", ");
+        match nodes.ids().count().saturating_sub(NODES_NAMED) {
+            0 => {}
+            more => has.push_str(&format!(", and {more} more nodes")),
+        }
+        Refusal::NoSlot {
             role,
-            pool: spec.pool.clone(),
-            missing: wanted - free,
-            has: each.collect::<Vec<_>>().join(", "),
-        })
+            pool: self.config.pool(role).to_owned(),
+            missing,
+            has,
+        }
     }
 
     /// Ends those that are to go and have nothing left to do.
@@ -198,6 +219,7 @@ impl Core {
         if let Some(i) = reborn {
             (i.life, i.slot, i.retiring) = (Life::None, None, true);
         }
+        self.close_recoveries_of(id);
     }
 
     /// Places are numbered without gaps, so they go from the highest down.

@@ -61,7 +61,7 @@ impl Job {
                 (_, key) => job.with_value(role, key, value.trim())?,
             };
         }
-        job.validate()?;
+        job.validate_values()?;
         Ok(job)
     }
 
@@ -227,6 +227,17 @@ mod tests {
             ),
         ] {
             assert_eq!(update(role, &[change]).unwrap_err(), words);
+        }
+    }
+
+    #[test]
+    fn a_job_that_was_scaled_beyond_what_it_began_with_takes_new_values() {
+        let mut job = minimal();
+        job.rollout.n_init = job.rollout.replicas;
+        for count in [1, job.rollout.replicas + 9] {
+            let scaled = job.scaled(Role::Rollout, count);
+            let updated = scaled.updated(Role::Trainer, &["train.lr=1e-5".to_owned()]);
+            assert_eq!(updated.unwrap().rollout.replicas, count);
         }
     }
 

@@ -15,6 +15,16 @@ impl Job {
     /// Refuses what cannot run: values out of range, shapes that do not divide, impossible
     /// placement. The first problem found is returned.
     pub fn validate(&self) -> Result<(), Problem> {
+        self.validate_values()?;
+        for role in Role::ALL.into_iter().filter(|r| *r != Role::Hybrid) {
+            self.check_bounds(role)?;
+        }
+        self.placement().map(|_| ())
+    }
+
+    /// The same for a job that runs: where there is room, and how many may be asked for, was looked at
+    /// when it began and is the core's to know since.
+    pub fn validate_values(&self) -> Result<(), Problem> {
         self.check_name()?;
         self.check_counts()?;
         self.check_mode()?;
@@ -23,8 +33,7 @@ impl Job {
         self.check_budgets()?;
         self.check_model()?;
         self.check_batch()?;
-        self.check_nodes()?;
-        self.placement().map(|_| ())
+        self.check_nodes()
     }
 
     fn check_name(&self) -> Result<(), Problem> {
@@ -54,7 +63,6 @@ impl Job {
     fn check_counts(&self) -> Result<(), Problem> {
         for role in Role::ALL.into_iter().filter(|r| *r != Role::Hybrid) {
             whole(count_key(role), self.count(role).into(), 1, INSTANCE_LIMIT)?;
-            self.check_bounds(role)?;
         }
         let (r, a, w) = (&self.rollout, &self.agent, &self.weights);
         whole("job.steps", self.job.steps, 1, u32::MAX.into())?;

@@ -261,10 +261,17 @@ impl Driver {
 
     /// Those that the core gave up, whether their streams broke or stayed open: a machine that stands
     /// still or is cut off closes nothing.
-    pub(in crate::driver) fn let_go_of_the_lost(&mut self) {
+    pub(in crate::driver) fn lost_nodes(&self) -> Vec<NodeId> {
         let lost = self.nodes.ids().filter(|node| !self.is_here(*node));
-        for node in lost.collect::<Vec<_>>() {
-            self.let_go(node);
+        lost.collect()
+    }
+
+    /// Lets go of those whose loss is durable; one that is back meanwhile stays.
+    pub(in crate::driver) fn let_go_of(&mut self, lost: Vec<NodeId>) {
+        for node in lost {
+            if !self.is_here(node) {
+                self.let_go(node);
+            }
         }
     }
 

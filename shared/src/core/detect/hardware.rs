@@ -48,19 +48,21 @@ impl Core {
             None,
             format!("{shown}, advice: {advice}"),
         );
-        for &life in users {
-            let place = self.s.instances.life(life);
-            let Some((who, Some(slot))) = place.map(|i| (i.id, i.slot.clone())) else {
-                continue;
-            };
+        let place = |life: &Incarnation| {
+            let i = self.s.instances.life(*life)?;
+            Some((i.id, *life, i.slot.clone()?))
+        };
+        let hit: Vec<_> = users.iter().filter_map(place).collect();
+        // All slots first: what one user's fault restarts must not come to another's.
+        for (_, _, slot) in &hit {
             match advice {
                 Advice::Ignore | Advice::Note => {}
-                Advice::Drain => self.drain_slot(&slot, &shown),
-                Advice::Fault => {
-                    self.lose_slot(&slot);
-                    self.device_failed(who, life, &shown);
-                }
+                Advice::Drain => self.drain_slot(slot, &shown),
+                Advice::Fault => drop(self.lose_slot(slot)),
             }
+        }
+        for (who, life, _) in hit.into_iter().filter(|_| advice == Advice::Fault) {
+            self.device_failed(who, life, &shown);
         }
     }
 

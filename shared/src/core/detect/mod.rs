@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// Carries out the restart that was decided when the instance was condemned.
-    fn execute(&mut self, who: InstanceId, ended: bool) {
+    pub(super) fn execute(&mut self, who: InstanceId, ended: bool) {
         let Some(i) = self.s.instances.get_mut(who) else {
             return;
         };

@@ -42,6 +42,8 @@ pub(in crate::core) struct Facts {
     pub idle: bool,
     /// It waits for a slot.
     pub homeless: bool,
+    /// It waits for a slot, or is gone for good.
+    pub absent: bool,
     /// A rank failed it as a source just now.
     pub avoids_rank: bool,
     /// A hybrid engine holds its slot and is not paused.
@@ -65,6 +67,7 @@ impl Facts {
             serves: self.serves.into(),
             unpaused: self.unpaused.into(),
             unrolling: self.unrolling.into(),
+            absent: self.absent.into(),
         }
     }
 
@@ -72,7 +75,7 @@ impl Facts {
     pub fn recovery(&self) -> impl PartialEq + use<> {
         (
             (self.linked, self.spawned, self.condemned),
-            (self.works, self.serves, self.holds),
+            (self.works, self.serves, self.holds, self.absent),
         )
     }
 
@@ -93,6 +96,7 @@ impl Core {
             condemned: i.condemned.is_some(),
             going: i.going(),
             homeless: i.life == Life::Homeless,
+            absent: i.life == Life::Homeless || i.life == Life::None && i.retiring,
             ..Facts::default()
         };
         match i.id.role {

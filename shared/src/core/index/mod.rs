@@ -35,6 +35,8 @@ pub(super) struct Counts {
     pub serves: u32,
     pub unpaused: u32,
     pub unrolling: u32,
+    /// Those that are not to have a process: they wait for a slot, or are gone for good.
+    pub absent: u32,
 }
 
 impl Counts {
@@ -53,6 +55,7 @@ impl Counts {
             serves: of(self.serves, others.serves),
             unpaused: of(self.unpaused, others.unpaused),
             unrolling: of(self.unrolling, others.unrolling),
+            absent: of(self.absent, others.absent),
         }
     }
 }

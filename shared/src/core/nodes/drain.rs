@@ -70,8 +70,11 @@ impl Core {
         if let Some(i) = self.s.instances.get_mut(id) {
             i.moving = false;
         }
-        if matches!(self.home(id, &Given::default()), Home::Waits(_)) {
-            // What was free is not any more: it works on until something is.
+        if matches!(
+            self.home(id, &Given::default()),
+            Home::Waits(_) | Home::Stays
+        ) {
+            // What was free is not any more, or its slot may be used again: it works on.
             return;
         }
         self.retire(id);

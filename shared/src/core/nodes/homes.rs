@@ -13,7 +13,7 @@
 //! ```
 //! A rollout whose slot was taken may in turn live in the rank's pool when a slot is free there.
 use super::SlotRef;
-use super::spec::Labels;
+use super::spec::{Labels, NodeSpec};
 use crate::core::config::{Mode, Policy};
 use crate::core::instance::{Instance, Life};
 use crate::core::output::{Output, Severity};
@@ -113,10 +113,19 @@ pub(in crate::core) struct Given {
 impl Core {
     /// The changes of slots that a restart of these brings.
     pub(in crate::core) fn moves(&mut self, ids: &[InstanceId]) -> Vec<Move> {
+        self.moves_beside(ids, &mut Given::default())
+    }
+
+    /// The same beside what is given to others already.
+    pub(in crate::core) fn moves_beside(
+        &mut self,
+        ids: &[InstanceId],
+        given: &mut Given,
+    ) -> Vec<Move> {
         self.sync();
-        let (mut given, mut moves) = (Given::default(), Vec::new());
+        let mut moves = Vec::new();
         for &who in ids {
-            let home = self.home(who, &given);
+            let home = self.home(who, given);
             match &home {
                 Home::Stays => continue,
                 Home::Moves(slot) => {
@@ -135,6 +144,15 @@ impl Core {
             moves.push(Move { who, home, slot });
         }
         moves
+    }
+
+    /// Whether there is a free slot of its own pool for one more rank, which is given to it.
+    pub(in crate::core) fn room_for_rank(&self, rank: &Instance, given: &mut Given) -> bool {
+        let own = |slot: &SlotRef| slot.pool == self.config.pool(Role::Trainer);
+        match self.trainer_home(rank, given) {
+            Home::Moves(slot) if own(&slot) => given.slots.insert(slot),
+            _ => false,
+        }
     }
 
     /// Gives an instance a slot, if there is one for it.
@@ -161,12 +179,18 @@ impl Core {
         if !std::mem::take(&mut self.slots_due) {
             return;
         }
+        // Places of a role are alike, but for engines, which come with their ranks.
+        let mut full = BTreeSet::new();
         for id in self.index.homeless() {
-            // An engine comes with its rank.
-            let waits = |i: &Instance| i.life == Life::Homeless;
+            let waits = |i: &Instance| i.life == Life::Homeless && !i.retiring;
             let waits = self.s.instances.get(id).is_some_and(waits);
-            if waits && self.house(id).is_some() {
+            if !waits || full.contains(&id.role) {
+                continue;
+            }
+            if self.house(id).is_some() {
                 self.issue(&[id]);
+            } else if id.role != Role::Hybrid {
+                full.insert(id.role);
             }
         }
     }
@@ -174,6 +198,9 @@ impl Core {
     /// A rollout gives its slot to a rank: it is asked to end, its requests go on elsewhere.
     fn displace(&mut self, rollout: InstanceId, rank: InstanceId) {
         self.retire(rollout);
+        if self.s.instances.get(rollout).is_some_and(|i| i.retiring) {
+            return self.vacate(rollout);
+        }
         let (none, now) = (Incarnation(0), self.now);
         if let Some(i) = self.s.instances.reborn(rollout, none, Generation(0), now) {
             (i.life, i.slot) = (Life::Homeless, None);
@@ -188,6 +215,8 @@ impl Core {
             return;
         };
         let incarnation = i.incarnation;
+        // After a record: a daemon that dies in between must not take its end for a fault.
+        self.note_revision(0);
         self.out.push_back(Output::Retire { incarnation });
         self.forget_life(id, incarnation);
     }
@@ -226,12 +255,12 @@ impl Core {
         &self,
         role: Role,
         given: &Given,
-        fits: impl Fn(&Labels) -> bool,
+        fits: impl Fn(&NodeSpec) -> bool,
     ) -> Option<SlotRef> {
         let pin = self.config.roles.get(&role).and_then(|r| r.node.as_ref());
         let fits = |slot: &&SlotRef| {
             self.s.nodes.get(slot.node).is_some_and(|node| {
-                fits(&node.spec.labels) && pin.is_none_or(|name| *name == node.spec.name)
+                fits(&node.spec) && pin.is_none_or(|name| *name == node.spec.name)
             })
         };
         let free = self.index.slots().free(role);
@@ -242,11 +271,16 @@ impl Core {
 
     fn trainer_home(&self, i: &Instance, given: &Given) -> Home {
         let labels = self.gang_labels(i);
-        let fits = |of: &Labels| labels.as_ref().is_none_or(|l| l.homogeneous(of));
+        let pin = self.config.roles.get(&Role::Trainer);
+        let pin = pin.and_then(|r| r.node.as_ref());
+        let fits = |of: &NodeSpec| {
+            let like = labels.as_ref().is_none_or(|l| l.homogeneous(&of.labels));
+            like && pin.is_none_or(|name| *name == of.name)
+        };
         if let Some(slot) = self.free_slot(Role::Trainer, given, fits) {
             return Home::Moves(slot);
         }
-        if self.s.nodes.awaits(self.config.pool(Role::Trainer)) {
+        if self.s.nodes.awaits(self.config.pool(Role::Trainer), fits) {
             return Home::Waits(NoHome::NodeAwaited);
         }
         if let Err(why) = self.may_borrow() {
@@ -261,7 +295,7 @@ impl Core {
         if let Some(slot) = lent {
             return Home::Moves(slot);
         }
-        match self.standby(labels.as_ref(), given) {
+        match self.standby(fits, given) {
             Ok((rollout, slot)) => Home::Takes { rollout, slot },
             Err(why) => Home::Waits(why),
         }
@@ -323,7 +357,7 @@ impl Core {
     /// The rollout that gives its slot to a rank: one that serves nobody, else the last by index.
     fn standby(
         &self,
-        labels: Option<&Labels>,
+        like: impl Fn(&NodeSpec) -> bool,
         given: &Given,
     ) -> Result<(InstanceId, SlotRef), NoHome> {
         let housed = |r: &&Instance| {
@@ -341,8 +375,7 @@ impl Core {
         }
         let fits = |slot: &SlotRef| {
             let node = self.s.nodes.get(slot.node);
-            node.is_some_and(|n| labels.is_none_or(|l| l.homogeneous(&n.spec.labels)))
-                && self.index.slots().takers(slot).count() == 1
+            node.is_some_and(|n| like(&n.spec)) && self.index.slots().takers(slot).count() == 1
         };
         let candidates = rollouts.iter().filter_map(|r| {
             let slot = r.slot.as_ref().filter(|slot| fits(slot))?;

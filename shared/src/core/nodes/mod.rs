@@ -98,6 +98,14 @@ impl Core {
         self.node_gone(node, NodeState::Left, &format!("left: {reason}"));
     }
 
+    /// Nobody listened meanwhile: what nodes said waits to be heard.
+    pub(super) fn stood_still(&mut self) {
+        for node in self.s.nodes.ids() {
+            self.s.nodes.beat(node, self.now);
+            self.arm_node(node);
+        }
+    }
+
     /// Nodes whose heartbeat stopped for the rule's window are lost.
     pub(super) fn check_nodes(&mut self, fallen: &[NodeId]) {
         for &node in fallen {
@@ -133,9 +141,16 @@ impl Core {
             .collect();
         for (who, life) in there {
             // The first rank's verdict takes its peers along.
-            if lives(self, who) == Some(life) && self.s.outcome().is_none() {
-                let verdict = Verdict::new(who, RuleId::NodeLost, reason.clone());
-                self.fault(verdict.ended());
+            if lives(self, who) != Some(life) || self.s.outcome().is_some() {
+                continue;
+            }
+            match self.s.instances.get(who).and_then(|i| i.condemned) {
+                // Its fault is counted and decided on already.
+                Some(_) => self.execute(who, true),
+                None => {
+                    let verdict = Verdict::new(who, RuleId::NodeLost, reason.clone());
+                    self.fault(verdict.ended());
+                }
             }
         }
     }

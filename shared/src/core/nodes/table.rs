@@ -171,9 +171,10 @@ impl NodeTable {
         id
     }
 
-    /// Whether a node with slots of the pool has not joined yet.
-    pub fn awaits(&self, pool: &str) -> bool {
-        let has = |n: &Node| n.spec.pools.get(pool).is_some_and(|slots| *slots > 0);
+    /// Whether a node that would do and has slots of the pool has not joined yet.
+    pub fn awaits(&self, pool: &str, fits: impl Fn(&NodeSpec) -> bool) -> bool {
+        let slots = |n: &Node| n.spec.pools.get(pool).is_some_and(|slots| *slots > 0);
+        let has = |n: &Node| slots(n) && fits(&n.spec);
         self.nodes
             .iter()
             .any(|n| n.state == NodeState::Awaited && has(n))

@@ -150,6 +150,55 @@ fn a_node_that_is_heard_every_second_is_never_lost() {
 }
 
 #[test]
+fn a_recovery_does_not_wait_for_who_has_no_slot() {
+    let pools = [("train", 2), ("rollout", 3), ("agent", 2)];
+    let mut w = on(vec![node("a", "x", &pools)], small(Mode::Async, 40));
+    step_two(&mut w);
+    lose(&mut w, T1);
+    for rank in [T0, T1] {
+        w.until("it trains", MINUTE, |w| {
+            let rank = w.core.s.instances.get(rank).unwrap();
+            rank.phase == crate::phase::Phase::Update && rank.restarts > 0
+        });
+        w.kill(rank);
+        w.run_for(ms(50));
+    }
+    w.until("all of it is back", MINUTE, |w| {
+        let back = |i: &Incident| i.outcome == IncidentOutcome::Recovered;
+        let incidents = w.incidents();
+        incidents.len() >= 3 && incidents.iter().all(back)
+    });
+    let plans: Vec<_> = w.incidents().iter().map(|i| i.plan.clone()).collect();
+    assert!(
+        plans
+            .iter()
+            .any(|p| p.starts_with("restart the whole task")),
+        "{plans:?}"
+    );
+    assert_eq!(slot(&w, R2), None, "it still waits");
+}
+
+#[test]
+fn a_leader_that_stood_still_hears_its_nodes_before_it_gives_them_up() {
+    let nodes = vec![
+        node("a", "x", &[("train", 2), ("rollout", 3), ("agent", 2)]),
+        node("b", "x", &[("rollout", 1)]),
+    ];
+    let mut w = on(nodes, small(Mode::Async, 40));
+    let b = w.core.node_id("b").unwrap();
+    let state = |w: &World| w.core.state().nodes.get(b).unwrap().state;
+    w.run_for(Duration::from_secs(1));
+    let later = w.now + Duration::from_secs(10);
+    w.core.handle(later, Input::Timeout);
+    assert_eq!(state(&w), NodeState::Here);
+    while state(&w) == NodeState::Here {
+        let due = w.core.next_timeout().unwrap();
+        assert!(due <= later + Duration::from_secs(6), "it is watched again");
+        w.core.handle(due, Input::Timeout);
+    }
+}
+
+#[test]
 fn warm_standby_is_refused_with_its_reason_and_the_gang_waits_for_a_slot() {
     let far = |nodes: &mut Vec<NodeSpec>| {
         nodes[0].pools.insert("rollout".to_owned(), 0);
@@ -372,7 +421,7 @@ fn requests_about_nodes_and_slots_that_are_not_there_are_refused() {
         });
         assert_eq!(reply.unwrap().unwrap_err().to_string(), words);
     }
-    assert_eq!(w.core.state().nodes.iter().count(), before.iter().count());
+    assert!(w.core.state().nodes.iter().eq(before.iter()));
 }
 
 #[test]

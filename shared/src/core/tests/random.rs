@@ -81,3 +81,9 @@ fn soak() {
         );
     }
 }
+/// A stopped agent worker that is given a trajectory long after is found at once, by a timeout that was
+/// due before the one that gave it.
+#[test]
+fn a_timeout_that_makes_another_one_due_is_followed_by_it() {
+    schedule(701320, 7, Mode::Async, Policy::Role);
+}

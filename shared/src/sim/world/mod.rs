@@ -311,6 +311,10 @@ impl World {
                 self.now = self.now.max(t);
                 self.feed(Input::Timeout);
                 if self.wake_at().is_some_and(|t| t <= self.now) {
+                    // What it led to may be due already.
+                    self.feed(Input::Timeout);
+                }
+                if self.wake_at().is_some_and(|t| t <= self.now) {
                     self.checker
                         .broken(self.now, "timeouts", "a timeout is not served");
                 }
