@@ -27,7 +27,9 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         text += &format!("reason   {}\n", s.reason);
     }
     text += &format!("\n{}", roles(s).render(paint));
-    if s.nodes.len() > 1 {
+    // A single node only when there is something about its slots that an operator would act on.
+    let marked = |n: &v1::NodeStatus| n.cordoned || !n.lost.is_empty() || !n.draining.is_empty();
+    if s.nodes.len() > 1 || s.nodes.iter().any(marked) {
         text += &format!("\n{}", nodes(&s.nodes).render(paint));
     }
     if !s.incidents.is_empty() {
@@ -89,6 +91,8 @@ fn nodes(all: &[v1::NodeStatus]) -> Table {
         let pools: BTreeMap<_, _> = n.pools.iter().collect();
         let pools: Vec<_> = pools.into_iter().map(pool).collect();
         let lost = n.lost.iter().map(|s| format!("{} {}", s.pool, s.index));
+        let drained = n.draining.iter();
+        let lost = lost.chain(drained.map(|s| format!("{} {} (drained)", s.pool, s.index)));
         let cordoned = if n.cordoned { ", cordoned" } else { "" };
         table.row([
             n.name.clone(),
