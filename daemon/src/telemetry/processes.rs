@@ -3,7 +3,7 @@ use super::host::{HostSample, HostSampler};
 use super::sampler::{DeviceSampler, Devices, Seen};
 use crate::launcher::proc_stat::ProcStat;
 use robust_shared::ids::Incarnation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -125,13 +125,16 @@ impl Telemetry {
     }
 }
 
+/// Processes that ended and may yet be named by what their device shows.
+const REMEMBERED: usize = 64;
+
 fn run(
     interval: Duration,
     sources: &Sources,
     changes: &Receiver<Change>,
     samples: &UnboundedSender<Samples>,
 ) {
-    let mut watched = BTreeMap::new();
+    let (mut watched, mut former) = (BTreeMap::new(), VecDeque::new());
     let mut next = Instant::now() + interval;
     loop {
         match changes.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -139,10 +142,13 @@ fn run(
                 watched.insert(incarnation, pid);
             }
             Ok(Change::Unwatch(incarnation)) => {
-                watched.remove(&incarnation);
+                if let Some(pid) = watched.remove(&incarnation) {
+                    former.push_back((incarnation, pid));
+                    former.drain(..former.len().saturating_sub(REMEMBERED));
+                }
             }
             Err(RecvTimeoutError::Timeout) => {
-                if samples.send(take(&watched, sources)).is_err() {
+                if samples.send(take(&watched, &former, sources)).is_err() {
                     return;
                 }
                 // A machine that slept must not get the missed samples in a burst.
@@ -153,12 +159,18 @@ fn run(
     }
 }
 
-fn take(watched: &BTreeMap<Incarnation, u32>, sources: &Sources) -> Samples {
+fn take(
+    watched: &BTreeMap<Incarnation, u32>,
+    former: &VecDeque<(Incarnation, u32)>,
+    sources: &Sources,
+) -> Samples {
     let read = |devices: &DeviceSampler| devices.read();
     let mut devices = sources.devices.as_ref().map(read).unwrap_or_default();
     for found in &mut devices.findings {
-        let users = watched.iter().filter(|(_, pid)| found.pids.contains(pid));
-        found.users = users.map(|(incarnation, _)| *incarnation).collect();
+        let all = watched.iter().map(|(life, pid)| (*life, *pid));
+        let all = all.chain(former.iter().copied());
+        let users = all.filter(|(_, pid)| found.pids.contains(pid));
+        found.users = users.map(|(incarnation, _)| incarnation).collect();
     }
     let sample = |(incarnation, pid): (&Incarnation, &u32)| {
         let usage = Usage {

@@ -108,6 +108,9 @@ pub struct Instance {
     /// It gets nothing new, and starts in another slot when it has nothing left to do.
     #[serde(default)]
     pub moving: bool,
+    /// The life before and its slot: what is heard of it late concerns that slot still.
+    #[serde(default)]
+    pub before: Option<(Incarnation, SlotRef)>,
     /// Its process, or 0.
     pub pid: u32,
     /// What it is doing.
@@ -193,6 +196,7 @@ impl Instance {
             slot: None,
             retiring: false,
             moving: false,
+            before: None,
             pid: 0,
             phase: Phase::Init,
             phase_step: Step(0),
@@ -229,10 +233,10 @@ impl Instance {
 
     /// The next life of this place: everything known of the old process is forgotten (I-1).
     pub fn reborn(&mut self, incarnation: Incarnation, generation: Generation, now: Time) {
+        let slot = self.slot.take();
         *self = Self {
             incarnation,
             generation,
-            slot: self.slot.take(),
             phase_since: now,
             active_at: now,
             moved_at: now,
@@ -243,6 +247,14 @@ impl Instance {
             strikes: std::mem::take(&mut self.strikes),
             quarantined: self.quarantined,
             retiring: self.retiring,
+            before: match (self.incarnation, &slot) {
+                (Incarnation(0), _) | (_, None) => self.before.take(),
+                (life, Some(slot)) => match self.before.take_if(|(old, _)| *old == life) {
+                    Some(noted) => Some(noted),
+                    None => Some((life, slot.clone())),
+                },
+            },
+            slot,
             ..Self::new(self.id)
         };
     }

@@ -8,6 +8,7 @@
 //! A step boundary is when the gang has committed and published and has not begun anything, or when
 //! it is not up anyway. No fault is counted and no budget touched; rollouts go on.
 use super::config::CoreConfig;
+use super::context::Context;
 use super::instance::{Instance, Life};
 use super::nodes::{Given, Home, Move};
 use super::output::{Output, Record, Severity};
@@ -56,8 +57,7 @@ impl Core {
         let words = changes.join(", ");
         let when = match role {
             Role::Hybrid => {
-                let why = "it reads the rollouts' values when it starts next; update `rollout`"
-                    .to_owned();
+                let why = "it has the values of rollouts; update `rollout`".to_owned();
                 return Err(Refusal::WrongRole { role, why });
             }
             Role::Trainer => {
@@ -76,6 +76,11 @@ impl Core {
                 self.adopt(config);
                 self.use_revision(role, revision);
                 self.s.rolling.push(Rolling { role, next: 0 });
+                if role == Role::Rollout && self.s.instances.count(Role::Hybrid) > 0 {
+                    let role = Role::Hybrid;
+                    self.s.rolling.retain(|r| r.role != role);
+                    self.s.rolling.push(Rolling { role, next: 0 });
+                }
                 "now, one after the other".to_owned()
             }
         };
@@ -322,10 +327,14 @@ impl Core {
                 let before = self.s.instances.get(InstanceId { role, index });
                 before.is_none_or(|i| {
                     !i.has_process()
-                        || i.attached() && (i.admitted || i.quarantined || !role.is_engine())
+                        || i.attached() && (i.admitted || i.quarantined || role != Role::Rollout)
                 })
             };
             if next > 0 && !serves(next - 1) {
+                continue;
+            }
+            if role == Role::Hybrid && self.s.gang.context != Context::Rolling {
+                // Its slot is its rank's now.
                 continue;
             }
             let id = InstanceId { role, index: next };

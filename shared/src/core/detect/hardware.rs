@@ -48,9 +48,13 @@ impl Core {
             None,
             format!("{shown}, advice: {advice}"),
         );
+        // A process often ends of what its device does before the device is heard of: the next life is
+        // in the same slot then.
         let place = |life: &Incarnation| {
-            let i = self.s.instances.life(*life)?;
-            Some((i.id, *life, i.slot.clone()?))
+            let instances = &self.s.instances;
+            let next = || instances.life(self.successor(*life)?);
+            let i = instances.life(*life).or_else(next)?;
+            Some((i.id, i.incarnation, i.slot.clone()?))
         };
         let hit: Vec<_> = users.iter().filter_map(place).collect();
         // All slots first: what one user's fault restarts must not come to another's.
@@ -66,11 +70,23 @@ impl Core {
         }
     }
 
+    /// The life that runs in the slot in which this one ran before it.
+    pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
+        let after = |i: &&crate::core::instance::Instance| {
+            let before = i.before.as_ref();
+            before.is_some_and(|(old, slot)| *old == life && i.slot.as_ref() == Some(slot))
+        };
+        let next = self.s.instances.iter().find(after)?;
+        Some(next.incarnation).filter(|life| life.0 != 0)
+    }
+
     /// The first rank's verdict takes its peers along, so another user may be another life by now.
     fn device_failed(&mut self, who: InstanceId, life: Incarnation, shown: &str) {
         let same = |i: &&crate::core::instance::Instance| i.incarnation == life;
         let there = self.s.instances.get(who).filter(same);
-        if there.is_some_and(|i| i.condemned.is_none()) && self.s.outcome().is_none() {
+        let strikes =
+            |i: &crate::core::instance::Instance| i.has_process() && i.condemned.is_none();
+        if there.is_some_and(strikes) && self.s.outcome().is_none() {
             self.fault(Verdict::new(who, RuleId::Hardware, shown.to_owned()));
         }
     }

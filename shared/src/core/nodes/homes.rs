@@ -168,7 +168,10 @@ impl Core {
             Home::Waits(_) => None,
         };
         if let Some(i) = self.s.instances.get_mut(id) {
-            i.slot.clone_from(&slot);
+            let left = std::mem::replace(&mut i.slot, slot.clone());
+            if let Some(left) = left.filter(|_| i.incarnation.0 != 0) {
+                i.before = Some((i.incarnation, left));
+            }
         }
         slot
     }

@@ -3,7 +3,7 @@ use super::*;
 use crate::core::context::Turn;
 use crate::phase::Phase;
 
-fn hybrid(mode: Mode, steps: u64) -> CoreConfig {
+pub(super) fn hybrid(mode: Mode, steps: u64) -> CoreConfig {
     CoreConfig {
         hybrids: 2,
         prompts: 4,
@@ -19,7 +19,7 @@ const H0: InstanceId = InstanceId {
 };
 
 /// Responses take so differently long that a batch comes in bit by bit.
-fn long_tail() -> Timing {
+pub(super) fn long_tail() -> Timing {
     Timing {
         turn: Span {
             least: ms(50),

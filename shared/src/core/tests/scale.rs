@@ -285,6 +285,24 @@ fn rollouts_get_new_values_one_after_the_other() {
 }
 
 #[test]
+fn hybrid_engines_get_the_new_values_of_rollouts_while_it_is_their_turn() {
+    let config = super::modes::hybrid(Mode::SemiSync, 40);
+    let mut w = World::journaled(config.clone(), super::modes::long_tail(), 3);
+    w.check_core = true;
+    w.until("step 2", MINUTE, |w| w.committed() == 2);
+    let (ranks, old) = (lives(&w, Role::Trainer), lives(&w, Role::Hybrid));
+    update(&mut w, Role::Rollout, config).unwrap();
+    w.until("new engines", MINUTE, |w| {
+        let new = lives(w, Role::Hybrid);
+        new.iter().all(|life| !old.contains(life)) && w.core.s.rolling.is_empty()
+    });
+    assert_eq!(w.core.revision_of(Role::Hybrid), 7);
+    w.run_to_end();
+    assert_eq!(lives(&w, Role::Trainer), ranks);
+    no_faults(&w);
+}
+
+#[test]
 fn nobody_who_works_is_stopped_for_a_change_to_wait_for_a_slot() {
     let mut w = world(roomy(Mode::Async, 400));
     let before = Role::ALL.map(|role| lives(&w, role));
@@ -407,6 +425,28 @@ fn a_device_that_failed_takes_its_slot_along() {
     let restarted = w.life(R1);
     w.run_to_end();
     assert_eq!((w.life(R1), w.incidents().len()), (restarted, 1));
+}
+
+#[test]
+fn a_device_that_is_heard_of_after_its_process_ended_is_left_all_the_same() {
+    let mut w = world(roomy(Mode::Async, 20));
+    let (old, left) = (w.life(R1), slot(&w, R1));
+    w.kill(R1);
+    w.until("its next life", MINUTE, |w| w.life(R1) > old);
+    assert_eq!(slot(&w, R1), left);
+    w.feed(Input::Hardware {
+        node: "a".to_owned(),
+        device: 1,
+        finding: Finding {
+            kind: FindingKind::Xid(79),
+            text: "as the driver says".to_owned(),
+        },
+        users: vec![old],
+    });
+    assert_ne!(slot(&w, R1), left);
+    w.run_to_end();
+    let rules: Vec<_> = w.incidents().iter().map(|i| i.rule.clone()).collect();
+    assert_eq!(rules, ["exit", "hardware"]);
 }
 
 #[test]

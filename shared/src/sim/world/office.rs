@@ -244,6 +244,13 @@ impl World {
                 let count = promises.counts.get(&role).copied().unwrap_or(0);
                 let all = (0..count).map(|index| InstanceId { role, index });
                 self.office.rolling.extend(all);
+                if role == Role::Rollout {
+                    // Hybrid engines have the same values.
+                    let ranks = self.core.config().count(Role::Hybrid);
+                    let role = Role::Hybrid;
+                    let all = (0..ranks).map(|index| InstanceId { role, index });
+                    self.office.rolling.extend(all);
+                }
             }
             Reply::Quarantined { id, out: true } => drop(promises.quarantined.insert(id)),
             Reply::Quarantined { id, out: false } => drop(promises.quarantined.remove(&id)),
@@ -291,7 +298,7 @@ impl World {
                 self.office
                     .prompts
                     .extend(self.office.revisions.values().map(|job| job.prompts));
-                for role in [Role::Rollout, Role::Agent] {
+                for role in [Role::Rollout, Role::Hybrid, Role::Agent] {
                     let all = (0..8).map(|index| InstanceId { role, index });
                     self.office.rolling.extend(all);
                 }

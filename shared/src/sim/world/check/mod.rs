@@ -165,6 +165,8 @@ impl Checker {
             }
             Input::Hardware { finding, users, .. } if finding.advice() == Advice::Fault => {
                 self.failed.extend(users);
+                let now = users.iter().filter_map(|old| core.successor(*old));
+                self.failed.extend(now);
             }
             Input::Hardware { finding, users, .. } if finding.advice() == Advice::Drain => {
                 self.announced.extend(users);

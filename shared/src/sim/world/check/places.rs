@@ -97,7 +97,8 @@ impl World {
                 let home = self.homes.get(&who);
                 let mut ranks = self.homes.iter().filter(|(r, _)| r.role == Role::Trainer);
                 let taken = ranks.any(|(r, slot)| r.index != who.index && Some(slot) == home);
-                surplus || rank != home || taken || changes
+                let apart = rank != home || taken;
+                surplus || apart || changes || self.office.rolling.remove(&who)
             }
             _ if surplus => {
                 self.must(idle, "drain", || {
