@@ -55,7 +55,9 @@ impl Watcher {
                 incarnation >= before,
                 "I-1: {place:?} #{before} went back to #{incarnation}"
             );
-            if place.0 == "rollout" || place.0 == "hybrid" {
+            // Of one that it has not heard since it began, a daemon shows what it had on record.
+            let heard = role["state"] != "suspect";
+            if heard && (place.0 == "rollout" || place.0 == "hybrid") {
                 let serves = number(role, "weight_version");
                 let before = self.serving.insert(incarnation, serves).unwrap_or(0);
                 assert!(
