@@ -39,8 +39,8 @@ pub fn to_proto(manifest: &Manifest) -> v1::Manifest {
     }
 }
 
-/// As received; refused unless it is consistent and has the digest it was published with.
-pub fn from_proto(manifest: &v1::Manifest) -> Result<Manifest, BadManifest> {
+/// Its tensors.
+pub fn tensors(manifest: &v1::Manifest) -> Vec<TensorSpec> {
     let tensor = |tensor: &v1::TensorSpec| TensorSpec {
         name: tensor.name.clone(),
         dtype: tensor.dtype.clone(),
@@ -48,12 +48,17 @@ pub fn from_proto(manifest: &v1::Manifest) -> Result<Manifest, BadManifest> {
         offset: tensor.offset,
         bytes: tensor.bytes,
     };
+    manifest.tensors.iter().map(tensor).collect()
+}
+
+/// As received; refused unless it is consistent and has the digest it was published with.
+pub fn from_proto(manifest: &v1::Manifest) -> Result<Manifest, BadManifest> {
     let read = Manifest {
         version: WeightVersion(manifest.version),
         bytes: manifest.bytes,
         chunk_bytes: manifest.chunk_bytes,
         chunk_xxh3: manifest.chunk_xxh3.clone(),
-        tensors: manifest.tensors.iter().map(tensor).collect(),
+        tensors: tensors(manifest),
     };
     read.check()?;
     let got = read.digest();

@@ -24,6 +24,14 @@ impl JobFile {
         job
     }
 
+    /// A job file with absolute paths.
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).expect("the job file is there");
+        Self {
+            table: text.parse().expect("it is TOML"),
+        }
+    }
+
     /// Sets `[section] key = value`; sections may be dotted.
     pub fn set(mut self, section: &str, key: &str, value: impl Into<toml::Value>) -> Self {
         let mut table = &mut self.table;

@@ -79,6 +79,9 @@ pub enum Command {
     Readmit(EngineArgs),
     /// Print the detection rules and restart budgets in force, and where each value came from
     Rules(RulesArgs),
+    /// Checkpoints on disk: list, show, verify, pin, collect, export, import (needs no daemon)
+    #[command(subcommand)]
+    Ckpt(CkptCommand),
     /// Run the controller in virtual time: the fault search, or what it once found
     Sim(SimArgs),
     /// End the job and its daemon in order
@@ -237,6 +240,60 @@ pub struct DrillArgs {
     /// Leave the runs' folders (logs, checkpoints) in place; their names are printed
     #[arg(long)]
     pub keep: bool,
+}
+
+/// What to do with checkpoints.
+#[derive(Debug, Subcommand)]
+pub enum CkptCommand {
+    /// List them, oldest first
+    Ls,
+    /// What one consists of
+    Show(StepArgs),
+    /// Read every byte and compare with the digests; exit 1 if anything differs
+    Verify {
+        /// Only this step's
+        #[arg(value_name = "STEP")]
+        step: Option<u64>,
+    },
+    /// Keep one, whatever the job's retention says
+    Pin(StepArgs),
+    /// Let it go with the others again
+    Unpin(StepArgs),
+    /// Remove what the job's retention need not keep
+    Gc {
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Write its weights as a Hugging Face folder: config.json, model.safetensors, tokenizer
+    Export {
+        /// The step, or `latest`
+        #[arg(value_name = "STEP")]
+        step: String,
+        /// The folder to make
+        #[arg(value_name = "DIR")]
+        to: PathBuf,
+    },
+    /// Check a Hugging Face folder and write a job file that begins from it
+    Import {
+        /// The folder
+        #[arg(value_name = "DIR")]
+        from: PathBuf,
+        /// Everything but model and tokenizer is taken from this job file
+        #[arg(long, value_name = "FILE")]
+        job: PathBuf,
+        /// The job file to write
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+}
+
+/// Which checkpoint.
+#[derive(Debug, ClapArgs)]
+pub struct StepArgs {
+    /// The step
+    #[arg(value_name = "STEP")]
+    pub step: u64,
 }
 
 /// Options of `sim`.

@@ -1,48 +1,34 @@
 //! Background persistence: from the trainer's snapshot slots in shared memory to disk.
 //!
 //! ```text
-//! STATE/ckpt/step-7/rank-0.safetensors   copied from a slot, hashed on the way, fsync, rename
-//!                   rank-1.safetensors
-//!                   manifest.json        written last: the checkpoint exists when this does
+//!  slot ──copied, hashed on the way──► rank-N.tmp ──fsync, rename──► rank-N.safetensors ─┐ all ranks
+//!                                 index in sled ◄── manifest.json, last: it exists now ◄─┘
 //! ```
+//! The format on disk is [`robust_ckpt`]'s.
+//!
 //! The trainer never waits for this. Slots are double-buffered, so a slot is overwritten two steps
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
-mod find;
-mod manifest;
 pub mod staging;
 #[cfg(test)]
 mod tests;
 mod worker;
 mod write;
 
-pub use error::CkptError;
-pub use find::{Found, newest_at_most, newest_complete};
+pub use error::WriteError;
 pub use worker::Checkpointer;
-pub use write::digest;
 
+use robust_ckpt::{Retention, Shard};
 use robust_shared::core::Severity;
 use robust_shared::ids::{Generation, Step, TrajectoryId};
+use robust_shared::weights::TensorSpec;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A file that holds one rank's shard, and what it must contain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// Whose.
-    pub rank: u32,
-    /// The file: a snapshot slot, or a file of a checkpoint.
-    pub path: PathBuf,
-    /// Its length.
-    pub bytes: u64,
-    /// XXH3-64 over all of it.
-    pub xxh3: u64,
-}
-
 /// A committed step to be written to disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// The step.
     pub step: Step,
@@ -52,6 +38,10 @@ pub struct Request {
     pub shards: Vec<Shard>,
     /// The trajectories its step consumed.
     pub consumed: Vec<TrajectoryId>,
+    /// Mean reward of its batch.
+    pub reward: Option<f64>,
+    /// The model's tensors in the flat buffer, where known.
+    pub tensors: Vec<TensorSpec>,
 }
 
 /// What became of an offered step.
@@ -82,7 +72,7 @@ pub enum CkptEvent {
         /// The step.
         step: Step,
         /// Why.
-        error: CkptError,
+        error: WriteError,
     },
     /// The checkpoints are well, the index or old folders are not.
     Untidy(String),
@@ -125,26 +115,11 @@ impl fmt::Display for CkptEvent {
     }
 }
 
-/// A complete checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// The step.
-    pub step: Step,
-    /// The gang that made it.
-    pub generation: Generation,
-    /// Its folder.
-    pub dir: PathBuf,
-    /// Its files, in rank order.
-    pub shards: Vec<Shard>,
-    /// The trajectories its step consumed.
-    pub consumed: Vec<TrajectoryId>,
-}
-
 /// Where checkpoints go and how many stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The folder, `STATE/ckpt`.
     pub dir: PathBuf,
-    /// How many complete ones to keep; at least one is kept.
-    pub keep: usize,
+    /// Which stay.
+    pub keep: Retention,
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use crate::store::Store;
+use robust_ckpt::{Found, Retention, files, manifest, newest_complete, pin};
 use robust_shared::ids::{Generation, Step};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -23,11 +24,22 @@ impl Bench {
     }
 
     fn over(dir: TempDir) -> Self {
+        Self::keeping(
+            dir,
+            Retention {
+                last: 2,
+                every: 0,
+                best: 0,
+            },
+        )
+    }
+
+    fn keeping(dir: TempDir, keep: Retention) -> Self {
         let (store, _) = Store::open(dir.path()).unwrap();
         let (sender, events) = unbounded_channel();
         let config = Config {
             dir: dir.path().join("ckpt"),
-            keep: 2,
+            keep,
         };
         let checkpointer = Checkpointer::start(config, store.clone(), sender).unwrap();
         Self {
@@ -88,6 +100,8 @@ fn request(dir: &Path, step: u64) -> Request {
         generation: Generation(3),
         shards,
         consumed,
+        reward: Some(step as f64),
+        tensors: Vec::new(),
     }
 }
 
@@ -323,4 +337,36 @@ fn staging_blocks_are_aligned_for_direct_writes() {
         (bytes.as_ptr().align_offset(staging::ALIGN), bytes.len()),
         (0, 4 << 20)
     );
+}
+
+#[test]
+fn pinned_and_best_checkpoints_stay_beside_the_newest() {
+    let keep = Retention {
+        last: 1,
+        every: 0,
+        best: 1,
+    };
+    let mut bench = Bench::keeping(tempfile::tempdir().unwrap(), keep);
+    for step in 1..=5 {
+        let mut request = request(bench.dir.path(), step);
+        request.reward = Some(if step == 3 { 9.0 } else { 0.1 });
+        bench.write(request);
+        if step == 2 {
+            pin::set(&bench.ckpt().join("step-2"), true).unwrap();
+        }
+    }
+    assert_eq!(bench.names(), ["step-2", "step-3", "step-5"]);
+    let indexed = bench.store.checkpoints().unwrap();
+    let steps: Vec<_> = indexed.iter().map(|c| c.step.0).collect();
+    assert_eq!(steps, [2, 3, 5]);
+}
+
+#[test]
+fn the_index_follows_when_an_operator_collects_a_checkpoint() {
+    let mut bench = Bench::new();
+    bench.write(request(bench.dir.path(), 1));
+    files::remove(&bench.ckpt().join("step-1")).unwrap();
+    bench.write(request(bench.dir.path(), 2));
+    let indexed = bench.store.checkpoints().unwrap();
+    assert_eq!(indexed.iter().map(|c| c.step.0).collect::<Vec<_>>(), [2]);
 }

@@ -1,11 +1,13 @@
 //! The thread that writes checkpoints, one at a time.
 use super::staging::{HostMemory, SnapshotMemory};
-use super::{CkptError, CkptEvent, Config, Offer, Request, find, manifest, write};
+use super::{CkptEvent, Config, Offer, Request, WriteError, write};
 use crate::store::{Store, StoreError, StoredCheckpoint};
+use robust_ckpt::{
+    Checkpoint, CkptError, Known, Listed, files, folder_name, folders, list, manifest,
+};
 use robust_shared::ids::Step;
 use robust_shared::time::Time;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -98,7 +100,7 @@ impl Worker {
             let event = match written {
                 Ok(direct) => {
                     let bytes = request.shards.iter().map(|s| s.bytes).sum();
-                    if let Err(error) = self.tidy(step, bytes) {
+                    if let Err(error) = self.tidy(step) {
                         let text = format!("after the checkpoint of step {step}: {error}");
                         self.tell(CkptEvent::Untidy(text));
                     }
@@ -109,7 +111,10 @@ impl Worker {
                         direct,
                     }
                 }
-                Err(error) => CkptEvent::Failed { step, error },
+                Err(error) => {
+                    let error = error.into();
+                    CkptEvent::Failed { step, error }
+                }
             };
             // Before the event, so that whoever sees it can offer the next one.
             self.state.busy.store(false, Ordering::Release);
@@ -123,9 +128,10 @@ impl Worker {
     }
 
     fn write(&self, request: &Request) -> Result<bool, CkptError> {
-        let dir = self.config.dir.join(find::folder_name(request.step.0));
-        // The step may have been committed before, by a gang that was rolled back.
-        remove(&dir)?;
+        let dir = self.config.dir.join(folder_name(request.step.0));
+        // The step may have been committed before, by a gang that was rolled back. What an operator
+        // pinned was that one, which is history that did not happen.
+        files::remove(&dir)?;
         std::fs::create_dir(&dir).map_err(CkptError::io("make", &dir))?;
         let shards = || {
             let mut direct = true;
@@ -133,45 +139,55 @@ impl Worker {
                 let to = dir.join(manifest::shard_file(shard.rank));
                 direct &= write::copy_shard(shard, &to, &*self.memory)?;
             }
-            write::sync_dir(&dir)?;
-            manifest::store(&dir, request)?;
-            write::sync_dir(&self.config.dir)?;
+            files::sync_dir(&dir)?;
+            manifest::store(&Checkpoint {
+                step: request.step,
+                generation: request.generation,
+                dir: dir.clone(),
+                shards: request.shards.clone(),
+                consumed: request.consumed.clone(),
+                reward: request.reward,
+                at: Some(now()),
+                tensors: request.tensors.clone(),
+            })?;
+            files::sync_dir(&self.config.dir)?;
             Ok(direct)
         };
         shards().inspect_err(|_| {
             // Gives its space back; the error at hand is the one to tell.
-            let _ = remove(&dir);
+            let _ = files::remove(&dir);
         })
     }
 
-    /// Indexes the new checkpoint, then removes those beyond the number to keep, and leftovers of
-    /// attempts before it that never got their manifest.
-    fn tidy(&self, step: Step, bytes: u64) -> Result<(), CkptError> {
-        self.store.put_checkpoint(entry(step, bytes)).wait()?;
-        let folders =
-            find::folders(&self.config.dir).map_err(CkptError::io("list", &self.config.dir))?;
-        let (complete, partial): (Vec<_>, Vec<_>) = folders
-            .into_iter()
-            .partition(|(_, dir)| dir.join(manifest::FILE).exists());
+    /// Removes what need not stay, and leftovers of attempts before this one that never got their
+    /// manifest; then the index is brought in line.
+    fn tidy(&self, step: Step) -> Result<(), WriteError> {
+        let dir = &self.config.dir;
+        let listed = list(dir).map_err(CkptError::io("list", dir))?;
         // Newer ones stem from a gang that was rolled back behind them: they are history that did
         // not happen, and must not be found as the newest.
-        let surplus = complete.iter().filter(|(n, _)| *n <= step.0).count();
-        let surplus = surplus.saturating_sub(self.config.keep.max(1));
-        let abandoned = complete.iter().filter(|(n, _)| *n > step.0);
-        for (number, dir) in complete.iter().take(surplus).chain(abandoned) {
-            remove(dir)?;
-            self.store.remove_checkpoint(Step(*number)).wait()?;
+        let (abandoned, kept): (Vec<_>, Vec<_>) = listed.iter().partition(|l| l.step > step);
+        let known: Vec<_> = kept.into_iter().map(known).collect();
+        let surplus = self.config.keep.surplus(&known);
+        let gone = |l: &&Listed| surplus.contains(&l.step);
+        let abandoned = abandoned.into_iter();
+        for old in abandoned.chain(listed.iter().filter(gone)) {
+            files::remove(&old.dir)?;
         }
-        partial.iter().try_for_each(|(_, dir)| remove(dir))
+        let left = folders(dir)
+            .map_err(CkptError::io("list", dir))?
+            .into_iter();
+        for (_, partial) in left.filter(|(_, dir)| !dir.join(manifest::FILE).exists()) {
+            files::remove(&partial)?;
+        }
+        Ok(self.reindex()?)
     }
 
-    /// The manifests are the truth: the index may stem from before a crash, or be new and empty.
+    /// The manifests are the truth: the index may stem from before a crash, or be new and empty, or
+    /// an operator collected some.
     fn reindex(&self) -> Result<(), StoreError> {
-        let folders = find::folders(&self.config.dir).unwrap_or_default();
-        let found: Vec<_> = folders
-            .iter()
-            .filter_map(|(_, dir)| manifest::load(dir).ok().flatten())
-            .collect();
+        let listed = list(&self.config.dir).unwrap_or_default();
+        let found: Vec<_> = listed.into_iter().filter_map(|l| l.manifest.ok()).collect();
         let indexed = self.store.checkpoints()?;
         for gone in indexed
             .iter()
@@ -179,37 +195,37 @@ impl Worker {
         {
             self.store.remove_checkpoint(gone.step).wait()?;
         }
-        for new in found
-            .iter()
-            .filter(|f| !indexed.iter().any(|i| i.step == f.step))
-        {
-            let bytes = new.shards.iter().map(|s| s.bytes).sum();
-            self.store.put_checkpoint(entry(new.step, bytes)).wait()?;
+        for new in found.iter().filter(|f| {
+            !indexed
+                .iter()
+                .any(|i| i.step == f.step && Some(i.at) == f.at)
+        }) {
+            self.store.put_checkpoint(entry(new)).wait()?;
         }
         Ok(())
     }
 }
 
-fn entry(step: Step, bytes: u64) -> StoredCheckpoint {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let at = Time(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
-    StoredCheckpoint {
-        step,
-        folder: find::folder_name(step.0),
-        bytes,
-        at,
+fn known(listed: &Listed) -> Known {
+    Known {
+        step: listed.step,
+        reward: listed.manifest.as_ref().ok().and_then(|c| c.reward),
+        pinned: listed.pinned,
     }
 }
 
-/// The manifest goes first: a checkpoint half removed does not exist.
-fn remove(dir: &Path) -> Result<(), CkptError> {
-    let absent_is_fine = |result: io::Result<()>| match result {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    };
-    absent_is_fine(std::fs::remove_file(dir.join(manifest::FILE)))
-        .and_then(|()| absent_is_fine(std::fs::remove_dir_all(dir)))
-        .map_err(CkptError::io("remove", dir))
+fn now() -> Time {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Time(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn entry(checkpoint: &Checkpoint) -> StoredCheckpoint {
+    StoredCheckpoint {
+        step: checkpoint.step,
+        folder: folder_name(checkpoint.step.0),
+        bytes: checkpoint.bytes(),
+        at: checkpoint.at.unwrap_or_else(now),
+    }
 }

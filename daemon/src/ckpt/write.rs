@@ -1,8 +1,8 @@
-//! Durable files.
+//! From a slot to a durable file.
 use super::staging::{ALIGN, SnapshotMemory, StagingBlock};
-use super::{CkptError, Shard};
+use robust_ckpt::{CkptError, Shard, files::fill};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
@@ -108,50 +108,4 @@ fn copy(
         .set_len(total)
         .and_then(|()| output.sync_all())
         .map_err(CkptError::io("sync", path))
-}
-
-fn fill(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read(&mut bytes[filled..]) {
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(filled)
-}
-
-/// Length and digest of a file.
-pub fn digest(path: &Path) -> io::Result<(u64, u64)> {
-    let mut file = File::open(path)?;
-    let (mut hash, mut total) = (Xxh3::new(), 0);
-    let mut bytes = vec![0; 1 << 20];
-    loop {
-        let filled = fill(&mut file, &mut bytes)?;
-        if filled == 0 {
-            return Ok((total, hash.digest()));
-        }
-        total += filled as u64;
-        hash.update(&bytes[..filled]);
-    }
-}
-
-/// Replaces a small file: all of it is there after a crash, or what was there before.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), CkptError> {
-    let temporary = path.with_extension("tmp");
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.map_err(CkptError::io("write", &temporary))?;
-    std::fs::rename(&temporary, path).map_err(CkptError::io("rename", &temporary))
-}
-
-/// Makes names in a folder durable.
-pub fn sync_dir(dir: &Path) -> Result<(), CkptError> {
-    File::open(dir)
-        .and_then(|d| d.sync_all())
-        .map_err(CkptError::io("sync", dir))
 }

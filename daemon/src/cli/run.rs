@@ -27,6 +27,7 @@ use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::Store;
 use crate::store::lock::StateLock;
 use crate::telemetry::Telemetry;
+use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome, Refusal};
@@ -71,7 +72,7 @@ fn job_json(prepared: &Prepared) -> Result<String, Failure> {
 /// A job begun anew would remove what an earlier one left as abandoned history.
 fn no_orphans(dir: &Path) -> Result<(), Failure> {
     let dir = dir.to_owned();
-    match ckpt::newest_complete(&dir).map(|found| found.checkpoint) {
+    match robust_ckpt::newest_complete(&dir).map(|found| found.checkpoint) {
         Ok(Some(left)) => Err(Failure::Orphans {
             dir,
             step: left.step.0,
@@ -304,7 +305,11 @@ fn assemble(
         .map_err(start("the telemetry"))?;
     let checkpoint_config = ckpt::Config {
         dir: state.checkpoints(),
-        keep: job.checkpoint.keep as usize,
+        keep: Retention {
+            last: job.checkpoint.keep as usize,
+            every: job.checkpoint.keep_every,
+            best: job.checkpoint.keep_best as usize,
+        },
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job);
     let parts = Parts {

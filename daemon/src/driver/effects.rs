@@ -272,7 +272,8 @@ impl Driver {
             super::console::step_line(step, &metrics, &view);
             let every = self.parts.job.checkpoint.every;
             if every > 0 && step.0.is_multiple_of(every) {
-                self.offer_checkpoint(step, generation, trajectories.clone());
+                let reward = Some(metrics.reward);
+                self.offer_checkpoint(step, generation, trajectories.clone(), reward);
             }
             self.consumed = Some((step, trajectories));
         }

@@ -114,7 +114,8 @@ impl Driver {
     }
 
     fn offer_last_checkpoint(&mut self) -> Option<Step> {
-        let step = self.core.view(self.parts.clock.now()).step;
+        let view = self.core.view(self.parts.clock.now());
+        let (step, reward) = (view.step, Some(view.reward));
         let generation = self.snapshots.get(step)?.generation;
         if self.last_step_is_on_disk() {
             return None;
@@ -123,7 +124,7 @@ impl Driver {
             Some((of, batch)) if *of == step => batch.clone(),
             _ => batch_of(&self.parts.job, step.0),
         };
-        self.offer_checkpoint(step, generation, consumed);
+        self.offer_checkpoint(step, generation, consumed, reward);
         Some(step)
     }
 

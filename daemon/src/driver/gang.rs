@@ -1,8 +1,9 @@
 //! The gang's tasks: at most one at a time, ended with the life of the gang it is for.
 use super::Driver;
 use super::happening::Happening;
-use crate::ckpt::{Offer, Request, Shard};
+use crate::ckpt::{Offer, Request};
 use crate::control::{self, Gang, RestoreFrom, StepError, StepOutcome};
+use robust_ckpt::Shard;
 use robust_shared::core::{Input, Severity};
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
@@ -227,6 +228,7 @@ impl Driver {
         step: Step,
         generation: Generation,
         consumed: Vec<TrajectoryId>,
+        reward: Option<f64>,
     ) -> bool {
         let Some(snapshot) = self.snapshots.get(step) else {
             return true;
@@ -243,6 +245,8 @@ impl Driver {
             generation,
             shards,
             consumed,
+            reward,
+            tensors: self.served.tensors(),
         };
         self.parts.checkpointer.offer(request) == Offer::Taken
     }

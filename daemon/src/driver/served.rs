@@ -1,6 +1,7 @@
 //! Which process can serve which weight version, with the manifest to check it by.
 use robust_proto::v1;
 use robust_shared::ids::{Incarnation, WeightVersion};
+use robust_shared::weights::TensorSpec;
 use std::collections::{BTreeMap, HashMap};
 
 /// A process serves from two buffers: the version it has and the one before.
@@ -60,6 +61,15 @@ impl Served {
     /// A process is no more.
     pub fn forget(&mut self, process: Incarnation) {
         self.by_process.remove(&process);
+    }
+
+    /// The model's tensors in the flat buffer, which are the same in every version; empty while no
+    /// version is known.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        let mut known = self.by_process.values().flat_map(BTreeMap::values);
+        let manifest = known.find_map(|served| served.manifest.as_ref());
+        let tensors = manifest.map(robust_proto::manifest::tensors);
+        tensors.unwrap_or_default()
     }
 
     /// What a process serves of a version.

@@ -91,7 +91,10 @@ impl Job {
         whole("agent.max_turns", a.max_turns.into(), 1, 1000)?;
         whole("agent.tool.timeout_ms", a.tool.timeout_ms, 1, 3_600_000)?;
         whole("agent.tool.memory_mb", a.tool.memory_mb, 16, 1 << 20)?;
-        whole("checkpoint.keep", self.checkpoint.keep.into(), 1, 10_000)?;
+        let kept = &self.checkpoint;
+        whole("checkpoint.keep", kept.keep.into(), 1, 10_000)?;
+        whole("checkpoint.keep_every", kept.keep_every, 0, 1 << 40)?;
+        whole("checkpoint.keep_best", kept.keep_best.into(), 0, 10_000)?;
         whole("weights.chunk_kib", w.chunk_kib, 4, 1 << 20)?;
         whole(
             "weights.pullers_per_source",

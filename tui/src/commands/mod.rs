@@ -1,4 +1,5 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
+mod ckpt;
 mod drill;
 mod events;
 mod inject;
@@ -39,6 +40,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Sim(args) = &command {
         return sim::run(args, global.json);
     }
+    if let Command::Ckpt(command) = &command {
+        return ckpt::run(command, &global);
+    }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),
         global.connect.as_deref(),
@@ -63,7 +67,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
-        Command::Completions { .. } | Command::Drill(_) | Command::Sim(_) => Ok(()),
+        Command::Completions { .. } | Command::Ckpt(_) | Command::Drill(_) | Command::Sim(_) => {
+            Ok(())
+        }
     }
 }
 

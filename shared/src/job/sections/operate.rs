@@ -13,11 +13,20 @@ pub struct Checkpoint {
     pub every: u64,
     /// Newest complete checkpoints kept.
     pub keep: u32,
+    /// Checkpoints of every so many steps are kept for good; 0: none for this.
+    pub keep_every: u64,
+    /// So many checkpoints with the highest mean reward are kept.
+    pub keep_best: u32,
 }
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Self { every: 10, keep: 3 }
+        Self {
+            every: 10,
+            keep: 3,
+            keep_every: 0,
+            keep_best: 0,
+        }
     }
 }
 

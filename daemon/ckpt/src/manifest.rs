@@ -1,6 +1,8 @@
 //! `manifest.json`: what a checkpoint consists of.
-use super::{Checkpoint, CkptError, Request, Shard, write};
+use crate::{Checkpoint, CkptError, Shard, files};
 use robust_shared::ids::{Generation, Step, TrajectoryId};
+use robust_shared::time::Time;
+use robust_shared::weights::TensorSpec;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,6 +27,13 @@ struct Body {
     ranks: u32,
     shards: Vec<Entry>,
     consumed: Vec<TrajectoryId>,
+    // Absent in manifests of earlier builds; what is absent is not part of the digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reward: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tensors: Vec<TensorSpec>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,8 +49,10 @@ pub fn shard_file(rank: u32) -> String {
     format!("rank-{rank}.safetensors")
 }
 
-/// Writes the manifest of a request whose shards are all in `dir`, durably and all at once.
-pub fn store(dir: &Path, request: &Request) -> Result<(), CkptError> {
+/// Writes the manifest of a checkpoint whose shards are all in its folder under their names
+/// ([`shard_file`]), durably and all at once.
+pub fn store(checkpoint: &Checkpoint) -> Result<(), CkptError> {
+    let dir = &checkpoint.dir;
     let entry = |s: &Shard| Entry {
         rank: s.rank,
         file: shard_file(s.rank),
@@ -50,18 +61,21 @@ pub fn store(dir: &Path, request: &Request) -> Result<(), CkptError> {
     };
     let body = Body {
         format: FORMAT,
-        step: request.step,
-        generation: request.generation,
-        ranks: u32::try_from(request.shards.len()).unwrap_or(u32::MAX),
-        shards: request.shards.iter().map(entry).collect(),
-        consumed: request.consumed.clone(),
+        step: checkpoint.step,
+        generation: checkpoint.generation,
+        ranks: u32::try_from(checkpoint.shards.len()).unwrap_or(u32::MAX),
+        shards: checkpoint.shards.iter().map(entry).collect(),
+        consumed: checkpoint.consumed.clone(),
+        reward: checkpoint.reward,
+        at_us: checkpoint.at.map(|at| at.0),
+        tensors: checkpoint.tensors.clone(),
     };
     let path = dir.join(FILE);
     let text = digest(&body)
         .and_then(|xxh3| serde_json::to_string_pretty(&File { xxh3, body }))
         .map_err(|e| CkptError::io("encode", &path)(e.into()))?;
-    write::replace(&path, text.as_bytes())?;
-    write::sync_dir(dir)
+    files::replace(&path, text.as_bytes())?;
+    files::sync_dir(dir)
 }
 
 /// Reads a manifest; the error is a sentence. None when there is none.
@@ -98,6 +112,9 @@ pub fn load(dir: &Path) -> Result<Option<Checkpoint>, String> {
             .map(shard)
             .collect::<Result<_, String>>()?,
         consumed: body.consumed,
+        reward: body.reward,
+        at: body.at_us.map(Time),
+        tensors: body.tensors,
     }))
 }
 

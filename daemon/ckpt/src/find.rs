@@ -1,11 +1,11 @@
 //! Looking for checkpoints.
-use super::{Checkpoint, manifest, write};
+use crate::{Checkpoint, files, manifest};
 use robust_shared::ids::Step;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// What looking for the newest complete checkpoint found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// The newest that verifies.
     pub checkpoint: Option<Checkpoint>,
@@ -28,7 +28,7 @@ pub fn newest_at_most(dir: &Path, limit: Step) -> io::Result<Found> {
     for (_, folder) in folders.rev() {
         match manifest::load(&folder) {
             Ok(None) => continue,
-            Ok(Some(checkpoint)) => match verify(&checkpoint) {
+            Ok(Some(checkpoint)) => match verify(&checkpoint, &mut |_| ()) {
                 Ok(()) => {
                     found.checkpoint = Some(checkpoint);
                     break;
@@ -42,7 +42,7 @@ pub fn newest_at_most(dir: &Path, limit: Step) -> io::Result<Found> {
 }
 
 /// Folders named like checkpoints, by step.
-pub(super) fn folders(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+pub fn folders(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let entries = match std::fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -60,13 +60,14 @@ pub(super) fn folders(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 }
 
 /// A folder's name for a step.
-pub(super) fn folder_name(step: u64) -> String {
+pub fn folder_name(step: u64) -> String {
     format!("step-{step}")
 }
 
-fn verify(checkpoint: &Checkpoint) -> Result<(), String> {
+/// Whether every byte of it is what its manifest says; else a sentence. `read` hears of every piece.
+pub fn verify(checkpoint: &Checkpoint, read: &mut dyn FnMut(u64)) -> Result<(), String> {
     for shard in &checkpoint.shards {
-        let (bytes, xxh3) = write::digest(&shard.path)
+        let (bytes, xxh3) = files::digest(&shard.path, read)
             .map_err(|e| format!("the shard of rank {} cannot be read: {e}", shard.rank))?;
         if (bytes, xxh3) != (shard.bytes, shard.xxh3) {
             return Err(format!(
@@ -80,4 +81,33 @@ fn verify(checkpoint: &Checkpoint) -> Result<(), String> {
 
 fn rejection(folder: &Path, reason: &str) -> String {
     format!("checkpoint {} is not used: {reason}", folder.display())
+}
+
+/// All that a folder of checkpoints holds, oldest first; nothing is verified but the manifests.
+pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
+    let folders = folders(dir)?.into_iter();
+    let read = |(step, dir): (u64, PathBuf)| {
+        let manifest = manifest::load(&dir).transpose()?;
+        let pinned = crate::pin::is_pinned(&dir);
+        Some(Listed {
+            step: Step(step),
+            dir,
+            manifest,
+            pinned,
+        })
+    };
+    Ok(folders.filter_map(read).collect())
+}
+
+/// A checkpoint as it lies there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// The step, from the folder's name.
+    pub step: Step,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// What its manifest says; or why that is of no use, a sentence.
+    pub manifest: Result<Checkpoint, String>,
+    /// An operator wants it to stay.
+    pub pinned: bool,
 }

@@ -1,0 +1,112 @@
+//! Checkpoints in the hands of an operator, when the daemon is gone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_tests::{Daemon, JobFile};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+fn steps(daemon: &Daemon) -> Vec<u64> {
+    let listed = daemon.json(&["ckpt", "ls"]);
+    let all = listed["checkpoints"].as_array().unwrap().iter();
+    all.map(|c| c["step"].as_u64().unwrap()).collect()
+}
+
+fn said(daemon: &Daemon, args: &[&str]) -> (Option<i32>, String) {
+    let out = daemon.ctl(args);
+    let text = [out.stdout, out.stderr].concat();
+    (
+        out.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+/// What python's `transformers` makes of the folder, where it is installed: tensors whose numbers
+/// are not those of the file, or that it had to make up.
+fn transformers_complains(folder: &Path) -> Option<String> {
+    let script = "
+import sys
+try:
+    import torch, safetensors.torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+except ImportError as e:
+    print(f'skipped: {e}', file=sys.stderr); sys.exit(77)
+model, info = AutoModelForCausalLM.from_pretrained(sys.argv[1], output_loading_info=True, dtype='float32')
+AutoTokenizer.from_pretrained(sys.argv[1])
+file = safetensors.torch.load_file(sys.argv[1] + '/model.safetensors')
+have = model.state_dict()
+print([n for n, t in file.items() if not torch.equal(have[n], t)], list(info['missing_keys']), list(info['unexpected_keys']))
+";
+    let out = Command::new("python3")
+        .args(["-c", script])
+        .arg(folder)
+        .output()
+        .ok()?;
+    eprintln!("{}", String::from_utf8_lossy(&out.stderr));
+    match out.status.code() {
+        Some(77) => None,
+        _ => Some(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
+    }
+}
+
+#[test]
+fn checkpoints_outlive_the_job_and_begin_another() {
+    let job = JobFile::small()
+        .set("job", "steps", 6)
+        .set("checkpoint", "every", 1)
+        .set("checkpoint", "keep", 1)
+        .set("checkpoint", "keep_every", 4);
+    let mut daemon = Daemon::start(&job);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert_eq!(steps(&daemon), [4, 6], "the newest, and every fourth");
+
+    let (code, text) = said(&daemon, &["ckpt", "verify"]);
+    assert_eq!(code, Some(0), "{text}");
+    let shown = daemon.json(&["ckpt", "show", "6"]);
+    let consumed = shown["consumed"].as_array().unwrap().len() as u64;
+    assert_eq!(Some(consumed), shown["trajectories"].as_u64());
+    assert!(consumed > 0 && shown["reward"].is_number(), "{shown}");
+
+    let folder = daemon.state_dir().join("exported");
+    let to = folder.to_str().unwrap();
+    let exported = daemon.json(&["ckpt", "export", "latest", to]);
+    assert_eq!(exported["step"], 6);
+    assert_eq!(
+        transformers_complains(&folder).unwrap_or("[] [] []".into()),
+        "[] [] []"
+    );
+    let (code, text) = said(&daemon, &["ckpt", "export", "5", "/nowhere"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("those of steps 4, 6"), "{text}");
+
+    // Another job begins from it, with the same numbers.
+    let base = job.write(&daemon.state_dir());
+    let next = daemon.state_dir().join("next.toml");
+    let (base, out) = (base.to_str().unwrap(), next.to_str().unwrap());
+    let (code, text) = said(
+        &daemon,
+        &["ckpt", "import", to, "--job", base, "--out", out],
+    );
+    assert_eq!(code, Some(0), "{text}");
+    let mut second = Daemon::start(&JobFile::read(&next).set("job", "steps", 1));
+    assert_eq!(second.finish(), 0, "{}", second.logs());
+
+    flip_a_bit(&daemon, &shown);
+    let (code, text) = said(&daemon, &["ckpt", "verify", "--json"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("does not match its digest"), "{text}");
+    let (_, text) = said(&daemon, &["ckpt", "export", "6", &format!("{to}-2")]);
+    assert!(text.contains("does not match its digest"), "{text}");
+
+    assert_eq!(said(&daemon, &["ckpt", "pin", "4"]).0, Some(0));
+    assert_eq!(said(&daemon, &["ckpt", "gc"]).0, Some(0));
+    assert_eq!(steps(&daemon), [4, 6]);
+}
+
+fn flip_a_bit(daemon: &Daemon, shown: &Value) {
+    let file = shown["shards"][0]["file"].as_str().unwrap();
+    assert!(Path::new(file).starts_with(daemon.state_dir()));
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+}

@@ -1,0 +1,115 @@
+//! `robustctl ckpt`: checkpoints in a state directory. The files are the truth, so no daemon is asked:
+//! it works beside a running one, and after the job.
+mod export;
+mod import;
+mod list;
+mod verify;
+
+use super::{put, put_json};
+use crate::cli::{CkptCommand, Global};
+use crate::error::CliError;
+use indicatif::{ProgressBar, ProgressStyle};
+use robust_ckpt::{Checkpoint, CkptError, Listed, Retention};
+use robust_proto::endpoint::default_state_dir;
+use robust_shared::job::Job;
+use std::path::{Path, PathBuf};
+
+/// Runs one of the commands.
+pub fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError> {
+    if let CkptCommand::Import { from, job, out } = command {
+        return import::run(from, job, out, global.json);
+    }
+    if global.connect.is_some() {
+        let text = "checkpoints are read from the state directory; name it with --state-dir";
+        return Err(CliError::Usage(text.to_owned()));
+    }
+    let state = State::open(global.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let json = global.json;
+    match command {
+        CkptCommand::Ls => list::list(&state, json),
+        CkptCommand::Show(args) => list::show(&state, args.step, json),
+        CkptCommand::Verify { step } => verify::run(&state, *step, json),
+        CkptCommand::Pin(args) => list::pin(&state, args.step, true, json),
+        CkptCommand::Unpin(args) => list::pin(&state, args.step, false, json),
+        CkptCommand::Gc { dry_run } => list::collect(&state, *dry_run, json),
+        CkptCommand::Export { step, to } => export::run(&state, step, to, json),
+        CkptCommand::Import { .. } => Ok(()),
+    }
+}
+
+/// A state directory, read only.
+struct State {
+    dir: PathBuf,
+    listed: Vec<Listed>,
+}
+
+impl State {
+    fn open(dir: PathBuf) -> Result<Self, CliError> {
+        let folder = dir.join("ckpt");
+        if !folder.is_dir() {
+            return Err(CliError::Usage(format!(
+                "{} has no checkpoints; name a state directory with --state-dir DIR",
+                dir.display()
+            )));
+        }
+        let listed = robust_ckpt::list(&folder)
+            .map_err(|e| CliError::Failed(format!("{} cannot be read: {e}", folder.display())))?;
+        Ok(Self { dir, listed })
+    }
+
+    fn one(&self, step: u64) -> Result<&Listed, CliError> {
+        let found = self.listed.iter().find(|l| l.step.0 == step);
+        found.ok_or_else(|| {
+            let there: Vec<_> = self.listed.iter().map(|l| l.step.to_string()).collect();
+            let there = match there.as_slice() {
+                [] => "there are none".to_owned(),
+                steps => format!("there are those of steps {}", steps.join(", ")),
+            };
+            CliError::Usage(format!("there is no checkpoint of step {step}; {there}"))
+        })
+    }
+
+    /// The job that wrote them.
+    fn job(&self) -> Result<Job, CliError> {
+        let path = self.dir.join("job.json");
+        let unreadable = |why: String| CliError::Failed(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
+        serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))
+    }
+
+    fn retention(&self) -> Result<Retention, CliError> {
+        let kept = self.job()?.checkpoint;
+        Ok(Retention {
+            last: kept.keep as usize,
+            every: kept.keep_every,
+            best: kept.keep_best as usize,
+        })
+    }
+}
+
+/// What is readable of a checkpoint; else why it is of no use.
+fn readable(listed: &Listed) -> Result<&Checkpoint, CliError> {
+    let unusable = |why: &String| CliError::Failed(format!("{}: {why}", listed.dir.display()));
+    listed.manifest.as_ref().map_err(unusable)
+}
+
+fn failed(error: CkptError) -> CliError {
+    match error {
+        CkptError::Bad { .. } => CliError::Failed(error.to_string()),
+        other => CliError::Failed(format!("{other}; nothing was changed")),
+    }
+}
+
+/// Bytes done, on a terminal; otherwise nothing is drawn.
+fn progress(total: u64, doing: &'static str) -> ProgressBar {
+    let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    let bar = ProgressBar::new(total).with_message(doing);
+    match ProgressStyle::with_template(style) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
+}
