@@ -1,9 +1,10 @@
 //! Checkpoints in the hands of an operator, when the daemon is gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Daemon, JobFile};
+use robust_tests::{Daemon, JobFile, bin};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn steps(daemon: &Daemon) -> Vec<u64> {
     let listed = daemon.json(&["ckpt", "ls"]);
@@ -61,6 +62,7 @@ fn checkpoints_outlive_the_job_and_begin_another() {
 
     let (code, text) = said(&daemon, &["ckpt", "verify"]);
     assert_eq!(code, Some(0), "{text}");
+    what_was_generated_can_be_read(&daemon);
     let shown = daemon.json(&["ckpt", "show", "6"]);
     let consumed = shown["consumed"].as_array().unwrap().len() as u64;
     assert_eq!(Some(consumed), shown["trajectories"].as_u64());
@@ -100,6 +102,49 @@ fn checkpoints_outlive_the_job_and_begin_another() {
     assert_eq!(said(&daemon, &["ckpt", "pin", "4"]).0, Some(0));
     assert_eq!(said(&daemon, &["ckpt", "gc"]).0, Some(0));
     assert_eq!(steps(&daemon), [4, 6]);
+}
+
+/// Nothing of the job runs any more: a daemon that only shows answers.
+fn what_was_generated_can_be_read(daemon: &Daemon) {
+    let mut shown = Command::new(bin("robustd"))
+        .args(["--inspect", "--state-dir"])
+        .arg(daemon.state_dir())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !daemon.ctl(&["status"]).status.success() {
+        assert!(Instant::now() < until, "nothing is shown");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(daemon.json(&["report"])["steps"], 6);
+    let (code, text) = said(daemon, &["inject", "--kill", "trainer"]);
+    assert_eq!(code, Some(4), "{text}");
+    let file = daemon.state_dir().join("out.jsonl");
+    let args = ["traj", "export", "--from", "2", "--to-batch", "3"];
+    let exported = daemon.json(&[&args[..], &[file.to_str().unwrap()]].concat());
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(exported["trajectories"], lines.len());
+    assert!(!lines.is_empty());
+    for t in &lines {
+        let batch = t["batch"].as_u64().unwrap();
+        assert!([2, 3].contains(&batch) && t["consumed_by"] == batch, "{t}");
+        assert!(
+            !t["turns"][0]["spans"][0]["ids"]
+                .as_array()
+                .unwrap()
+                .is_empty()
+        );
+    }
+    let parquet = daemon.state_dir().join("out.parquet");
+    let exported = daemon.json(&["traj", "export", parquet.to_str().unwrap()]);
+    assert!(exported["trajectories"].as_u64().unwrap() > lines.len() as u64);
+    assert!(daemon.ctl(&["stop"]).status.success());
+    assert!(shown.wait().unwrap().success());
 }
 
 fn flip_a_bit(daemon: &Daemon, shown: &Value) {

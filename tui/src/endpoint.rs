@@ -99,7 +99,8 @@ impl Endpoint {
     pub fn fix(&self) -> String {
         match self {
             Endpoint::Unix { state_dir } => format!(
-                "start one:  robustd --job FILE --state-dir {}\n\
+                "start one:  robustd --job FILE --state-dir {0}\n\
+                 or, to look at a job that is over:  robustd --inspect --state-dir {0}\n\
                  or name another's state directory with --state-dir DIR or ROBUST_STATE_DIR",
                 state_dir.display()
             ),

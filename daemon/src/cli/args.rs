@@ -12,8 +12,11 @@ use std::path::PathBuf;
 #[command(name = "robustd", version, after_help = EXIT_CODES)]
 pub struct Args {
     /// The job file (TOML)
-    #[arg(long, value_name = "FILE", required_unless_present = "join")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["join", "inspect"])]
     pub job: Option<PathBuf>,
+    /// Run nothing: show the job of the state directory to robustctl (status, events, report, traj)
+    #[arg(long, conflicts_with_all = ["job", "join", "listen", "listen_nodes", "metrics", "fresh", "steps"])]
+    pub inspect: bool,
     /// Where the job's state and the control socket live [default: $ROBUST_STATE_DIR, else
     /// $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID]
     #[arg(long, value_name = "DIR")]

@@ -47,6 +47,14 @@ pub enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// There is nothing to show.
+    #[error("{dir} has no job: job.json: {source}; name its state directory with --state-dir")]
+    NoJob {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The dataset is wrong.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -132,7 +140,7 @@ impl Failure {
     /// How the program ends.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::JobUnreadable { .. } | Self::Job(_) => ExitCode::BadJob,
+            Self::JobUnreadable { .. } | Self::NoJob { .. } | Self::Job(_) => ExitCode::BadJob,
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
             Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => ExitCode::Environment,

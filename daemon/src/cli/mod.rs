@@ -2,6 +2,7 @@
 mod args;
 mod checks;
 mod failure;
+mod inspect;
 mod join;
 mod listeners;
 mod run;

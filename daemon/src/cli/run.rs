@@ -9,6 +9,7 @@
 use super::args::{Args, ExitCode};
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
+use super::inspect;
 use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
@@ -42,6 +43,9 @@ use tokio::task::JoinSet;
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(leader) = &args.join.join {
         return join::run(&args, leader).await;
+    }
+    if args.inspect {
+        return inspect::run(&args).await;
     }
     let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
@@ -259,26 +263,24 @@ impl Daemon {
         let making = warmup::make(&self.prepared.worker, job, folder, progress);
         tokio::select! {
             made = making => Ok(made.map(|()| true)?),
-            () = until_stopped(&mut self.arrivals) => Ok(false),
+            () = until_stopped(&mut self.arrivals, "starting") => Ok(false),
         }
     }
 }
 
-/// Answers what comes before the core runs; returns when the end is wanted.
-async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>) {
+/// Answers what comes while no core runs; returns when the end is wanted.
+pub(super) async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>, state: &str) {
     while let Some(happening) = arrivals.recv().await {
         match happening {
             Happening::Stop => return,
             Happening::Inject { answer, .. } => {
                 // The operator may have left.
-                let _ = answer.send(Err(Refusal::JobOver {
-                    state: "starting".to_owned(),
-                }));
+                let state = state.to_owned();
+                let _ = answer.send(Err(Refusal::JobOver { state }));
             }
             Happening::Asked { answer, .. } | Happening::Change { answer, .. } => {
-                let _ = answer.send(Err(Refusal::JobOver {
-                    state: "starting".to_owned(),
-                }));
+                let state = state.to_owned();
+                let _ = answer.send(Err(Refusal::JobOver { state }));
             }
             _ => {}
         }
@@ -418,6 +420,11 @@ async fn was_over(
     driver::print(&driver::summary(&report));
     driver::print("this job was completed before; start with --fresh to run it anew");
     Ok(ExitCode::Completed)
+}
+
+/// The end of a program that only showed: what a signal asked for.
+pub(super) fn wanted_end(asked: &Asked) -> ExitCode {
+    asked.borrow().code.unwrap_or(ExitCode::Completed)
 }
 
 fn ended(asked: &Asked, outcome: &Outcome) -> ExitCode {

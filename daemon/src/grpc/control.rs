@@ -1,4 +1,5 @@
 //! What operators' tools ask of the daemon.
+use super::trajectories::Wanted;
 use crate::control::report;
 use crate::driver::{Change, Happening, Happenings, MakeRequest, Struck};
 use crate::store::Store;
@@ -51,7 +52,7 @@ fn ending() -> Status {
     Status::unavailable("the daemon is ending")
 }
 
-fn unreadable(error: impl std::fmt::Display) -> Status {
+pub(super) fn unreadable(error: impl std::fmt::Display) -> Status {
     Status::internal(format!("the store cannot be read: {error}"))
 }
 
@@ -265,6 +266,7 @@ async fn send_events(
 impl Control for ControlService {
     type WatchStream = Answers<v1::Status>;
     type EventsStream = Answers<v1::Event>;
+    type TrajectoriesStream = Answers<v1::Trajectory>;
 
     async fn get_status(
         &self,
@@ -294,6 +296,17 @@ impl Control for ControlService {
         let (to, events) = tokio::sync::mpsc::channel(PAGE);
         tokio::spawn(send_events(self.clone(), request.into_inner(), to));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
+    }
+
+    async fn trajectories(
+        &self,
+        request: Request<v1::TrajectoriesRequest>,
+    ) -> Result<Response<Self::TrajectoriesStream>, Status> {
+        let wanted = Wanted::from_wire(&request.into_inner())?;
+        let (to, trajectories) = tokio::sync::mpsc::channel(PAGE);
+        let store = self.store.clone();
+        tokio::task::spawn_blocking(move || wanted.send(&store, &to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(trajectories))))
     }
 
     async fn inject(

@@ -3,6 +3,7 @@ mod control;
 mod listen;
 mod roles;
 mod token;
+mod trajectories;
 
 pub use control::ControlService;
 pub use listen::{

@@ -80,6 +80,14 @@ impl Key {
         }
     }
 
+    /// The trajectory that it is part of.
+    pub fn trajectory(&self) -> Option<u64> {
+        match *self {
+            Key::Consumed(n) | Key::Finish(n) | Key::Prompt(n) | Key::Turn(n, _) => Some(n),
+            _ => None,
+        }
+    }
+
     /// The inverse of [`Self::encode`]; none for bytes that are no key of this schema.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (tag, rest) = bytes.split_first()?;

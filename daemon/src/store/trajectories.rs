@@ -33,6 +33,31 @@ impl Store {
         self.read(|reader| load(reader, id))
     }
 
+    /// Stored trajectories from this one on, in order, `most` at most.
+    pub fn trajectories_from(
+        &self,
+        from: TrajectoryId,
+        most: usize,
+    ) -> Result<Vec<(TrajectoryId, StoredTrajectory)>, StoreError> {
+        self.read(|reader| {
+            let (mut found, mut next) = (Vec::new(), Some(from.key()));
+            while let Some(at) = next.filter(|_| found.len() < most) {
+                let end = Key::Turn(u64::MAX, u32::MAX);
+                let Some(key) = reader.keys(&Key::Consumed(at), &end).next().transpose()? else {
+                    break;
+                };
+                let Some(number) = Key::decode(&key).and_then(|key| key.trajectory()) else {
+                    return Err(undecodable(reader.path(), &key, &"no key of a trajectory"));
+                };
+                let id = TrajectoryId::from_key(number);
+                // One of which only the consumption is on record was pruned.
+                found.extend(load(reader, id)?.map(|stored| (id, stored)));
+                next = number.checked_add(1);
+            }
+            Ok(found)
+        })
+    }
+
     /// Finished trajectories of batches after `after` that no step consumed, in order.
     pub fn finished_unconsumed(
         &self,

@@ -2,2605 +2,6 @@
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetStatusRequest {}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchRequest {
-    #[prost(uint32, tag = "1")]
-    pub interval_ms: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct EventsRequest {
-    #[prost(bool, tag = "1")]
-    pub follow: bool,
-    #[prost(uint64, tag = "2")]
-    pub since_seq: u64,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct InjectRequest {
-    /// kill | hang | lose-slot
-    #[prost(string, tag = "1")]
-    pub fault: ::prost::alloc::string::String,
-    /// trainer | rollout | agent
-    #[prost(string, tag = "2")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, optional, tag = "3")]
-    pub index: ::core::option::Option<u32>,
-    #[prost(bool, tag = "4")]
-    pub wait: bool,
-    /// 0: the daemon's default of 120 s
-    #[prost(uint32, tag = "5")]
-    pub wait_timeout_ms: u32,
-    /// The life that is meant; refused when another runs there by now.
-    #[prost(uint64, optional, tag = "6")]
-    pub incarnation: ::core::option::Option<u64>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct InjectReply {
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub index: u32,
-    #[prost(uint64, tag = "3")]
-    pub incarnation: u64,
-    #[prost(uint32, tag = "4")]
-    pub pid: u32,
-    /// with wait
-    #[prost(message, optional, tag = "5")]
-    pub incident: ::core::option::Option<Incident>,
-    /// that is lost with it
-    #[prost(message, optional, tag = "6")]
-    pub slot: ::core::option::Option<Slot>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct QuarantineRequest {
-    /// rollout | hybrid
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub index: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct QuarantineReply {
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub index: u32,
-    /// from now on
-    #[prost(bool, tag = "3")]
-    pub quarantined: bool,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ScaleRequest {
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub count: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpdateRequest {
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    /// key=value, the value as in a job file
-    #[prost(string, repeated, tag = "2")]
-    pub changes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ChangeReply {
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    /// when it comes into force, in words
-    #[prost(string, tag = "2")]
-    pub when: ::prost::alloc::string::String,
-    /// scale: instances before
-    #[prost(uint32, tag = "3")]
-    pub from: u32,
-    /// scale: instances after
-    #[prost(uint32, tag = "4")]
-    pub to: u32,
-    /// update: of the job file
-    #[prost(uint32, tag = "5")]
-    pub revision: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CordonRequest {
-    #[prost(string, tag = "1")]
-    pub node: ::prost::alloc::string::String,
-    #[prost(bool, tag = "2")]
-    pub out: bool,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CordonReply {
-    #[prost(string, tag = "1")]
-    pub node: ::prost::alloc::string::String,
-    #[prost(bool, tag = "2")]
-    pub out: bool,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RestoreSlotRequest {
-    #[prost(string, tag = "1")]
-    pub node: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub pool: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "3")]
-    pub index: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RestoreSlotReply {
-    #[prost(message, optional, tag = "1")]
-    pub slot: ::core::option::Option<Slot>,
-}
-/// A slot of a node's pool.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Slot {
-    /// its name
-    #[prost(string, tag = "1")]
-    pub node: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub pool: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "3")]
-    pub index: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeStatus {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// awaited | here | lost | left
-    #[prost(string, tag = "2")]
-    pub state: ::prost::alloc::string::String,
-    #[prost(bool, tag = "3")]
-    pub cordoned: bool,
-    #[prost(string, tag = "4")]
-    pub dc: ::prost::alloc::string::String,
-    #[prost(string, tag = "5")]
-    pub rack: ::prost::alloc::string::String,
-    #[prost(string, tag = "6")]
-    pub accel: ::prost::alloc::string::String,
-    /// slots
-    #[prost(map = "string, uint32", tag = "7")]
-    pub pools: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
-    /// slots that are gone until they are restored
-    #[prost(message, repeated, tag = "8")]
-    pub lost: ::prost::alloc::vec::Vec<Slot>,
-    /// slots that are about to fail: left, and not taken any more
-    #[prost(message, repeated, tag = "10")]
-    pub draining: ::prost::alloc::vec::Vec<Slot>,
-    /// that have a slot here
-    #[prost(uint32, tag = "9")]
-    pub instances: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StopRequest {}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StopReply {}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetReportRequest {}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetRulesRequest {}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Rules {
-    #[prost(message, repeated, tag = "1")]
-    pub rules: ::prost::alloc::vec::Vec<Rule>,
-    #[prost(message, repeated, tag = "2")]
-    pub budgets: ::prost::alloc::vec::Vec<RestartBudget>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Rule {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// whom it watches
-    #[prost(string, repeated, tag = "2")]
-    pub roles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// where it speaks; empty: everywhere
-    #[prost(string, repeated, tag = "3")]
-    pub phases: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// what it looks at
-    #[prost(string, tag = "4")]
-    pub signal: ::prost::alloc::string::String,
-    /// what it does when it finds something
-    #[prost(string, tag = "5")]
-    pub action: ::prost::alloc::string::String,
-    /// the budget its faults count against, or empty
-    #[prost(string, tag = "6")]
-    pub kind: ::prost::alloc::string::String,
-    #[prost(message, repeated, tag = "7")]
-    pub values: ::prost::alloc::vec::Vec<RuleValue>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct RuleValue {
-    #[prost(string, tag = "1")]
-    pub key: ::prost::alloc::string::String,
-    /// for this role only, or empty
-    #[prost(string, tag = "2")]
-    pub role: ::prost::alloc::string::String,
-    /// for this phase only, or empty
-    #[prost(string, tag = "3")]
-    pub phase: ::prost::alloc::string::String,
-    #[prost(double, tag = "4")]
-    pub value: f64,
-    /// default | job file: KEY | from KEY
-    #[prost(string, tag = "5")]
-    pub source: ::prost::alloc::string::String,
-}
-/// What one kind of fault may cost in a row, without useful work between.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct RestartBudget {
-    #[prost(string, tag = "1")]
-    pub kind: ::prost::alloc::string::String,
-    /// restarts; one more restarts the task
-    #[prost(uint32, tag = "2")]
-    pub max: u32,
-    /// failures further apart are not in a row
-    #[prost(double, tag = "3")]
-    pub window_s: f64,
-    /// before the second restart, doubling
-    #[prost(uint64, tag = "4")]
-    pub backoff_ms: u64,
-    /// default | job file: KEY
-    #[prost(string, tag = "5")]
-    pub source: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Status {
-    #[prost(string, tag = "1")]
-    pub job: ::prost::alloc::string::String,
-    /// sync | semi-sync | async
-    #[prost(string, tag = "2")]
-    pub mode: ::prost::alloc::string::String,
-    /// role | task
-    #[prost(string, tag = "3")]
-    pub policy: ::prost::alloc::string::String,
-    /// starting | running | recovering | completed | stopped | failed
-    #[prost(string, tag = "4")]
-    pub state: ::prost::alloc::string::String,
-    /// last committed step
-    #[prost(uint64, tag = "5")]
-    pub step: u64,
-    #[prost(uint64, tag = "6")]
-    pub steps_total: u64,
-    /// last published version
-    #[prost(uint64, tag = "7")]
-    pub weight_version: u64,
-    /// mean reward of the last committed step
-    #[prost(double, tag = "8")]
-    pub reward: f64,
-    /// mean over the last 5 minutes
-    #[prost(double, tag = "9")]
-    pub ettr_sliding: f64,
-    #[prost(double, tag = "10")]
-    pub ettr: f64,
-    #[prost(double, tag = "11")]
-    pub goodput: f64,
-    #[prost(message, repeated, tag = "12")]
-    pub roles: ::prost::alloc::vec::Vec<RoleStatus>,
-    #[prost(message, repeated, tag = "13")]
-    pub incidents: ::prost::alloc::vec::Vec<Incident>,
-    /// sliding ETTR, a value a second, oldest first, 300 at most
-    #[prost(double, repeated, tag = "14")]
-    pub ettr_history: ::prost::alloc::vec::Vec<f64>,
-    /// mean reward of each committed step, 300 at most
-    #[prost(double, repeated, tag = "15")]
-    pub reward_history: ::prost::alloc::vec::Vec<f64>,
-    /// Unix time of this status
-    #[prost(uint64, tag = "16")]
-    pub now_ms: u64,
-    #[prost(uint64, tag = "17")]
-    pub started_ms: u64,
-    #[prost(string, tag = "18")]
-    pub node: ::prost::alloc::string::String,
-    #[prost(string, tag = "19")]
-    pub daemon_version: ::prost::alloc::string::String,
-    /// wall time of the last step
-    #[prost(double, tag = "20")]
-    pub step_seconds: f64,
-    #[prost(uint64, tag = "21")]
-    pub trajectories_in_flight: u64,
-    /// stored and not yet consumed
-    #[prost(uint64, tag = "22")]
-    pub trajectories_finished: u64,
-    /// why the job failed, or empty
-    #[prost(string, tag = "23")]
-    pub reason: ::prost::alloc::string::String,
-    /// size of one version
-    #[prost(uint64, tag = "24")]
-    pub weight_bytes: u64,
-    #[prost(message, repeated, tag = "25")]
-    pub nodes: ::prost::alloc::vec::Vec<NodeStatus>,
-    /// training steps lost under way and done again
-    #[prost(uint64, tag = "27")]
-    pub steps_repeated: u64,
-    /// whose turn the trainer's slots are: rolling | to training | training | to rolling; empty without hybrids
-    #[prost(string, tag = "26")]
-    pub context: ::prost::alloc::string::String,
-    /// thrown away and generated again (policy task)
-    #[prost(uint64, tag = "28")]
-    pub trajectories_discarded: u64,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct RoleStatus {
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub index: u32,
-    #[prost(uint64, tag = "3")]
-    pub incarnation: u64,
-    #[prost(uint32, tag = "4")]
-    pub pid: u32,
-    /// starting | running | suspect | quarantined | recovering | down | done
-    #[prost(string, tag = "5")]
-    pub state: ::prost::alloc::string::String,
-    #[prost(string, tag = "6")]
-    pub phase: ::prost::alloc::string::String,
-    #[prost(uint64, tag = "7")]
-    pub weight_version: u64,
-    #[prost(uint64, tag = "8")]
-    pub tokens_total: u64,
-    #[prost(double, tag = "9")]
-    pub tokens_per_s: f64,
-    /// requests running now
-    #[prost(uint32, tag = "10")]
-    pub running: u32,
-    #[prost(uint32, tag = "11")]
-    pub restarts: u32,
-    #[prost(double, tag = "12")]
-    pub cpu_percent: f64,
-    #[prost(uint64, tag = "13")]
-    pub rss_bytes: u64,
-    /// rollouts: whether requests are routed here
-    #[prost(bool, tag = "14")]
-    pub admitted: bool,
-    /// of the running or last pull
-    #[prost(uint64, tag = "15")]
-    pub pull_bytes: u64,
-    #[prost(uint64, tag = "16")]
-    pub pull_total: u64,
-    #[prost(uint64, tag = "17")]
-    pub pull_version: u64,
-    /// time in this phase
-    #[prost(uint64, tag = "18")]
-    pub phase_ms: u64,
-    /// whose slot it has; empty while it has none
-    #[prost(string, tag = "19")]
-    pub node: ::prost::alloc::string::String,
-    /// pool and number there
-    #[prost(string, tag = "20")]
-    pub slot: ::prost::alloc::string::String,
-    /// by its process
-    #[prost(uint64, tag = "22")]
-    pub disk_read_bytes: u64,
-    #[prost(uint64, tag = "23")]
-    pub disk_write_bytes: u64,
-    /// engines: an operator took it out
-    #[prost(bool, tag = "21")]
-    pub quarantined: bool,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Incident {
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    #[prost(string, tag = "2")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "3")]
-    pub index: u32,
-    /// the one that failed
-    #[prost(uint64, tag = "4")]
-    pub incarnation: u64,
-    /// exit | trainer idle | rollout silent | ...
-    #[prost(string, tag = "5")]
-    pub rule: ::prost::alloc::string::String,
-    /// what was seen
-    #[prost(string, tag = "6")]
-    pub reason: ::prost::alloc::string::String,
-    /// what was decided, a sentence
-    #[prost(string, tag = "7")]
-    pub plan: ::prost::alloc::string::String,
-    /// Fault to verdict. The fault's instant is the injection's, else the exit's, else that of the last
-    /// sign of life. For an exit the stages split it: `exited` (from the signal to the process gone, as
-    /// the kernel says) and `seen` (from there to the verdict).
-    #[prost(double, tag = "8")]
-    pub detect_ms: f64,
-    /// verdict to the new process attached
-    #[prost(double, tag = "9")]
-    pub restart_ms: f64,
-    /// attached to useful work again
-    #[prost(double, tag = "10")]
-    pub reconnect_ms: f64,
-    #[prost(double, tag = "11")]
-    pub total_ms: f64,
-    /// recovering | recovered | failed
-    #[prost(string, tag = "12")]
-    pub outcome: ::prost::alloc::string::String,
-    /// Unix time of the verdict
-    #[prost(uint64, tag = "13")]
-    pub at_ms: u64,
-    #[prost(uint64, tag = "14")]
-    pub step: u64,
-    #[prost(string, tag = "15")]
-    pub evidence: ::prost::alloc::string::String,
-    /// where the time went
-    #[prost(message, repeated, tag = "16")]
-    pub stages: ::prost::alloc::vec::Vec<Stage>,
-    /// incarnations that were restarted along with the one that failed
-    #[prost(uint64, repeated, tag = "17")]
-    pub swept: ::prost::alloc::vec::Vec<u64>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Stage {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    #[prost(double, tag = "2")]
-    pub ms: f64,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Event {
-    #[prost(uint64, tag = "1")]
-    pub seq: u64,
-    #[prost(uint64, tag = "2")]
-    pub at_ms: u64,
-    /// info | warn | fault
-    #[prost(string, tag = "3")]
-    pub severity: ::prost::alloc::string::String,
-    #[prost(string, tag = "4")]
-    pub kind: ::prost::alloc::string::String,
-    /// empty when it is about no instance
-    #[prost(string, tag = "5")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "6")]
-    pub index: u32,
-    #[prost(string, tag = "7")]
-    pub text: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Report {
-    #[prost(string, tag = "1")]
-    pub job: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub mode: ::prost::alloc::string::String,
-    #[prost(string, tag = "3")]
-    pub policy: ::prost::alloc::string::String,
-    #[prost(string, tag = "4")]
-    pub state: ::prost::alloc::string::String,
-    #[prost(uint64, tag = "5")]
-    pub steps: u64,
-    #[prost(double, tag = "6")]
-    pub duration_s: f64,
-    /// mean of the first 20 steps
-    #[prost(double, tag = "7")]
-    pub reward_first: f64,
-    /// mean of the last 20 steps
-    #[prost(double, tag = "8")]
-    pub reward_last: f64,
-    #[prost(double, tag = "9")]
-    pub ettr: f64,
-    #[prost(double, tag = "10")]
-    pub goodput: f64,
-    #[prost(uint64, tag = "11")]
-    pub tokens: u64,
-    #[prost(message, repeated, tag = "12")]
-    pub incidents: ::prost::alloc::vec::Vec<Incident>,
-    #[prost(message, repeated, tag = "13")]
-    pub step_lines: ::prost::alloc::vec::Vec<StepLine>,
-    #[prost(uint64, tag = "14")]
-    pub trajectories: u64,
-    #[prost(string, tag = "15")]
-    pub reason: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct StepLine {
-    #[prost(uint64, tag = "1")]
-    pub step: u64,
-    #[prost(uint64, tag = "2")]
-    pub at_ms: u64,
-    #[prost(double, tag = "3")]
-    pub reward: f64,
-    #[prost(double, tag = "4")]
-    pub loss: f64,
-    #[prost(double, tag = "5")]
-    pub grad_norm: f64,
-    #[prost(uint64, tag = "6")]
-    pub tokens: u64,
-    #[prost(uint64, tag = "7")]
-    pub staleness: u64,
-    #[prost(double, tag = "8")]
-    pub seconds: f64,
-}
-/// Generated client implementations.
-pub mod control_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    #[derive(Debug, Clone)]
-    pub struct ControlClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl ControlClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> ControlClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> ControlClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            ControlClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        pub async fn get_status(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GetStatusRequest>,
-        ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetStatus",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "GetStatus"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// One Status now and then one every interval until the client leaves.
-        pub async fn watch(
-            &mut self,
-            request: impl tonic::IntoRequest<super::WatchRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::Status>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Watch");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Watch"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// Stored events from `since_seq`, then, with follow, those to come.
-        pub async fn events(
-            &mut self,
-            request: impl tonic::IntoRequest<super::EventsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::Event>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Events");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Events"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// Strikes an instance; refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
-        /// With wait, answers when the recovery is over.
-        pub async fn inject(
-            &mut self,
-            request: impl tonic::IntoRequest<super::InjectRequest>,
-        ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Inject");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Inject"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
-        /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
-        pub async fn quarantine(
-            &mut self,
-            request: impl tonic::IntoRequest<super::QuarantineRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::QuarantineReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/Quarantine",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Quarantine"));
-            self.inner.unary(req, path, codec).await
-        }
-        pub async fn readmit(
-            &mut self,
-            request: impl tonic::IntoRequest<super::QuarantineRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::QuarantineReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/Readmit",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
-        pub async fn scale(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ScaleRequest>,
-        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Scale");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Scale"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// New values for one role, which alone is restarted with them; the job is as it was when refused.
-        pub async fn update(
-            &mut self,
-            request: impl tonic::IntoRequest<super::UpdateRequest>,
-        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Update");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Update"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Nothing new is started on a node, or again.
-        pub async fn cordon(
-            &mut self,
-            request: impl tonic::IntoRequest<super::CordonRequest>,
-        ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Cordon");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Cordon"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// A lost slot is there again.
-        pub async fn restore_slot(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RestoreSlotRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RestoreSlotReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/RestoreSlot",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "RestoreSlot"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Ends the job and the daemon in order.
-        pub async fn stop(
-            &mut self,
-            request: impl tonic::IntoRequest<super::StopRequest>,
-        ) -> std::result::Result<tonic::Response<super::StopReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Stop");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Stop"));
-            self.inner.unary(req, path, codec).await
-        }
-        pub async fn get_report(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GetReportRequest>,
-        ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetReport",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "GetReport"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// The detection rules and restart budgets in force, with where each value came from.
-        pub async fn get_rules(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GetRulesRequest>,
-        ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetRules",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "GetRules"));
-            self.inner.unary(req, path, codec).await
-        }
-    }
-}
-/// Generated server implementations.
-pub mod control_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with ControlServer.
-    #[async_trait]
-    pub trait Control: std::marker::Send + std::marker::Sync + 'static {
-        async fn get_status(
-            &self,
-            request: tonic::Request<super::GetStatusRequest>,
-        ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status>;
-        /// Server streaming response type for the Watch method.
-        type WatchStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::Status, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// One Status now and then one every interval until the client leaves.
-        async fn watch(
-            &self,
-            request: tonic::Request<super::WatchRequest>,
-        ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
-        /// Server streaming response type for the Events method.
-        type EventsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::Event, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// Stored events from `since_seq`, then, with follow, those to come.
-        async fn events(
-            &self,
-            request: tonic::Request<super::EventsRequest>,
-        ) -> std::result::Result<tonic::Response<Self::EventsStream>, tonic::Status>;
-        /// Strikes an instance; refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
-        /// With wait, answers when the recovery is over.
-        async fn inject(
-            &self,
-            request: tonic::Request<super::InjectRequest>,
-        ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status>;
-        /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
-        /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
-        async fn quarantine(
-            &self,
-            request: tonic::Request<super::QuarantineRequest>,
-        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status>;
-        async fn readmit(
-            &self,
-            request: tonic::Request<super::QuarantineRequest>,
-        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status>;
-        /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
-        async fn scale(
-            &self,
-            request: tonic::Request<super::ScaleRequest>,
-        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status>;
-        /// New values for one role, which alone is restarted with them; the job is as it was when refused.
-        async fn update(
-            &self,
-            request: tonic::Request<super::UpdateRequest>,
-        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status>;
-        /// Nothing new is started on a node, or again.
-        async fn cordon(
-            &self,
-            request: tonic::Request<super::CordonRequest>,
-        ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status>;
-        /// A lost slot is there again.
-        async fn restore_slot(
-            &self,
-            request: tonic::Request<super::RestoreSlotRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RestoreSlotReply>,
-            tonic::Status,
-        >;
-        /// Ends the job and the daemon in order.
-        async fn stop(
-            &self,
-            request: tonic::Request<super::StopRequest>,
-        ) -> std::result::Result<tonic::Response<super::StopReply>, tonic::Status>;
-        async fn get_report(
-            &self,
-            request: tonic::Request<super::GetReportRequest>,
-        ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status>;
-        /// The detection rules and restart budgets in force, with where each value came from.
-        async fn get_rules(
-            &self,
-            request: tonic::Request<super::GetRulesRequest>,
-        ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status>;
-    }
-    #[derive(Debug)]
-    pub struct ControlServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> ControlServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for ControlServer<T>
-    where
-        T: Control,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/robust.v1.Control/GetStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetStatusSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetStatusRequest>
-                    for GetStatusSvc<T> {
-                        type Response = super::Status;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_status(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Watch" => {
-                    #[allow(non_camel_case_types)]
-                    struct WatchSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::WatchRequest>
-                    for WatchSvc<T> {
-                        type Response = super::Status;
-                        type ResponseStream = T::WatchStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::WatchRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::watch(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = WatchSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Events" => {
-                    #[allow(non_camel_case_types)]
-                    struct EventsSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::EventsRequest>
-                    for EventsSvc<T> {
-                        type Response = super::Event;
-                        type ResponseStream = T::EventsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::EventsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::events(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = EventsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Inject" => {
-                    #[allow(non_camel_case_types)]
-                    struct InjectSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::InjectRequest>
-                    for InjectSvc<T> {
-                        type Response = super::InjectReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::InjectRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::inject(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = InjectSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Quarantine" => {
-                    #[allow(non_camel_case_types)]
-                    struct QuarantineSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::QuarantineRequest>
-                    for QuarantineSvc<T> {
-                        type Response = super::QuarantineReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::QuarantineRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::quarantine(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = QuarantineSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Readmit" => {
-                    #[allow(non_camel_case_types)]
-                    struct ReadmitSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::QuarantineRequest>
-                    for ReadmitSvc<T> {
-                        type Response = super::QuarantineReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::QuarantineRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::readmit(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ReadmitSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Scale" => {
-                    #[allow(non_camel_case_types)]
-                    struct ScaleSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ScaleRequest>
-                    for ScaleSvc<T> {
-                        type Response = super::ChangeReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ScaleRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::scale(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ScaleSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Update" => {
-                    #[allow(non_camel_case_types)]
-                    struct UpdateSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::UpdateRequest>
-                    for UpdateSvc<T> {
-                        type Response = super::ChangeReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::UpdateRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::update(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UpdateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Cordon" => {
-                    #[allow(non_camel_case_types)]
-                    struct CordonSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::CordonRequest>
-                    for CordonSvc<T> {
-                        type Response = super::CordonReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CordonRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::cordon(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CordonSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/RestoreSlot" => {
-                    #[allow(non_camel_case_types)]
-                    struct RestoreSlotSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::RestoreSlotRequest>
-                    for RestoreSlotSvc<T> {
-                        type Response = super::RestoreSlotReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RestoreSlotRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::restore_slot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RestoreSlotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/Stop" => {
-                    #[allow(non_camel_case_types)]
-                    struct StopSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::StopRequest>
-                    for StopSvc<T> {
-                        type Response = super::StopReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StopRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::stop(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StopSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/GetReport" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetReportSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetReportRequest>
-                    for GetReportSvc<T> {
-                        type Response = super::Report;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetReportRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_report(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetReportSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.Control/GetRules" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetRulesSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetRulesRequest>
-                    for GetRulesSvc<T> {
-                        type Response = super::Rules;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetRulesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_rules(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetRulesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for ControlServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "robust.v1.Control";
-    impl<T> tonic::server::NamedService for ControlServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
-    }
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeMessage {
-    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
-    pub body: ::core::option::Option<node_message::Body>,
-}
-/// Nested message and enum types in `NodeMessage`.
-pub mod node_message {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Body {
-        /// the first message
-        #[prost(message, tag = "1")]
-        Hello(super::NodeHello),
-        /// the second
-        #[prost(message, tag = "2")]
-        Proof(super::NodeProof),
-        /// every second
-        #[prost(message, tag = "3")]
-        Beat(super::NodeBeat),
-        #[prost(message, tag = "4")]
-        Spawned(super::RoleSpawned),
-        #[prost(message, tag = "5")]
-        NotSpawned(super::RoleNotSpawned),
-        #[prost(message, tag = "6")]
-        Exited(super::RoleExited),
-        #[prost(message, tag = "7")]
-        Evidence(super::RoleEvidence),
-        #[prost(message, tag = "8")]
-        Samples(super::NodeSamples),
-        /// the last message
-        #[prost(message, tag = "9")]
-        Leave(super::NodeLeave),
-    }
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeHello {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// 32 random bytes
-    #[prost(bytes = "vec", tag = "2")]
-    pub nonce: ::prost::alloc::vec::Vec<u8>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeProof {
-    #[prost(bytes = "vec", tag = "1")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
-    /// random, the same for as long as the node's state directory lives
-    #[prost(string, tag = "2")]
-    pub identity: ::prost::alloc::string::String,
-    /// where its roles can be reached: an IP address
-    #[prost(string, tag = "3")]
-    pub advertise: ::prost::alloc::string::String,
-    #[prost(string, tag = "4")]
-    pub dc: ::prost::alloc::string::String,
-    #[prost(string, tag = "5")]
-    pub rack: ::prost::alloc::string::String,
-    #[prost(string, tag = "6")]
-    pub accel: ::prost::alloc::string::String,
-    /// slots by pool; empty: those that the job file gives it
-    #[prost(map = "string, uint32", tag = "7")]
-    pub pools: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
-    /// incarnations that live there
-    #[prost(uint64, repeated, tag = "8")]
-    pub running: ::prost::alloc::vec::Vec<u64>,
-    /// ends that no leader was told of
-    #[prost(message, repeated, tag = "9")]
-    pub ended: ::prost::alloc::vec::Vec<RoleExited>,
-    #[prost(string, tag = "10")]
-    pub version: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeBeat {}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RoleSpawned {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    #[prost(uint32, tag = "2")]
-    pub pid: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RoleNotSpawned {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    #[prost(string, tag = "2")]
-    pub reason: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RoleExited {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    #[prost(string, tag = "4")]
-    pub tail_of_log: ::prost::alloc::string::String,
-    #[prost(oneof = "role_exited::Exit", tags = "2, 3")]
-    pub exit: ::core::option::Option<role_exited::Exit>,
-}
-/// Nested message and enum types in `RoleExited`.
-pub mod role_exited {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Exit {
-        #[prost(int32, tag = "2")]
-        Code(i32),
-        #[prost(int32, tag = "3")]
-        Signal(i32),
-    }
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RoleEvidence {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    #[prost(string, tag = "2")]
-    pub text: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeSamples {
-    #[prost(message, repeated, tag = "1")]
-    pub roles: ::prost::alloc::vec::Vec<RoleUsage>,
-    #[prost(message, repeated, tag = "2")]
-    pub devices: ::prost::alloc::vec::Vec<DeviceReport>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RoleUsage {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    #[prost(uint64, tag = "2")]
-    pub busy_us: u64,
-    #[prost(uint64, tag = "3")]
-    pub rss_bytes: u64,
-    #[prost(uint64, tag = "4")]
-    pub disk_read_bytes: u64,
-    #[prost(uint64, tag = "5")]
-    pub disk_write_bytes: u64,
-    #[prost(uint64, optional, tag = "6")]
-    pub accelerator_us: ::core::option::Option<u64>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct DeviceReport {
-    #[prost(uint32, tag = "1")]
-    pub device: u32,
-    /// robust_shared::hardware::Finding as JSON
-    #[prost(string, tag = "2")]
-    pub finding: ::prost::alloc::string::String,
-    /// incarnations whose processes compute on it
-    #[prost(uint64, repeated, tag = "3")]
-    pub users: ::prost::alloc::vec::Vec<u64>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeLeave {
-    #[prost(string, tag = "1")]
-    pub reason: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct LeaderMessage {
-    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
-    pub body: ::core::option::Option<leader_message::Body>,
-}
-/// Nested message and enum types in `LeaderMessage`.
-pub mod leader_message {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Body {
-        /// the first message
-        #[prost(message, tag = "1")]
-        Challenge(super::LeaderChallenge),
-        /// the second
-        #[prost(message, tag = "2")]
-        Welcome(super::NodeWelcome),
-        #[prost(message, tag = "3")]
-        Spawn(super::SpawnRole),
-        #[prost(message, tag = "4")]
-        Kill(super::KillRole),
-        #[prost(message, tag = "5")]
-        Signal(super::SignalRole),
-        #[prost(message, tag = "6")]
-        Collect(super::CollectEvidence),
-        /// the last message
-        #[prost(message, tag = "7")]
-        Ended(super::JobEnded),
-    }
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LeaderChallenge {
-    /// 32 random bytes
-    #[prost(bytes = "vec", tag = "1")]
-    pub nonce: ::prost::alloc::vec::Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
-    /// names the job's life: a node that has roles of another one ends them first
-    #[prost(string, tag = "3")]
-    pub run: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeWelcome {
-    /// the resolved job as JSON
-    #[prost(string, tag = "1")]
-    pub job: ::prost::alloc::string::String,
-    #[prost(message, repeated, tag = "2")]
-    pub files: ::prost::alloc::vec::Vec<JobFile>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct JobFile {
-    /// config.json | model.safetensors | tokenizer.json
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    #[prost(uint64, tag = "2")]
-    pub bytes: u64,
-    #[prost(bytes = "vec", tag = "3")]
-    pub blake3: ::prost::alloc::vec::Vec<u8>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SpawnRole {
-    #[prost(string, tag = "1")]
-    pub role: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub index: u32,
-    #[prost(uint64, tag = "3")]
-    pub incarnation: u64,
-    #[prost(uint64, tag = "4")]
-    pub generation: u64,
-    /// of the job file it reads; 0: the first
-    #[prost(uint32, tag = "5")]
-    pub revision: u32,
-    /// that revision, as JSON; empty for the first
-    #[prost(string, tag = "6")]
-    pub job: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct KillRole {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SignalRole {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    /// SIGKILL or SIGSTOP
-    #[prost(int32, tag = "2")]
-    pub signal: i32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CollectEvidence {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    /// what tools may take
-    #[prost(uint32, tag = "2")]
-    pub limit_ms: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct JobEnded {
-    /// false: the leader will be back
-    #[prost(bool, tag = "1")]
-    pub over: bool,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ReadFileRequest {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ReadShardRequest {
-    /// the leader's
-    #[prost(string, tag = "1")]
-    pub path: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Part {
-    #[prost(bytes = "vec", tag = "1")]
-    pub data: ::prost::alloc::vec::Vec<u8>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ShardPart {
-    /// with the first part
-    #[prost(message, optional, tag = "1")]
-    pub header: ::core::option::Option<ShardHeader>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub data: ::prost::alloc::vec::Vec<u8>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ShardHeader {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    #[prost(uint32, tag = "2")]
-    pub rank: u32,
-    #[prost(uint64, tag = "3")]
-    pub step: u64,
-    #[prost(uint64, tag = "4")]
-    pub bytes: u64,
-    #[prost(uint64, tag = "5")]
-    pub xxh3: u64,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct KeptShard {
-    /// the leader's
-    #[prost(string, tag = "1")]
-    pub path: ::prost::alloc::string::String,
-}
-/// Generated client implementations.
-pub mod node_host_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    #[derive(Debug, Clone)]
-    pub struct NodeHostClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl NodeHostClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> NodeHostClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> NodeHostClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            NodeHostClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        pub async fn join(
-            &mut self,
-            request: impl tonic::IntoStreamingRequest<Message = super::NodeMessage>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::LeaderMessage>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Join");
-            let mut req = request.into_streaming_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Join"));
-            self.inner.streaming(req, path, codec).await
-        }
-        /// A file that the welcome names.
-        pub async fn read_file(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ReadFileRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::Part>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/ReadFile",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadFile"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// A snapshot's or checkpoint's shard that the leader holds.
-        pub async fn read_shard(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ReadShardRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::Part>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/ReadShard",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadShard"));
-            self.inner.server_streaming(req, path, codec).await
-        }
-        /// Copies a rank's shard into the leader's memory; acknowledged when it is whole and verified.
-        pub async fn keep_shard(
-            &mut self,
-            request: impl tonic::IntoStreamingRequest<Message = super::ShardPart>,
-        ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/KeepShard",
-            );
-            let mut req = request.into_streaming_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
-            self.inner.client_streaming(req, path, codec).await
-        }
-    }
-}
-/// Generated server implementations.
-pub mod node_host_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with NodeHostServer.
-    #[async_trait]
-    pub trait NodeHost: std::marker::Send + std::marker::Sync + 'static {
-        /// Server streaming response type for the Join method.
-        type JoinStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::LeaderMessage, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        async fn join(
-            &self,
-            request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
-        ) -> std::result::Result<tonic::Response<Self::JoinStream>, tonic::Status>;
-        /// Server streaming response type for the ReadFile method.
-        type ReadFileStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::Part, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// A file that the welcome names.
-        async fn read_file(
-            &self,
-            request: tonic::Request<super::ReadFileRequest>,
-        ) -> std::result::Result<tonic::Response<Self::ReadFileStream>, tonic::Status>;
-        /// Server streaming response type for the ReadShard method.
-        type ReadShardStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::Part, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// A snapshot's or checkpoint's shard that the leader holds.
-        async fn read_shard(
-            &self,
-            request: tonic::Request<super::ReadShardRequest>,
-        ) -> std::result::Result<tonic::Response<Self::ReadShardStream>, tonic::Status>;
-        /// Copies a rank's shard into the leader's memory; acknowledged when it is whole and verified.
-        async fn keep_shard(
-            &self,
-            request: tonic::Request<tonic::Streaming<super::ShardPart>>,
-        ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status>;
-    }
-    #[derive(Debug)]
-    pub struct NodeHostServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> NodeHostServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for NodeHostServer<T>
-    where
-        T: NodeHost,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/robust.v1.NodeHost/Join" => {
-                    #[allow(non_camel_case_types)]
-                    struct JoinSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::StreamingService<super::NodeMessage>
-                    for JoinSvc<T> {
-                        type Response = super::LeaderMessage;
-                        type ResponseStream = T::JoinStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::join(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = JoinSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.NodeHost/ReadFile" => {
-                    #[allow(non_camel_case_types)]
-                    struct ReadFileSvc<T: NodeHost>(pub Arc<T>);
-                    impl<
-                        T: NodeHost,
-                    > tonic::server::ServerStreamingService<super::ReadFileRequest>
-                    for ReadFileSvc<T> {
-                        type Response = super::Part;
-                        type ResponseStream = T::ReadFileStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ReadFileRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::read_file(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ReadFileSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.NodeHost/ReadShard" => {
-                    #[allow(non_camel_case_types)]
-                    struct ReadShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<
-                        T: NodeHost,
-                    > tonic::server::ServerStreamingService<super::ReadShardRequest>
-                    for ReadShardSvc<T> {
-                        type Response = super::Part;
-                        type ResponseStream = T::ReadShardStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ReadShardRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::read_shard(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ReadShardSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/robust.v1.NodeHost/KeepShard" => {
-                    #[allow(non_camel_case_types)]
-                    struct KeepShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<
-                        T: NodeHost,
-                    > tonic::server::ClientStreamingService<super::ShardPart>
-                    for KeepShardSvc<T> {
-                        type Response = super::KeptShard;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<tonic::Streaming<super::ShardPart>>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::keep_shard(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = KeepShardSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.client_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for NodeHostServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "robust.v1.NodeHost";
-    impl<T> tonic::server::NamedService for NodeHostServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
-    }
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3770,6 +1171,2749 @@ pub mod role_host_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "robust.v1.RoleHost";
     impl<T> tonic::server::NamedService for RoleHostServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrajectoriesRequest {
+    /// both included; to_batch 0: no end
+    #[prost(uint64, tag = "1")]
+    pub from_batch: u64,
+    #[prost(uint64, tag = "2")]
+    pub to_batch: u64,
+    /// running | finished | consumed; empty: all
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// prompt and turns too
+    #[prost(bool, tag = "4")]
+    pub content: bool,
+    /// only this one (batch \<\< 32 | group \<\< 16 | member)
+    #[prost(uint64, optional, tag = "5")]
+    pub trajectory: ::core::option::Option<u64>,
+}
+/// A trajectory as it is stored: every turn in it is durable.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Trajectory {
+    #[prost(uint64, tag = "1")]
+    pub batch: u64,
+    #[prost(uint32, tag = "2")]
+    pub group: u32,
+    #[prost(uint32, tag = "3")]
+    pub member: u32,
+    /// running | finished | consumed
+    #[prost(string, tag = "4")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "5")]
+    pub turn_count: u32,
+    /// generated; tools' tokens not among them
+    #[prost(uint64, tag = "6")]
+    pub tokens: u64,
+    /// of the weights that generated any of its spans
+    #[prost(uint64, tag = "7")]
+    pub oldest_version: u64,
+    /// once it has ended
+    #[prost(double, optional, tag = "8")]
+    pub reward: ::core::option::Option<f64>,
+    #[prost(string, tag = "9")]
+    pub answer: ::prost::alloc::string::String,
+    /// the committed step that consumed it
+    #[prost(uint64, optional, tag = "10")]
+    pub consumed_by: ::core::option::Option<u64>,
+    /// steps between the oldest weights used and those it was trained into
+    #[prost(uint64, optional, tag = "11")]
+    pub staleness: ::core::option::Option<u64>,
+    /// with content
+    #[prost(uint32, repeated, tag = "12")]
+    pub prompt_ids: ::prost::alloc::vec::Vec<u32>,
+    /// with content
+    #[prost(message, repeated, tag = "13")]
+    pub turns: ::prost::alloc::vec::Vec<Turn>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetStatusRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchRequest {
+    #[prost(uint32, tag = "1")]
+    pub interval_ms: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsRequest {
+    #[prost(bool, tag = "1")]
+    pub follow: bool,
+    #[prost(uint64, tag = "2")]
+    pub since_seq: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InjectRequest {
+    /// kill | hang | lose-slot
+    #[prost(string, tag = "1")]
+    pub fault: ::prost::alloc::string::String,
+    /// trainer | rollout | agent
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "3")]
+    pub index: ::core::option::Option<u32>,
+    #[prost(bool, tag = "4")]
+    pub wait: bool,
+    /// 0: the daemon's default of 120 s
+    #[prost(uint32, tag = "5")]
+    pub wait_timeout_ms: u32,
+    /// The life that is meant; refused when another runs there by now.
+    #[prost(uint64, optional, tag = "6")]
+    pub incarnation: ::core::option::Option<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InjectReply {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "4")]
+    pub pid: u32,
+    /// with wait
+    #[prost(message, optional, tag = "5")]
+    pub incident: ::core::option::Option<Incident>,
+    /// that is lost with it
+    #[prost(message, optional, tag = "6")]
+    pub slot: ::core::option::Option<Slot>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuarantineRequest {
+    /// rollout | hybrid
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuarantineReply {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    /// from now on
+    #[prost(bool, tag = "3")]
+    pub quarantined: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScaleRequest {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdateRequest {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    /// key=value, the value as in a job file
+    #[prost(string, repeated, tag = "2")]
+    pub changes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangeReply {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    /// when it comes into force, in words
+    #[prost(string, tag = "2")]
+    pub when: ::prost::alloc::string::String,
+    /// scale: instances before
+    #[prost(uint32, tag = "3")]
+    pub from: u32,
+    /// scale: instances after
+    #[prost(uint32, tag = "4")]
+    pub to: u32,
+    /// update: of the job file
+    #[prost(uint32, tag = "5")]
+    pub revision: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CordonRequest {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub out: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CordonReply {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub out: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreSlotRequest {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub pool: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub index: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreSlotReply {
+    #[prost(message, optional, tag = "1")]
+    pub slot: ::core::option::Option<Slot>,
+}
+/// A slot of a node's pool.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Slot {
+    /// its name
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub pool: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub index: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeStatus {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// awaited | here | lost | left
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub cordoned: bool,
+    #[prost(string, tag = "4")]
+    pub dc: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub rack: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub accel: ::prost::alloc::string::String,
+    /// slots
+    #[prost(map = "string, uint32", tag = "7")]
+    pub pools: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
+    /// slots that are gone until they are restored
+    #[prost(message, repeated, tag = "8")]
+    pub lost: ::prost::alloc::vec::Vec<Slot>,
+    /// slots that are about to fail: left, and not taken any more
+    #[prost(message, repeated, tag = "10")]
+    pub draining: ::prost::alloc::vec::Vec<Slot>,
+    /// that have a slot here
+    #[prost(uint32, tag = "9")]
+    pub instances: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopReply {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetReportRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetRulesRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Rules {
+    #[prost(message, repeated, tag = "1")]
+    pub rules: ::prost::alloc::vec::Vec<Rule>,
+    #[prost(message, repeated, tag = "2")]
+    pub budgets: ::prost::alloc::vec::Vec<RestartBudget>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Rule {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// whom it watches
+    #[prost(string, repeated, tag = "2")]
+    pub roles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// where it speaks; empty: everywhere
+    #[prost(string, repeated, tag = "3")]
+    pub phases: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// what it looks at
+    #[prost(string, tag = "4")]
+    pub signal: ::prost::alloc::string::String,
+    /// what it does when it finds something
+    #[prost(string, tag = "5")]
+    pub action: ::prost::alloc::string::String,
+    /// the budget its faults count against, or empty
+    #[prost(string, tag = "6")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "7")]
+    pub values: ::prost::alloc::vec::Vec<RuleValue>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RuleValue {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// for this role only, or empty
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+    /// for this phase only, or empty
+    #[prost(string, tag = "3")]
+    pub phase: ::prost::alloc::string::String,
+    #[prost(double, tag = "4")]
+    pub value: f64,
+    /// default | job file: KEY | from KEY
+    #[prost(string, tag = "5")]
+    pub source: ::prost::alloc::string::String,
+}
+/// What one kind of fault may cost in a row, without useful work between.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RestartBudget {
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// restarts; one more restarts the task
+    #[prost(uint32, tag = "2")]
+    pub max: u32,
+    /// failures further apart are not in a row
+    #[prost(double, tag = "3")]
+    pub window_s: f64,
+    /// before the second restart, doubling
+    #[prost(uint64, tag = "4")]
+    pub backoff_ms: u64,
+    /// default | job file: KEY
+    #[prost(string, tag = "5")]
+    pub source: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Status {
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+    /// sync | semi-sync | async
+    #[prost(string, tag = "2")]
+    pub mode: ::prost::alloc::string::String,
+    /// role | task
+    #[prost(string, tag = "3")]
+    pub policy: ::prost::alloc::string::String,
+    /// starting | running | recovering | completed | stopped | failed
+    #[prost(string, tag = "4")]
+    pub state: ::prost::alloc::string::String,
+    /// last committed step
+    #[prost(uint64, tag = "5")]
+    pub step: u64,
+    #[prost(uint64, tag = "6")]
+    pub steps_total: u64,
+    /// last published version
+    #[prost(uint64, tag = "7")]
+    pub weight_version: u64,
+    /// mean reward of the last committed step
+    #[prost(double, tag = "8")]
+    pub reward: f64,
+    /// mean over the last 5 minutes
+    #[prost(double, tag = "9")]
+    pub ettr_sliding: f64,
+    #[prost(double, tag = "10")]
+    pub ettr: f64,
+    #[prost(double, tag = "11")]
+    pub goodput: f64,
+    #[prost(message, repeated, tag = "12")]
+    pub roles: ::prost::alloc::vec::Vec<RoleStatus>,
+    #[prost(message, repeated, tag = "13")]
+    pub incidents: ::prost::alloc::vec::Vec<Incident>,
+    /// sliding ETTR, a value a second, oldest first, 300 at most
+    #[prost(double, repeated, tag = "14")]
+    pub ettr_history: ::prost::alloc::vec::Vec<f64>,
+    /// mean reward of each committed step, 300 at most
+    #[prost(double, repeated, tag = "15")]
+    pub reward_history: ::prost::alloc::vec::Vec<f64>,
+    /// Unix time of this status
+    #[prost(uint64, tag = "16")]
+    pub now_ms: u64,
+    #[prost(uint64, tag = "17")]
+    pub started_ms: u64,
+    #[prost(string, tag = "18")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "19")]
+    pub daemon_version: ::prost::alloc::string::String,
+    /// wall time of the last step
+    #[prost(double, tag = "20")]
+    pub step_seconds: f64,
+    #[prost(uint64, tag = "21")]
+    pub trajectories_in_flight: u64,
+    /// stored and not yet consumed
+    #[prost(uint64, tag = "22")]
+    pub trajectories_finished: u64,
+    /// why the job failed, or empty
+    #[prost(string, tag = "23")]
+    pub reason: ::prost::alloc::string::String,
+    /// size of one version
+    #[prost(uint64, tag = "24")]
+    pub weight_bytes: u64,
+    #[prost(message, repeated, tag = "25")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeStatus>,
+    /// training steps lost under way and done again
+    #[prost(uint64, tag = "27")]
+    pub steps_repeated: u64,
+    /// whose turn the trainer's slots are: rolling | to training | training | to rolling; empty without hybrids
+    #[prost(string, tag = "26")]
+    pub context: ::prost::alloc::string::String,
+    /// thrown away and generated again (policy task)
+    #[prost(uint64, tag = "28")]
+    pub trajectories_discarded: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RoleStatus {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "4")]
+    pub pid: u32,
+    /// starting | running | suspect | quarantined | recovering | down | done
+    #[prost(string, tag = "5")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub phase: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "7")]
+    pub weight_version: u64,
+    #[prost(uint64, tag = "8")]
+    pub tokens_total: u64,
+    #[prost(double, tag = "9")]
+    pub tokens_per_s: f64,
+    /// requests running now
+    #[prost(uint32, tag = "10")]
+    pub running: u32,
+    #[prost(uint32, tag = "11")]
+    pub restarts: u32,
+    #[prost(double, tag = "12")]
+    pub cpu_percent: f64,
+    #[prost(uint64, tag = "13")]
+    pub rss_bytes: u64,
+    /// rollouts: whether requests are routed here
+    #[prost(bool, tag = "14")]
+    pub admitted: bool,
+    /// of the running or last pull
+    #[prost(uint64, tag = "15")]
+    pub pull_bytes: u64,
+    #[prost(uint64, tag = "16")]
+    pub pull_total: u64,
+    #[prost(uint64, tag = "17")]
+    pub pull_version: u64,
+    /// time in this phase
+    #[prost(uint64, tag = "18")]
+    pub phase_ms: u64,
+    /// whose slot it has; empty while it has none
+    #[prost(string, tag = "19")]
+    pub node: ::prost::alloc::string::String,
+    /// pool and number there
+    #[prost(string, tag = "20")]
+    pub slot: ::prost::alloc::string::String,
+    /// by its process
+    #[prost(uint64, tag = "22")]
+    pub disk_read_bytes: u64,
+    #[prost(uint64, tag = "23")]
+    pub disk_write_bytes: u64,
+    /// engines: an operator took it out
+    #[prost(bool, tag = "21")]
+    pub quarantined: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Incident {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub index: u32,
+    /// the one that failed
+    #[prost(uint64, tag = "4")]
+    pub incarnation: u64,
+    /// exit | trainer idle | rollout silent | ...
+    #[prost(string, tag = "5")]
+    pub rule: ::prost::alloc::string::String,
+    /// what was seen
+    #[prost(string, tag = "6")]
+    pub reason: ::prost::alloc::string::String,
+    /// what was decided, a sentence
+    #[prost(string, tag = "7")]
+    pub plan: ::prost::alloc::string::String,
+    /// Fault to verdict. The fault's instant is the injection's, else the exit's, else that of the last
+    /// sign of life. For an exit the stages split it: `exited` (from the signal to the process gone, as
+    /// the kernel says) and `seen` (from there to the verdict).
+    #[prost(double, tag = "8")]
+    pub detect_ms: f64,
+    /// verdict to the new process attached
+    #[prost(double, tag = "9")]
+    pub restart_ms: f64,
+    /// attached to useful work again
+    #[prost(double, tag = "10")]
+    pub reconnect_ms: f64,
+    #[prost(double, tag = "11")]
+    pub total_ms: f64,
+    /// recovering | recovered | failed
+    #[prost(string, tag = "12")]
+    pub outcome: ::prost::alloc::string::String,
+    /// Unix time of the verdict
+    #[prost(uint64, tag = "13")]
+    pub at_ms: u64,
+    #[prost(uint64, tag = "14")]
+    pub step: u64,
+    #[prost(string, tag = "15")]
+    pub evidence: ::prost::alloc::string::String,
+    /// where the time went
+    #[prost(message, repeated, tag = "16")]
+    pub stages: ::prost::alloc::vec::Vec<Stage>,
+    /// incarnations that were restarted along with the one that failed
+    #[prost(uint64, repeated, tag = "17")]
+    pub swept: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Stage {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub ms: f64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Event {
+    #[prost(uint64, tag = "1")]
+    pub seq: u64,
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    /// info | warn | fault
+    #[prost(string, tag = "3")]
+    pub severity: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub kind: ::prost::alloc::string::String,
+    /// empty when it is about no instance
+    #[prost(string, tag = "5")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "6")]
+    pub index: u32,
+    #[prost(string, tag = "7")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Report {
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub mode: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub steps: u64,
+    #[prost(double, tag = "6")]
+    pub duration_s: f64,
+    /// mean of the first 20 steps
+    #[prost(double, tag = "7")]
+    pub reward_first: f64,
+    /// mean of the last 20 steps
+    #[prost(double, tag = "8")]
+    pub reward_last: f64,
+    #[prost(double, tag = "9")]
+    pub ettr: f64,
+    #[prost(double, tag = "10")]
+    pub goodput: f64,
+    #[prost(uint64, tag = "11")]
+    pub tokens: u64,
+    #[prost(message, repeated, tag = "12")]
+    pub incidents: ::prost::alloc::vec::Vec<Incident>,
+    #[prost(message, repeated, tag = "13")]
+    pub step_lines: ::prost::alloc::vec::Vec<StepLine>,
+    #[prost(uint64, tag = "14")]
+    pub trajectories: u64,
+    #[prost(string, tag = "15")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct StepLine {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    #[prost(double, tag = "3")]
+    pub reward: f64,
+    #[prost(double, tag = "4")]
+    pub loss: f64,
+    #[prost(double, tag = "5")]
+    pub grad_norm: f64,
+    #[prost(uint64, tag = "6")]
+    pub tokens: u64,
+    #[prost(uint64, tag = "7")]
+    pub staleness: u64,
+    #[prost(double, tag = "8")]
+    pub seconds: f64,
+}
+/// Generated client implementations.
+pub mod control_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    #[derive(Debug, Clone)]
+    pub struct ControlClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl ControlClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> ControlClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ControlClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ControlClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        pub async fn get_status(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetStatusRequest>,
+        ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetStatus",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "GetStatus"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One Status now and then one every interval until the client leaves.
+        pub async fn watch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Status>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Watch");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Watch"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Stored events from `since_seq`, then, with follow, those to come.
+        pub async fn events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Event>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Events");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Events"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Strikes an instance; refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        /// With wait, answers when the recovery is over.
+        pub async fn inject(
+            &mut self,
+            request: impl tonic::IntoRequest<super::InjectRequest>,
+        ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Inject");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Inject"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
+        /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        pub async fn quarantine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::QuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::QuarantineReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Quarantine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Quarantine"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn readmit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::QuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::QuarantineReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Readmit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
+        pub async fn scale(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ScaleRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Scale");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Scale"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// New values for one role, which alone is restarted with them; the job is as it was when refused.
+        pub async fn update(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UpdateRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Update");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Update"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Nothing new is started on a node, or again.
+        pub async fn cordon(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CordonRequest>,
+        ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Cordon");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Cordon"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A lost slot is there again.
+        pub async fn restore_slot(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestoreSlotRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreSlotReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/RestoreSlot",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "RestoreSlot"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends the job and the daemon in order.
+        pub async fn stop(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StopRequest>,
+        ) -> std::result::Result<tonic::Response<super::StopReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Stop");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Stop"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn get_report(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetReportRequest>,
+        ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetReport",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "GetReport"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Stored trajectories in order, each with what is asked for.
+        pub async fn trajectories(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrajectoriesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Trajectory>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Trajectories",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Trajectories"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// The detection rules and restart budgets in force, with where each value came from.
+        pub async fn get_rules(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetRulesRequest>,
+        ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetRules",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "GetRules"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod control_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ControlServer.
+    #[async_trait]
+    pub trait Control: std::marker::Send + std::marker::Sync + 'static {
+        async fn get_status(
+            &self,
+            request: tonic::Request<super::GetStatusRequest>,
+        ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status>;
+        /// Server streaming response type for the Watch method.
+        type WatchStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Status, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// One Status now and then one every interval until the client leaves.
+        async fn watch(
+            &self,
+            request: tonic::Request<super::WatchRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+        /// Server streaming response type for the Events method.
+        type EventsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Event, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Stored events from `since_seq`, then, with follow, those to come.
+        async fn events(
+            &self,
+            request: tonic::Request<super::EventsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::EventsStream>, tonic::Status>;
+        /// Strikes an instance; refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        /// With wait, answers when the recovery is over.
+        async fn inject(
+            &self,
+            request: tonic::Request<super::InjectRequest>,
+        ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status>;
+        /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
+        /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        async fn quarantine(
+            &self,
+            request: tonic::Request<super::QuarantineRequest>,
+        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status>;
+        async fn readmit(
+            &self,
+            request: tonic::Request<super::QuarantineRequest>,
+        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status>;
+        /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
+        async fn scale(
+            &self,
+            request: tonic::Request<super::ScaleRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status>;
+        /// New values for one role, which alone is restarted with them; the job is as it was when refused.
+        async fn update(
+            &self,
+            request: tonic::Request<super::UpdateRequest>,
+        ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status>;
+        /// Nothing new is started on a node, or again.
+        async fn cordon(
+            &self,
+            request: tonic::Request<super::CordonRequest>,
+        ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status>;
+        /// A lost slot is there again.
+        async fn restore_slot(
+            &self,
+            request: tonic::Request<super::RestoreSlotRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreSlotReply>,
+            tonic::Status,
+        >;
+        /// Ends the job and the daemon in order.
+        async fn stop(
+            &self,
+            request: tonic::Request<super::StopRequest>,
+        ) -> std::result::Result<tonic::Response<super::StopReply>, tonic::Status>;
+        async fn get_report(
+            &self,
+            request: tonic::Request<super::GetReportRequest>,
+        ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status>;
+        /// Server streaming response type for the Trajectories method.
+        type TrajectoriesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Trajectory, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Stored trajectories in order, each with what is asked for.
+        async fn trajectories(
+            &self,
+            request: tonic::Request<super::TrajectoriesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::TrajectoriesStream>,
+            tonic::Status,
+        >;
+        /// The detection rules and restart budgets in force, with where each value came from.
+        async fn get_rules(
+            &self,
+            request: tonic::Request<super::GetRulesRequest>,
+        ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status>;
+    }
+    #[derive(Debug)]
+    pub struct ControlServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ControlServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ControlServer<T>
+    where
+        T: Control,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/robust.v1.Control/GetStatus" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetStatusSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::GetStatusRequest>
+                    for GetStatusSvc<T> {
+                        type Response = super::Status;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetStatusRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_status(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetStatusSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Watch" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::WatchRequest>
+                    for WatchSvc<T> {
+                        type Response = super::Status;
+                        type ResponseStream = T::WatchStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::watch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Events" => {
+                    #[allow(non_camel_case_types)]
+                    struct EventsSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::EventsRequest>
+                    for EventsSvc<T> {
+                        type Response = super::Event;
+                        type ResponseStream = T::EventsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EventsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Inject" => {
+                    #[allow(non_camel_case_types)]
+                    struct InjectSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::InjectRequest>
+                    for InjectSvc<T> {
+                        type Response = super::InjectReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::InjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::inject(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = InjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Quarantine" => {
+                    #[allow(non_camel_case_types)]
+                    struct QuarantineSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::QuarantineRequest>
+                    for QuarantineSvc<T> {
+                        type Response = super::QuarantineReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::QuarantineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::quarantine(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = QuarantineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Readmit" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadmitSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::QuarantineRequest>
+                    for ReadmitSvc<T> {
+                        type Response = super::QuarantineReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::QuarantineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::readmit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadmitSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Scale" => {
+                    #[allow(non_camel_case_types)]
+                    struct ScaleSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::ScaleRequest>
+                    for ScaleSvc<T> {
+                        type Response = super::ChangeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ScaleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::scale(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ScaleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Update" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpdateSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::UpdateRequest>
+                    for UpdateSvc<T> {
+                        type Response = super::ChangeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UpdateRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::update(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpdateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Cordon" => {
+                    #[allow(non_camel_case_types)]
+                    struct CordonSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::CordonRequest>
+                    for CordonSvc<T> {
+                        type Response = super::CordonReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CordonRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::cordon(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CordonSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/RestoreSlot" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestoreSlotSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::RestoreSlotRequest>
+                    for RestoreSlotSvc<T> {
+                        type Response = super::RestoreSlotReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestoreSlotRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::restore_slot(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestoreSlotSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Stop" => {
+                    #[allow(non_camel_case_types)]
+                    struct StopSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::StopRequest>
+                    for StopSvc<T> {
+                        type Response = super::StopReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StopRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::stop(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StopSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/GetReport" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetReportSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::GetReportRequest>
+                    for GetReportSvc<T> {
+                        type Response = super::Report;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetReportRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_report(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetReportSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Trajectories" => {
+                    #[allow(non_camel_case_types)]
+                    struct TrajectoriesSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::TrajectoriesRequest>
+                    for TrajectoriesSvc<T> {
+                        type Response = super::Trajectory;
+                        type ResponseStream = T::TrajectoriesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrajectoriesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::trajectories(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TrajectoriesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/GetRules" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetRulesSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::GetRulesRequest>
+                    for GetRulesSvc<T> {
+                        type Response = super::Rules;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetRulesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_rules(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetRulesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ControlServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "robust.v1.Control";
+    impl<T> tonic::server::NamedService for ControlServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeMessage {
+    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub body: ::core::option::Option<node_message::Body>,
+}
+/// Nested message and enum types in `NodeMessage`.
+pub mod node_message {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        /// the first message
+        #[prost(message, tag = "1")]
+        Hello(super::NodeHello),
+        /// the second
+        #[prost(message, tag = "2")]
+        Proof(super::NodeProof),
+        /// every second
+        #[prost(message, tag = "3")]
+        Beat(super::NodeBeat),
+        #[prost(message, tag = "4")]
+        Spawned(super::RoleSpawned),
+        #[prost(message, tag = "5")]
+        NotSpawned(super::RoleNotSpawned),
+        #[prost(message, tag = "6")]
+        Exited(super::RoleExited),
+        #[prost(message, tag = "7")]
+        Evidence(super::RoleEvidence),
+        #[prost(message, tag = "8")]
+        Samples(super::NodeSamples),
+        /// the last message
+        #[prost(message, tag = "9")]
+        Leave(super::NodeLeave),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeHello {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// 32 random bytes
+    #[prost(bytes = "vec", tag = "2")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeProof {
+    #[prost(bytes = "vec", tag = "1")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// random, the same for as long as the node's state directory lives
+    #[prost(string, tag = "2")]
+    pub identity: ::prost::alloc::string::String,
+    /// where its roles can be reached: an IP address
+    #[prost(string, tag = "3")]
+    pub advertise: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub dc: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub rack: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub accel: ::prost::alloc::string::String,
+    /// slots by pool; empty: those that the job file gives it
+    #[prost(map = "string, uint32", tag = "7")]
+    pub pools: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
+    /// incarnations that live there
+    #[prost(uint64, repeated, tag = "8")]
+    pub running: ::prost::alloc::vec::Vec<u64>,
+    /// ends that no leader was told of
+    #[prost(message, repeated, tag = "9")]
+    pub ended: ::prost::alloc::vec::Vec<RoleExited>,
+    #[prost(string, tag = "10")]
+    pub version: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeBeat {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleSpawned {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleNotSpawned {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleExited {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(string, tag = "4")]
+    pub tail_of_log: ::prost::alloc::string::String,
+    #[prost(oneof = "role_exited::Exit", tags = "2, 3")]
+    pub exit: ::core::option::Option<role_exited::Exit>,
+}
+/// Nested message and enum types in `RoleExited`.
+pub mod role_exited {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Exit {
+        #[prost(int32, tag = "2")]
+        Code(i32),
+        #[prost(int32, tag = "3")]
+        Signal(i32),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleEvidence {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeSamples {
+    #[prost(message, repeated, tag = "1")]
+    pub roles: ::prost::alloc::vec::Vec<RoleUsage>,
+    #[prost(message, repeated, tag = "2")]
+    pub devices: ::prost::alloc::vec::Vec<DeviceReport>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoleUsage {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    pub busy_us: u64,
+    #[prost(uint64, tag = "3")]
+    pub rss_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    pub disk_read_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub disk_write_bytes: u64,
+    #[prost(uint64, optional, tag = "6")]
+    pub accelerator_us: ::core::option::Option<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceReport {
+    #[prost(uint32, tag = "1")]
+    pub device: u32,
+    /// robust_shared::hardware::Finding as JSON
+    #[prost(string, tag = "2")]
+    pub finding: ::prost::alloc::string::String,
+    /// incarnations whose processes compute on it
+    #[prost(uint64, repeated, tag = "3")]
+    pub users: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeLeave {
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LeaderMessage {
+    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub body: ::core::option::Option<leader_message::Body>,
+}
+/// Nested message and enum types in `LeaderMessage`.
+pub mod leader_message {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        /// the first message
+        #[prost(message, tag = "1")]
+        Challenge(super::LeaderChallenge),
+        /// the second
+        #[prost(message, tag = "2")]
+        Welcome(super::NodeWelcome),
+        #[prost(message, tag = "3")]
+        Spawn(super::SpawnRole),
+        #[prost(message, tag = "4")]
+        Kill(super::KillRole),
+        #[prost(message, tag = "5")]
+        Signal(super::SignalRole),
+        #[prost(message, tag = "6")]
+        Collect(super::CollectEvidence),
+        /// the last message
+        #[prost(message, tag = "7")]
+        Ended(super::JobEnded),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaderChallenge {
+    /// 32 random bytes
+    #[prost(bytes = "vec", tag = "1")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// names the job's life: a node that has roles of another one ends them first
+    #[prost(string, tag = "3")]
+    pub run: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeWelcome {
+    /// the resolved job as JSON
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub files: ::prost::alloc::vec::Vec<JobFile>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobFile {
+    /// config.json | model.safetensors | tokenizer.json
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    #[prost(bytes = "vec", tag = "3")]
+    pub blake3: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpawnRole {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "4")]
+    pub generation: u64,
+    /// of the job file it reads; 0: the first
+    #[prost(uint32, tag = "5")]
+    pub revision: u32,
+    /// that revision, as JSON; empty for the first
+    #[prost(string, tag = "6")]
+    pub job: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KillRole {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignalRole {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// SIGKILL or SIGSTOP
+    #[prost(int32, tag = "2")]
+    pub signal: i32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CollectEvidence {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// what tools may take
+    #[prost(uint32, tag = "2")]
+    pub limit_ms: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobEnded {
+    /// false: the leader will be back
+    #[prost(bool, tag = "1")]
+    pub over: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFileRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadShardRequest {
+    /// the leader's
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Part {
+    #[prost(bytes = "vec", tag = "1")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardPart {
+    /// with the first part
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<ShardHeader>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardHeader {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    #[prost(uint64, tag = "3")]
+    pub step: u64,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub xxh3: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptShard {
+    /// the leader's
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+/// Generated client implementations.
+pub mod node_host_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    #[derive(Debug, Clone)]
+    pub struct NodeHostClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl NodeHostClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> NodeHostClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> NodeHostClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            NodeHostClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        pub async fn join(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::NodeMessage>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LeaderMessage>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Join");
+            let mut req = request.into_streaming_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Join"));
+            self.inner.streaming(req, path, codec).await
+        }
+        /// A file that the welcome names.
+        pub async fn read_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadFileRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Part>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/ReadFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadFile"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// A snapshot's or checkpoint's shard that the leader holds.
+        pub async fn read_shard(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadShardRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Part>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/ReadShard",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadShard"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Copies a rank's shard into the leader's memory; acknowledged when it is whole and verified.
+        pub async fn keep_shard(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::ShardPart>,
+        ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/KeepShard",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
+            self.inner.client_streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod node_host_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with NodeHostServer.
+    #[async_trait]
+    pub trait NodeHost: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Join method.
+        type JoinStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LeaderMessage, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn join(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
+        ) -> std::result::Result<tonic::Response<Self::JoinStream>, tonic::Status>;
+        /// Server streaming response type for the ReadFile method.
+        type ReadFileStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Part, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A file that the welcome names.
+        async fn read_file(
+            &self,
+            request: tonic::Request<super::ReadFileRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadFileStream>, tonic::Status>;
+        /// Server streaming response type for the ReadShard method.
+        type ReadShardStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Part, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A snapshot's or checkpoint's shard that the leader holds.
+        async fn read_shard(
+            &self,
+            request: tonic::Request<super::ReadShardRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadShardStream>, tonic::Status>;
+        /// Copies a rank's shard into the leader's memory; acknowledged when it is whole and verified.
+        async fn keep_shard(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::ShardPart>>,
+        ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status>;
+    }
+    #[derive(Debug)]
+    pub struct NodeHostServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> NodeHostServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for NodeHostServer<T>
+    where
+        T: NodeHost,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/robust.v1.NodeHost/Join" => {
+                    #[allow(non_camel_case_types)]
+                    struct JoinSvc<T: NodeHost>(pub Arc<T>);
+                    impl<T: NodeHost> tonic::server::StreamingService<super::NodeMessage>
+                    for JoinSvc<T> {
+                        type Response = super::LeaderMessage;
+                        type ResponseStream = T::JoinStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::join(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = JoinSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/ReadFile" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadFileSvc<T: NodeHost>(pub Arc<T>);
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ServerStreamingService<super::ReadFileRequest>
+                    for ReadFileSvc<T> {
+                        type Response = super::Part;
+                        type ResponseStream = T::ReadFileStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadFileRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::read_file(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadFileSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/ReadShard" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadShardSvc<T: NodeHost>(pub Arc<T>);
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ServerStreamingService<super::ReadShardRequest>
+                    for ReadShardSvc<T> {
+                        type Response = super::Part;
+                        type ResponseStream = T::ReadShardStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadShardRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::read_shard(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadShardSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/KeepShard" => {
+                    #[allow(non_camel_case_types)]
+                    struct KeepShardSvc<T: NodeHost>(pub Arc<T>);
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ClientStreamingService<super::ShardPart>
+                    for KeepShardSvc<T> {
+                        type Response = super::KeptShard;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::ShardPart>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::keep_shard(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KeepShardSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.client_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for NodeHostServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "robust.v1.NodeHost";
+    impl<T> tonic::server::NamedService for NodeHostServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -9,6 +9,7 @@ mod report;
 mod rules;
 mod sim;
 mod status;
+mod traj;
 mod watch;
 
 use crate::cli::{Args, Command, Global, RulesArgs};
@@ -66,6 +67,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Uncordon(node) => membership::cordon(&endpoint, node, false, global.json).await,
         Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
+        Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
         Command::Completions { .. } | Command::Ckpt(_) | Command::Drill(_) | Command::Sim(_) => {
             Ok(())

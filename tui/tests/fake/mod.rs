@@ -95,6 +95,7 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Control for Fake {
     type WatchStream = Streamed<v1::Status>;
     type EventsStream = Streamed<v1::Event>;
+    type TrajectoriesStream = Streamed<v1::Trajectory>;
 
     async fn get_status(
         &self,
@@ -130,6 +131,13 @@ impl Control for Fake {
         } else {
             Box::pin(stored)
         }))
+    }
+
+    async fn trajectories(
+        &self,
+        _: Request<v1::TrajectoriesRequest>,
+    ) -> Result<Response<Self::TrajectoriesStream>, Status> {
+        Err(Status::unimplemented("not played"))
     }
 
     async fn inject(

@@ -1,0 +1,72 @@
+//! A job that does not run, shown: status, events, report and trajectories from its state directory.
+//! Nothing is started and nothing written but the control socket.
+use super::args::{Args, ExitCode};
+use super::failure::Failure;
+use super::run::{until_stopped, wanted_end};
+use super::signals;
+use crate::driver::{self, Clock, Feeds, Frame};
+use crate::grpc::{self, ControlService, bind_unix};
+use crate::state::StateDir;
+use crate::store::Store;
+use robust_proto::endpoint::default_state_dir;
+use robust_proto::v1;
+use robust_shared::core::CoreConfig;
+use robust_shared::job::Job;
+use std::path::Path;
+use tokio::sync::mpsc::unbounded_channel;
+
+/// Serves what is there until a signal or `robustctl stop`.
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let dir = args.state_dir.clone().unwrap_or_else(default_state_dir);
+    let first = read_job(&dir)?;
+    let state = StateDir::make(&dir)?;
+    let (store, note) = Store::open(state.root())?;
+    if let Some(note) = note {
+        tracing::warn!("{note}");
+    }
+    let past = driver::past(&store)?;
+    let job = past.job(&state)?.unwrap_or(first);
+    let shown = past.over(&job).or_else(|| past.progress(&job));
+    state.remove_sockets()?;
+    let socket = bind_unix(&state.control_socket())?;
+    let clock = Clock::starting_after(past.until());
+    let rules = v1::Rules::from(&CoreConfig::from(&job));
+    let feeds = Feeds::new(Frame::new(&job), rules, store.clone(), clock.now(), shown);
+    let (happenings, mut arrivals) = unbounded_channel();
+    let asked = signals::listen(happenings.clone())?;
+    let control = ControlService {
+        happenings,
+        store,
+        status: feeds.status(),
+        events: feeds.events(),
+        rules: feeds.rules(),
+        samples_per_step: job.samples_per_step(),
+    };
+    driver::print(&format!(
+        "showing the job {} in {}; end with Ctrl-C or `robustctl stop`",
+        job.job.name,
+        state.root().display()
+    ));
+    tokio::select! {
+        ended = grpc::serve_control(socket, control) => {
+            if let Err(error) = ended {
+                tracing::error!("the control socket: {error}");
+            }
+        }
+        () = until_stopped(&mut arrivals, "shown only: nothing of it runs") => {}
+    }
+    state.remove_sockets()?;
+    Ok(wanted_end(&asked))
+}
+
+fn read_job(dir: &Path) -> Result<Job, Failure> {
+    let path = dir.join("job.json");
+    let text = std::fs::read(&path).map_err(|source| Failure::NoJob {
+        dir: dir.to_owned(),
+        source,
+    })?;
+    serde_json::from_slice(&text).map_err(|error| Failure::NoJob {
+        dir: dir.to_owned(),
+        source: error.into(),
+    })
+}

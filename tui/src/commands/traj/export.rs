@@ -1,0 +1,133 @@
+//! Trajectories as files for other tools.
+use super::parquet::Writer;
+use super::{ask, name, next, put_json};
+use crate::cli::{TrajFilter, TrajFormat};
+use crate::endpoint::Endpoint;
+use crate::error::CliError;
+use indicatif::ProgressBar;
+use robust_proto::v1;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where they go: a line or a row each.
+enum Sink {
+    Lines(Box<dyn Write>),
+    Parquet(Box<Writer>),
+}
+
+pub(super) async fn run(
+    endpoint: &Endpoint,
+    filter: &TrajFilter,
+    to: &Path,
+    format: Option<TrajFormat>,
+    json: bool,
+) -> Result<(), CliError> {
+    let stdout = to == Path::new("-");
+    let by_name = match to.extension() {
+        Some(extension) if extension == "parquet" => TrajFormat::Parquet,
+        _ => TrajFormat::Jsonl,
+    };
+    let format = format.unwrap_or(by_name);
+    if stdout && format == TrajFormat::Parquet {
+        return Err(CliError::Usage(
+            "Parquet cannot go to stdout; name a file".to_owned(),
+        ));
+    }
+    let mut stream = ask(endpoint, filter, true).await?;
+    // Whole or not there.
+    let partial = PathBuf::from(format!("{}.partial", to.display()));
+    let place = if stdout {
+        None
+    } else {
+        Some(partial.as_path())
+    };
+    let mut sink = open(place, format).map_err(|e| unwritable(to, &e))?;
+    let bar = ProgressBar::new_spinner().with_message("trajectories");
+    bar.enable_steady_tick(Duration::from_millis(100));
+    let (mut count, mut tokens) = (0_u64, 0_u64);
+    let written = async {
+        while let Some(t) = next(endpoint, &mut stream).await? {
+            (count, tokens) = (count + 1, tokens + t.tokens);
+            bar.set_message(format!("{count} trajectories"));
+            sink.put(&t).map_err(|e| unwritable(to, &e))?;
+        }
+        sink.close().map_err(|e| unwritable(to, &e))
+    };
+    let written = written.await;
+    bar.finish_and_clear();
+    if let Err(error) = written {
+        // The error at hand is the one to tell.
+        let _ = place.map(std::fs::remove_file);
+        return Err(error);
+    }
+    if stdout {
+        return Ok(());
+    }
+    std::fs::rename(&partial, to).map_err(|e| unwritable(to, &e))?;
+    match json {
+        true => put_json(&json!({
+            "file": to.display().to_string(), "trajectories": count, "tokens": tokens,
+        })),
+        false => super::put(&format!(
+            "{count} trajectories, {tokens} generated tokens, written to {}\n",
+            to.display()
+        )),
+    }
+}
+
+fn unwritable(to: &Path, error: &io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => CliError::OutputClosed,
+        _ => CliError::Failed(format!("{} cannot be written: {error}", to.display())),
+    }
+}
+
+fn open(place: Option<&Path>, format: TrajFormat) -> io::Result<Sink> {
+    Ok(match (place, format) {
+        (None, _) => Sink::Lines(Box::new(BufWriter::new(io::stdout()))),
+        (Some(path), TrajFormat::Jsonl) => {
+            Sink::Lines(Box::new(BufWriter::new(File::create(path)?)))
+        }
+        (Some(path), TrajFormat::Parquet) => {
+            Sink::Parquet(Box::new(Writer::new(File::create(path)?)?))
+        }
+    })
+}
+
+impl Sink {
+    fn put(&mut self, t: &v1::Trajectory) -> io::Result<()> {
+        match self {
+            Sink::Lines(out) => writeln!(out, "{}", line(t)),
+            Sink::Parquet(writer) => writer.put(t),
+        }
+    }
+
+    fn close(self) -> io::Result<()> {
+        match self {
+            Sink::Lines(mut out) => out.flush(),
+            Sink::Parquet(writer) => writer.close(),
+        }
+    }
+}
+
+/// The JSON object of a line. Logprobs are of generated tokens; those of tools have none.
+fn line(t: &v1::Trajectory) -> Value {
+    let span = |s: &v1::Span| json!({"ids": s.ids, "logprobs": s.logprobs, "version": s.version});
+    let turn = |turn: &v1::Turn| {
+        json!({
+            "index": turn.index,
+            "spans": turn.spans.iter().map(span).collect::<Vec<_>>(),
+            "tool_call": turn.tool_call, "tool_result": turn.tool_result, "tool_ids": turn.tool_ids,
+        })
+    };
+    json!({
+        "trajectory": name(t), "batch": t.batch, "group": t.group, "member": t.member,
+        "state": t.state, "prompt_ids": t.prompt_ids,
+        "turns": t.turns.iter().map(turn).collect::<Vec<_>>(),
+        "reward": t.reward, "answer": t.answer, "oldest_version": t.oldest_version,
+        "consumed_by": t.consumed_by, "staleness": t.staleness,
+    })
+}
