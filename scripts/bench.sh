@@ -4,6 +4,8 @@
 #                  rollouts while the job waits: where the time of detection and recovery goes
 #   sim.json       the paper's experiments in virtual time, the controller's cost per input, and a week
 #                  of 10,000 nodes
+#   weights.json   transfers of weights between processes, beside UCX's perf tool, TCP, memcpy and gloo; relays
+#                  on shaped links; recovery; the simulator's curve for 1 to 256 rollouts
 #   drill.json     fixtures/drills/paper.toml: no faults, policy task, policy role
 # Everything is shared-machine timing: medians, with the load beside them.
 set -euo pipefail
@@ -31,4 +33,5 @@ parts = [subprocess.check_output([ctl, "sim", part, "--json"]) for part in ("pap
 both = json.loads(parts[0]) | json.loads(parts[1]) | {"load": os.getloadavg()[0]}
 json.dump(both, open(out, "w"), indent=1)
 EOT
+"$bin/robustctl" bench weights --out "$out/weights.json"
 "$bin/robustctl" drill fixtures/drills/paper.toml --out "$out/drill.json"

@@ -7,6 +7,7 @@ mod membership;
 use cluster::{Cluster, pids};
 use nix::sys::signal::Signal;
 use robust_proto::v1;
+use std::collections::BTreeSet;
 
 /// Not a test: what the script that stands for `robust-worker` runs.
 #[test]
@@ -124,6 +125,45 @@ async fn a_new_job_ends_what_a_node_still_runs_of_the_one_before() {
         "{}",
         cluster.logs()
     );
+}
+
+/// What a role's environment says of a name.
+fn variable(pid: i32, name: &str) -> Option<String> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    let mut all = environment.split('\0').filter_map(|v| v.split_once('='));
+    all.find(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
+}
+
+#[tokio::test]
+async fn roles_of_all_nodes_share_a_token_that_only_their_environment_shows() {
+    let cluster = three(1000);
+    cluster.wait_for("first step", |s| s.step >= 1).await;
+    let roles: Vec<i32> = ["a", "b", "c"]
+        .into_iter()
+        .flat_map(|node| cluster.roles(node))
+        .collect();
+    let token = |pid: &i32| variable(*pid, robust_proto::JOB_TOKEN_VARIABLE).unwrap();
+    let tokens: BTreeSet<String> = roles.iter().map(token).collect();
+    assert_eq!(tokens.len(), 1, "{tokens:?}");
+    let token = tokens.first().unwrap();
+    assert_eq!(token.len(), 64, "{token}");
+    assert_ne!(
+        token, "0123456789abcdef0123456789abcdef",
+        "derived, not shown"
+    );
+    for pid in &roles {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(!String::from_utf8_lossy(&line).contains(token));
+    }
+    for node in ["a", "b", "c"] {
+        assert!(!cluster.log(node).contains(token));
+        for log in std::fs::read_dir(cluster.file(&format!("state-{node}/logs"))).unwrap() {
+            let text = std::fs::read_to_string(log.unwrap().path()).unwrap();
+            assert!(!text.contains(token), "{text}");
+        }
+    }
 }
 
 #[tokio::test]

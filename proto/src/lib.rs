@@ -2,6 +2,9 @@
 //! building needs no protoc. Serialised with serde, the messages' field names are the JSON names
 //! that `robustctl --json` prints.
 
+/// Where a role process finds the secret of its job, which its transport proves to know.
+pub const JOB_TOKEN_VARIABLE: &str = "ROBUST_JOB_TOKEN";
+
 pub mod endpoint;
 pub mod manifest;
 mod rules;

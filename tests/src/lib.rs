@@ -7,12 +7,15 @@ mod edit;
 mod invariants;
 mod net;
 mod programs;
+mod slow;
+mod weights;
 
 pub use cluster::Cluster;
 pub use edit::JobFile;
 pub use invariants::{Watcher, assert_consumed_once};
 pub use net::Net;
 pub use programs::{bin, cache, fixture};
+pub use slow::SlowLoopback;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -47,6 +50,13 @@ impl Daemon {
     pub fn start_with(job: &JobFile, env: &[(&str, &str)]) -> Self {
         let robustd = bin("robustd").to_string_lossy().into_owned();
         Self::start_by(job, env, vec![robustd])
+    }
+
+    /// The same, in a network namespace whose loopback is slow.
+    pub fn start_on(job: &JobFile, net: &SlowLoopback) -> Self {
+        let robustd = bin("robustd").to_string_lossy().into_owned();
+        let command = [net.command(), vec![robustd]].concat();
+        Self::start_by(job, &[], command)
     }
 
     /// The same, by this command line, to which job and state directory are added.

@@ -1,8 +1,11 @@
 //! The command line.
+mod sim;
+
+pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, WeightsArgs};
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use robust_shared::ids::Role;
-use robust_shared::sim::paper::STEPS;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes:
@@ -85,7 +88,10 @@ pub enum Command {
     /// Stored trajectories: list, show, export as JSON lines or Parquet
     #[command(subcommand)]
     Traj(TrajCommand),
-    /// Run the controller in virtual time: the fault search, or what it once found
+    /// Measure on this machine, beside what else can do the same
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Run the controller in virtual time: the fault search, the paper's runs, scale, weights
     Sim(SimArgs),
     /// End the job and its daemon in order
     Stop,
@@ -245,6 +251,27 @@ pub struct DrillArgs {
     pub keep: bool,
 }
 
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Transfers of weights between processes: against UCX's perf tool, TCP, memcpy and gloo
+    Weights(BenchWeightsArgs),
+}
+
+/// Options of `bench weights`.
+#[derive(Debug, ClapArgs)]
+pub struct BenchWeightsArgs {
+    /// Rounds of each measurement; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Write the result as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Size of a chunk in the simulated network
+    #[arg(long, value_name = "MIB", default_value_t = 8)]
+    pub sim_chunk_mib: u64,
+}
+
 /// What to do with trajectories.
 #[derive(Debug, Subcommand)]
 pub enum TrajCommand {
@@ -347,77 +374,6 @@ pub struct StepArgs {
     pub step: u64,
 }
 
-/// Options of `sim`.
-#[derive(Debug, ClapArgs)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct SimArgs {
-    /// Without a subcommand: the fault search
-    #[command(flatten)]
-    pub search: SearchArgs,
-    /// What to simulate
-    #[command(subcommand)]
-    pub command: Option<SimCommand>,
-}
-
-/// What to simulate.
-#[derive(Debug, Subcommand)]
-pub enum SimCommand {
-    /// Random faults under many seeds, every invariant looked at after every input
-    Search(SearchArgs),
-    /// Run a schedule of faults that a search printed
-    Replay(ReplayArgs),
-    /// The paper's experiments: workloads, modes and policies, beside the paper's figures
-    Paper(PaperArgs),
-    /// One job on very many machines for a long time, and what an input costs the controller
-    Scale(ScaleRunArgs),
-}
-
-/// Options of `sim search`.
-#[derive(Debug, ClapArgs)]
-pub struct SearchArgs {
-    /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 2000)]
-    pub seeds: u64,
-    /// The first of them
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    pub from: u64,
-}
-
-/// Options of `sim paper`.
-#[derive(Debug, ClapArgs)]
-pub struct PaperArgs {
-    /// Decides lengths and faults
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    pub seed: u64,
-    /// Steps of each run; one fault falls in every 10
-    #[arg(long, value_name = "N", default_value_t = STEPS, value_parser = clap::value_parser!(u64).range(10..=1000))]
-    pub steps: u64,
-}
-
-/// Options of `sim scale`.
-#[derive(Debug, ClapArgs)]
-pub struct ScaleRunArgs {
-    /// Machines
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
-    pub nodes: u32,
-    /// Days of virtual time
-    #[arg(long, value_name = "DAYS", default_value = "7", value_parser = days)]
-    pub days: f64,
-    /// Decides lengths and deaths
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    pub seed: u64,
-}
-
-/// Options of `sim replay`.
-#[derive(Debug, ClapArgs)]
-pub struct ReplayArgs {
-    /// The schedule, as JSON
-    pub file: PathBuf,
-    /// Print every input and output
-    #[arg(long)]
-    pub journal: bool,
-}
-
 /// Options of `report`.
 #[derive(Debug, ClapArgs)]
 pub struct ReportArgs {
@@ -430,14 +386,6 @@ pub struct ReportArgs {
 fn role() -> impl TypedValueParser<Value = Role> {
     PossibleValuesParser::new(Role::ALL.map(Role::name))
         .try_map(|name| name.parse::<Role>().map_err(|e| e.to_string()))
-}
-
-fn days(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(d) if (0.01..=60.0).contains(&d) => Ok(d),
-        Ok(_) => Err("must lie between 0.01 and 60 days".to_owned()),
-        Err(e) => Err(e.to_string()),
-    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

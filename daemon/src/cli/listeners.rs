@@ -17,6 +17,8 @@ pub(super) struct Listeners {
     pub metrics: Option<TcpListener>,
     /// For nodes.
     pub nodes: Option<NodesListener>,
+    /// What nodes prove to know, and roles to each other a part of.
+    pub secret: Secret,
 }
 
 /// Where nodes join, not served yet.
@@ -40,13 +42,14 @@ impl Listeners {
             )),
             None => None,
         };
+        let secret = match prepared.secret.clone() {
+            Some(secret) => secret,
+            None => Token::load_or_create(&state.token())?.secret(),
+        };
         let nodes = match prepared.nodes {
             Some((addr, _)) => Some(NodesListener {
                 listener: bind_tcp("--listen-nodes", addr).await?,
-                secret: match prepared.secret.clone() {
-                    Some(secret) => secret,
-                    None => Token::load_or_create(&state.token())?.secret(),
-                },
+                secret: secret.clone(),
                 run: state.run(is_new)?,
             }),
             None => None,
@@ -59,6 +62,7 @@ impl Listeners {
             control,
             metrics,
             nodes,
+            secret,
         })
     }
 }

@@ -23,7 +23,7 @@ use crate::driver::{
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::metrics;
-use crate::nodes::Shards;
+use crate::nodes::{JobToken, Shards};
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::Store;
 use crate::store::lock::StateLock;
@@ -101,6 +101,7 @@ struct Daemon {
     arrivals: UnboundedReceiver<Happening>,
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
+    token: JobToken,
     servers: JoinSet<()>,
 }
 
@@ -168,6 +169,7 @@ impl Daemon {
             arrivals,
             roles_socket,
             nodes: listeners.nodes,
+            token: listeners.secret.job_token(),
             servers,
         })
     }
@@ -181,7 +183,7 @@ impl Daemon {
         let leases = Leases::default();
         let (parts, mut world) = assemble(
             &self.prepared,
-            &self.state,
+            (&self.state, self.token),
             &self.store,
             self.clock,
             self.feeds,
@@ -289,7 +291,7 @@ pub(super) async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>, s
 
 fn assemble(
     prepared: &Prepared,
-    state: &StateDir,
+    (state, token): (&StateDir, JobToken),
     store: &Store,
     clock: Clock,
     feeds: Feeds,
@@ -313,7 +315,7 @@ fn assemble(
             best: job.checkpoint.keep_best as usize,
         },
     };
-    let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job);
+    let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let parts = Parts {
         state: state.clone(),
         prompts: prepared.prompts.clone(),

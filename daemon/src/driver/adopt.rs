@@ -1,7 +1,7 @@
 //! Beginning: a new job, or one that an earlier life of the daemon left running.
 use super::hands::{Here, Process};
 use super::nodes::Nodes;
-use super::pulled::PullMeter;
+use super::pulled::Pulls;
 use super::saved::{self, Saved, SavedError};
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
@@ -128,8 +128,9 @@ impl Driver {
             tasks: first,
             processes: HashMap::new(),
             link_samples: HashMap::new(),
-            pulls: PullMeter::default(),
+            pulls: Pulls::default(),
             served: Default::default(),
+            plans: Default::default(),
             snapshots,
             routes: HashMap::new(),
             requests: HashMap::new(),

@@ -179,6 +179,9 @@ impl Driver {
         if let Some(served) = hello.served.clone() {
             self.served.add(incarnation, served);
         }
+        if let Some(started) = hello.pulling.clone() {
+            self.served.growing(incarnation, started);
+        }
         let (held, awaited) = (said.leases.clone(), hello.rollouts.clone());
         self.links.open(hello, link, down);
         let welcome = v1::Welcome {
@@ -233,9 +236,18 @@ impl Driver {
             }) => {
                 self.served.add(incarnation, served.clone());
             }
+            Body::PullStarted(started) => self.served.growing(incarnation, started.clone()),
             _ => {}
         }
-        let more = self.pulls.note(incarnation, &body);
+        let name = |source: Incarnation| {
+            // Before the first byte it has its orders only.
+            let ordered = self.core.pulls_from(incarnation).first();
+            let source = ordered
+                .filter(|_| source.0 == 0)
+                .map_or(source, |first| *first);
+            self.core.is_current(source).map(|id| id.to_string())
+        };
+        let more = self.pulls.note(incarnation, &body, name);
         if let Some(who) = self.core.is_current(incarnation).filter(|_| more > 0) {
             self.parts.feeds.metrics().pulled(who, more);
         }

@@ -1,12 +1,10 @@
 //! Carrying out what the core wants; [`super::outbox`] says when.
 use super::hands::SpawnOrder;
 use super::happening::{Happening, Struck};
-use super::served::{Share, pull_order};
 use super::{Driver, probe};
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, Output, PullFailure, Record, Refusal, Reply};
+use robust_shared::core::{Input, Output, Record, Refusal, Reply};
 use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
-use robust_shared::weights::shard_chunks;
 use std::time::Duration;
 
 impl Driver {
@@ -144,50 +142,6 @@ impl Driver {
             // When the driver is gone nobody wants to know.
             let _ = happenings.send(Happening::Probed { incarnation, ok });
         });
-    }
-
-    fn assign_pull(
-        &mut self,
-        puller: Incarnation,
-        version: WeightVersion,
-        sources: &[Incarnation],
-        from_trainer: bool,
-    ) {
-        let addr = |s: Incarnation| self.links.hello(s).map(|h| h.transport_addr);
-        let places: Vec<_> = sources
-            .iter()
-            .map(|&s| (s, addr(s).unwrap_or_default()))
-            .collect();
-        let ranks = sources.len() as u64;
-        let share = |total, place| match from_trainer {
-            true => {
-                let chunks = shard_chunks(total, ranks, place as u64);
-                Share {
-                    first: chunks.start,
-                    count: chunks.end - chunks.start,
-                }
-            }
-            false => Share {
-                first: 0,
-                count: total,
-            },
-        };
-        match pull_order(&self.served, version, &places, share) {
-            Ok(order) => {
-                // Without an open link the core plans the pull anew when the rollout links again.
-                self.links.send(puller, host_message::Body::Pull(order));
-            }
-            Err(unknown) => {
-                let source = unknown.source_id();
-                let reason = unknown.to_string();
-                let result = Err(PullFailure::Source { source, reason });
-                self.inputs.push_back(Input::Pulled {
-                    incarnation: puller,
-                    version,
-                    result,
-                });
-            }
-        }
     }
 
     async fn dispatch(&mut self, agent: Incarnation, trajectory: TrajectoryId) {

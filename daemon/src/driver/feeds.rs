@@ -1,4 +1,6 @@
 //! What operators see of the driver: status and events.
+use super::pulled::Pulls;
+use super::served::Served;
 use super::status::Frame;
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -76,9 +78,13 @@ impl Feeds {
         self.show(self.frame.starting(now, reason));
     }
 
-    /// Shows the core's view.
-    pub fn publish(&self, view: &View, now: Time) {
-        self.show(self.frame.status(view, now));
+    /// Shows the core's view, and how pulls go.
+    pub(super) fn publish(&self, view: &View, now: Time, pulls: &Pulls, served: &Served) {
+        let mut status = self.frame.status(view, now);
+        let digest = view.version.and_then(|version| served.digest(version));
+        status.weight_digest = digest.unwrap_or_default();
+        status.roles.iter_mut().for_each(|role| pulls.show(role));
+        self.show(status);
     }
 
     fn show(&self, status: v1::Status) {

@@ -20,6 +20,7 @@
 //! the two cores, against 1 to 16 ms for a process of 1 MB.
 mod adopt;
 mod arrivals;
+mod assign;
 mod change;
 mod clock;
 mod console;
@@ -68,12 +69,13 @@ use gang::GangTask;
 use hands::{Here, Process};
 use nodes::Nodes;
 use outbox::Outbox;
-use pulled::PullMeter;
+use pulled::Pulls;
 use robust_proto::v1;
 use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
 use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
+use robust_shared::weights::PlanCache;
 use saved::Snapshots;
 use served::Served;
 use std::collections::{HashMap, VecDeque};
@@ -154,8 +156,9 @@ pub struct Driver {
     here: Here,
     nodes: Nodes,
     link_samples: HashMap<Incarnation, LinkSample>,
-    pulls: PullMeter,
+    pulls: Pulls,
     served: Served,
+    plans: PlanCache,
     snapshots: Snapshots,
     routes: HashMap<u64, WaitingRoute>,
     requests: HashMap<u64, oneshot::Sender<Result<Reply, Refusal>>>,
@@ -267,7 +270,9 @@ impl Driver {
     }
 
     fn show(&mut self, view: &View, at: Time) {
-        self.parts.feeds.publish(view, at);
+        self.parts
+            .feeds
+            .publish(view, at, &self.pulls, &self.served);
         self.published = Instant::now();
     }
 }

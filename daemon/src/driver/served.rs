@@ -24,6 +24,14 @@ pub enum UnknownSource {
         /// Who.
         source_id: Incarnation,
     },
+    /// What it says of the version makes no plan.
+    #[error("the manifest of {source_id}: {reason}")]
+    NoPlan {
+        /// Who.
+        source_id: Incarnation,
+        /// Why.
+        reason: String,
+    },
     /// Nobody was named.
     #[error("no source was named for {version}")]
     Nobody {
@@ -36,26 +44,64 @@ impl UnknownSource {
     /// Whom to blame; 0 where it is nobody's fault.
     pub fn source_id(&self) -> Incarnation {
         match self {
-            Self::NotServing { source_id, .. } | Self::NoAddress { source_id } => *source_id,
+            Self::NotServing { source_id, .. }
+            | Self::NoAddress { source_id }
+            | Self::NoPlan { source_id, .. } => *source_id,
             Self::Nobody { .. } => Incarnation(0),
         }
     }
 }
 
-/// The versions each process serves.
+/// What each process can be read from: versions that are whole, and pulls under way.
 #[derive(Clone, Debug, Default)]
 pub struct Served {
-    by_process: HashMap<Incarnation, BTreeMap<u64, v1::ServedVersion>>,
+    by_process: HashMap<Incarnation, Holder>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Holder {
+    whole: BTreeMap<u64, v1::ServedVersion>,
+    /// The order it was sent last: what its pull is checked against.
+    ordered: Option<(u64, v1::Manifest)>,
+    /// The version it pulls, readable as it comes.
+    growing: Option<(u64, v1::Region)>,
+}
+
+/// Where a version can be read, and what it is checked by.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// The memory.
+    pub region: Option<&'a v1::Region>,
+    /// The content.
+    pub manifest: Option<&'a v1::Manifest>,
 }
 
 impl Served {
     /// A process serves this now.
     pub fn add(&mut self, process: Incarnation, served: v1::ServedVersion) {
-        let versions = self.by_process.entry(process).or_default();
-        versions.insert(served.version, served);
-        while versions.len() > KEPT {
-            versions.pop_first();
+        let holder = self.by_process.entry(process).or_default();
+        holder
+            .growing
+            .take_if(|(version, _)| *version <= served.version);
+        holder.whole.insert(served.version, served);
+        while holder.whole.len() > KEPT {
+            holder.whole.pop_first();
         }
+    }
+
+    /// A process is told to pull a version of this content.
+    pub fn ordered(&mut self, process: Incarnation, version: u64, manifest: v1::Manifest) {
+        let holder = self.by_process.entry(process).or_default();
+        holder.ordered = Some((version, manifest));
+    }
+
+    /// A process pulls this version, into the buffer of the one before that it serves.
+    pub fn growing(&mut self, process: Incarnation, started: v1::PullStarted) {
+        let holder = self.by_process.entry(process).or_default();
+        while holder.whole.len() > 1 {
+            holder.whole.pop_first();
+        }
+        holder.growing = started.region.map(|region| (started.version, region));
     }
 
     /// A process is no more.
@@ -66,69 +112,87 @@ impl Served {
     /// The model's tensors in the flat buffer, which are the same in every version; empty while no
     /// version is known.
     pub fn tensors(&self) -> Vec<TensorSpec> {
-        let mut known = self.by_process.values().flat_map(BTreeMap::values);
+        let holders = self.by_process.values();
+        let mut known = holders.flat_map(|holder| holder.whole.values());
         let manifest = known.find_map(|served| served.manifest.as_ref());
         let tensors = manifest.map(robust_proto::manifest::tensors);
         tensors.unwrap_or_default()
     }
 
-    /// What a process serves of a version.
+    /// What a process has of a version.
     pub fn get(
         &self,
         process: Incarnation,
         version: WeightVersion,
-    ) -> Result<&v1::ServedVersion, UnknownSource> {
-        self.by_process
-            .get(&process)
-            .and_then(|versions| versions.get(&version.0))
-            .ok_or(UnknownSource::NotServing {
-                source_id: process,
-                version,
-            })
+    ) -> Result<Held<'_>, UnknownSource> {
+        let source_id = process;
+        let unknown = UnknownSource::NotServing { source_id, version };
+        let holder = self.by_process.get(&process).ok_or(unknown.clone())?;
+        if let Some(whole) = holder.whole.get(&version.0) {
+            let (region, manifest) = (whole.region.as_ref(), whole.manifest.as_ref());
+            return Ok(Held { region, manifest });
+        }
+        let growing = holder.growing.as_ref().filter(|(v, _)| *v == version.0);
+        let (_, region) = growing.ok_or(unknown)?;
+        let ordered = holder.ordered.as_ref().filter(|(v, _)| *v == version.0);
+        Ok(Held {
+            region: Some(region),
+            // The order of an earlier life of this daemon is not known; others have the content.
+            manifest: ordered.map(|(_, m)| m).or_else(|| self.manifest(version)),
+        })
+    }
+
+    /// What names a version's content, hex.
+    pub fn digest(&self, version: WeightVersion) -> Option<String> {
+        let digest = &self.manifest(version)?.blake3;
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn manifest(&self, version: WeightVersion) -> Option<&v1::Manifest> {
+        let mut holders = self.by_process.values();
+        holders.find_map(|holder| holder.whole.get(&version.0)?.manifest.as_ref())
     }
 }
 
-/// A source's share of the chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The first of its chunks.
-    pub first: u64,
-    /// How many.
-    pub count: u64,
+/// What a source is to send.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// Which of its bytes are which of the puller's.
+    pub parts: Vec<v1::ByteRange>,
+    /// Of a relay: where it gets its own bytes from on, see `PullSource.starts`.
+    pub starts: Vec<u64>,
 }
 
-/// The order to pull: sources in order, each with its share (`share(total chunks, source's place)`).
-pub fn pull_order(
+/// The order to pull: sources in order, each with its task. `tasks` makes, of the version's content,
+/// what says the task of the source at a place.
+pub fn pull_order<T: Fn(usize) -> Task>(
     served: &Served,
     version: WeightVersion,
     sources: &[(Incarnation, String)],
-    share: impl Fn(u64, usize) -> Share,
+    tasks: impl FnOnce(&v1::Manifest) -> Result<T, String>,
 ) -> Result<v1::PullWeights, UnknownSource> {
     let (first, _) = sources.first().ok_or(UnknownSource::Nobody { version })?;
-    let manifest = served
-        .get(*first, version)?
-        .manifest
-        .clone()
-        .unwrap_or_default();
-    let total = manifest.chunk_xxh3.len() as u64;
+    let manifest = served.get(*first, version)?.manifest;
+    let source_id = *first;
+    let manifest = manifest.ok_or(UnknownSource::NotServing { source_id, version })?;
+    let task = tasks(manifest).map_err(|reason| UnknownSource::NoPlan { source_id, reason })?;
     let sources = sources.iter().enumerate().map(|(place, (source, addr))| {
         if addr.is_empty() {
             return Err(UnknownSource::NoAddress { source_id: *source });
         }
-        let Share { first, count } = share(total, place);
+        let Task { parts, starts } = task(place);
         Ok(v1::PullSource {
             incarnation: source.0,
             transport_addr: addr.clone(),
-            region: served.get(*source, version)?.region.clone(),
-            first_chunk: first,
-            chunk_count: count,
+            region: served.get(*source, version)?.region.cloned(),
+            parts,
+            starts,
         })
     });
-    let sources = sources.collect::<Result<_, _>>()?;
     Ok(v1::PullWeights {
         version: version.0,
-        manifest: Some(manifest),
-        sources,
+        sources: sources.collect::<Result<_, _>>()?,
+        manifest: Some(manifest.clone()),
     })
 }
 
@@ -153,11 +217,65 @@ mod tests {
         }
     }
 
-    fn halves(total: u64, place: usize) -> Share {
-        Share {
-            first: total / 2 * place as u64,
-            count: total / 2,
+    fn halves(manifest: &v1::Manifest) -> Result<impl Fn(usize) -> Task + use<>, String> {
+        let bytes = manifest.chunk_xxh3.len() as u64 / 2;
+        Ok(move |place| {
+            let at = bytes * place as u64;
+            let (src, dst) = (at, at);
+            let (parts, starts) = (vec![v1::ByteRange { src, dst, bytes }], Vec::new());
+            Task { parts, starts }
+        })
+    }
+
+    fn started(version: u64) -> v1::PullStarted {
+        let (key, bytes) = (vec![version as u8], 8);
+        v1::PullStarted {
+            version,
+            region: Some(v1::Region { key, bytes }),
         }
+    }
+
+    fn region(served: &Served, process: Incarnation, version: u64) -> Option<u8> {
+        let held = served.get(process, WeightVersion(version)).ok()?;
+        Some(held.region?.key[0])
+    }
+
+    #[test]
+    fn a_pull_under_way_is_a_source_with_what_it_was_ordered() {
+        let mut served = Served::default();
+        served.add(A, version(4, 8));
+        let ordered = version(5, 3).manifest.unwrap_or_default();
+        served.ordered(A, 5, ordered.clone());
+        assert_eq!(region(&served, A, 5), None, "it has not begun");
+        served.growing(A, started(5));
+        assert_eq!(region(&served, A, 5), Some(5));
+        assert_eq!(served.get(A, V).unwrap().manifest, Some(&ordered));
+        assert!(served.get(A, WeightVersion(4)).is_ok(), "it serves that");
+        // A newer one takes its buffer; what is served stays.
+        served.growing(A, started(6));
+        assert_eq!(
+            (region(&served, A, 5), region(&served, A, 6)),
+            (None, Some(6))
+        );
+        assert!(served.get(A, WeightVersion(4)).is_ok());
+        served.add(A, version(6, 8));
+        served.growing(A, started(7));
+        assert!(
+            served.get(A, WeightVersion(4)).is_err(),
+            "its buffer is filled with v7"
+        );
+        assert!(served.get(A, WeightVersion(6)).is_ok());
+    }
+
+    #[test]
+    fn after_a_restart_the_content_of_a_pull_is_known_from_others() {
+        let mut served = Served::default();
+        served.growing(A, started(5));
+        let sources = [(A, "a:1".to_owned())];
+        assert!(pull_order(&served, V, &sources, halves).is_err());
+        served.add(B, version(5, 8));
+        let order = pull_order(&served, V, &sources, halves).unwrap();
+        assert_eq!(order.manifest, version(5, 8).manifest);
     }
 
     #[test]
@@ -170,7 +288,7 @@ mod tests {
         let shares: Vec<_> = order
             .sources
             .iter()
-            .map(|s| (s.incarnation, s.first_chunk, s.chunk_count))
+            .map(|s| (s.incarnation, s.parts[0].src, s.parts[0].bytes))
             .collect();
         assert_eq!(shares, [(1, 0, 4), (2, 4, 4)]);
     }

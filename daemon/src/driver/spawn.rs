@@ -1,6 +1,8 @@
 //! The command line of a role process.
 use crate::launcher::SpawnSpec;
+use crate::nodes::JobToken;
 use crate::state::StateDir;
+use robust_proto::JOB_TOKEN_VARIABLE;
 use robust_shared::ids::{Generation, Incarnation, InstanceId};
 use robust_shared::job::Job;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,16 +25,19 @@ pub struct WorkerPlan {
     pub net_devices: String,
     /// Where roles listen.
     pub bind: IpAddr,
+    /// What they prove to each other.
+    pub token: JobToken,
 }
 
 impl WorkerPlan {
     /// For this job.
-    pub fn new(program: PathBuf, state: StateDir, job: &Job) -> Self {
+    pub fn new(program: PathBuf, state: StateDir, job: &Job, token: JobToken) -> Self {
         Self {
             program,
             state,
             net_devices: job.weights.net_devices.clone(),
             bind: Ipv4Addr::LOCALHOST.into(),
+            token,
         }
     }
 
@@ -103,6 +108,8 @@ impl WorkerPlan {
             ("UCX_HANDLE_ERRORS", "none"),
             ("UCX_WARN_UNUSED_ENV_VARS", "n"),
             ("UCX_NET_DEVICES", &self.net_devices),
+            // Not an argument: those can be read by every user of the machine.
+            (JOB_TOKEN_VARIABLE, self.token.reveal()),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);

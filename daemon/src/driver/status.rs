@@ -148,6 +148,12 @@ fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
         pull_bytes: i.pull_bytes,
         pull_total: i.pull_total,
         pull_version: i.pull_version.map_or(0, |v| v.0),
+        // The rest of the pull is the driver's to say.
+        pull_chunks: 0,
+        pull_chunks_total: 0,
+        pull_source: String::new(),
+        pull_bytes_per_s: 0.0,
+        pull_fetched: 0,
         phase_ms: u64::try_from(now.since(i.phase_since).as_millis()).unwrap_or(u64::MAX),
     }
 }

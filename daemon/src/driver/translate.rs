@@ -29,6 +29,10 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
             phase: change.phase.parse()?,
             step: Step(change.step),
         }),
+        Body::PullStarted(started) => Some(Input::PullStarted {
+            incarnation,
+            version: WeightVersion(started.version),
+        }),
         Body::PullProgress(p) => Some(Input::PullProgress {
             incarnation,
             version: WeightVersion(p.version),

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 /// What to start.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SpawnSpec {
     /// Names the process in every later call and event.
     pub incarnation: Incarnation,
@@ -42,6 +42,19 @@ pub struct SpawnSpec {
     pub log_path: PathBuf,
     /// A line written to the log before the process starts.
     pub header: String,
+}
+
+impl std::fmt::Debug for SpawnSpec {
+    /// Of the environment the names only: a value may be a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("SpawnSpec")
+            .field("incarnation", &self.incarnation)
+            .field("argv", &self.argv)
+            .field("env", &names)
+            .field("log_path", &self.log_path)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A process that was started.

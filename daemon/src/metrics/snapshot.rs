@@ -39,6 +39,7 @@ impl Collector for SnapshotCollector {
         snapshot.job(&mut sheet)?;
         snapshot.ettr(&mut sheet)?;
         snapshot.instances(&mut sheet)?;
+        snapshot.pulls(&mut sheet)?;
         snapshot.instances_use(&mut sheet)?;
         snapshot.devices(&mut sheet)?;
         snapshot.devices_health(&mut sheet)?;
@@ -146,6 +147,55 @@ impl Snapshot {
         let served = self.each(|r| (r.role != "agent").then_some(r.weight_version as f64));
         let help = "The version of the weights the instance serves.";
         sheet.gauges("instance_weight_version", help, served)
+    }
+
+    /// The running or last pull of each engine that pulled at all.
+    fn pulls(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        let pull = |value: fn(&v1::RoleStatus) -> f64| {
+            self.each(|r| (r.pull_chunks_total > 0).then(|| value(r)))
+        };
+        let rows = [
+            (
+                "pull_version",
+                "The version of the running or last pull.",
+                pull(|r| r.pull_version as f64),
+            ),
+            (
+                "pull_chunks",
+                "Chunks of it that were verified.",
+                pull(|r| r.pull_chunks as f64),
+            ),
+            (
+                "pull_size_chunks",
+                "Chunks of the whole version.",
+                pull(|r| r.pull_chunks_total as f64),
+            ),
+            (
+                "pull_fetched_bytes",
+                "Bytes that came over the network for it.",
+                pull(|r| r.pull_fetched as f64),
+            ),
+            (
+                "pull_rate_bytes",
+                "Bytes a second that came, over the last second of the pull.",
+                pull(|r| r.pull_bytes_per_s),
+            ),
+        ];
+        for (name, help, rows) in rows {
+            sheet.gauges(name, help, rows)?;
+        }
+        let source = |r: &v1::RoleStatus| {
+            let index = r.index.to_string();
+            let pairs = [
+                ("role", &*r.role),
+                ("index", &index),
+                ("source", &*r.pull_source),
+            ];
+            (!r.pull_source.is_empty()).then(|| (labels(pairs), 1.0))
+        };
+        let help = "Who sends it, or sent it last, always 1.";
+        let sources: Vec<_> = self.status.roles.iter().filter_map(source).collect();
+        sheet.gauges("pull_source_info", help, sources)
     }
 
     fn instances_use(&self, sheet: &mut Sheet<'_>) -> fmt::Result {

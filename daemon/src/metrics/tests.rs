@@ -20,6 +20,12 @@ fn status() -> v1::Status {
         disk_write_bytes: 22,
         weight_version: 6,
         running: 3,
+        pull_version: 6,
+        pull_chunks: if role == "rollout" { 4 } else { 0 },
+        pull_chunks_total: if role == "rollout" { 5 } else { 0 },
+        pull_fetched: 4096,
+        pull_bytes_per_s: 1.5e9,
+        pull_source: if role == "rollout" { "rollout-0" } else { "" }.to_owned(),
         ..Default::default()
     };
     v1::Status {
@@ -147,6 +153,13 @@ fn a_scrape_says_what_the_status_says() {
             r#"robust_pull_bytes_total{role="rollout",index="1"}"#,
             4096.0,
         ),
+        (r#"robust_pull_chunks{role="rollout",index="1"}"#, 4.0),
+        (r#"robust_pull_size_chunks{role="rollout",index="1"}"#, 5.0),
+        (r#"robust_pull_rate_bytes{role="rollout",index="1"}"#, 1.5e9),
+        (
+            r#"robust_pull_source_info{role="rollout",index="1",source="rollout-0"}"#,
+            1.0,
+        ),
         (
             r#"robust_instance_cpu_cores{role="rollout",index="1"}"#,
             1.5,
@@ -184,6 +197,8 @@ fn a_scrape_says_what_the_status_says() {
     }
     let of_trainer = r#"robust_tokens_total{role="trainer",index="0"}"#;
     assert_eq!(values.get(of_trainer), None, "a trainer generates nothing");
+    let of_trainer = r#"robust_pull_chunks{role="trainer",index="0"}"#;
+    assert_eq!(values.get(of_trainer), None, "a trainer pulls nothing");
     assert!(text.contains(r#"job="a \"quoted\" job""#), "{text}");
 }
 

@@ -3,6 +3,7 @@ use super::memory::{Memory, MemoryError, Started};
 use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::driver::WorkerPlan;
 use crate::launcher::{LaunchEvent, Launcher, Running};
+use crate::nodes::JobToken;
 use crate::state::{StateDir, remove_folder};
 use crate::telemetry::{Samples, Telemetry};
 use robust_proto::v1::node_message::Body as Up;
@@ -51,6 +52,7 @@ pub(super) struct Actor {
     pub(super) telemetry: Option<Telemetry>,
     pub(super) memory: Memory,
     pub(super) plan: Option<WorkerPlan>,
+    token: JobToken,
     pub(super) up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
     upstream: watch::Sender<Option<Upstream>>,
     pub(super) evidence: mpsc::UnboundedSender<(Incarnation, String)>,
@@ -71,6 +73,7 @@ pub(super) struct ActorParts {
     pub state: StateDir,
     pub config: Arc<NodeConfig>,
     pub program: PathBuf,
+    pub token: JobToken,
     pub launcher: Launcher,
     pub start_telemetry: StartTelemetry,
     pub upstream: watch::Sender<Option<Upstream>>,
@@ -85,6 +88,7 @@ impl Actor {
             state: parts.state,
             config: parts.config,
             program: parts.program,
+            token: parts.token,
             launcher: parts.launcher,
             revision: None,
             start_telemetry: Some(parts.start_telemetry),
@@ -229,7 +233,7 @@ impl Actor {
         self.grace = job.job.daemon_grace();
         let bind = self.advertise.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let (program, state) = (self.program.clone(), self.state.clone());
-        self.plan = Some(WorkerPlan::new(program, state, job).bound_to(bind));
+        self.plan = Some(WorkerPlan::new(program, state, job, self.token.clone()).bound_to(bind));
         let Some(start) = self.start_telemetry.take() else {
             return;
         };

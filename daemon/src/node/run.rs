@@ -108,6 +108,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         state: state.clone(),
         config: Arc::clone(&config),
         program: worker,
+        token: secret.job_token(),
         launcher: launcher.clone(),
         start_telemetry,
         upstream,

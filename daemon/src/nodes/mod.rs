@@ -15,7 +15,7 @@ mod sessions;
 mod shards;
 
 pub use files::{JobFiles, PART_BYTES};
-pub use proof::{Handshake, NONCE_BYTES, Secret, SecretError, Side, nonce};
+pub use proof::{Handshake, JobToken, NONCE_BYTES, Secret, SecretError, Side, nonce};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions, Via};
 pub use shards::{ShardError, Shards};

@@ -10,6 +10,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
@@ -17,9 +18,33 @@ pub const NONCE_BYTES: usize = 32;
 const TOKEN_MIN: usize = 16;
 const CONTEXT: &str = "RobustRL 2026 node handshake version 1";
 
-/// The key derived from a token file.
+const WORKERS: &str = "RobustRL 2026 token of a job's roles version 1";
+
+/// The keys derived from a token file.
 #[derive(Clone)]
-pub struct Secret([u8; 32]);
+pub struct Secret {
+    /// Proven in the handshake of nodes.
+    handshake: [u8; 32],
+    roles: JobToken,
+}
+
+/// What the roles of a job prove to each other before weights move. Never shown: a role finds it in
+/// its environment, which only its own user can read.
+#[derive(Clone)]
+pub struct JobToken(Arc<str>);
+
+impl JobToken {
+    /// As a role's environment has it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for JobToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JobToken(..)")
+    }
+}
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -51,7 +76,17 @@ pub enum SecretError {
 impl Secret {
     /// Of the text in a token file.
     pub fn of(token: &str) -> Self {
-        Self(blake3::derive_key(CONTEXT, token.trim().as_bytes()))
+        let derive = |context| blake3::derive_key(context, token.trim().as_bytes());
+        let roles = blake3::Hash::from(derive(WORKERS)).to_hex();
+        Self {
+            handshake: derive(CONTEXT),
+            roles: JobToken(roles.as_str().into()),
+        }
+    }
+
+    /// What roles on this machine are started with: the same on all nodes of the job.
+    pub fn job_token(&self) -> JobToken {
+        self.roles.clone()
     }
 
     /// Reads a token file.
@@ -124,7 +159,7 @@ impl Handshake {
     }
 
     fn keyed(&self, label: &str) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.secret.0);
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret.handshake);
         let said = [
             label.as_bytes(),
             self.name.as_bytes(),
@@ -166,6 +201,18 @@ mod tests {
         assert!(!ours.proves(Side::Leader, &other.proof(Side::Leader)));
         assert!(!ours.proves(Side::Leader, b""));
         assert_ne!(ours.session(), other.session());
+    }
+
+    #[test]
+    fn roles_of_one_token_file_share_a_token_that_is_shown_nowhere() {
+        let (ours, copy) = (
+            Secret::of("0123456789abcdef"),
+            Secret::of("0123456789abcdef\n"),
+        );
+        assert_eq!(ours.job_token().reveal(), copy.job_token().reveal());
+        let other = Secret::of("0123456789abcdee");
+        assert_ne!(ours.job_token().reveal(), other.job_token().reveal());
+        assert_eq!(format!("{:?}", ours.job_token()), "JobToken(..)");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What other threads ask of the progress thread, and how they wake it.
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,12 +16,21 @@ use crate::key::{Part, RegionKey};
 pub(crate) enum Command {
     Expose {
         buffer: Arc<Buffer>,
+        /// Nothing of it can be read until it is reported ready.
+        growing: bool,
         reply: Sender<Result<RegionKey, TransportError>>,
+    },
+    Ready {
+        region: u64,
+        range: Range<u64>,
     },
     Unexpose {
         region: u64,
     },
     Fetch(FetchCommand),
+    Cancel {
+        ticket: u64,
+    },
     Notify {
         peer: SocketAddr,
         message: Vec<u8>,
@@ -32,16 +43,25 @@ pub(crate) enum Command {
 }
 
 pub(crate) struct FetchCommand {
+    /// Names the fetch in [`Command::Cancel`].
+    pub ticket: u64,
     pub peer: SocketAddr,
     pub key: RegionKey,
     /// Already checked against region and buffer.
     pub parts: Vec<Part>,
-    pub into: FetchGuard,
+    pub into: Arc<FetchGuard>,
+    /// Counts arriving bytes.
+    pub bytes: Arc<AtomicU64>,
     pub events: Sender<FetchEvent>,
 }
 
 pub(crate) enum FetchEvent {
-    Progress(u64),
+    /// Nothing is written into this part any more.
+    Arrived {
+        part: usize,
+        /// Its digest, if it came for free.
+        digest: Option<u64>,
+    },
     Ended(Result<u64, FetchError>),
 }
 

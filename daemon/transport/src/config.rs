@@ -2,24 +2,30 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use crate::token::JobToken;
+
 /// How a [`crate::Transport`] listens and when it gives up.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Address to listen on; the port is chosen by the system. Peers are not authenticated, and
-    /// UCX was not made for hostile ones: use loopback or a trusted network.
+    /// Address to listen on; the port is chosen by the system.
     pub bind: IpAddr,
-    /// A fetch that receives nothing for so long has a dead source.
+    /// A fetch that hears nothing for so long has a dead source. The same for all members: a
+    /// source whose bytes are not there yet says so four times in this time.
     pub stall_timeout: Duration,
     /// How long a new connection may take until the peer's transport has answered.
     pub connect_timeout: Duration,
+    /// Only transports with the same token talk to each other.
+    pub token: JobToken,
 }
 
-impl Default for Config {
-    fn default() -> Self {
+impl Config {
+    /// Loopback and two seconds each, for members of the job `token`.
+    pub fn new(token: JobToken) -> Config {
         Config {
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             stall_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(2),
+            token,
         }
     }
 }

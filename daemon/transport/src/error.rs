@@ -82,7 +82,15 @@ pub enum FetchError {
         /// Bytes that had arrived.
         done: u64,
     },
-    /// No connection could be made within the configured time.
+    /// The peer sent what no transport of this version sends; its link is closed.
+    #[error("{peer} broke the protocol: {what}")]
+    Breach {
+        /// The peer's address.
+        peer: SocketAddr,
+        /// What it did.
+        what: &'static str,
+    },
+    /// No connection could be made within the configured time, or the peer is not of this job.
     #[error("connecting to {peer}: {reason}")]
     Connect {
         /// The peer's address.
@@ -122,6 +130,15 @@ pub enum FetchError {
         /// Its reason.
         reason: &'static str,
     },
+    /// Another fetch under way, or another part of this one, fills the same bytes.
+    #[error("part {part} overlaps another part that is being fetched")]
+    Overlap {
+        /// Index of the part.
+        part: usize,
+    },
+    /// [`crate::Cancel::cancel`] was called.
+    #[error("the fetch was cancelled")]
+    Cancelled,
     /// The target buffer is borrowed by its owner right now.
     #[error(transparent)]
     Buffer(#[from] BufferError),

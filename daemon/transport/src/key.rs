@@ -16,7 +16,8 @@ pub struct RegionKey {
     pub len: u64,
 }
 
-/// One range to fetch: `len` bytes from `src` in the region to `dst` in the local buffer.
+/// One range to fetch: `len` bytes from `src` in the region to `dst` in the local buffer. Reported
+/// when all of it is here, so a part is best what is verified as one: a manifest's chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// Offset in the remote region.

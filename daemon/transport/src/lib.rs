@@ -5,24 +5,33 @@
 //!   ──────────────────────            ───────────────────────────────────────────────
 //!   Transport::fetch ──Command──┐     ┌────────────── turn ──────────────┐
 //!   Transport::notify           ├────►│ ucp_worker_progress ─► callbacks │◄──► UCX ◄──► peers
-//!   Transport::expose           │     │ commands · events · deadlines    │
+//!   Exposed::ready · Cancel     │     │ commands · events · deadlines    │
 //!        ▲   (channel + eventfd)┘     └──┬────────────────────────────▲──┘
-//!        └─ Progress, Ended ◄────────────┘  200 idle turns: arm, poll(UCX, eventfd)
+//!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(UCX, eventfd)
 //!   Transport::recv ◄── inbox ◄──────────┘
 //!
-//!   life of a fetch
+//!   the protocol (RTP2), seen from one link
 //!   puller                                    source
-//!     │ connect ─ Hello ─────────────────────►│ accepted; who are you?
-//!     │◄───────────────────────────── Welcome │ owner number: must be the key's
-//!     │ Read x 16 (512 KiB each) ────────────►│ region and bounds checked
-//!     │◄─────────────────────── Data, Data... │ sent from where the bytes lie
-//!     │   each copied once into its place     │
-//!     │ on arrival: next Read, Progress       │
-//!     ▼ all here: Ended(Ok)                   │ region withdrawn: Refusal
-//!       nothing for stall_timeout, or an error: link closed by force, Ended(Err)
+//!     │ connect ─ Hello: nonce ──────────────►│ Called: 64 at a time, for connect_timeout
+//!     │◄────────────── Welcome: nonce, proof  │ owner number: must be the key's
+//!     │ Prove: proof ────────────────────────►│ wrong, or anything else: closed
+//!     │◄─────────────────────────────── Ready │ Open
+//!     │ Read x 16 (512 KiB each) ────────────►│ session, region and bounds checked
+//!     │◄─────────────────────── Data, Data... │ ready: sent from where the bytes lie
+//!     │   copied once into its place, and     │ not ready: parked
+//!     │   digested on the way                 │   │ Exposed::ready: Data
+//!     │◄────────── Wait, 4 per stall_timeout ─┼───┤
+//!     │   counts as a sign of life            │   │ region withdrawn: Refusal
+//!     │ part complete: Arrived to the caller  │   │ Forget, link ended: dropped
+//!     │ cancelled: Forget ───────────────────►│
+//!     ▼ all here: Ended(Ok)                   │
+//!       silence for stall_timeout, or an error: link closed by force, Ended(Err)
 //! ```
-//! Happy path: the first call for a peer connects, later ones use the same link; a fetch is cut
-//! into chunks of which 16 are under way; the caller's thread only waits and runs its callback.
+//! Happy path: the first call for a peer connects, and both sides prove that they have the job's
+//! token; later calls use the same link. A fetch names *parts*, as a rule a manifest's chunks. They
+//! travel in *pieces*, of which 16 are under way, and the caller hears of each part once all of it
+//! is there. It verifies the part and, if it is a relay, declares it ready in its own region:
+//! readers further down the chain wait there already.
 //!
 //! # Rules
 //! - **T-1** UCX touches only memory that is held until the operation ended, and after a fetch
@@ -30,41 +39,67 @@
 //! - **T-2** A worker is used by its progress thread only; callbacks leave events, the engine
 //!   decides.
 //! - **T-3** Nothing waits for a peer without a deadline. UCX reports no error for a stopped peer
-//!   or a cut network. A pause of this process is not held against its peers.
+//!   or a cut network. A pause of this process is not held against its peers, nor is a source
+//!   blamed that says it waits itself.
 //! - **T-4** Endpoints close before the worker, the worker before its context; what UCX does not
 //!   give back is leaked, never freed under it.
 //! - **T-5** A source checks every read against its own table, so neither a late, nor a
-//!   confused puller, nor one that dies in the middle, can harm it.
-//! - **T-6** A buffer's loans exclude fetches into it and conflicting loans. Remote reads are not
-//!   excluded: who writes to an exposed buffer is caught by the reader's digest.
+//!   confused puller, nor one that dies in the middle, can harm it. What waits there is bounded.
+//! - **T-6** Loans of a buffer's bytes, and fetches into them, exclude each other by range; a part
+//!   that arrived is free again. Remote reads are not excluded: who writes to bytes that are
+//!   exposed and ready is caught by the reader's digest.
 //! - **T-7** A link that failed is out of the cache before anyone hears of it.
 //! - **T-8** A key is good only at the transport that issued it: a successor on the same address
 //!   has another owner number.
+//! - **T-9** Before both sides have proved the job's token nothing counts but the proof. Afterwards
+//!   whoever sends what none of ours sends is closed. Tokens of reads cannot be guessed: only who
+//!   was asked can answer, and only into the bytes that were asked for.
+//!
+//! # What the token does not protect from
+//! Proofs are checked in this crate, above UCX, which was not made for hostile peers: its TCP
+//! transport does as told by whoever writes its own wire format, memory addresses included.
+//! Keep the ports on a trusted network; the token keeps other jobs' processes and mistakes out.
+//!
+//! # What a fetch costs
+//! Of the source: the kernel's copy out of memory that is no longer cached. Of the puller: the
+//! kernel's copy into UCX's receive buffer, and one more from there, while it is in the cache, to
+//! its place. That second copy goes past the cache and carries the digest (see `digest`): done
+//! later, in the caller's thread, the digest alone costs as much again. `examples/fetch_bench`
+//! shows bandwidth and processor time.
 //!
 //! # Two things deliberately not used
 //! - **One-sided gets.** Over TCP, UCX emulates them in the source, unchecked: any address a
 //!   puller names is read, and with UCX 1.13.1 a source that had been stopped was seen to abort
-//!   when it went on after its puller had closed (`uct_tcp_ep_pending_purge`, "Assertion failed"). A read here is a small active
-//!   message, answered by one that carries the bytes: as many copies, and none of that.
+//!   when it went on after its puller had closed (`uct_tcp_ep_pending_purge`, "Assertion
+//!   failed"). A read here is a small active message, answered by one that carries the bytes: as
+//!   many copies, and none of that.
 //! - **Shared memory** (`UCX_MM_ERROR_HANDLING=y`): see `config`. The user may still set it.
 //!
 //! # Signals
 //! UCX's library constructor installs crash handlers before `main`. [`Transport::start`] takes
 //! them away again; set `UCX_HANDLE_ERRORS=none` in a child's environment to not have them at all.
 mod buffer;
+mod cancel;
 mod command;
 mod config;
+mod digest;
 mod engine;
 mod error;
+mod exposed;
 mod inbox;
 mod key;
+mod loans;
 mod stats;
+mod token;
 mod transport;
 mod ucx;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Lent};
+pub use cancel::Cancel;
 pub use config::Config;
 pub use error::{BufferError, FetchError, KeyError, TransportError};
+pub use exposed::Exposed;
 pub use key::{Part, RegionKey};
 pub use stats::Stats;
-pub use transport::{Exposed, MAX_MESSAGE_BYTES, Transport};
+pub use token::JobToken;
+pub use transport::{Arrived, MAX_MESSAGE_BYTES, Transport};

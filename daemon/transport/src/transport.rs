@@ -1,15 +1,20 @@
 //! The handle that callers hold.
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::buffer::Buffer;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::buffer::{Buffer, FetchConflict, FetchGuard};
+use crate::cancel::Cancel;
 use crate::command::{Command, CommandPort, FetchCommand, FetchEvent, command_channel};
 use crate::config::Config;
 use crate::engine;
 use crate::error::{FetchError, TransportError};
+use crate::exposed::Exposed;
 use crate::inbox::Inbox;
 use crate::key::{Part, RegionKey};
 use crate::stats::{Counters, Stats};
@@ -26,6 +31,7 @@ pub struct Transport {
 
 struct Inner {
     port: Arc<CommandPort>,
+    tickets: AtomicU64,
     shared: Arc<Shared>,
     addr: SocketAddr,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -38,11 +44,22 @@ pub(crate) struct Shared {
     pub counters: Counters,
 }
 
-/// A buffer that peers may read; dropping it withdraws the permission.
-pub struct Exposed {
-    port: Arc<CommandPort>,
-    key: RegionKey,
-    buffer: Arc<Buffer>,
+/// A part of a fetch that is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived<'a> {
+    /// Its index among the parts asked for.
+    pub part: usize,
+    /// Its bytes, in the target buffer.
+    pub bytes: &'a [u8],
+    digest: Option<u64>,
+}
+
+impl Arrived<'_> {
+    /// XXH3-64 (seed 0) of the bytes. As a rule it was computed while they were copied to their
+    /// place; otherwise (very short, or pieces that came out of order) it is computed now.
+    pub fn digest(&self) -> u64 {
+        self.digest.unwrap_or_else(|| xxh3_64(self.bytes))
+    }
 }
 
 impl Transport {
@@ -72,6 +89,7 @@ impl Transport {
         };
         let inner = Inner {
             port: Arc::new(port),
+            tickets: AtomicU64::new(1),
             shared,
             addr,
             thread: Mutex::new(Some(thread)),
@@ -88,46 +106,67 @@ impl Transport {
 
     /// Lets peers read `buffer` until the returned value is dropped.
     pub fn expose(&self, buffer: Arc<Buffer>) -> Result<Exposed, TransportError> {
+        self.register(buffer, false)
+    }
+
+    /// Like [`Transport::expose`], but nothing can be read before [`Exposed::ready`] says so:
+    /// reads of other bytes wait here, and pullers are told that they wait for this transport's
+    /// own bytes. Dropping the returned value refuses them.
+    pub fn expose_growing(&self, buffer: Arc<Buffer>) -> Result<Exposed, TransportError> {
+        self.register(buffer, true)
+    }
+
+    fn register(&self, buffer: Arc<Buffer>, growing: bool) -> Result<Exposed, TransportError> {
         let (reply, answer) = channel();
         self.inner.port.send(Command::Expose {
             buffer: Arc::clone(&buffer),
+            growing,
             reply,
         })?;
         let key = answer.recv().map_err(|_| TransportError::Shutdown)??;
-        Ok(Exposed {
-            port: Arc::clone(&self.inner.port),
-            key,
-            buffer,
-        })
+        Ok(Exposed::new(Arc::clone(&self.inner.port), key, buffer))
     }
 
     /// Reads `parts` of the region `key` of `peer` into `into`; blocks until all of it arrived or
-    /// the fetch failed. `on_progress` is called on this thread with the bytes done so far.
-    /// After a failure nothing is written into `into` any more.
+    /// the fetch failed, and answers with the bytes. `arrived` is called on this thread once for
+    /// each part, when all of it is there; the transfer of others goes on meanwhile. After a
+    /// failure nothing is written into `into` any more.
     pub fn fetch(
         &self,
         peer: SocketAddr,
         key: &RegionKey,
         parts: &[Part],
         into: &Arc<Buffer>,
-        mut on_progress: impl FnMut(u64) + Send,
+        cancel: &Cancel,
+        mut arrived: impl FnMut(Arrived<'_>),
     ) -> Result<u64, FetchError> {
-        check_parts(key, parts, into)?;
+        let guard = Arc::new(guard_parts(key, parts, into)?);
         let (events, incoming) = channel();
-        let command = FetchCommand {
+        let ticket = self.inner.tickets.fetch_add(1, Ordering::Relaxed);
+        let command = Command::Fetch(FetchCommand {
+            ticket,
             peer,
             key: *key,
-            parts: parts.iter().copied().filter(|part| part.len > 0).collect(),
-            into: into.begin_fetch()?,
+            parts: parts.to_vec(),
+            into: Arc::clone(&guard),
+            bytes: cancel.counter(),
             events,
+        });
+        let _running = match cancel.start(&self.inner.port, ticket, command) {
+            None => return Err(FetchError::Cancelled),
+            Some(started) => started.map_err(|_| FetchError::Shutdown)?,
         };
-        self.inner
-            .port
-            .send(Command::Fetch(command))
-            .map_err(|_| FetchError::Shutdown)?;
         loop {
             match incoming.recv() {
-                Ok(FetchEvent::Progress(done)) => on_progress(done),
+                Ok(FetchEvent::Arrived { part, digest }) => {
+                    guard.arrived(part, |bytes| {
+                        arrived(Arrived {
+                            part,
+                            bytes,
+                            digest,
+                        });
+                    });
+                }
                 Ok(FetchEvent::Ended(result)) => return result,
                 Err(_) => return Err(FetchError::Shutdown),
             }
@@ -181,27 +220,6 @@ impl std::fmt::Debug for Transport {
     }
 }
 
-impl Exposed {
-    /// What peers need to read the buffer.
-    pub fn key(&self) -> &RegionKey {
-        &self.key
-    }
-
-    /// The exposed buffer.
-    pub fn buffer(&self) -> &Arc<Buffer> {
-        &self.buffer
-    }
-}
-
-impl Drop for Exposed {
-    fn drop(&mut self) {
-        // If the thread is gone, the registration went with it.
-        let _ = self.port.send(Command::Unexpose {
-            region: self.key.region,
-        });
-    }
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         let _ = self.port.send(Command::Stop);
@@ -216,7 +234,12 @@ impl Drop for Inner {
     }
 }
 
-fn check_parts(key: &RegionKey, parts: &[Part], into: &Buffer) -> Result<(), FetchError> {
+/// Checks bounds and takes the parts' bytes.
+fn guard_parts(
+    key: &RegionKey,
+    parts: &[Part],
+    into: &Arc<Buffer>,
+) -> Result<FetchGuard, FetchError> {
     let (region, buffer) = (key.len, into.len() as u64);
     let fits = |at: u64, len: u64, bound| at.checked_add(len).is_some_and(|end| end <= bound);
     for (index, part) in parts.iter().enumerate() {
@@ -232,5 +255,10 @@ fn check_parts(key: &RegionKey, parts: &[Part], into: &Buffer) -> Result<(), Fet
             });
         }
     }
-    Ok(())
+    // Within the buffer, so they fit a usize.
+    let range = |part: &Part| part.dst as usize..(part.dst + part.len) as usize;
+    FetchGuard::new(into, parts.iter().map(range).collect()).map_err(|conflict| match conflict {
+        FetchConflict::Overlap(part) => FetchError::Overlap { part },
+        FetchConflict::Busy(busy) => FetchError::Buffer(busy),
+    })
 }

@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use robust_transport::{
-    Buffer, BufferError, Config, FetchError, MAX_MESSAGE_BYTES, Part, RegionKey, Transport,
-    TransportError,
+    Buffer, BufferError, Cancel, Config, FetchError, JobToken, MAX_MESSAGE_BYTES, Part, RegionKey,
+    Transport, TransportError,
 };
 
+fn config() -> Config {
+    Config::new(JobToken::new(b"local tests"))
+}
+
 fn transport() -> Transport {
-    Transport::start(Config::default()).unwrap()
+    Transport::start(config()).unwrap()
 }
 
 #[test]
@@ -27,7 +31,8 @@ fn two_transports_of_one_process_fetch_and_notify() {
         len: 3_000_000,
     }];
     assert_eq!(
-        b.fetch(a.addr(), &key, &parts, &into, |_| ()).unwrap(),
+        b.fetch(a.addr(), &key, &parts, &into, &Cancel::new(), |_| ())
+            .unwrap(),
         3_000_000
     );
     assert!(
@@ -53,8 +58,15 @@ fn a_transport_can_fetch_from_itself() {
         dst: 0,
         len: 5000,
     }];
-    a.fetch(a.addr(), exposed.key(), &parts, &into, |_| ())
-        .unwrap();
+    a.fetch(
+        a.addr(),
+        exposed.key(),
+        &parts,
+        &into,
+        &Cancel::new(),
+        |_| (),
+    )
+    .unwrap();
     let mut bytes = [0; 4];
     into.read_at(10, &mut bytes).unwrap();
     assert_eq!(&bytes, b"self");
@@ -81,7 +93,14 @@ fn a_part_out_of_bounds_is_refused_before_anything_is_sent() {
             Part { src, dst, len },
         ];
         let error = a
-            .fetch(a.addr(), exposed.key(), &parts, &into, |_| ())
+            .fetch(
+                a.addr(),
+                exposed.key(),
+                &parts,
+                &into,
+                &Cancel::new(),
+                |_| (),
+            )
             .unwrap_err();
         assert!(
             matches!(error, FetchError::Bounds { part: 1, .. }),
@@ -104,7 +123,7 @@ fn a_key_of_a_transport_that_is_gone_is_refused_by_its_successor() {
     }];
     let puller = transport();
     let error = puller
-        .fetch(new.addr(), &key, &parts, &into, |_| ())
+        .fetch(new.addr(), &key, &parts, &into, &Cancel::new(), |_| ())
         .unwrap_err();
     assert!(matches!(error, FetchError::StaleKey { .. }), "{error}");
 }
@@ -121,7 +140,9 @@ fn a_withdrawn_region_is_refused() {
         dst: 0,
         len: 2 << 20,
     }];
-    let error = b.fetch(a.addr(), &key, &parts, &into, |_| ()).unwrap_err();
+    let error = b
+        .fetch(a.addr(), &key, &parts, &into, &Cancel::new(), |_| ())
+        .unwrap_err();
     assert!(matches!(error, FetchError::Refused { .. }), "{error}");
 }
 
@@ -140,7 +161,9 @@ fn a_key_that_claims_more_than_the_region_has_is_refused_by_its_owner() {
             dst: 0,
             len: (claimed - src).min(5000),
         }];
-        let error = b.fetch(a.addr(), &key, &parts, &into, |_| ()).unwrap_err();
+        let error = b
+            .fetch(a.addr(), &key, &parts, &into, &Cancel::new(), |_| ())
+            .unwrap_err();
         assert!(matches!(error, FetchError::Refused { .. }), "{error}");
     }
     b.notify(a.addr(), b"alive").unwrap();
@@ -163,7 +186,7 @@ fn a_listener_that_is_no_transport_is_a_connect_error() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let config = Config {
         connect_timeout: Duration::from_millis(300),
-        ..Config::default()
+        ..config()
     };
     let a = Transport::start(config).unwrap();
     let started = Instant::now();

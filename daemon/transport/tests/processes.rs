@@ -6,9 +6,9 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use robust_transport::{Buffer, FetchError, Part};
+use robust_transport::{Buffer, Cancel, FetchError, Part};
 use rustix::process::Signal;
-use support::{Peer, holds, start_notifier, start_puller, transport, whole};
+use support::{Peer, chunks, holds, start_notifier, start_puller, transport, whole};
 
 const MIB: usize = 1 << 20;
 const STALL: Duration = Duration::from_millis(700);
@@ -38,13 +38,24 @@ fn a_fetch_from_another_process_delivers_identical_bytes() {
     let transport = transport(STALL);
     let into = Buffer::new(len).unwrap();
     let mut seen = Vec::new();
+    let cancel = Cancel::new();
+    let parts = chunks(len);
+    let expected = support::pattern(7, len);
     let got = transport
-        .fetch(peer.addr, &peer.key, &whole(len), &into, |n| seen.push(n))
+        .fetch(peer.addr, &peer.key, &parts, &into, &cancel, |arrived| {
+            let Part { src, len, .. } = parts[arrived.part];
+            assert!(arrived.bytes == &expected[src as usize..(src + len) as usize]);
+            seen.push(arrived.part);
+        })
         .unwrap();
     assert_eq!(got, len as u64);
     assert!(holds(&into, 7));
-    assert!(seen.is_sorted());
-    assert_eq!(seen.last(), Some(&(len as u64)));
+    assert_eq!(cancel.fetched(), len as u64);
+    seen.sort_unstable();
+    assert!(
+        seen.into_iter().eq(0..parts.len()),
+        "each part is told once"
+    );
     assert_eq!(transport.stats().bytes_fetched, len as u64);
     assert_eq!(transport.stats().errors, 0);
 }
@@ -73,7 +84,7 @@ fn parts_land_where_they_are_asked_to() {
         },
     ];
     let got = transport
-        .fetch(peer.addr, &peer.key, &parts, &into, |_| ())
+        .fetch(peer.addr, &peer.key, &parts, &into, &Cancel::new(), |_| ())
         .unwrap();
     assert_eq!(got, 1_500_004);
     let expected = [&[0; 17], &source[5_000_001..6_500_004], &[0; 50]].concat();
@@ -94,8 +105,10 @@ fn after_a_peer_was_killed_the_same_transport_fetches_from_another() {
     let into = Buffer::new(len).unwrap();
     let started = Instant::now();
     let mut killed = None;
-    let result = transport.fetch(peer.addr, &peer.key, &whole(len), &into, |done| {
-        if done > 20 * MIB as u64 && killed.is_none() {
+    let cancel = Cancel::new();
+    let parts = chunks(len);
+    let result = transport.fetch(peer.addr, &peer.key, &parts, &into, &cancel, |_| {
+        if cancel.fetched() > 20 * MIB as u64 && killed.is_none() {
             peer.signal(Signal::KILL);
             killed = Some(Instant::now());
         }
@@ -113,12 +126,26 @@ fn after_a_peer_was_killed_the_same_transport_fetches_from_another() {
 
     let into = Buffer::new(16 * MIB).unwrap();
     transport
-        .fetch(other.addr, &other.key, &whole(16 * MIB), &into, |_| ())
+        .fetch(
+            other.addr,
+            &other.key,
+            &whole(16 * MIB),
+            &into,
+            &Cancel::new(),
+            |_| (),
+        )
         .unwrap();
     assert!(holds(&into, 2));
     // The dead peer's endpoint is not cached: connecting to it is refused.
     let again = transport
-        .fetch(peer.addr, &peer.key, &whole(1), &into, |_| ())
+        .fetch(
+            peer.addr,
+            &peer.key,
+            &whole(1),
+            &into,
+            &Cancel::new(),
+            |_| (),
+        )
         .unwrap_err();
     assert!(matches!(again, FetchError::Connect { .. }), "{again}");
 }
@@ -130,7 +157,9 @@ fn a_stopped_peer_is_a_stall_and_others_go_on() {
     let transport = transport(STALL);
     let into = Buffer::new(256 * MIB).unwrap();
     let mut stopped = None;
-    let result = transport.fetch(peer.addr, &peer.key, &whole(256 * MIB), &into, |_| {
+    let cancel = Cancel::new();
+    let parts = chunks(256 * MIB);
+    let result = transport.fetch(peer.addr, &peer.key, &parts, &into, &cancel, |_| {
         stopped.get_or_insert_with(|| {
             peer.signal(Signal::STOP);
             Instant::now()
@@ -151,21 +180,42 @@ fn a_stopped_peer_is_a_stall_and_others_go_on() {
 
     // Connecting to a stopped peer ends as well.
     let error = transport
-        .fetch(peer.addr, &peer.key, &whole(1), &into, |_| ())
+        .fetch(
+            peer.addr,
+            &peer.key,
+            &whole(1),
+            &into,
+            &Cancel::new(),
+            |_| (),
+        )
         .unwrap_err();
     assert!(matches!(error, FetchError::Connect { .. }), "{error}");
     assert!(transport.notify(peer.addr, b"hello?").is_err());
 
     let small = Buffer::new(16 * MIB).unwrap();
     transport
-        .fetch(other.addr, &other.key, &whole(16 * MIB), &small, |_| ())
+        .fetch(
+            other.addr,
+            &other.key,
+            &whole(16 * MIB),
+            &small,
+            &Cancel::new(),
+            |_| (),
+        )
         .unwrap();
     assert!(holds(&small, 2));
 
     // Nothing of the failed fetch comes late, and the peer is of use again once it goes on.
     peer.signal(Signal::CONT);
     transport
-        .fetch(peer.addr, &peer.key, &whole(16 * MIB), &small, |_| ())
+        .fetch(
+            peer.addr,
+            &peer.key,
+            &whole(16 * MIB),
+            &small,
+            &Cancel::new(),
+            |_| (),
+        )
         .unwrap();
     small
         .with_bytes(|bytes| assert!(bytes == support::pattern(1, 16 * MIB)))
@@ -186,7 +236,14 @@ fn several_threads_fetch_from_several_peers_at_once() {
             scope.spawn(move || {
                 let into = Buffer::new(len).unwrap();
                 transport
-                    .fetch(peer.addr, &peer.key, &whole(len), &into, |_| ())
+                    .fetch(
+                        peer.addr,
+                        &peer.key,
+                        &whole(len),
+                        &into,
+                        &Cancel::new(),
+                        |_| (),
+                    )
                     .unwrap();
                 assert!(holds(&into, round as u64 % 3));
             });
@@ -212,7 +269,7 @@ fn two_fetches_fill_one_buffer() {
             }];
             scope.spawn(move || {
                 transport
-                    .fetch(peer.addr, &peer.key, &parts, &into, |_| ())
+                    .fetch(peer.addr, &peer.key, &parts, &into, &Cancel::new(), |_| ())
                     .unwrap()
             });
         }
@@ -244,7 +301,8 @@ fn disconnecting_fails_what_is_under_way_and_the_next_call_connects_again() {
     let transport = transport(STALL);
     let into = Buffer::new(len).unwrap();
     let mut asked = false;
-    let result = transport.fetch(peer.addr, &peer.key, &whole(len), &into, |_| {
+    let cancel = Cancel::new();
+    let result = transport.fetch(peer.addr, &peer.key, &chunks(len), &into, &cancel, |_| {
         if !std::mem::replace(&mut asked, true) {
             transport.disconnect(peer.addr);
         }
@@ -254,7 +312,14 @@ fn disconnecting_fails_what_is_under_way_and_the_next_call_connects_again() {
         "{result:?}"
     );
     transport
-        .fetch(peer.addr, &peer.key, &whole(len), &into, |_| ())
+        .fetch(
+            peer.addr,
+            &peer.key,
+            &whole(len),
+            &into,
+            &Cancel::new(),
+            |_| (),
+        )
         .unwrap();
     assert!(holds(&into, 4));
 }
@@ -279,12 +344,20 @@ fn a_source_survives_pullers_that_are_killed_stopped_or_disconnect_in_the_middle
         puller.kill().unwrap();
         puller.wait().unwrap();
         let mut calls = 0;
-        let result = transport.fetch(source.addr, &source.key, &whole(len), &into, |_| {
-            calls += 1;
-            if calls == 1 + round {
-                transport.disconnect(source.addr);
-            }
-        });
+        let cancel = Cancel::new();
+        let result = transport.fetch(
+            source.addr,
+            &source.key,
+            &chunks(len),
+            &into,
+            &cancel,
+            |_| {
+                calls += 1;
+                if calls == 1 + round {
+                    transport.disconnect(source.addr);
+                }
+            },
+        );
         assert!(
             matches!(result, Err(FetchError::Disconnected { .. })),
             "{result:?}"
@@ -292,7 +365,14 @@ fn a_source_survives_pullers_that_are_killed_stopped_or_disconnect_in_the_middle
         assert!(source.is_alive(), "the source died in round {round}");
     }
     transport
-        .fetch(source.addr, &source.key, &whole(len), &into, |_| ())
+        .fetch(
+            source.addr,
+            &source.key,
+            &whole(len),
+            &into,
+            &Cancel::new(),
+            |_| (),
+        )
         .unwrap();
     assert!(holds(&into, 6));
 }

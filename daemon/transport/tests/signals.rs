@@ -1,7 +1,7 @@
 //! Crash signals belong to the process. A file of its own: the handlers are the process's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use robust_transport::{Config, Transport};
+use robust_transport::{Config, JobToken, Transport};
 
 /// Whether a handler is installed, by signal number.
 fn is_caught(signal: u32) -> bool {
@@ -18,7 +18,7 @@ fn a_started_transport_leaves_crashes_to_the_system() {
     if std::env::var_os("UCX_HANDLE_ERRORS").is_some() {
         return; // The user decided.
     }
-    let transport = Transport::start(Config::default()).unwrap();
+    let transport = Transport::start(Config::new(JobToken::new(b"signals"))).unwrap();
     for signal in [4, 7, 8, 11] {
         assert!(!is_caught(signal), "signal {signal} is caught");
     }

@@ -122,6 +122,7 @@ fn role(
         host_socket: process.host_socket.clone(),
         snapshot_dir: process.snapshot_dir.clone(),
         bind: process.bind,
+        token: RoleArgs::job_token()?,
         calculator: None,
         end_within: Some(END_WITHIN),
     };

@@ -7,7 +7,7 @@ pub struct Ack {}
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RoleMessage {
-    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub body: ::core::option::Option<role_message::Body>,
 }
 /// Nested message and enum types in `RoleMessage`.
@@ -31,6 +31,8 @@ pub mod role_message {
         PullDone(super::PullDone),
         #[prost(message, tag = "7")]
         Returned(super::TrajectoryReturned),
+        #[prost(message, tag = "8")]
+        PullStarted(super::PullStarted),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -70,6 +72,9 @@ pub struct Hello {
     /// agents: whose tokens they wait for, by incarnation
     #[prost(uint64, repeated, tag = "13")]
     pub rollouts: ::prost::alloc::vec::Vec<u64>,
+    /// rollouts: the pull under way, which can be read from as it fills
+    #[prost(message, optional, tag = "14")]
+    pub pulling: ::core::option::Option<PullStarted>,
 }
 /// A region of memory that peers can fetch from with one-sided reads.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -236,7 +241,7 @@ pub struct TensorSpec {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct PullProgress {
     #[prost(uint64, tag = "1")]
     pub version: u64,
@@ -244,9 +249,31 @@ pub struct PullProgress {
     pub bytes: u64,
     #[prost(uint64, tag = "3")]
     pub total: u64,
-    /// incarnation
+    /// incarnation of who sent the last chunk
     #[prost(uint64, tag = "4")]
     pub source: u64,
+    /// verified
+    #[prost(uint64, tag = "5")]
+    pub chunks: u64,
+    #[prost(uint64, tag = "6")]
+    pub chunks_total: u64,
+    /// of late; 0 while nothing comes
+    #[prost(double, tag = "7")]
+    pub bytes_per_s: f64,
+    /// bytes that came over the network for this version, those twice counted twice
+    #[prost(uint64, tag = "8")]
+    pub fetched: u64,
+}
+/// The version's buffer at the puller: what is verified can be read by others at once, reads of the
+/// rest wait there until it is.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PullStarted {
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    #[prost(message, optional, tag = "2")]
+    pub region: ::core::option::Option<Region>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -462,7 +489,7 @@ pub struct PullWeights {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PullSource {
     #[prost(uint64, tag = "1")]
     pub incarnation: u64,
@@ -470,10 +497,25 @@ pub struct PullSource {
     pub transport_addr: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub region: ::core::option::Option<Region>,
-    #[prost(uint64, tag = "4")]
-    pub first_chunk: u64,
-    #[prost(uint64, tag = "5")]
-    pub chunk_count: u64,
+    /// what the reshard plan takes from this source
+    #[prost(message, repeated, tag = "4")]
+    pub parts: ::prost::alloc::vec::Vec<ByteRange>,
+    /// Of a relay: where in the buffer the bytes begin that each of the trainer's ranks sends it. It
+    /// fills from all these places at once, and is read in that order.
+    #[prost(uint64, repeated, tag = "5")]
+    pub starts: ::prost::alloc::vec::Vec<u64>,
+}
+/// Bytes of the source's region, and where they lie in the puller's buffer.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ByteRange {
+    #[prost(uint64, tag = "1")]
+    pub src: u64,
+    #[prost(uint64, tag = "2")]
+    pub dst: u64,
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1593,6 +1635,9 @@ pub struct Status {
     /// whose turn the trainer's slots are: rolling | to training | training | to rolling; empty without hybrids
     #[prost(string, tag = "26")]
     pub context: ::prost::alloc::string::String,
+    /// of the published version's manifest, hex; a rollout says its own at /weights_digest
+    #[prost(string, tag = "29")]
+    pub weight_digest: ::prost::alloc::string::String,
     /// thrown away and generated again (policy task)
     #[prost(uint64, tag = "28")]
     pub trajectories_discarded: u64,
@@ -1656,6 +1701,20 @@ pub struct RoleStatus {
     /// engines: an operator took it out
     #[prost(bool, tag = "21")]
     pub quarantined: bool,
+    /// verified, of the running or last pull
+    #[prost(uint64, tag = "24")]
+    pub pull_chunks: u64,
+    #[prost(uint64, tag = "25")]
+    pub pull_chunks_total: u64,
+    /// who sends, or sent last: "rollout-1"
+    #[prost(string, tag = "26")]
+    pub pull_source: ::prost::alloc::string::String,
+    /// while it runs of late, then over the whole pull
+    #[prost(double, tag = "27")]
+    pub pull_bytes_per_s: f64,
+    /// bytes that came over the network: more than pull_bytes if some came twice
+    #[prost(uint64, tag = "28")]
+    pub pull_fetched: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -139,6 +139,14 @@ pub enum Input {
         /// The manifest's digest, hex.
         digest: String,
     },
+    /// A puller took up its order: what it verifies of this version from now on can be read by others
+    /// (said again when the same order comes again).
+    PullStarted {
+        /// The puller.
+        incarnation: Incarnation,
+        /// The version.
+        version: WeightVersion,
+    },
     /// Bytes of a pull so far.
     PullProgress {
         /// The puller.

@@ -50,8 +50,35 @@ pub struct Pull {
     pub sources: Vec<Incarnation>,
     /// Whether the sources are trainer ranks.
     pub from_trainer: bool,
-    /// The last time bytes came.
+    /// Since when.
+    #[serde(default)]
+    pub since: Time,
+    /// The last time bytes came, or began to be there for it.
     pub moved_at: Time,
+    /// Whether bytes can come.
+    #[serde(default)]
+    pub supply: Supply,
+}
+
+/// Whether a source has bytes that its puller has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Supply {
+    /// It has the whole version.
+    #[default]
+    Whole,
+    /// It is pulling the version itself, and got more since bytes last came from it.
+    Flows,
+    /// It is pulling the version itself, and got nothing since: the puller waits without fault.
+    Waits,
+    /// It is not needed any more: the puller has everything, and serves it when its requests allow.
+    Spent,
+}
+
+impl Pull {
+    /// Whether bytes are still to come from its sources.
+    pub fn reads(&self) -> bool {
+        self.supply != Supply::Spent
+    }
 }
 
 /// The figures of the running or last pull, for status.
@@ -151,6 +178,9 @@ pub struct Instance {
     pub admitted: bool,
     /// Rollout: the pull it was told to make.
     pub pull: Option<Pull>,
+    /// Rollout: the version that others can read from it while it pulls it, chunk by chunk.
+    #[serde(default)]
+    pub readable: Option<WeightVersion>,
     /// Rollout: sources that failed it, and until when they are passed over.
     pub avoid: Vec<(Incarnation, Time)>,
     /// Rollout: the figures of the running or last pull.
@@ -216,6 +246,7 @@ impl Instance {
             version: None,
             admitted: false,
             pull: None,
+            readable: None,
             avoid: Vec::new(),
             pull_seen: None,
             suspect: None,

@@ -1,6 +1,6 @@
 //! What processes report of their life: spawned, linked, unlinked, phases and samples.
 use super::detect::RuleId;
-use super::instance::{Instance, Life};
+use super::instance::{Instance, Life, Supply};
 use super::output::Severity;
 use super::state::{JobState, Stage};
 use super::{Core, Hello, Sample};
@@ -52,7 +52,12 @@ impl Core {
             // A pull may go on without us: its source stays taken, and the buffer it reads (I-4, I-6).
             if let Some(pull) = &mut i.pull {
                 pull.moved_at = now;
+                if pull.supply == Supply::Flows {
+                    pull.supply = Supply::Waits;
+                }
             }
+            // What it wrote into since, nobody saw; it says so when it is told to pull again.
+            i.readable = None;
             i.suspect = None;
             (i.health.asked, i.health.failures) = (None, 0);
             i.avoid.clear();
@@ -137,6 +142,8 @@ impl Core {
         // Its pull is done, as its version says, or goes on; the command may be lost with the link.
         // The source stays taken meanwhile (I-6).
         i.pull.take_if(|p| Some(p.version) <= i.version);
+        i.readable.take_if(|readable| Some(*readable) <= i.version);
+        let puller = i.incarnation;
         if let Some(pull) = i.pull.clone() {
             let super::instance::Pull {
                 version,
@@ -144,7 +151,6 @@ impl Core {
                 from_trainer,
                 ..
             } = pull;
-            let puller = i.incarnation;
             self.out.push_back(super::Output::AssignPull {
                 puller,
                 version,
@@ -152,6 +158,7 @@ impl Core {
                 from_trainer,
             });
         }
+        self.supply_whole(puller);
     }
 
     pub(super) fn on_detached(&mut self, incarnation: Incarnation) {

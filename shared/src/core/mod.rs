@@ -255,6 +255,10 @@ impl Core {
             } => self.on_sample(incarnation, sample),
             Input::Probed { incarnation, ok } => self.on_probed(incarnation, ok),
             Input::Evidence { incarnation, text } => self.on_evidence(incarnation, text),
+            Input::PullStarted {
+                incarnation,
+                version,
+            } => self.on_pull_started(incarnation, version),
             Input::PullProgress {
                 incarnation,
                 version,

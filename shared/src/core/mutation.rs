@@ -53,11 +53,19 @@ pub enum Mutation {
     ForgetRequest,
     /// A slot is free though one of the role is in it.
     ShareSlot,
+    /// A relay pulls from one that pulls from it.
+    PullInCircle,
+    /// A puller counts as a relay before it said that it can be read.
+    RelayUnready,
+    /// A source counts as free while its puller still reads from it.
+    FreeSourceEarly,
+    /// The trainer gives away copies though relays have what is asked for.
+    TrainerAgain,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 28] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -82,6 +90,10 @@ impl Mutation {
         Mutation::IgnoreCordon,
         Mutation::ForgetRequest,
         Mutation::ShareSlot,
+        Mutation::PullInCircle,
+        Mutation::RelayUnready,
+        Mutation::FreeSourceEarly,
+        Mutation::TrainerAgain,
     ];
 }
 

@@ -1,6 +1,7 @@
 //! Quarantine: an operator takes an engine out, whatever its health, and lets it in again.
 //!
-//! Out means: no new requests, and nobody pulls weights from it. It finishes the turns it has and
+//! Out means: no new requests, and nobody is told to pull weights from it; whoever does goes on
+//! elsewhere as soon as there is another source. It finishes the turns it has and
 //! goes on pulling, so that it is current when it is let in; restarts do not end a quarantine.
 use super::Core;
 use super::instance::Instance;
@@ -25,10 +26,6 @@ impl Core {
         };
         i.quarantined = out;
         i.admitted = !out && i.version.is_some() && i.version >= published;
-        let life = i.incarnation;
-        if out {
-            self.drop_pulls_from(life);
-        }
         // It is to survive the daemon: an operator's word is not forgotten.
         self.out
             .push_back(Output::Record(Record::Quarantined { id, out }));

@@ -242,6 +242,10 @@ const BAD: &[(&str, &str)] = &[
         ":5:2: unknown key `trianer`; did you mean `trainer`?",
     ),
     (
+        "unknown_swap",
+        ":6:8: `rollout.swap` is `never`; it must be `step` or `turn`",
+    ),
+    (
         "window_as_text",
         ":6:12: `detect.trainer_idle.window_s` has the wrong type (string \"long\"); write a number or a table",
     ),
@@ -327,4 +331,12 @@ proptest! {
             Err(error) => prop_assert!(error.to_string().starts_with('x')),
         }
     }
+}
+
+#[test]
+fn weights_are_swapped_between_steps_unless_the_job_wants_turns() {
+    assert_eq!(minimal().rollout.swap, Swap::Step);
+    let text = "[data]\nprompts='p'\ntokenizer='t'\n[rollout]\nswap='turn'\n";
+    let job = Job::parse(text, Path::new("job.toml")).unwrap();
+    assert_eq!(job.rollout.swap, Swap::Turn);
 }

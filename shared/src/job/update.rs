@@ -23,7 +23,7 @@ const KEYS: [(Role, &[&str]); 3] = [
             "train.micro_batch",
         ],
     ),
-    (Role::Rollout, &["rollout.max_running"]),
+    (Role::Rollout, &["rollout.max_running", "rollout.swap"]),
     (
         Role::Agent,
         &[

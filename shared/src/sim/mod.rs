@@ -20,6 +20,7 @@ pub mod search;
 mod shape;
 pub mod shrink;
 pub mod stream;
+pub mod weights;
 pub mod world;
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ pub fn run_journaled(schedule: &Schedule) -> Run {
 
 fn play(schedule: &Schedule, mut world: World) -> Run {
     let began = world.now;
+    world.untouched = true;
     // A full scan after every input takes a while, so not in every run.
     #[cfg(any(test, feature = "check"))]
     {
@@ -59,8 +60,10 @@ fn play(schedule: &Schedule, mut world: World) -> Run {
         if world.outcome.is_some() {
             break;
         }
+        world.untouched = false;
         timed.fault.strike(&mut world);
     }
+    world.untouched = false;
     world.heal();
     let ended = world.run_until(PATIENCE, |w| w.outcome.is_some());
     if !ended {

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct TensorSpec {
     /// Hugging Face name.
     pub name: String,
-    /// As in safetensors: `F32`, `F16`, `BF16`.
+    /// As in safetensors: `F32`, `F16`, `BF16`, `F8_E4M3`, `F8_E5M2`.
     pub dtype: String,
     /// Row-major shape.
     pub shape: Vec<u64>,
@@ -66,7 +66,7 @@ pub enum ManifestError {
         expected: u64,
     },
     /// A tensor's type is not known here.
-    #[error("tensor `{name}` has dtype `{dtype}`, expected F32, F16 or BF16")]
+    #[error("tensor `{name}` has dtype `{dtype}`, expected F32, F16, BF16, F8_E4M3 or F8_E5M2")]
     Dtype {
         /// The tensor.
         name: String,
@@ -220,22 +220,42 @@ impl Manifest {
         Some(start..start.saturating_add(self.chunk_bytes).min(self.bytes))
     }
 
+    /// Chunks that are the same bytes at the same place in another version, in order.
+    pub fn same_chunks(&self, other: &Self) -> impl Iterator<Item = u64> {
+        let digests = self.chunk_xxh3.iter().zip(&other.chunk_xxh3);
+        (0..).zip(digests).filter_map(|(chunk, (own, others))| {
+            let same = own == others && self.chunk_range(chunk) == other.chunk_range(chunk);
+            same.then_some(chunk)
+        })
+    }
+
     /// Whether these are the published bytes of a chunk.
     pub fn verify_chunk(&self, chunk: u64, bytes: &[u8]) -> Result<(), ChunkError> {
+        self.verify_digest(chunk, bytes.len() as u64, || xxh3_64(bytes))
+    }
+
+    /// The same, of so many bytes whose digest (xxh3-64, seed 0) was taken elsewhere. It is asked
+    /// for only if the length is right.
+    pub fn verify_digest(
+        &self,
+        chunk: u64,
+        length: u64,
+        digest: impl FnOnce() -> u64,
+    ) -> Result<(), ChunkError> {
         let count = self.chunks();
         let unknown = ChunkError::Unknown { chunk, count };
         let range = self.chunk_range(chunk).ok_or_else(|| unknown.clone())?;
         let at = usize::try_from(chunk).unwrap_or(usize::MAX);
         let expected = *self.chunk_xxh3.get(at).ok_or(unknown)?;
-        let (length, got) = (range.end - range.start, bytes.len() as u64);
-        if length != got {
+        let chunk_bytes = range.end - range.start;
+        if chunk_bytes != length {
             return Err(ChunkError::Length {
                 chunk,
-                expected: length,
-                got,
+                expected: chunk_bytes,
+                got: length,
             });
         }
-        let got = xxh3_64(bytes);
+        let got = digest();
         if expected != got {
             return Err(ChunkError::Digest {
                 chunk,
@@ -302,21 +322,25 @@ impl TensorSpec {
         match self.dtype.as_str() {
             "F32" => Some(4),
             "F16" | "BF16" => Some(2),
+            "F8_E4M3" | "F8_E5M2" => Some(1),
             _ => None,
         }
+    }
+
+    /// What type and shape make, if the type is known and nothing overflows.
+    pub fn size(&self) -> Option<u64> {
+        let mut sizes = self.shape.iter();
+        sizes.try_fold(self.element_bytes()?, |size, &d| size.checked_mul(d))
     }
 
     /// The byte after its last, if type, shape and size agree and nothing overflows.
     fn checked_end(&self) -> Result<u64, ManifestError> {
         let (name, dtype) = (self.name.clone(), self.dtype.clone());
-        let Some(element) = self.element_bytes() else {
+        if self.element_bytes().is_none() {
             return Err(ManifestError::Dtype { name, dtype });
-        };
-        let size = self
-            .shape
-            .iter()
-            .try_fold(element, |product, &d| product.checked_mul(d));
-        size.filter(|&size| size == self.bytes)
+        }
+        self.size()
+            .filter(|&size| size == self.bytes)
             .and_then(|size| self.offset.checked_add(size))
             .ok_or(ManifestError::Size {
                 name,

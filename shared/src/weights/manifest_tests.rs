@@ -37,6 +37,30 @@ fn the_digest_never_changes_its_encoding() {
 }
 
 #[test]
+fn every_float_type_has_the_bytes_of_its_elements() {
+    let sizes = [
+        ("F32", 4),
+        ("F16", 2),
+        ("BF16", 2),
+        ("F8_E4M3", 1),
+        ("F8_E5M2", 1),
+    ];
+    for (dtype, element) in sizes {
+        let mut tensors = whole(64);
+        tensors[0].dtype = dtype.into();
+        tensors[0].shape = vec![64 / element];
+        let built = Manifest::build(WeightVersion(1), &[3; 64], 10, tensors.clone());
+        assert!(built.is_ok(), "{dtype}: {built:?}");
+        tensors[0].shape = vec![64 / element + 1];
+        let refused = Manifest::build(WeightVersion(1), &[3; 64], 10, tensors);
+        assert!(
+            matches!(refused, Err(ManifestError::Size { .. })),
+            "{dtype}"
+        );
+    }
+}
+
+#[test]
 fn the_digest_covers_every_field_and_the_content_digest_all_but_the_version() {
     let first = manifest();
     let changes: [fn(&mut Manifest); 9] = [
@@ -93,7 +117,7 @@ fn hostile_manifests_are_refused_by_name() {
     );
     assert_eq!(
         refused(|m| m.tensors[1].dtype = "I8".into()),
-        "tensor `b` has dtype `I8`, expected F32, F16 or BF16"
+        "tensor `b` has dtype `I8`, expected F32, F16, BF16, F8_E4M3 or F8_E5M2"
     );
     assert_eq!(
         refused(|m| {

@@ -1,45 +1,171 @@
 //! What a puller has: verified chunks stay, whatever source they came from.
+//!
+//! ```text
+//!   missing ──arrived, but not all of it──► partial ──last byte──► whole ──digest right──► verified
+//!      ▲                                                            │
+//!      └───────────────────────── digest wrong ─────────────────────┘
+//! ```
+//! Happy path: [`PullTracker::pieces`] cuts what the sources have into pieces of one chunk each, the
+//! puller fetches them, says of each that it [`PullTracker::arrived`], checks the chunk when that
+//! says it is whole, and notes the result with [`PullTracker::verified`].
 use super::manifest::{ChunkError, Manifest, ManifestError};
+use super::ranges::Ranges;
 use std::ops::Range;
+use std::sync::Arc;
 
-/// The progress of one pull. When a source dies, what was verified stays and the rest is asked of
-/// another: [`Self::remaining_in`] with that source's chunks.
+/// The progress of one pull. When a source dies, what arrived stays and the rest is asked of others.
 #[derive(Clone, Debug)]
 pub struct PullTracker {
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     verified: Vec<bool>,
+    missing_chunks: u64,
     verified_bytes: u64,
+    /// Bytes in the buffer, verified or not yet.
+    here: Ranges,
+    here_bytes: u64,
+}
+
+/// Bytes to fetch from one source, never of two chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The chunk it belongs to.
+    pub chunk: u64,
+    /// Offset in the source's region.
+    pub src: u64,
+    /// Offset in our buffer.
+    pub dst: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl Piece {
+    /// Its place in our buffer.
+    pub fn range(&self) -> Range<u64> {
+        self.dst..self.dst + self.len
+    }
 }
 
 impl PullTracker {
     /// Nothing fetched yet. Refuses a manifest that describes no buffer.
-    pub fn new(manifest: Manifest) -> Result<Self, ManifestError> {
+    pub fn new(manifest: impl Into<Arc<Manifest>>) -> Result<Self, ManifestError> {
+        let manifest = manifest.into();
         manifest.check()?;
-        let verified = vec![false; manifest.chunk_xxh3.len()];
+        let missing_chunks = manifest.chunks();
         Ok(Self {
+            verified: vec![false; manifest.chunk_xxh3.len()],
             manifest,
-            verified,
+            missing_chunks,
             verified_bytes: 0,
+            here: Ranges::default(),
+            here_bytes: 0,
         })
     }
 
+    /// The same buffer seen as another version: chunks that are verified and have the same bytes
+    /// there stay verified.
+    pub fn succeed(&self, manifest: impl Into<Arc<Manifest>>) -> Result<Self, ManifestError> {
+        let mut next = Self::new(manifest)?;
+        let manifest = Arc::clone(&next.manifest);
+        for chunk in manifest.same_chunks(&self.manifest) {
+            if self.has(chunk) {
+                next.verified(chunk);
+            }
+        }
+        Ok(next)
+    }
+
     /// What is pulled.
-    pub fn manifest(&self) -> &Manifest {
+    pub fn manifest(&self) -> &Arc<Manifest> {
         &self.manifest
+    }
+
+    /// What to fetch from whom: every missing byte that one of the sources has, once, from the first
+    /// that has it. A source is its runs of `(src, dst, len)`; what lies outside of the buffer is
+    /// ignored. Pieces are in the order of our buffer.
+    pub fn pieces(&self, sources: &[Vec<(u64, u64, u64)>]) -> Vec<Vec<Piece>> {
+        let mut taken = self.here.clone();
+        let mut of_each = Vec::with_capacity(sources.len());
+        for runs in sources {
+            let mut pieces: Vec<Piece> = Vec::new();
+            for &(src, dst, len) in runs {
+                let end = dst.saturating_add(len).min(self.manifest.bytes);
+                for gap in taken.missing(dst..end) {
+                    taken.insert(gap.clone());
+                    self.cut(gap, (src, dst), &mut pieces);
+                }
+            }
+            pieces.sort_by_key(|piece| piece.dst);
+            of_each.push(pieces);
+        }
+        of_each
+    }
+
+    /// A range without holes as pieces; `at` is where one and the same byte lies in the source's
+    /// region and in our buffer.
+    fn cut(&self, range: Range<u64>, at: (u64, u64), pieces: &mut Vec<Piece>) {
+        let step = self.manifest.chunk_bytes;
+        let mut dst = range.start;
+        while dst < range.end {
+            let chunk = dst / step;
+            let len = range.end.min((chunk * step).saturating_add(step)) - dst;
+            let src = at.0.saturating_add(dst - at.1);
+            pieces.push(Piece {
+                chunk,
+                src,
+                dst,
+                len,
+            });
+            dst += len;
+        }
+    }
+
+    /// Notes that these bytes of a chunk lie in the buffer; whether now all of it does, so that it
+    /// is to be checked and told to [`Self::verified`] or [`Self::refused`].
+    pub fn arrived(&mut self, piece: &Piece) -> bool {
+        self.put(piece.range());
+        let chunk = self.manifest.chunk_range(piece.chunk);
+        !self.has(piece.chunk) && chunk.is_some_and(|chunk| self.here.contains(&chunk))
+    }
+
+    /// Notes that a chunk's bytes are the published ones: the caller checked with
+    /// [`Manifest::verify_chunk`] or [`Manifest::verify_digest`]. Saying it twice changes nothing.
+    pub fn verified(&mut self, chunk: u64) {
+        let slot = usize::try_from(chunk)
+            .ok()
+            .and_then(|at| self.verified.get_mut(at));
+        if let (Some(slot @ false), Some(range)) = (slot, self.manifest.chunk_range(chunk)) {
+            *slot = true;
+            self.missing_chunks -= 1;
+            self.verified_bytes += range.end - range.start;
+            self.put(range);
+        }
+    }
+
+    /// Notes that a chunk's bytes are others than the published ones: all of it is missing again.
+    pub fn refused(&mut self, chunk: u64) {
+        if let Some(range) = self.manifest.chunk_range(chunk)
+            && !self.has(chunk)
+        {
+            let gone = range.end - range.start - total(&self.here.missing(range.clone()));
+            self.here_bytes -= gone;
+            self.here.remove(range);
+        }
+    }
+
+    fn put(&mut self, range: Range<u64>) {
+        self.here_bytes += total(&self.here.missing(range.clone()));
+        self.here.insert(range);
     }
 
     /// Checks a chunk's bytes and keeps note of it; a refused one stays missing. Giving one twice
     /// changes nothing.
     pub fn accept(&mut self, chunk: u64, bytes: &[u8]) -> Result<(), ChunkError> {
-        self.manifest.verify_chunk(chunk, bytes)?;
-        let slot = usize::try_from(chunk)
-            .ok()
-            .and_then(|at| self.verified.get_mut(at));
-        if let Some(slot @ false) = slot {
-            *slot = true;
-            self.verified_bytes += bytes.len() as u64;
+        let checked = self.manifest.verify_chunk(chunk, bytes);
+        match checked {
+            Ok(()) => self.verified(chunk),
+            Err(_) => self.refused(chunk),
         }
-        Ok(())
+        checked
     }
 
     /// Whether the chunk was verified.
@@ -47,14 +173,29 @@ impl PullTracker {
         usize::try_from(chunk).is_ok_and(|at| self.verified.get(at) == Some(&true))
     }
 
+    /// Chunks verified.
+    pub fn verified_chunks(&self) -> u64 {
+        self.manifest.chunks() - self.missing_chunks
+    }
+
     /// Bytes verified.
     pub fn verified_bytes(&self) -> u64 {
         self.verified_bytes
     }
 
+    /// Bytes in the buffer: verified, or of chunks that are not whole yet.
+    pub fn bytes_here(&self) -> u64 {
+        self.here_bytes
+    }
+
     /// Whether every chunk is verified: the buffer is the published version.
     pub fn is_complete(&self) -> bool {
-        self.verified.iter().all(|&done| done)
+        self.missing_chunks == 0
+    }
+
+    /// Runs of chunks that are verified, in order.
+    pub fn verified_runs(&self) -> Vec<Range<u64>> {
+        runs((0..self.verified.len() as u64).filter(|&chunk| self.has(chunk)))
     }
 
     /// Runs of chunks that are missing, in order.
@@ -64,98 +205,27 @@ impl PullTracker {
 
     /// Runs of chunks that are missing among those a source serves, in order.
     pub fn remaining_in(&self, served: Range<u64>) -> Vec<Range<u64>> {
-        let mut runs: Vec<Range<u64>> = Vec::new();
         let end = served.end.min(self.verified.len() as u64);
-        for chunk in (served.start..end).filter(|&chunk| !self.has(chunk)) {
-            match runs.last_mut() {
-                Some(run) if run.end == chunk => run.end += 1,
-                _ => runs.push(chunk..chunk + 1),
-            }
-        }
-        runs
+        runs((served.start..end).filter(|&chunk| !self.has(chunk)))
     }
+}
+
+fn total(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// Numbers in order as ranges.
+fn runs(chunks: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for chunk in chunks {
+        match runs.last_mut() {
+            Some(run) if run.end == chunk => run.end += 1,
+            _ => runs.push(chunk..chunk + 1),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
-    use crate::ids::WeightVersion;
-    use crate::weights::{Manifest, PullTracker, TensorSpec, shard_chunks};
-    use proptest::prelude::*;
-
-    fn pull(buffer: &[u8], chunk_bytes: u64) -> PullTracker {
-        let (name, dtype, bytes) = ("w".to_owned(), "F16".to_owned(), buffer.len() as u64);
-        let tensors = vec![TensorSpec {
-            name,
-            dtype,
-            shape: vec![bytes / 2],
-            offset: 0,
-            bytes,
-        }];
-        let manifest = Manifest::build(WeightVersion(1), buffer, chunk_bytes, tensors).unwrap();
-        PullTracker::new(manifest).unwrap()
-    }
-
-    fn feed(tracker: &mut PullTracker, buffer: &[u8], chunk: u64) {
-        let range = tracker.manifest().chunk_range(chunk).unwrap();
-        tracker
-            .accept(chunk, &buffer[range.start as usize..range.end as usize])
-            .unwrap();
-    }
-
-    #[test]
-    fn a_pull_goes_on_from_another_source_with_what_is_missing() {
-        let buffer: Vec<u8> = (0..100).collect();
-        let mut tracker = pull(&buffer, 10);
-        for chunk in [0, 1, 5] {
-            feed(&mut tracker, &buffer, chunk); // rank 0 serves 0..5 and dies after 2 chunks
-        }
-        assert_eq!(tracker.remaining_in(shard_chunks(10, 2, 0)), [2..5]);
-        assert_eq!(tracker.remaining(), [2..5, 6..10]);
-        assert_eq!(tracker.verified_bytes(), 30);
-        for chunk in tracker.remaining().into_iter().flatten() {
-            feed(&mut tracker, &buffer, chunk); // a relay has everything
-        }
-        assert!(tracker.is_complete() && tracker.remaining().is_empty());
-        assert_eq!(tracker.verified_bytes(), 100);
-    }
-
-    #[test]
-    fn a_refused_chunk_stays_missing_and_a_repeated_one_counts_once() {
-        let mut tracker = pull(&[1, 2, 3, 4], 2);
-        assert!(tracker.accept(0, &[1, 3]).is_err());
-        assert!(tracker.accept(0, &[1]).is_err());
-        assert!(tracker.accept(9, &[1, 2]).is_err());
-        assert_eq!(tracker.remaining(), [0..2]);
-        tracker.accept(0, &[1, 2]).unwrap();
-        tracker.accept(0, &[1, 2]).unwrap();
-        assert_eq!(
-            (tracker.verified_bytes(), tracker.has(0), tracker.has(1)),
-            (2, true, false)
-        );
-        assert_eq!(tracker.remaining_in(7..u64::MAX), []);
-    }
-
-    proptest! {
-        #[test]
-        fn in_whatever_order_chunks_come_the_rest_is_exactly_what_did_not(
-            halves in 1_usize..200,
-            chunk_bytes in 1_u64..40,
-            order in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
-        ) {
-            let buffer: Vec<u8> = (0..halves * 2).map(|i| i as u8).collect();
-            let mut tracker = pull(&buffer, chunk_bytes);
-            let count = tracker.manifest().chunks();
-            let mut came = std::collections::BTreeSet::new();
-            for index in order {
-                let chunk = index.index(count as usize) as u64;
-                feed(&mut tracker, &buffer, chunk);
-                came.insert(chunk);
-            }
-            let rest: Vec<u64> = tracker.remaining().into_iter().flatten().collect();
-            let expected: Vec<u64> = (0..count).filter(|c| !came.contains(c)).collect();
-            prop_assert_eq!(&rest, &expected);
-            prop_assert_eq!(tracker.is_complete(), expected.is_empty());
-        }
-    }
-}
+#[path = "tracker_tests.rs"]
+mod tests;

@@ -1,4 +1,5 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
+mod bench;
 mod ckpt;
 mod drill;
 mod events;
@@ -12,7 +13,7 @@ mod status;
 mod traj;
 mod watch;
 
-use crate::cli::{Args, Command, Global, RulesArgs};
+use crate::cli::{Args, BenchCommand, Command, Global, RulesArgs};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use clap::CommandFactory as _;
@@ -40,6 +41,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     }
     if let Command::Sim(args) = &command {
         return sim::run(args, global.json);
+    }
+    if let Command::Bench(BenchCommand::Weights(args)) = &command {
+        return bench::weights(args, global.json);
     }
     if let Command::Ckpt(command) = &command {
         return ckpt::run(command, &global);
@@ -69,9 +73,11 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
-        Command::Completions { .. } | Command::Ckpt(_) | Command::Drill(_) | Command::Sim(_) => {
-            Ok(())
-        }
+        Command::Completions { .. }
+        | Command::Bench(_)
+        | Command::Ckpt(_)
+        | Command::Drill(_)
+        | Command::Sim(_) => Ok(()),
     }
 }
 

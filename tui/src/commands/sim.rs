@@ -1,6 +1,7 @@
 //! `robustctl sim`: the controller in virtual time; no daemon is asked.
 mod paper;
 mod scale;
+pub mod weights;
 
 use super::put;
 use crate::cli::{ReplayArgs, SearchArgs, SimArgs, SimCommand};
@@ -42,6 +43,7 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CliError> {
         Some(SimCommand::Replay(args)) => replay(args, json),
         Some(SimCommand::Paper(args)) => paper::run(args, json),
         Some(SimCommand::Scale(args)) => scale::run(args, json),
+        Some(SimCommand::Weights(args)) => weights::run(args, json),
     }
 }
 

@@ -60,10 +60,11 @@ impl Clock {
 impl Engine {
     /// The earliest time at which something must be given up.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines().map(|(_, at, _)| at).min()
+        let waits = self.next_wait.into_iter();
+        self.deadlines().map(|(_, at, _)| at).chain(waits).min()
     }
 
-    /// Ends every link on which something waited too long.
+    /// Ends every link on which something waited too long, and says who waits for us.
     pub(super) fn check_deadlines(&mut self) {
         self.clock.look();
         let now = self.clock.now();
@@ -75,12 +76,13 @@ impl Engine {
         for (link, end) in due {
             self.end_link(link, end);
         }
+        self.send_waits(now);
     }
 
     fn deadlines(&self) -> impl Iterator<Item = (LinkId, Instant, LinkEnd)> + '_ {
         let stall = self.config.stall_timeout;
         let connects = self.links.iter().filter_map(|(id, link)| match link.state {
-            LinkState::Connecting { deadline, .. } => {
+            LinkState::Calling { deadline, .. } | LinkState::Called { deadline, .. } => {
                 Some((*id, deadline, LinkEnd::ConnectTimeout))
             }
             _ => None,

@@ -1,86 +1,69 @@
 //! The puller's side of a fetch: reads of bounded size, some of them under way at a time.
 //!
 //! ```text
-//!  Waiting ──link open──► Running ──last chunk here──► ended Ok
+//!  Waiting ──link open──► Running ──last piece here──► ended Ok
 //!     │                      │ refused, link ended
 //!     └──── link ended ──────┴──► ended Err
 //! ```
-//! A fetch that ends takes back its expectations first: chunks still under way are dropped when
+//! A fetch that ends takes back its expectations first: pieces still under way are dropped when
 //! they arrive, and its caller may do with the buffer what it likes (T-1).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use super::link::{LinkEnd, LinkState};
-use super::wire::{Read, Refusal};
-use super::{Engine, OpKind};
+use super::Engine;
+use super::link::{Breach, LinkEnd};
+use super::piece::{Cursor, Piece};
+use super::wire::Read;
 use crate::buffer::FetchGuard;
 use crate::command::{FetchCommand, FetchEvent};
 use crate::error::FetchError;
-use crate::key::{Part, RegionKey};
-use crate::stats::Counters;
-use crate::ucx::{DATA_HEADER_BYTES, LinkId, MessageKind};
+use crate::key::RegionKey;
+use crate::ucx::{LinkId, MessageKind};
 
-/// A chunk and UCX's and our headers fill one TCP segment (1 MiB, see `config`): it is then
-/// received in one piece and copied once.
-const CHUNK_BYTES: u64 = (1 << 19) - DATA_HEADER_BYTES as u64;
-/// Chunks under way per fetch: 8 MiB cover the bandwidth-delay product of what we run on.
-const WINDOW: usize = 16;
+/// Pieces under way per fetch: 8 MiB cover the bandwidth-delay product of what we run on.
+pub(super) const WINDOW: usize = 16;
 
 pub(super) struct Fetch {
-    peer: SocketAddr,
-    link: LinkId,
+    pub peer: SocketAddr,
+    pub link: LinkId,
     key: RegionKey,
-    parts: Cursor,
-    under_way: usize,
+    pieces: Cursor,
+    /// Bytes of each part that have not arrived.
+    pub left: Vec<u64>,
+    pub under_way: usize,
     started: bool,
-    done: u64,
+    pub done: u64,
     total: u64,
-    last_progress: Instant,
-    into: FetchGuard,
-    events: Sender<FetchEvent>,
+    /// The last sign of life: bytes, or word that they are waited for.
+    pub last_progress: Instant,
+    into: Arc<FetchGuard>,
+    pub bytes: Arc<AtomicU64>,
+    pub events: Sender<FetchEvent>,
 }
 
 /// A read that was sent.
-pub(super) struct Chunk {
-    fetch: u64,
-    bytes: u64,
-}
-
-/// Walks the parts in pieces of at most [`CHUNK_BYTES`].
-struct Cursor {
-    parts: Vec<Part>,
-    index: usize,
-    offset: u64,
-}
-
-impl Cursor {
-    fn next(&mut self) -> Option<Part> {
-        let part = self.parts.get(self.index)?;
-        let piece = Part {
-            src: part.src + self.offset,
-            dst: part.dst + self.offset,
-            len: (part.len - self.offset).min(CHUNK_BYTES),
-        };
-        self.offset += piece.len;
-        if self.offset == part.len {
-            (self.index, self.offset) = (self.index + 1, 0);
-        }
-        Some(piece)
-    }
+pub(super) struct Asked {
+    pub fetch: u64,
+    pub piece: Piece,
 }
 
 impl Engine {
     pub(super) fn begin_fetch(&mut self, command: FetchCommand) {
         let FetchCommand {
+            ticket,
             peer,
             key,
             parts,
             into,
+            bytes,
             events,
         } = command;
-        let total = parts.iter().map(|part| part.len).sum();
+        let left: Vec<u64> = parts.iter().map(|part| part.len).collect();
+        let total = left.iter().sum();
         let link = match self.link_to(peer) {
             Ok(link) => link,
             Err(status) => {
@@ -94,27 +77,28 @@ impl Engine {
                 return;
             }
         };
-        let id = self.new_id();
+        // Nothing will be written into an empty part.
+        for (part, _) in left.iter().enumerate().filter(|(_, left)| **left == 0) {
+            let _ = events.send(FetchEvent::Arrived { part, digest: None });
+        }
         let fetch = Fetch {
             peer,
             link,
             key,
-            parts: Cursor {
-                parts,
-                index: 0,
-                offset: 0,
-            },
+            pieces: Cursor::new(parts),
+            left,
             under_way: 0,
             started: false,
             done: 0,
             total,
             last_progress: self.clock.now(),
             into,
+            bytes,
             events,
         };
-        self.fetches.insert(id, fetch);
+        self.fetches.insert(ticket, fetch);
         if self.is_open(link) {
-            self.start_fetch(id);
+            self.start_fetch(ticket);
         }
     }
 
@@ -130,26 +114,20 @@ impl Engine {
         let Some(fetch) = self.fetches.get_mut(&id) else {
             return;
         };
-        let Some(link) = self.links.get(&fetch.link) else {
-            return;
-        };
-        let LinkState::Open { owner, .. } = &link.state else {
-            return;
-        };
         (fetch.started, fetch.last_progress) = (true, now);
-        if *owner == fetch.key.owner {
-            self.fill_window(id);
-        } else {
-            let error = FetchError::StaleKey { peer: fetch.peer };
-            self.end_fetch(id, Some(error));
+        let (link, peer, owner) = (fetch.link, fetch.peer, fetch.key.owner);
+        match self.agreed(link) {
+            Some(agreed) if agreed.owner == owner => self.fill_window(id),
+            Some(_) => self.end_fetch(id, Some(FetchError::StaleKey { peer })),
+            None => {}
         }
     }
 
-    /// Asks for chunks up to the window, and ends the fetch if none is left.
-    fn fill_window(&mut self, id: u64) {
+    /// Asks for pieces up to the window, and ends the fetch if none is left.
+    pub(super) fn fill_window(&mut self, id: u64) {
         while let Some(fetch) = self.fetches.get_mut(&id)
             && fetch.under_way < WINDOW
-            && let Some(piece) = fetch.parts.next()
+            && let Some(piece) = fetch.pieces.next()
         {
             fetch.under_way += 1;
             self.ask(id, piece);
@@ -163,71 +141,26 @@ impl Engine {
         }
     }
 
-    fn ask(&mut self, id: u64, piece: Part) {
-        let token = self.new_id();
+    fn ask(&mut self, id: u64, piece: Piece) {
         let Some(fetch) = self.fetches.get(&id) else {
             return;
         };
         let (link, region) = (fetch.link, fetch.key.region);
-        // Bounded by a buffer in this process, so both fit a usize.
-        let range = (piece.dst as usize, piece.len as usize);
-        self.worker.expect(token, fetch.into.buffer(), range);
-        self.chunks.insert(
-            token,
-            Chunk {
-                fetch: id,
-                bytes: piece.len,
-            },
-        );
+        let Some(agreed) = self.agreed(link) else {
+            return;
+        };
+        let token = self.secrets.number();
+        let target = piece.target(Arc::clone(fetch.into.buffer()));
+        self.worker.expect(token, target);
         let read = Read {
+            session: agreed.session,
             token,
             region,
             offset: piece.src,
             len: piece.len,
-        }
-        .to_bytes();
-        if let Some(op) = self.send_on(link, MessageKind::Read, read) {
-            self.ops.insert(op, OpKind::Send { link });
-        }
-    }
-
-    pub(super) fn on_arrived(&mut self, token: u64, fits: bool) {
-        let now = self.clock.now();
-        let Some(chunk) = self.chunks.remove(&token) else {
-            return;
         };
-        let Some(fetch) = self.fetches.get_mut(&chunk.fetch) else {
-            return;
-        };
-        fetch.under_way -= 1;
-        if !fits {
-            let (peer, reason) = (fetch.peer, "it sent a chunk of another length");
-            return self.end_fetch(chunk.fetch, Some(FetchError::Refused { peer, reason }));
-        }
-        fetch.done += chunk.bytes;
-        fetch.last_progress = now;
-        Counters::add(&self.shared.counters.bytes_fetched, chunk.bytes);
-        // Fails if the caller panicked in its callback: the fetch goes on to its end.
-        let _ = fetch.events.send(FetchEvent::Progress(fetch.done));
-        self.fill_window(chunk.fetch);
-    }
-
-    pub(super) fn on_refusal(&mut self, bytes: &[u8]) {
-        let Some(Refusal { token, reason }) = Refusal::from_bytes(bytes) else {
-            return;
-        };
-        let Some(chunk) = self.chunks.get(&token) else {
-            return;
-        };
-        let id = chunk.fetch;
-        let Some(fetch) = self.fetches.get(&id) else {
-            return;
-        };
-        let error = FetchError::Refused {
-            peer: fetch.peer,
-            reason: reason.text(),
-        };
-        self.end_fetch(id, Some(error));
+        self.asked.insert(token, Asked { fetch: id, piece });
+        self.send(link, MessageKind::Read, read.to_bytes());
     }
 
     /// The link ended, and with it the fetches on it.
@@ -253,23 +186,26 @@ impl Engine {
                     text: status.text(),
                     done,
                 },
-                LinkEnd::Failed(_) | LinkEnd::ConnectTimeout => FetchError::Connect {
-                    peer,
-                    reason: end.text(true),
-                },
+                LinkEnd::Breach(Breach(what)) if !connecting => FetchError::Breach { peer, what },
+                LinkEnd::Failed(_) | LinkEnd::Breach(_) | LinkEnd::ConnectTimeout => {
+                    let reason = end.text(true);
+                    FetchError::Connect { peer, reason }
+                }
             };
             self.end_fetch(id, Some(error));
         }
     }
 
-    fn end_fetch(&mut self, id: u64, failure: Option<FetchError>) {
+    pub(super) fn end_fetch(&mut self, id: u64, failure: Option<FetchError>) {
         let Some(fetch) = self.fetches.remove(&id) else {
             return;
         };
-        if failure.is_some() {
-            self.count_error();
-            self.chunks.retain(|token, chunk| {
-                let other = chunk.fetch != id;
+        if let Some(failure) = &failure {
+            if !matches!(failure, FetchError::Cancelled) {
+                self.count_error();
+            }
+            self.asked.retain(|token, asked| {
+                let other = asked.fetch != id;
                 if !other {
                     self.worker.unexpect(*token);
                 }

@@ -1,24 +1,27 @@
 //! Links: one per peer that we call, one per peer that calls us.
 //!
 //! ```text
-//!  ours:    connect ──Hello──► Connecting ──Welcome──► Open ──┐ error, stall,
-//!                                   │ too late, refused       │ disconnect, stop
-//!  theirs:  accept ──────────────────────────────────► Open ──┤
-//!                                   └──────────────────────► Closing ──all ops ended──► gone
+//!  ours:    connect ──Hello──► Calling ──proved, Ready──► Open ──┐ error, stall, breach,
+//!                                 │ too late, stranger           │ disconnect, stop
+//!  theirs:  accept ──────────► Called ──proved──────────► Open ──┤
+//!                                 └──────────────────────────────┴► Closing ─all ops ended─► gone
 //! ```
-//! Happy path: the first fetch or notify for a peer makes a link, queues on it until the peer's
-//! Welcome, and later ones find it by the peer's address. A link that leaves `Open` leaves that
-//! cache in the same step (T-7), so the next caller connects anew.
+//! Happy path: the first fetch or notify for a peer makes a link, queues on it until both sides
+//! have proved themselves (see `handshake`), and later ones find it by the peer's address. A link
+//! that leaves `Open` leaves that cache in the same step (T-7), so the next caller connects anew.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::wire::Handshake;
+use super::handshake::{Agreed, Call, Challenge};
 use super::{Engine, OpKind};
 use crate::stats::Counters;
 use crate::ucx::{ConnRequest, Endpoint, LinkId, MessageKind, OpId, ReplyTo, Status};
+
+/// Peers that called and have not proved themselves: more are turned away. Each lives at most the
+/// connect timeout.
+const UNPROVEN_LIMIT: usize = 64;
 
 pub(super) struct Link {
     /// Whom we called; none for those who called us.
@@ -27,21 +30,36 @@ pub(super) struct Link {
 }
 
 pub(super) enum LinkState {
-    Connecting {
+    Calling {
         endpoint: Endpoint,
         deadline: Instant,
+        call: Call,
+    },
+    Called {
+        endpoint: Endpoint,
+        deadline: Instant,
+        /// Set by its Hello.
+        challenge: Option<Challenge>,
     },
     Open {
         endpoint: Endpoint,
-        owner: u64,
+        agreed: Agreed,
     },
     Closing,
 }
+
+/// What a peer did that none of ours does: its link is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Breach(pub &'static str);
+
+/// The session number does not belong to the endpoint that the message names.
+pub(super) const FORGED: Breach = Breach("a message that names another's session");
 
 /// Why a link ended; told to everyone who was using it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkEnd {
     Failed(Status),
+    Breach(Breach),
     ConnectTimeout,
     Stalled,
     Disconnected,
@@ -54,10 +72,22 @@ impl LinkEnd {
         match self {
             LinkEnd::Failed(status) if connecting => format!("refused: {}", status.text()),
             LinkEnd::Failed(status) => status.text(),
+            LinkEnd::Breach(Breach(what)) => what.into(),
             LinkEnd::ConnectTimeout => "no answer within the time allowed".into(),
             LinkEnd::Stalled => "it made no progress".into(),
             LinkEnd::Disconnected => "disconnected on request".into(),
             LinkEnd::Shutdown => "the transport is shut down".into(),
+        }
+    }
+}
+
+impl LinkState {
+    fn endpoint(&self) -> Option<&Endpoint> {
+        match self {
+            LinkState::Calling { endpoint, .. }
+            | LinkState::Called { endpoint, .. }
+            | LinkState::Open { endpoint, .. } => Some(endpoint),
+            LinkState::Closing => None,
         }
     }
 }
@@ -70,36 +100,33 @@ impl Engine {
         }
         let id = self.new_id();
         let endpoint = self.worker.connect(peer, id)?;
-        let hello = Handshake {
-            token: id,
-            owner: self.owner,
-        }
-        .to_bytes();
-        let op = self.worker.send(&endpoint, MessageKind::Hello, hello);
-        self.ops.insert(op, OpKind::Send { link: id });
         let deadline = self.clock.now() + self.config.connect_timeout;
-        let state = LinkState::Connecting { endpoint, deadline };
-        self.add_link(
-            id,
-            Link {
-                peer: Some(peer),
-                state,
-            },
-        );
+        let (call, hello) = self.new_call();
+        let state = LinkState::Calling {
+            endpoint,
+            deadline,
+            call,
+        };
+        self.add_link(id, Some(peer), state);
         self.by_peer.insert(peer, id);
+        self.send(id, MessageKind::Hello, hello);
         Ok(id)
     }
 
     pub(super) fn on_connect_request(&mut self, request: ConnRequest) {
-        if self.stopping.is_some() {
+        let called = |link: &&Link| matches!(link.state, LinkState::Called { .. });
+        if self.stopping.is_some() || self.links.values().filter(called).count() >= UNPROVEN_LIMIT {
             return self.worker.reject(request);
         }
         let id = self.new_id();
         match self.worker.accept(request, id) {
-            // Their owner number is of no use: regions are read only over links of our own.
             Ok(endpoint) => {
-                let state = LinkState::Open { endpoint, owner: 0 };
-                self.add_link(id, Link { peer: None, state });
+                let state = LinkState::Called {
+                    endpoint,
+                    deadline: self.clock.now() + self.config.connect_timeout,
+                    challenge: None,
+                };
+                self.add_link(id, None, state);
             }
             Err(status) => {
                 tracing::warn!(status = status.text(), "accepting a peer failed");
@@ -108,82 +135,72 @@ impl Engine {
         }
     }
 
+    /// A message that names no link of ours is dropped: that link is closing, or its sender lies.
     pub(super) fn on_message(&mut self, kind: MessageKind, bytes: Vec<u8>, from: Option<ReplyTo>) {
-        match kind {
-            MessageKind::Note => {
-                Counters::add(&self.shared.counters.messages_received, 1);
-                if !self.shared.inbox.push(bytes) {
-                    tracing::warn!("inbox full: a message was dropped");
-                    self.count_error();
-                }
+        let Some(id) = from.and_then(|from| self.by_endpoint.get(&from).copied()) else {
+            return;
+        };
+        if let Err(breach) = self.take_message(id, kind, bytes) {
+            self.end_link(id, LinkEnd::Breach(breach));
+        }
+    }
+
+    fn take_message(
+        &mut self,
+        id: LinkId,
+        kind: MessageKind,
+        bytes: Vec<u8>,
+    ) -> Result<(), Breach> {
+        let Some(link) = self.links.get(&id) else {
+            return Ok(());
+        };
+        let ours = link.peer.is_some();
+        match (kind, &link.state) {
+            (MessageKind::Hello, LinkState::Called { .. }) => self.on_hello(id, &bytes),
+            (MessageKind::Prove, LinkState::Called { .. }) => self.on_prove(id, &bytes),
+            (MessageKind::Welcome, LinkState::Calling { .. }) => self.on_welcome(id, &bytes),
+            (MessageKind::Ready, LinkState::Calling { .. }) => self.on_call_ready(id, &bytes),
+            (MessageKind::Note, LinkState::Open { agreed, .. }) if !ours => {
+                let session = agreed.session;
+                self.on_note(session, &bytes)
             }
-            MessageKind::Hello => self.on_hello(&bytes, from),
-            MessageKind::Welcome => self.on_welcome(&bytes),
-            MessageKind::Read => self.on_read(&bytes, from),
-            MessageKind::Refusal => self.on_refusal(&bytes),
-            // Handled where it arrives.
-            MessageKind::Data => {}
-        }
-    }
-
-    fn on_hello(&mut self, bytes: &[u8], from: Option<ReplyTo>) {
-        let (Some(hello), Some(from)) = (Handshake::from_bytes(bytes), from) else {
-            return;
-        };
-        let Some((link, endpoint)) = find_link(&self.links, from) else {
-            return;
-        };
-        let welcome = Handshake {
-            token: hello.token,
-            owner: self.owner,
-        }
-        .to_bytes();
-        let op = self.worker.send(endpoint, MessageKind::Welcome, welcome);
-        self.ops.insert(op, OpKind::Send { link });
-    }
-
-    fn on_welcome(&mut self, bytes: &[u8]) {
-        let Some(welcome) = Handshake::from_bytes(bytes) else {
-            return;
-        };
-        let id = welcome.token;
-        let Some(link) = self.links.get_mut(&id) else {
-            return;
-        };
-        // Anything but `Connecting`: an answer that came after we gave up.
-        match std::mem::replace(&mut link.state, LinkState::Closing) {
-            LinkState::Connecting { endpoint, .. } => {
-                link.state = LinkState::Open {
-                    endpoint,
-                    owner: welcome.owner,
-                };
-                self.start_notes(id);
-                self.start_fetches(id);
+            (MessageKind::Read, LinkState::Open { agreed, .. }) if !ours => {
+                let session = agreed.session;
+                self.on_read(id, session, &bytes)
             }
-            other => link.state = other,
+            (MessageKind::Forget, LinkState::Open { .. }) if !ours => self.on_forget(id, &bytes),
+            (MessageKind::Refusal, LinkState::Open { .. }) if ours => self.on_refusal(id, &bytes),
+            (MessageKind::Wait, LinkState::Open { .. }) if ours => self.on_wait(id, &bytes),
+            // Gone already, and with it whatever this was about.
+            (_, LinkState::Closing) => Ok(()),
+            (_, LinkState::Open { .. }) => Err(Breach("a message that does not belong there")),
+            (_, _) => Err(Breach("a message before it proved itself")),
         }
     }
 
-    /// Takes a link out of use: out of the cache, closed by force, its users failed. Idempotent: the first reason counts.
+    /// Takes a link out of use: out of the cache, closed by force, its users failed. Idempotent:
+    /// the first reason counts.
     pub(super) fn end_link(&mut self, id: LinkId, end: LinkEnd) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
         let (endpoint, connecting) = match std::mem::replace(&mut link.state, LinkState::Closing) {
-            LinkState::Connecting { endpoint, .. } => (endpoint, true),
+            LinkState::Calling { endpoint, .. } | LinkState::Called { endpoint, .. } => {
+                (endpoint, true)
+            }
             LinkState::Open { endpoint, .. } => (endpoint, false),
             LinkState::Closing => return,
         };
         if let Some(peer) = link.peer {
             self.by_peer.remove(&peer);
-            if !matches!(end, LinkEnd::Disconnected | LinkEnd::Shutdown) {
-                tracing::debug!(%peer, reason = end.text(connecting), "link ended");
-            }
         }
+        log_end(link.peer, end, connecting);
+        self.by_endpoint.remove(&endpoint.name());
         let op = self.worker.close(endpoint);
         self.ops.insert(op, OpKind::Close { link: id });
         self.fail_notes(id, end, connecting);
         self.fail_fetches(id, end, connecting);
+        self.drop_parked(id);
     }
 
     pub(super) fn on_closed(&mut self, id: LinkId) {
@@ -199,38 +216,70 @@ impl Engine {
         }
     }
 
-    /// Sends on an open link; none if it is not open (any more).
-    pub(super) fn send_on(
+    /// Sends on a link; nothing happens if it is closing, for then its users know.
+    pub(super) fn send(&mut self, id: LinkId, kind: MessageKind, bytes: Vec<u8>) {
+        if let Some(op) = self.start_send(id, kind, bytes) {
+            self.ops.insert(op, OpKind::Send { link: id });
+        }
+    }
+
+    /// Sends on a link that is not closing.
+    pub(super) fn start_send(
         &mut self,
         id: LinkId,
         kind: MessageKind,
         bytes: Vec<u8>,
     ) -> Option<OpId> {
-        match &self.links.get(&id)?.state {
-            LinkState::Open { endpoint, .. } => Some(self.worker.send(endpoint, kind, bytes)),
+        let endpoint = self.links.get(&id)?.state.endpoint()?;
+        Some(self.worker.send(endpoint, kind, bytes))
+    }
+
+    /// Both sides have proved themselves.
+    pub(super) fn open(&mut self, id: LinkId, agreed: Agreed) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        link.state = match std::mem::replace(&mut link.state, LinkState::Closing) {
+            LinkState::Calling { endpoint, .. } | LinkState::Called { endpoint, .. } => {
+                LinkState::Open { endpoint, agreed }
+            }
+            other => other,
+        };
+    }
+
+    pub(super) fn state(&self, id: LinkId) -> Option<&LinkState> {
+        Some(&self.links.get(&id)?.state)
+    }
+
+    pub(super) fn state_mut(&mut self, id: LinkId) -> Option<&mut LinkState> {
+        Some(&mut self.links.get_mut(&id)?.state)
+    }
+
+    pub(super) fn agreed(&self, id: LinkId) -> Option<Agreed> {
+        match self.state(id)? {
+            LinkState::Open { agreed, .. } => Some(*agreed),
             _ => None,
         }
     }
 
     pub(super) fn is_open(&self, id: LinkId) -> bool {
-        self.links
-            .get(&id)
-            .is_some_and(|link| matches!(link.state, LinkState::Open { .. }))
+        self.agreed(id).is_some()
     }
 
-    fn add_link(&mut self, id: LinkId, link: Link) {
+    fn add_link(&mut self, id: LinkId, peer: Option<SocketAddr>, state: LinkState) {
         Counters::add(&self.shared.counters.endpoints_open, 1);
-        self.links.insert(id, link);
+        if let Some(endpoint) = state.endpoint() {
+            self.by_endpoint.insert(endpoint.name(), id);
+        }
+        self.links.insert(id, Link { peer, state });
     }
 }
 
-/// The open link over which a message came.
-pub(super) fn find_link(
-    links: &HashMap<LinkId, Link>,
-    from: ReplyTo,
-) -> Option<(LinkId, &Endpoint)> {
-    links.iter().find_map(|(id, link)| match &link.state {
-        LinkState::Open { endpoint, .. } if endpoint.is(from) => Some((*id, endpoint)),
-        _ => None,
-    })
+/// A breach is worth a warning, for none of ours does such a thing; the rest its users hear of.
+fn log_end(peer: Option<SocketAddr>, end: LinkEnd, connecting: bool) {
+    match (end, peer) {
+        (LinkEnd::Breach(Breach(what)), peer) => tracing::warn!(?peer, what, "link closed"),
+        (LinkEnd::Disconnected | LinkEnd::Shutdown, _) | (_, None) => {}
+        (_, Some(peer)) => tracing::debug!(%peer, reason = end.text(connecting), "link ended"),
+    }
 }

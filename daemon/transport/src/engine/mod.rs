@@ -4,11 +4,17 @@
 //! [`IDLE_POLLS`] turns without any of them, arm the worker and sleep until UCX's descriptor, a
 //! command or the next deadline. All state is in [`Engine`] and touched by this thread only.
 
+mod answer;
 mod deadline;
 mod fetch;
+mod handshake;
 mod link;
 mod note;
+mod piece;
+mod region;
+mod secrets;
 mod serve;
+mod stop;
 mod wire;
 
 use std::collections::HashMap;
@@ -19,17 +25,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::fetch::{Chunk, Fetch};
+use self::fetch::{Asked, Fetch};
 use self::link::{Link, LinkEnd};
 use self::note::Note;
-use crate::buffer::Buffer;
+use self::region::Region;
+use self::secrets::Secrets;
 use crate::command::{Command, CommandQueue};
 use crate::config::Config;
 use crate::error::TransportError;
-use crate::key::RegionKey;
 use crate::stats::Counters;
 use crate::transport::Shared;
-use crate::ucx::{Armed, Event, LinkId, OpId, Status, Worker};
+use crate::ucx::{Armed, Event, LinkId, OpId, ReplyTo, Status, Worker};
 
 /// Turns without work before sleeping: long enough to catch the next message of a busy stream,
 /// some 50 us of processor time at most.
@@ -39,22 +45,25 @@ const IDLE_POLLS: u32 = 200;
 const TURNS_PER_CLOCK: u32 = 16;
 /// Sleep without a deadline; only a bound, nothing is waited for.
 const LONG_SLEEP: Duration = Duration::from_secs(3600);
-/// How long stopping waits for UCX to end what was under way.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Engine {
     fetches: HashMap<u64, Fetch>,
-    /// Chunks asked for and not yet here, and whose they are.
-    chunks: HashMap<u64, Chunk>,
+    /// Pieces asked for and not yet here, by the read's token.
+    asked: HashMap<u64, Asked>,
     notes: HashMap<u64, Note>,
     links: HashMap<LinkId, Link>,
     by_peer: HashMap<SocketAddr, LinkId>,
-    regions: HashMap<u64, Arc<Buffer>>,
+    /// Links that are not closing; UCX may use an endpoint's name again afterwards.
+    by_endpoint: HashMap<ReplyTo, LinkId>,
+    regions: HashMap<u64, Region>,
+    /// When the waiting pullers are told again; none if nobody waits.
+    next_wait: Option<Instant>,
     ops: HashMap<OpId, OpKind>,
     worker: Worker,
     shared: Arc<Shared>,
     config: Config,
     owner: u64,
+    secrets: Secrets,
     next_id: u64,
     clock: deadline::Clock,
     stopping: Option<Instant>,
@@ -116,18 +125,22 @@ impl Engine {
     fn start(config: &Config, shared: Arc<Shared>) -> Result<(Engine, SocketAddr), TransportError> {
         let mut worker = Worker::new(&config.ucx_settings())?;
         let addr = worker.listen(SocketAddr::new(config.bind, 0))?;
+        let mut secrets = Secrets::new()?;
         let engine = Engine {
             fetches: HashMap::new(),
-            chunks: HashMap::new(),
+            asked: HashMap::new(),
             notes: HashMap::new(),
             links: HashMap::new(),
             by_peer: HashMap::new(),
+            by_endpoint: HashMap::new(),
             regions: HashMap::new(),
+            next_wait: None,
             ops: HashMap::new(),
             worker,
             shared,
             config: config.clone(),
-            owner: random_owner()?,
+            owner: secrets.number(),
+            secrets,
             next_id: 1,
             clock: deadline::Clock::new(),
             stopping: None,
@@ -179,9 +192,15 @@ impl Engine {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Expose { buffer, reply } => drop(reply.send(Ok(self.expose(buffer)))),
-            Command::Unexpose { region } => drop(self.regions.remove(&region)),
+            Command::Expose {
+                buffer,
+                growing,
+                reply,
+            } => drop(reply.send(Ok(self.expose(buffer, growing)))),
+            Command::Ready { region, range } => self.on_ready(region, range),
+            Command::Unexpose { region } => self.unexpose(region),
             Command::Fetch(fetch) => self.begin_fetch(fetch),
+            Command::Cancel { ticket } => self.cancel_fetch(ticket),
             Command::Notify {
                 peer,
                 message,
@@ -222,16 +241,6 @@ impl Engine {
         }
     }
 
-    fn expose(&mut self, buffer: Arc<Buffer>) -> RegionKey {
-        let (region, len) = (self.new_id(), buffer.len() as u64);
-        self.regions.insert(region, buffer);
-        RegionKey {
-            owner: self.owner,
-            region,
-            len,
-        }
-    }
-
     /// True if it slept, false if UCX has something to do first.
     fn sleep(&mut self, queue: &CommandQueue) -> bool {
         let longest = match self.worker.arm() {
@@ -262,36 +271,6 @@ impl Engine {
         true
     }
 
-    fn begin_stop(&mut self) {
-        self.stopping = Some(Instant::now() + STOP_LIMIT);
-        for link in self.links.keys().copied().collect::<Vec<_>>() {
-            self.end_link(link, LinkEnd::Shutdown);
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        let Some(limit) = self.stopping else {
-            return false;
-        };
-        (self.links.is_empty() && self.worker.pending() == 0) || Instant::now() >= limit
-    }
-
-    /// Releases UCX; what it has not ended is leaked rather than pulled from under it.
-    fn finish(mut self) {
-        for event in self.worker.take_events() {
-            if let Event::ConnectRequest(request) = event {
-                self.worker.reject(request);
-            }
-        }
-        if self.worker.pending() > 0 || !self.links.is_empty() {
-            tracing::error!(
-                pending = self.worker.pending(),
-                "UCX did not stop; leaking it"
-            );
-            std::mem::forget(self);
-        }
-    }
-
     fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -300,15 +279,4 @@ impl Engine {
     fn count_error(&self) {
         Counters::add(&self.shared.counters.errors, 1);
     }
-}
-
-fn random_owner() -> Result<u64, TransportError> {
-    let mut bytes = [0u8; 8];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).map_err(
-        |e| TransportError::Io {
-            doing: "drawing a random number",
-            source: e.into(),
-        },
-    )?;
-    Ok(u64::from_ne_bytes(bytes))
 }

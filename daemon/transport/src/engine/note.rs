@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use super::link::LinkEnd;
+use super::link::{Breach, FORGED, LinkEnd};
+use super::wire::{note_from_bytes, note_to_bytes};
 use super::{Engine, OpKind};
 use crate::error::TransportError;
+use crate::stats::Counters;
+use crate::transport::MAX_MESSAGE_BYTES;
 use crate::ucx::{LinkId, MessageKind, Status};
 
 pub(super) struct Note {
@@ -73,10 +76,29 @@ impl Engine {
         };
         let (link, message) = (note.link, note.message.take());
         note.since = now;
-        let sent = message.and_then(|bytes| self.send_on(link, MessageKind::Note, bytes));
+        let session = self.agreed(link).map(|agreed| agreed.session);
+        let bytes = session.zip(message);
+        let bytes = bytes.map(|(session, message)| note_to_bytes(session, &message));
+        let sent = bytes.and_then(|bytes| self.start_send(link, MessageKind::Note, bytes));
         if let Some(op) = sent {
             self.ops.insert(op, OpKind::Note { link, note: id });
         }
+    }
+
+    pub(super) fn on_note(&mut self, session: u64, bytes: &[u8]) -> Result<(), Breach> {
+        let (claimed, message) = note_from_bytes(bytes).ok_or(Breach("a note that is none"))?;
+        if claimed != session {
+            return Err(FORGED);
+        }
+        if message.len() > MAX_MESSAGE_BYTES {
+            return Err(Breach("a note that is too long"));
+        }
+        Counters::add(&self.shared.counters.messages_received, 1);
+        if !self.shared.inbox.push(message.to_vec()) {
+            tracing::warn!("inbox full: a message was dropped");
+            self.count_error();
+        }
+        Ok(())
     }
 
     /// A failure ends the link, and with it all its notes.

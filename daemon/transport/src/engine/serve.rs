@@ -1,47 +1,177 @@
 //! The source's side of a fetch: checks each read against its regions and sends the bytes.
+//!
+//! ```text
+//!  Read ──► refused: no such region, out of bounds, too many waiting
+//!    │
+//!    ├─ bytes ready ───────────────────────────► Data
+//!    └─ not yet ──► parked ──Exposed::ready────► Data
+//!                     ├── every quarter of the stall timeout: Wait
+//!                     ├── region withdrawn ────► Refusal
+//!                     └── Forget, link ended ──► dropped
+//! ```
 
-use super::link::find_link;
-use super::wire::{Read, Reason, Refusal};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::fetch::WINDOW;
+use super::link::{Breach, FORGED, LinkState};
+use super::region::{Parked, Region};
+use super::wire::{Read, Reason, Refusal, tokens_from_bytes, tokens_to_bytes};
 use super::{Engine, OpKind};
-use crate::ucx::{MessageKind, ReplyTo};
+use crate::buffer::Buffer;
+use crate::key::RegionKey;
+use crate::ucx::{LinkId, MessageKind};
+
+/// Reads of one link that may wait here; more are refused. A puller has one window for each of
+/// its fetches, and rarely more than one fetch from a source.
+const PARKED_LIMIT: usize = 4 * WINDOW;
+/// A waiting puller hears of us this many times within its stall timeout.
+const WAITS_PER_STALL: u32 = 4;
 
 impl Engine {
-    pub(super) fn on_read(&mut self, bytes: &[u8], from: Option<ReplyTo>) {
-        let (Some(read), Some(from)) = (Read::from_bytes(bytes), from) else {
-            return;
-        };
-        // No link: the puller's is closing, and it knows.
-        let Some((link, endpoint)) = find_link(&self.links, from) else {
-            return;
-        };
-        let range = |len: usize| {
-            let (offset, wanted) = (
-                usize::try_from(read.offset).ok()?,
-                read.len.try_into().ok()?,
-            );
-            offset
-                .checked_add(wanted)
-                .filter(|end| *end <= len)
-                .map(|_| (offset, wanted))
-        };
-        let checked = match self.regions.get(&read.region) {
-            None => Err(Reason::NotExposed),
-            Some(buffer) => match range(buffer.len()) {
-                Some(range) => Ok((buffer, range)),
-                None => Err(Reason::OutOfBounds),
-            },
-        };
-        let op = match checked {
-            Ok((buffer, range)) => self.worker.send_data(endpoint, read.token, buffer, range),
-            Err(reason) => {
-                let refusal = Refusal {
-                    token: read.token,
-                    reason,
-                }
-                .to_bytes();
-                self.worker.send(endpoint, MessageKind::Refusal, refusal)
-            }
-        };
-        self.ops.insert(op, OpKind::Send { link });
+    pub(super) fn expose(&mut self, buffer: Arc<Buffer>, growing: bool) -> RegionKey {
+        let (region, len) = (self.new_id(), buffer.len() as u64);
+        self.regions.insert(region, Region::new(buffer, growing));
+        RegionKey {
+            owner: self.owner,
+            region,
+            len,
+        }
     }
+
+    /// Some bytes of a growing region are there: whoever waited for them gets them.
+    pub(super) fn on_ready(&mut self, region: u64, range: Range<u64>) {
+        let Some(exposed) = self.regions.get_mut(&region) else {
+            return;
+        };
+        let bound = |at: u64| {
+            usize::try_from(at)
+                .unwrap_or(usize::MAX)
+                .min(exposed.buffer.len())
+        };
+        let range = bound(range.start)..bound(range.end);
+        let buffer = Arc::clone(&exposed.buffer);
+        for read in exposed.grow(range) {
+            self.answer(&buffer, read);
+        }
+    }
+
+    /// The region is readable no more.
+    pub(super) fn unexpose(&mut self, region: u64) {
+        let Some(mut exposed) = self.regions.remove(&region) else {
+            return;
+        };
+        for read in exposed.take_parked(|_| true) {
+            self.refuse(read.link, read.token, Reason::NotExposed);
+        }
+    }
+
+    pub(super) fn on_read(
+        &mut self,
+        link: LinkId,
+        session: u64,
+        bytes: &[u8],
+    ) -> Result<(), Breach> {
+        let read = Read::from_bytes(bytes).ok_or(Breach("a read that is none"))?;
+        if read.session != session {
+            return Err(FORGED);
+        }
+        self.take_read(link, read);
+        Ok(())
+    }
+
+    fn take_read(&mut self, link: LinkId, read: Read) {
+        let token = read.token;
+        let Some(region) = self.regions.get(&read.region) else {
+            return self.refuse(link, token, Reason::NotExposed);
+        };
+        let Some((offset, len)) = in_bounds(&read, region.buffer.len()) else {
+            return self.refuse(link, token, Reason::OutOfBounds);
+        };
+        let read_here = Parked {
+            link,
+            token,
+            offset,
+            len,
+        };
+        if region.is_ready(&read_here.range()) {
+            let buffer = Arc::clone(&region.buffer);
+            return self.answer(&buffer, read_here);
+        }
+        if self.parked_on(link).count() >= PARKED_LIMIT {
+            return self.refuse(link, token, Reason::TooManyWaiting);
+        }
+        if self.next_wait.is_none() {
+            self.next_wait = Some(self.clock.now() + self.wait_interval());
+        }
+        if let Some(region) = self.regions.get_mut(&read.region) {
+            region.park(read_here);
+        }
+    }
+
+    /// The puller gave these reads up.
+    pub(super) fn on_forget(&mut self, link: LinkId, bytes: &[u8]) -> Result<(), Breach> {
+        let tokens = tokens_from_bytes(bytes).ok_or(Breach("it forgets nothing"))?;
+        for region in self.regions.values_mut() {
+            region.take_parked(|read| read.link == link && tokens.contains(&read.token));
+        }
+        Ok(())
+    }
+
+    /// The link ended, and with it its reads.
+    pub(super) fn drop_parked(&mut self, link: LinkId) {
+        for region in self.regions.values_mut() {
+            region.take_parked(|read| read.link == link);
+        }
+    }
+
+    /// Tells every waiting puller that it waits for bytes, not for a stopped process.
+    pub(super) fn send_waits(&mut self, now: Instant) {
+        if self.next_wait.is_none_or(|at| now < at) {
+            return;
+        }
+        let mut waiting: BTreeMap<LinkId, Vec<u64>> = BTreeMap::new();
+        for read in self.regions.values().flat_map(|region| region.parked()) {
+            waiting.entry(read.link).or_default().push(read.token);
+        }
+        let again = (!waiting.is_empty()).then(|| now + self.wait_interval());
+        self.next_wait = again;
+        for (link, tokens) in waiting {
+            self.send(link, MessageKind::Wait, tokens_to_bytes(&tokens));
+        }
+    }
+
+    fn wait_interval(&self) -> std::time::Duration {
+        self.config.stall_timeout / WAITS_PER_STALL
+    }
+
+    fn parked_on(&self, link: LinkId) -> impl Iterator<Item = &Parked> {
+        let parked = self.regions.values().flat_map(|region| region.parked());
+        parked.filter(move |read| read.link == link)
+    }
+
+    fn answer(&mut self, buffer: &Arc<Buffer>, read: Parked) {
+        let Some(LinkState::Open { endpoint, .. }) =
+            self.links.get(&read.link).map(|link| &link.state)
+        else {
+            return;
+        };
+        let range = (read.offset, read.len);
+        let op = self.worker.send_data(endpoint, read.token, buffer, range);
+        self.ops.insert(op, OpKind::Send { link: read.link });
+    }
+
+    fn refuse(&mut self, link: LinkId, token: u64, reason: Reason) {
+        let refusal = Refusal { token, reason };
+        self.send(link, MessageKind::Refusal, refusal.to_bytes());
+    }
+}
+
+fn in_bounds(read: &Read, len: usize) -> Option<(usize, usize)> {
+    let offset = usize::try_from(read.offset).ok()?;
+    let wanted = usize::try_from(read.len).ok()?;
+    let end = offset.checked_add(wanted)?;
+    (end <= len).then_some((offset, wanted))
 }

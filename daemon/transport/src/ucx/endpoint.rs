@@ -13,8 +13,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether a message that names `from` came over this endpoint.
-    pub fn is(&self, from: ReplyTo) -> bool {
-        self.handle as usize == from.0
+    /// How messages name it that came over it.
+    pub fn name(&self) -> ReplyTo {
+        ReplyTo(self.handle as usize)
     }
 }

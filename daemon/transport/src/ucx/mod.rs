@@ -11,13 +11,15 @@
 
 mod context;
 mod endpoint;
+mod handlers;
+mod ops;
 mod signals;
 mod sink;
 mod sockaddr;
 mod worker;
 
 pub(crate) use endpoint::{ConnRequest, Endpoint};
-pub(crate) use sink::{DATA_HEADER_BYTES, Event, MessageKind, ReplyTo};
+pub(crate) use sink::{Event, MessageKind, ReplyTo, Target};
 pub(crate) use worker::{Armed, Worker};
 
 use crate::error::TransportError;

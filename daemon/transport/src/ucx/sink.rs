@@ -11,6 +11,7 @@ use ucx_sys::{
 use super::endpoint::ConnRequest;
 use super::{LinkId, OpId, Status};
 use crate::buffer::Buffer;
+use crate::digest::PartDigest;
 
 /// Something that happened in UCX, handled by the engine after `progress` returned.
 pub(crate) enum Event {
@@ -31,13 +32,15 @@ pub(crate) enum Event {
 }
 
 /// Pointer value of an endpoint, only ever compared.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ReplyTo(pub(super) usize);
 
 /// Active message identifiers on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum MessageKind {
+    /// None of ours; never sent.
+    Unknown = 0,
     /// First message of whoever connected.
     Hello = 1,
     /// Answer to it.
@@ -50,21 +53,35 @@ pub(crate) enum MessageKind {
     Refusal = 5,
     /// The chunk: its token as header, its bytes as payload.
     Data = 6,
+    /// Reads are waiting at the source for bytes that are not there yet.
+    Wait = 7,
+    /// Reads are not wanted any more.
+    Forget = 8,
+    /// The caller's proof that it is of the same job.
+    Prove = 9,
+    /// The callee believes it.
+    Ready = 10,
 }
 
 impl MessageKind {
-    pub const ALL: [MessageKind; 6] = [
+    pub const ALL: [MessageKind; 11] = [
+        Self::Unknown,
         Self::Hello,
         Self::Welcome,
         Self::Note,
         Self::Read,
         Self::Refusal,
         Self::Data,
+        Self::Wait,
+        Self::Forget,
+        Self::Prove,
+        Self::Ready,
     ];
 
-    /// Whether the receiver must be able to answer on the same endpoint.
-    pub fn wants_reply(self) -> bool {
-        matches!(self, Self::Hello | Self::Read)
+    /// Whether the message names the endpoint on which it comes, for the receiver to tell whose it
+    /// is. Not needed for data, whose token nobody else knows.
+    pub fn names_sender(self) -> bool {
+        self != Self::Data
     }
 }
 
@@ -75,10 +92,25 @@ pub(crate) const DATA_HEADER_BYTES: usize = 8;
 const MESSAGE_LIMIT: usize = 16 * 1024;
 
 /// Where the bytes of one read belong.
-pub(super) struct Target {
+pub(crate) struct Target {
     pub buffer: Arc<Buffer>,
     pub offset: usize,
     pub len: usize,
+    /// The digest of the part it belongs to, and its place there.
+    pub digest: Arc<Mutex<PartDigest>>,
+    pub at: usize,
+}
+
+impl Target {
+    /// False if these are not as many bytes as expected.
+    fn fill(&self, data: &[u8]) -> bool {
+        let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        data.len() == self.len
+            && self
+                .buffer
+                .fill(self.offset, data, (&mut digest, self.at))
+                .is_ok()
+    }
 }
 
 /// Collects events, and copies arriving chunks to where they are expected: straight from UCX's
@@ -114,7 +146,7 @@ impl Sink {
         let Some(target) = self.targets().remove(&token) else {
             return;
         };
-        let fits = data.len() == target.len && target.buffer.fill(target.offset, data).is_ok();
+        let fits = target.fill(data);
         self.push(Event::Arrived { token, fits });
     }
 }
@@ -182,29 +214,32 @@ pub(super) unsafe extern "C" fn on_message(
 ) -> ucs_status_t {
     // SAFETY: UCX passes a valid parameter block.
     let param = unsafe { &*param };
-    // A rendezvous hands over a descriptor, not bytes; we never send one. Returning OK without
-    // receiving it releases it.
-    if param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV != 0 {
-        return UCS_OK;
-    }
+    // A rendezvous hands over a descriptor, not bytes. Returning OK without receiving it releases
+    // it.
+    let rendezvous = param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV != 0;
+    let from = (param.recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP != 0)
+        .then_some(ReplyTo(param.reply_ep as usize));
     // SAFETY: the tag lives as long as the worker, the sink longer.
     let (tag, sink) = unsafe {
         let tag = &*tag.cast::<KindTag>();
         (tag, &*tag.sink)
     };
-    // SAFETY: an eager message: both ranges are readable until we return.
-    let (header, data) = unsafe { (bytes(header, header_length), bytes(data, length)) };
-    if tag.kind == MessageKind::Data {
+    if tag.kind == MessageKind::Data && !rendezvous && from.is_none() {
+        // SAFETY: an eager message: both ranges are readable until we return.
+        let (header, data) = unsafe { (bytes(header, header_length), bytes(data, length)) };
         sink.on_data(header, data);
-    } else if data.len() <= MESSAGE_LIMIT {
-        let from = (param.recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP != 0)
-            .then_some(ReplyTo(param.reply_ep as usize));
-        sink.push(Event::Message {
-            kind: tag.kind,
-            bytes: data.to_vec(),
-            from,
-        });
+        return UCS_OK;
     }
+    let ours = !rendezvous && length <= MESSAGE_LIMIT && tag.kind != MessageKind::Data;
+    // What none of ours sends is reported as empty, which is no message of any kind.
+    let length = if ours { length } else { 0 };
+    // SAFETY: an eager message if it is looked at: readable until we return.
+    let bytes = unsafe { bytes(data, length) }.to_vec();
+    sink.push(Event::Message {
+        kind: tag.kind,
+        bytes,
+        from,
+    });
     UCS_OK
 }
 

@@ -1,22 +1,17 @@
 //! The UCX worker, its listener, and the operations on its endpoints.
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr;
-use std::sync::Arc;
 
 use ucx_sys::*;
 
 use super::context::Context;
 use super::endpoint::{ConnRequest, Endpoint};
-use super::sink::{
-    DATA_HEADER_BYTES, Event, KindTag, LinkTag, MessageKind, OpTag, Sink, Target,
-    on_connect_request, on_link_error, on_message, on_op_done,
-};
+use super::ops::Pending;
+use super::sink::{Event, KindTag, LinkTag, Sink, Target, on_connect_request, on_link_error};
 use super::sockaddr::{CSockAddr, from_c};
-use super::{LinkId, OpId, Status, signals};
-use crate::buffer::Buffer;
+use super::{LinkId, OpId, Status, handlers, signals};
 use crate::error::TransportError;
 
 /// Answer of [`Worker::arm`].
@@ -31,27 +26,14 @@ pub(crate) enum Armed {
 /// One worker with its context and listener, used by one thread only (T-2).
 pub(crate) struct Worker {
     listener: ucp_listener_h,
-    worker: ucp_worker_h,
+    pub(super) worker: ucp_worker_h,
     efd: i32,
-    next_op: OpId,
-    pending: HashMap<OpId, Pending>,
+    pub(super) next_op: OpId,
+    pub(super) pending: HashMap<OpId, Pending>,
     // Fields drop in this order: the context after the worker, the callbacks' targets last.
     _context: Context,
-    _kinds: Box<[KindTag]>,
-    sink: Box<Sink>,
-}
-
-/// An operation that UCX has not completed, and what UCX may touch until then.
-struct Pending {
-    request: *mut c_void,
-    _keep: Keep,
-}
-
-#[expect(dead_code, reason = "held for their lifetime only")]
-enum Keep {
-    Bytes(Vec<u8>),
-    Chunk(Box<[u8; DATA_HEADER_BYTES]>, Arc<Buffer>),
-    Tag(Box<LinkTag>),
+    kinds: Box<[KindTag]>,
+    pub(super) sink: Box<Sink>,
 }
 
 impl Worker {
@@ -69,11 +51,6 @@ impl Worker {
             .check()
             .map_err(|s| s.doing("creating a UCX worker"))?;
         let sink: Box<Sink> = Box::default();
-        let tag = |kind| KindTag {
-            sink: &raw const *sink,
-            kind,
-        };
-        let kinds: Box<[KindTag]> = MessageKind::ALL.map(tag).into();
         let mut this = Worker {
             listener: ptr::null_mut(),
             worker,
@@ -81,16 +58,14 @@ impl Worker {
             next_op: 1,
             pending: HashMap::new(),
             _context: context,
-            _kinds: kinds,
+            kinds: Box::default(),
             sink,
         };
         // SAFETY: a live worker of a context with the wake-up feature.
         Status(unsafe { ucp_worker_get_efd(worker, &raw mut this.efd) })
             .check()
             .map_err(|s| s.doing("getting UCX's event descriptor"))?;
-        this._kinds
-            .iter()
-            .try_for_each(|tag| handle_messages(worker, tag))?;
+        this.kinds = handlers::register(worker, &raw const *this.sink)?;
         Ok(this)
     }
 
@@ -181,135 +156,14 @@ impl Worker {
         Ok(Endpoint { handle, tag })
     }
 
-    /// Closes by force: operations under way end with an error, nothing is flushed.
-    pub fn close(&mut self, endpoint: Endpoint) -> OpId {
-        let Endpoint { handle, tag } = endpoint;
-        self.start(UCP_EP_CLOSE_FLAG_FORCE, Keep::Tag(tag), |param| {
-            // SAFETY: an open endpoint, closed once since `Endpoint` is consumed.
-            unsafe { ucp_ep_close_nbx(handle, param) }
-        })
-    }
-
     /// Where the bytes of the chunk `token` are to go when they arrive. Bounds are checked then.
-    pub fn expect(&mut self, token: u64, buffer: &Arc<Buffer>, (offset, len): (usize, usize)) {
-        let target = Target {
-            buffer: Arc::clone(buffer),
-            offset,
-            len,
-        };
+    pub fn expect(&mut self, token: u64, target: Target) {
         self.sink.targets().insert(token, target);
     }
 
     /// The chunk `token` is no longer wanted: its bytes will be dropped.
     pub fn unexpect(&mut self, token: u64) {
         self.sink.targets().remove(&token);
-    }
-
-    /// Sends a message of its own bytes.
-    pub fn send(&mut self, endpoint: &Endpoint, kind: MessageKind, bytes: Vec<u8>) -> OpId {
-        let payload = (bytes.as_ptr(), bytes.len());
-        self.send_am(
-            endpoint,
-            kind,
-            (ptr::null(), 0),
-            payload,
-            Keep::Bytes(bytes),
-        )
-    }
-
-    /// Sends a range of a buffer as the chunk `token`, from where it lies. The caller checked
-    /// bounds. Its owner may write to it meanwhile: see [`Buffer`].
-    pub fn send_data(
-        &mut self,
-        endpoint: &Endpoint,
-        token: u64,
-        buffer: &Arc<Buffer>,
-        (offset, len): (usize, usize),
-    ) -> OpId {
-        let fits = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= buffer.len());
-        assert!(fits, "a read beyond its region was not refused before");
-        let header: Box<[u8; DATA_HEADER_BYTES]> = Box::new(token.to_le_bytes());
-        let payload = (buffer.as_ptr().wrapping_add(offset).cast_const(), len);
-        let head = (header.as_ptr(), header.len());
-        let keep = Keep::Chunk(header, Arc::clone(buffer));
-        self.send_am(endpoint, MessageKind::Data, head, payload, keep)
-    }
-
-    /// `head` and `payload` must lie in what `keep` holds.
-    fn send_am(
-        &mut self,
-        endpoint: &Endpoint,
-        kind: MessageKind,
-        head: (*const u8, usize),
-        payload: (*const u8, usize),
-        keep: Keep,
-    ) -> OpId {
-        let reply = if kind.wants_reply() {
-            UCP_AM_SEND_FLAG_REPLY
-        } else {
-            0
-        };
-        self.start(UCP_AM_SEND_FLAG_EAGER | reply, keep, |param| {
-            // SAFETY: an open endpoint; header and payload lie on the heap or in a mapping, where
-            // moving `keep` into the table left them, and live until the operation ended.
-            unsafe {
-                let (head, head_len) = (head.0.cast(), head.1);
-                let (data, len) = (payload.0.cast(), payload.1);
-                ucp_am_send_nbx(
-                    endpoint.handle,
-                    kind as u32,
-                    head,
-                    head_len,
-                    data,
-                    len,
-                    param,
-                )
-            }
-        })
-    }
-
-    /// Starts an operation; its end is reported as an event, also when it ended at once.
-    fn start(
-        &mut self,
-        flags: u32,
-        keep: Keep,
-        call: impl FnOnce(*const ucp_request_param_t) -> ucs_status_ptr_t,
-    ) -> OpId {
-        let op = self.next_op;
-        self.next_op += 1;
-        let tag = Box::into_raw(Box::new(OpTag {
-            sink: &raw const *self.sink,
-            op,
-        }));
-        let param = ucp_request_param_t {
-            op_attr_mask: UCP_OP_ATTR_FIELD_CALLBACK
-                | UCP_OP_ATTR_FIELD_USER_DATA
-                | UCP_OP_ATTR_FIELD_FLAGS,
-            flags,
-            cb_send: Some(on_op_done),
-            user_data: tag.cast(),
-            ..Default::default()
-        };
-        let result = call(&raw const param);
-        let request = if ucs_ptr_is_ptr(result) {
-            result
-        } else {
-            // SAFETY: ended at once: UCX does not call back, so the tag is ours again.
-            drop(unsafe { Box::from_raw(tag) });
-            let status = Status(ucs_ptr_raw_status(result));
-            self.sink.push(Event::OpDone { op, status });
-            ptr::null_mut()
-        };
-        self.pending.insert(
-            op,
-            Pending {
-                request,
-                _keep: keep,
-            },
-        );
-        op
     }
 
     /// Lets UCX work once; true if anything moved.
@@ -327,32 +181,6 @@ impl Worker {
             }
         }
         events
-    }
-
-    fn forget(&mut self, op: OpId) {
-        if let Some(pending) = self.pending.remove(&op)
-            && !pending.request.is_null()
-        {
-            // SAFETY: completed, freed once.
-            unsafe { ucp_request_free(pending.request) };
-        }
-    }
-
-    /// Asks UCX to give an operation up that closing its endpoint did not end.
-    pub fn cancel(&self, op: OpId) {
-        let request = self
-            .pending
-            .get(&op)
-            .map_or(ptr::null_mut(), |pending| pending.request);
-        if !request.is_null() {
-            // SAFETY: not completed, or completed and not yet freed: both are allowed.
-            unsafe { ucp_request_cancel(self.worker, request) };
-        }
-    }
-
-    /// Operations that UCX has not ended.
-    pub fn pending(&self) -> usize {
-        self.pending.len()
     }
 
     /// Prepares for sleeping on [`Worker::event_fd`].
@@ -379,22 +207,4 @@ impl Drop for Worker {
         // operations are still pending.
         unsafe { ucp_worker_destroy(self.worker) };
     }
-}
-
-/// `tag` must live as long as the worker.
-fn handle_messages(worker: ucp_worker_h, tag: &KindTag) -> Result<(), TransportError> {
-    let param = ucp_am_handler_param_t {
-        field_mask: UCP_AM_HANDLER_PARAM_FIELD_ID
-            | UCP_AM_HANDLER_PARAM_FIELD_FLAGS
-            | UCP_AM_HANDLER_PARAM_FIELD_CB
-            | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        id: tag.kind as u32,
-        flags: UCP_AM_FLAG_WHOLE_MSG,
-        cb: Some(on_message),
-        arg: (&raw const *tag).cast_mut().cast(),
-    };
-    // SAFETY: a live worker; the caller's promise about the tag.
-    Status(unsafe { ucp_worker_set_am_recv_handler(worker, &raw const param) })
-        .check()
-        .map_err(|s| s.doing("registering a message handler"))
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use robust_transport::{Buffer, Config, Part, RegionKey, Transport};
+use robust_transport::{Arrived, Buffer, Cancel, Config, JobToken, Part, RegionKey, Transport};
 
 /// A started peer that exposes `len` patterned bytes. Killed when dropped.
 pub struct Peer {
@@ -30,13 +30,31 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     out
 }
 
+/// The token of all processes of a test.
+pub fn token() -> JobToken {
+    JobToken::new(b"tests between processes")
+}
+
 /// A transport for this process.
 pub fn transport(stall: Duration) -> Transport {
     Transport::start(Config {
         stall_timeout: stall,
-        ..Config::default()
+        ..Config::new(token())
     })
     .unwrap()
+}
+
+/// All of `len` bytes, in parts of a mebibyte.
+pub fn chunks(len: usize) -> Vec<Part> {
+    let part = |at: usize| {
+        let (at, len) = (at as u64, (len - at).min(1 << 20) as u64);
+        Part {
+            src: at,
+            dst: at,
+            len,
+        }
+    };
+    (0..len).step_by(1 << 20).map(part).collect()
 }
 
 /// The whole of `len` bytes as one part.
@@ -83,6 +101,10 @@ impl Peer {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn is_alive(&mut self) -> bool {
@@ -150,13 +172,20 @@ pub fn pull_for_ever() {
     let into = Buffer::new(key.len as usize).unwrap();
     loop {
         let mut first = true;
-        let told = |_| {
+        let told = |_: Arrived<'_>| {
             if std::mem::take(&mut first) {
                 println!("PULLING");
             }
         };
         transport
-            .fetch(addr, &key, &whole(key.len as usize), &into, told)
+            .fetch(
+                addr,
+                &key,
+                &chunks(key.len as usize),
+                &into,
+                &Cancel::new(),
+                told,
+            )
             .unwrap();
     }
 }

@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
+use robust_transport::JobToken;
 
 use super::LinkConfig;
+
+/// Where a role finds the job's token.
+const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
 
 /// Arguments of a role process.
 #[derive(Debug, Clone)]
@@ -27,6 +31,8 @@ pub struct RoleArgs {
     pub snapshot_dir: PathBuf,
     /// Where to listen for other roles.
     pub bind: IpAddr,
+    /// What other roles of the job prove to know, and this one to them.
+    pub token: JobToken,
     /// The calculator's program; none: `robust-calc` beside this executable.
     pub calculator: Option<PathBuf>,
     /// How long the process may outlive its link; none where it is not a process of its own.
@@ -36,6 +42,9 @@ pub struct RoleArgs {
 /// A role process could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The daemon gave no token.
+    #[error("{TOKEN_VARIABLE} is not set; robustd gives it to the roles that it starts")]
+    NoToken,
     /// A file could not be read or made.
     #[error("{doing} {path}: {source}")]
     Io {
@@ -75,12 +84,22 @@ pub enum StartError {
     /// Memory for weights or gradients is missing.
     #[error(transparent)]
     Buffer(#[from] robust_transport::BufferError),
+    /// The weights' memory cannot be used.
+    #[error(transparent)]
+    Weights(#[from] crate::model::flat::LyingIn),
     /// A thread ended that must not.
     #[error("the {0} thread ended before it was ready")]
     Thread(&'static str),
 }
 
 impl RoleArgs {
+    /// The job's token, from the environment: arguments can be read by every user of the machine.
+    pub fn job_token() -> Result<JobToken, StartError> {
+        let text = std::env::var_os(TOKEN_VARIABLE).filter(|text| !text.is_empty());
+        let text = text.ok_or(StartError::NoToken)?;
+        Ok(JobToken::new(text.as_encoded_bytes()))
+    }
+
     /// Reads `job.json`.
     pub fn read_job(path: &Path) -> Result<Job, StartError> {
         let text = std::fs::read(path).map_err(|source| StartError::Io {
@@ -123,7 +142,7 @@ impl RoleArgs {
         robust_transport::Config {
             bind: self.bind,
             stall_timeout,
-            ..Default::default()
+            ..robust_transport::Config::new(self.token.clone())
         }
     }
 }

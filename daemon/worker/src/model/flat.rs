@@ -4,6 +4,9 @@
 //! `model.layers.2.`), each tensor row-major, without gaps. With tied embeddings there is no
 //! `lm_head.weight`. The byte form is the machine's, little-endian on all supported ones.
 
+use std::sync::Arc;
+
+use robust_transport::{Buffer, BufferError, Lent};
 use tch::{Device, Kind, Tensor};
 
 use super::config::Qwen3Config;
@@ -29,6 +32,17 @@ pub struct WrongLength {
     pub expected: usize,
     /// Bytes given.
     pub got: usize,
+}
+
+/// Why parameters cannot lie in a buffer.
+#[derive(Debug, thiserror::Error)]
+pub enum LyingIn {
+    /// It is of another size.
+    #[error(transparent)]
+    Length(#[from] WrongLength),
+    /// It is in use.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
 }
 
 /// The layout of a model of this shape.
@@ -84,13 +98,37 @@ pub struct FlatParams {
     flat: Tensor,
     views: Vec<Tensor>,
     layout: Vec<TensorSpec>,
+    /// Where the tensors lie, if they do not own their memory. Dropped after them.
+    _memory: Option<Lent>,
 }
 
 impl FlatParams {
     /// A zeroed buffer of the layout; the allocation is touched, so later copies are fast.
     pub fn zeros(layout: Vec<TensorSpec>) -> Self {
-        let total: usize = layout.iter().map(|spec| spec.len).sum();
+        let total = elements(&layout);
         let flat = Tensor::zeros([total as i64], (Kind::Float, Device::Cpu));
+        Self::of(flat, layout, None)
+    }
+
+    /// The parameters that lie in a buffer, without a copy. It is lent to them for as long as they
+    /// live: refused while somebody writes into it or fetches.
+    pub fn lying_in(layout: Vec<TensorSpec>, memory: &Arc<Buffer>) -> Result<Self, LyingIn> {
+        let total = elements(&layout);
+        let (expected, got) = (total * size_of::<f32>(), memory.len());
+        if expected != got {
+            return Err(WrongLength { expected, got }.into());
+        }
+        let lent = memory.lend()?;
+        let (start, kind) = (memory.as_ptr(), (Kind::Float, Device::Cpu));
+        // SAFETY: `total` float32 elements, page-aligned, initialised and of any bits. The loan keeps
+        // them there and unchanged as long as `Self` lives, and no clone of a tensor of such
+        // parameters outlives that: the engine makes none, and changes none.
+        #[allow(unsafe_code)]
+        let flat = unsafe { Tensor::from_blob(start, &[total as i64], &[1], kind.0, kind.1) };
+        Ok(Self::of(flat, layout, Some(lent)))
+    }
+
+    fn of(flat: Tensor, layout: Vec<TensorSpec>, memory: Option<Lent>) -> Self {
         let view = |spec: &TensorSpec| {
             let view = flat.narrow(0, spec.offset as i64, spec.len as i64);
             // A detached view shares the memory but is a leaf of its own: its gradient has the
@@ -104,6 +142,7 @@ impl FlatParams {
             flat,
             views,
             layout,
+            _memory: memory,
         }
     }
 
@@ -165,6 +204,10 @@ impl FlatParams {
         tch::no_grad(|| self.flat.copy_(&other.view([-1])));
         Ok(())
     }
+}
+
+fn elements(layout: &[TensorSpec]) -> usize {
+    layout.iter().map(|spec| spec.len).sum()
 }
 
 /// The memory of a contiguous float32 tensor on the CPU.

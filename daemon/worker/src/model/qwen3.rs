@@ -104,6 +104,12 @@ impl Qwen3 {
     pub fn zeroed(config: Qwen3Config) -> Result<Self, ConfigError> {
         config.check()?;
         let params = FlatParams::zeros(layout_of(&config));
+        Self::with_params(config, params)
+    }
+
+    /// A model with these weights, which have the layout of its shape.
+    pub fn with_params(config: Qwen3Config, params: FlatParams) -> Result<Self, ConfigError> {
+        config.check()?;
         let index = |name: &str| {
             let found = params
                 .layout()
@@ -179,6 +185,12 @@ impl Qwen3 {
     /// The weights, to be changed in place.
     pub fn params_mut(&mut self) -> &mut FlatParams {
         &mut self.params
+    }
+
+    /// Other weights of the same layout from now on; returns those before.
+    pub fn replace_params(&mut self, params: FlatParams) -> FlatParams {
+        debug_assert_eq!(self.params.layout(), params.layout());
+        std::mem::replace(&mut self.params, params)
     }
 
     /// Logits [B, T, V] of right-padded ids [B, T]. Attention is causal, so what pads compute

@@ -1,6 +1,7 @@
 //! The part of SGLang's HTTP API that RL frameworks use.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Commands;
+use super::digest::Digest;
 use super::engine::{Command, Generate, Pause, Refused};
 use super::generate::{self, Replies};
 use crate::model::sampler::SeqRequest;
@@ -60,14 +62,21 @@ impl From<Refused> for Failure {
 type Reply = Result<Response, Failure>;
 
 /// Serves until the runtime ends.
-pub(super) async fn run(listener: std::net::TcpListener, commands: Commands) {
-    if let Err(error) = serve(listener, commands).await {
+pub(super) async fn run(listener: std::net::TcpListener, commands: Commands, weights: Weights) {
+    if let Err(error) = serve(listener, commands, weights).await {
         tracing::error!(%error, "the HTTP server ended");
     }
 }
 
+/// Says what lies in the memory that is served.
+pub type Weights = Arc<dyn Fn() -> Option<Digest> + Send + Sync>;
+
 /// Serves the API on a non-blocking listener.
-pub async fn serve(listener: std::net::TcpListener, commands: Commands) -> std::io::Result<()> {
+pub async fn serve(
+    listener: std::net::TcpListener,
+    commands: Commands,
+    weights: Weights,
+) -> std::io::Result<()> {
     let router = Router::new()
         .route("/generate", post(on_generate).put(on_generate))
         .route("/health", get(async || StatusCode::OK))
@@ -77,7 +86,11 @@ pub async fn serve(listener: std::net::TcpListener, commands: Commands) -> std::
         .route("/continue_generation", post(on_continue))
         .route("/abort_request", post(on_abort))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(commands);
+        .with_state(commands)
+        .route(
+            "/weights_digest",
+            get(async move || on_digest(weights).await),
+        );
     let listener = tokio::net::TcpListener::from_std(listener)?;
     axum::serve(
         axum::serve::ListenerExt::tap_io(listener, |stream| {
@@ -113,7 +126,7 @@ async fn start(
     commands: &Commands,
     rid: String,
     sequence: SeqRequest,
-    logprobs: bool,
+    (logprobs, probe): (bool, bool),
 ) -> Result<Replies, Failure> {
     let (pieces, receiver) = mpsc::unbounded_channel();
     let (accepted, answer) = oneshot::channel();
@@ -123,6 +136,7 @@ async fn start(
         Command::Generate(Box::new(Generate {
             rid,
             sequence,
+            probe,
             pieces,
             accepted,
         })),
@@ -139,7 +153,7 @@ async fn on_generate(
 ) -> Reply {
     let body: generate::Body = parse(body)?;
     let (rid, sequence) = body.request().map_err(Failure::bad)?;
-    let replies = start(&commands, rid, sequence, body.return_logprob).await?;
+    let replies = start(&commands, rid, sequence, (body.return_logprob, false)).await?;
     if !body.stream {
         return Ok(axum::Json(replies.whole().await).into_response());
     }
@@ -167,7 +181,10 @@ async fn on_health_generate(State(commands): State<Commands>) -> Reply {
         br#"{"input_ids": [0], "sampling_params": {"max_new_tokens": 1, "temperature": 0.0}}"#,
     )))?;
     let (rid, sequence) = body.request().map_err(Failure::bad)?;
-    let reply = start(&commands, rid, sequence, false).await?.whole().await;
+    let reply = start(&commands, rid, sequence, (false, true))
+        .await?
+        .whole()
+        .await;
     match reply["meta_info"]["finish_reason"]["type"].as_str() {
         Some("stop" | "length") => Ok(StatusCode::OK.into_response()),
         _ => Err(Failure::unavailable(
@@ -184,6 +201,15 @@ async fn on_weight_version(State(commands): State<Commands>) -> Reply {
         .map_err(|_| Failure::unavailable("the engine ended"))?;
     let version = version.map(|version| version.to_string());
     Ok(axum::Json(json!({"weight_version": version})).into_response())
+}
+
+/// Not of SGLang: the digest of what is served, computed from its memory now.
+async fn on_digest(weights: Weights) -> Reply {
+    // Every byte is read: that is nothing for the thread that talks.
+    let digest = tokio::task::spawn_blocking(move || weights()).await;
+    let none = || Failure::unavailable(Refused::NoVersion.to_string());
+    let digest = digest.ok().flatten().ok_or_else(none)?;
+    Ok(axum::Json(digest).into_response())
 }
 
 #[derive(Deserialize)]

@@ -2,45 +2,51 @@
 //!
 //! ```text
 //!   HTTP ── commands ──► engine thread: model + sampler ── tokens ──► HTTP
-//!                              ▲ swap between two steps
-//!   daemon ── PullWeights ──► puller ── fetch ──► the buffer that is not served
+//!                              ▲ swap between two steps, or two turns
+//!   daemon ── PullWeights ──► puller ── fetch ──► the slot that is not served ──► other rollouts
 //! ```
 //!
-//! A version is fetched into the second buffer and checked chunk by chunk; only then does the
-//! engine take it over, so a failed pull never touches what is being served (I-4). Requests under
-//! way go on: their keys and values are computed again, and their next tokens carry the new
-//! version. From then on the buffer can be fetched from here as well.
+//! A version is fetched into the second slot and checked chunk by chunk; only when it is whole does
+//! the engine take it over, so a failed pull never touches what is being served (I-4). The model's
+//! parameters lie in the slot itself: with two slots there are two versions in memory and no third.
+//! Requests under way go on: their keys and values are computed again, and their next tokens carry
+//! the new version; or, as the job says, they end first. Each chunk can be read from here by other
+//! rollouts as soon as it is verified.
 
+mod digest;
 mod engine;
 mod generate;
 mod http;
 mod pull;
-mod served;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
+use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
+use robust_weights::Slots;
 use tokio::runtime::Handle;
 
-use crate::attach::manifest::tensor_specs;
 use crate::attach::{self, FromHost, LinkEnd, RoleArgs, Stages, StartError};
 use crate::model::config::Qwen3Config;
-use crate::model::flat::layout_of;
+use crate::model::flat::{FlatParams, layout_of};
 use crate::model::hf::CONFIG_FILE;
 use crate::model::qwen3::Qwen3;
 use crate::model::sampler::{Engine, EngineConfig, MAX_ROWS};
 
-pub use engine::{Command, EngineThread, Finish, Generate, Observer, Piece, Refused};
-pub use http::{MAX_BODY_BYTES, serve};
+pub use digest::Digest;
+pub use engine::{
+    Command, EngineThread, Finish, Generate, NotSwapped, Observer, Pause, Piece, Refused,
+    SwapRequest,
+};
+pub use http::{MAX_BODY_BYTES, Weights, serve};
 
-use pull::Puller;
-use served::Served;
+use pull::{Puller, Pulling};
 
 /// Tells the daemon what the engine does.
 struct Reporter(attach::Link);
@@ -82,39 +88,46 @@ fn run(
 ) -> Result<LinkEnd, StartError> {
     let mut stages = Stages::since(started);
     let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
-    let layout = tensor_specs(&layout_of(&config));
-    let bytes: u64 = layout.iter().map(|spec| spec.bytes).sum();
+    let layout = layout_of(&config);
+    let elements: usize = layout.iter().map(|spec| spec.len).sum();
     stages.end("process");
     let transport = Transport::start(args.transport())?;
-    let served = Arc::new(Served::new(&transport, bytes as usize)?);
+    let slots = Slots::new(&transport, elements * size_of::<f32>())?;
     stages.end("transport");
     let listener = listen(args.bind)?;
     let http_addr = listener.local_addr().map_err(listen_error)?;
-    let facts = (Arc::clone(&served), transport.addr());
+    let pulling = Pulling::default();
+    let facts = (Arc::clone(&slots), pulling.clone(), transport.addr());
     let (link, mut inbox) = attach::start(runtime, args.link(role), move || {
-        facts.0.hello(facts.1, http_addr)
+        hello(&facts.0, &facts.1, facts.2, http_addr)
     });
     link.phase(Phase::Init, 0);
-    let engine = start_engine(args, config, link.clone())?;
+    // The weights lie where they are fetched to: the parameters need no memory of their own.
+    let params = FlatParams::lying_in(layout.clone(), &slots.current())?;
+    let engine = start_engine(args, Qwen3::with_params(config, params)?, link.clone())?;
     let commands = engine.commands();
-    runtime.spawn(http::run(listener, engine.commands()));
+    let weights: Weights = Arc::new({
+        let slots = Arc::clone(&slots);
+        move || digest::of(&slots)
+    });
+    runtime.spawn(http::run(listener, engine.commands(), weights));
     stages.end("model and http");
     tracing::info!(%http_addr, "start: {}", stages.line());
     let puller = Puller::start(
         transport,
-        Arc::clone(&served),
+        Arc::clone(&slots),
         commands,
-        link.clone(),
+        (link.clone(), pulling),
         layout,
     )?;
     loop {
         match inbox.blocking_recv() {
             Some(FromHost::Message(_, message)) => match message.body {
                 Some(Body::Pull(pull)) => {
-                    if served.version().is_none() {
+                    if slots.served().is_none() {
                         link.phase(Phase::PullWeights, pull.version);
                     }
-                    puller.assign(pull);
+                    puller.assign(&pull);
                 }
                 other => tracing::warn!(?other, "not for a rollout"),
             },
@@ -124,19 +137,33 @@ fn run(
     }
 }
 
+/// What this replica is at the moment. What is served is looked at first: a pull that ends in
+/// between is then told as under way, and its end follows.
+fn hello(slots: &Slots, pulling: &Pulling, transport: SocketAddr, http: SocketAddr) -> Hello {
+    let served = slots.served().map(|served| pull::as_served(&served));
+    Hello {
+        transport_addr: transport.to_string(),
+        http_addr: http.to_string(),
+        version: served.as_ref().map(|served| served.version),
+        served,
+        pulling: pulling.get(),
+        ..Default::default()
+    }
+}
+
 fn start_engine(
     args: &RoleArgs,
-    config: Qwen3Config,
+    model: Qwen3,
     link: attach::Link,
 ) -> Result<EngineThread, StartError> {
     let sizes = EngineConfig {
         max_seqs: args.job.rollout.max_running.max(1) as usize,
         max_rows: MAX_ROWS,
-        max_len: config.max_position_embeddings as usize,
+        max_len: model.config().max_position_embeddings as usize,
     };
-    let engine = Engine::new(&config, sizes)?;
-    let model = Qwen3::zeroed(config)?;
-    EngineThread::start(model, engine, Box::new(Reporter(link)))
+    let engine = Engine::new(model.config(), sizes)?;
+    let swap = args.job.rollout.swap;
+    EngineThread::start(model, engine, swap, Box::new(Reporter(link)))
         .map_err(|_| StartError::Thread("engine"))
 }
 

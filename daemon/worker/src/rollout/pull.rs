@@ -1,319 +1,220 @@
-//! Fetches weight versions into the spare buffer.
-//!
-//! All sources of an assignment are read at once, each its run of chunks. What was verified stays
-//! verified: when a source fails, the next assignment of the same version asks only for the rest.
+//! Orders to pull, from the daemon's messages to the puller, and its reports back.
 
-use std::net::SocketAddr;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use robust_proto::manifest;
 use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::role_message::Body;
-use robust_proto::v1::{PullDone, PullError, PullProgress, PullSource, PullWeights, ServedVersion};
-use robust_shared::weights::{PullTracker, TensorSpec};
+use robust_proto::v1::{self, PullDone, PullStarted, PullWeights, Region, ServedVersion};
+use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_transport::{Buffer, Part, RegionKey, Transport};
+use robust_weights::{Observer, Order, Progress, PullError, Served, Slots, Source, SwapError};
 
 use super::Commands;
-use super::engine::Command;
-use super::served::Served;
+use super::engine::{Command, NotSwapped, SwapRequest};
+use crate::attach::manifest::tensor_specs;
 use crate::attach::{Link, StartError};
+use crate::model::flat::{FlatParams, TensorSpec};
 
-/// Pause between two progress messages.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// The pull under way, as a hello tells it: others can read from it.
+#[derive(Clone, Default)]
+pub(super) struct Pulling(Arc<Mutex<Option<PullStarted>>>);
 
-/// Takes assignments; the newest one counts.
-pub(super) struct Puller {
-    transport: Transport,
-    assignments: Sender<(u64, PullWeights)>,
-    newest: Arc<AtomicU64>,
-    /// Peers of the assignment before, to be cut off when it is superseded.
-    peers: Mutex<Vec<SocketAddr>>,
+impl Pulling {
+    /// What can be read here of a version that is not whole yet.
+    pub fn get(&self) -> Option<PullStarted> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, pulling: Option<PullStarted>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pulling;
+    }
 }
 
-struct Worker {
-    transport: Transport,
-    served: Arc<Served>,
+/// Takes orders; the newest one counts.
+pub(super) struct Puller {
+    puller: robust_weights::Puller,
     engine: Commands,
     link: Link,
-    layout: Vec<TensorSpec>,
-    newest: Arc<AtomicU64>,
-    /// What the spare buffer holds so far.
-    partial: Option<(usize, PullTracker)>,
 }
 
 impl Puller {
     pub fn start(
         transport: Transport,
-        served: Arc<Served>,
+        slots: Arc<Slots>,
         engine: Commands,
-        link: Link,
+        (link, pulling): (Link, Pulling),
         layout: Vec<TensorSpec>,
     ) -> Result<Self, StartError> {
-        let newest = Arc::new(AtomicU64::new(0));
-        let (assignments, queue) = channel();
-        let (own, partial) = (transport.clone(), None);
-        let mut worker = Worker {
-            transport,
-            served,
-            engine,
-            link,
+        let tensors = tensor_specs(&layout);
+        let reports = Arc::new(Reports {
+            link: link.clone(),
+            engine: engine.clone(),
             layout,
-            newest: Arc::clone(&newest),
-            partial,
-        };
-        std::thread::Builder::new()
-            .name("puller".into())
-            .spawn(move || worker.run(&queue))
+            pulling,
+        });
+        let puller = robust_weights::Puller::start(transport, slots, tensors, reports)
             .map_err(|_| StartError::Thread("puller"))?;
         Ok(Self {
-            transport: own,
-            assignments,
-            newest,
-            peers: Mutex::default(),
+            puller,
+            engine,
+            link,
         })
     }
 
     /// Starts this pull; another one that runs is given up.
-    pub fn assign(&self, pull: PullWeights) {
-        let ticket = self.newest.fetch_add(1, Ordering::SeqCst) + 1;
-        let next = pull
-            .sources
-            .iter()
-            .filter_map(|source| source.transport_addr.parse().ok());
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        for peer in std::mem::replace(&mut *peers, next.collect()) {
-            self.transport.disconnect(peer);
-        }
-        // Fails only if the worker panicked, and then the process is of no use.
-        if self.assignments.send((ticket, pull)).is_err() {
-            tracing::error!("the puller is gone");
-        }
-    }
-}
-
-impl Worker {
-    fn run(&mut self, queue: &Receiver<(u64, PullWeights)>) {
-        while let Ok((ticket, pull)) = queue.recv() {
-            let version = pull.version;
-            let outcome = match self.pull(ticket, pull) {
-                Ok(served) => {
-                    tracing::info!(version, "serving");
-                    Outcome::Ok(served)
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        version,
-                        kind = error.kind,
-                        reason = error.reason,
-                        "pull failed"
-                    );
-                    Outcome::Error(error)
-                }
-            };
-            self.link.pull_done(PullDone {
-                version,
-                result: Some(outcome),
-            });
-        }
-    }
-
-    fn superseded(&self, ticket: u64) -> Result<(), PullError> {
-        if self.newest.load(Ordering::SeqCst) == ticket {
-            return Ok(());
-        }
-        Err(failure("superseded", 0, "a newer assignment came"))
-    }
-
-    fn pull(&mut self, ticket: u64, pull: PullWeights) -> Result<ServedVersion, PullError> {
-        self.superseded(ticket)?;
-        let source = pull.sources.first().map_or(0, |source| source.incarnation);
-        let corrupt = |reason: String| failure("corrupt", source, reason);
-        match self.served.current() {
-            Some(served) if served.version == pull.version => return Ok(served),
-            Some(served) if served.version > pull.version => {
-                let reason = format!("version {} is served already", served.version);
-                return Err(failure("superseded", 0, reason));
+    pub fn assign(&self, pull: &PullWeights) {
+        let order = match order(pull) {
+            Ok(order) => order,
+            Err(error) => {
+                tracing::warn!(version = pull.version, error.reason, "an impossible order");
+                return self.link.pull_done(PullDone {
+                    version: pull.version,
+                    result: Some(Outcome::Error(error)),
+                });
             }
-            _ => {}
-        }
-        let published = pull.manifest.unwrap_or_default();
-        let manifest = manifest::from_proto(&published).map_err(|e| corrupt(e.to_string()))?;
-        if manifest.version.0 != pull.version || !manifest.same_layout(&self.layout) {
-            return Err(corrupt(
-                "the manifest is not of this model and version".into(),
-            ));
-        }
-        let (at, buffer) = self.served.spare();
-        let tracker = match self.partial.take() {
-            Some((same, tracker)) if same == at && *tracker.manifest() == manifest => tracker,
-            _ => PullTracker::new(manifest).map_err(|e| corrupt(e.to_string()))?,
         };
-        let job = Fetch::new(self, ticket, &buffer, tracker);
-        let fetched = job.run(&pull.sources);
-        let tracker = job
-            .tracker
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        let complete = tracker.is_complete();
-        if !complete {
-            self.partial = Some((at, tracker));
+        // The puller may wait for the engine to take over an older version.
+        if self.engine.send(Command::Supersede(pull.version)).is_err() {
+            tracing::error!("the engine is gone");
         }
-        self.superseded(ticket)?;
-        match fetched {
-            _ if complete => {}
-            Err(error) => return Err(error),
-            Ok(()) => return Err(failure("source", source, "the sources leave chunks out")),
-        }
-        self.swap(pull.version, &buffer)
-            .map_err(|reason| failure("source", 0, reason))?;
-        Ok(self.served.promote(at, pull.version, published))
+        self.puller.assign(order);
+    }
+}
+
+fn order(pull: &PullWeights) -> Result<Order, v1::PullError> {
+    let published = pull.manifest.as_ref();
+    let corrupt = |reason: String| v1::PullError {
+        kind: "corrupt".to_owned(),
+        source: pull.sources.first().map_or(0, |first| first.incarnation),
+        reason,
+    };
+    let manifest = published.ok_or_else(|| corrupt("there is no manifest".into()))?;
+    let manifest = manifest::from_proto(manifest).map_err(|e| corrupt(e.to_string()))?;
+    if manifest.version.0 != pull.version {
+        return Err(corrupt("the manifest is of another version".into()));
+    }
+    Ok(Order {
+        version: WeightVersion(pull.version),
+        manifest: Arc::new(manifest),
+        sources: pull.sources.iter().map(source).collect::<Result<_, _>>()?,
+    })
+}
+
+fn source(source: &v1::PullSource) -> Result<Source, v1::PullError> {
+    let failed = |reason: String| v1::PullError {
+        kind: "source".to_owned(),
+        source: source.incarnation,
+        reason,
+    };
+    let addr = source.transport_addr.parse();
+    let addr = addr.map_err(|e| failed(format!("{:?}: {e}", source.transport_addr)))?;
+    let region = source.region.as_ref();
+    let region = region.ok_or_else(|| failed("no region".into()))?;
+    let key = RegionKey::from_bytes(&region.key).map_err(|e| failed(e.to_string()))?;
+    let part = |range: &v1::ByteRange| Part {
+        src: range.src,
+        dst: range.dst,
+        len: range.bytes,
+    };
+    Ok(Source {
+        id: Incarnation(source.incarnation),
+        addr,
+        key,
+        parts: source.parts.iter().map(part).collect(),
+        starts: source.starts.clone(),
+    })
+}
+
+/// What is served, as the protocol names it.
+pub(super) fn as_served(served: &Served) -> ServedVersion {
+    ServedVersion {
+        version: served.version.0,
+        manifest: Some(manifest::to_proto(&served.manifest)),
+        region: Some(as_region(&served.key)),
+    }
+}
+
+fn as_region(key: &RegionKey) -> Region {
+    Region {
+        key: key.to_bytes(),
+        bytes: key.len,
+    }
+}
+
+/// Tells the daemon how pulls go, and the engine which weights to use.
+struct Reports {
+    link: Link,
+    engine: Commands,
+    layout: Vec<TensorSpec>,
+    pulling: Pulling,
+}
+
+impl Observer for Reports {
+    fn started(&self, version: WeightVersion, key: &RegionKey) {
+        let started = PullStarted {
+            version: version.0,
+            region: Some(as_region(key)),
+        };
+        // Before it is said: a link that breaks now says it with its next hello.
+        self.pulling.set(Some(started.clone()));
+        self.link.report(Body::PullStarted(started));
     }
 
-    fn swap(&self, version: u64, buffer: &Arc<Buffer>) -> Result<(), String> {
+    fn progress(&self, p: Progress) {
+        self.link.report(Body::PullProgress(v1::PullProgress {
+            version: p.version.0,
+            bytes: p.bytes,
+            total: p.total,
+            source: p.source.map_or(0, |source| source.0),
+            chunks: p.chunks,
+            chunks_total: p.chunks_total,
+            bytes_per_s: p.bytes_per_s as f64,
+            fetched: p.fetched,
+        }));
+    }
+
+    /// Returns when the engine uses the version: in turns, when running requests ended.
+    fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError> {
+        let failed = |reason: String| SwapError::Failed(reason);
+        let gone = || failed("the engine ended".to_owned());
+        let weights = FlatParams::lying_in(self.layout.clone(), buffer)
+            .map_err(|error| failed(error.to_string()))?;
         let (done, answer) = channel();
-        let ended = "the engine ended";
+        let request = SwapRequest {
+            version: version.0,
+            weights,
+            done,
+        };
         self.engine
-            .send(Command::Swap(version, Arc::clone(buffer), done))
-            .map_err(|_| ended.to_owned())?;
-        answer.recv().unwrap_or_else(|_| Err(ended.to_owned()))
-    }
-}
-
-/// One assignment's fetches.
-struct Fetch<'a> {
-    worker: &'a Worker,
-    ticket: u64,
-    buffer: &'a Arc<Buffer>,
-    tracker: Mutex<PullTracker>,
-    version: u64,
-    total: u64,
-    /// Bytes done by each source, and when progress was reported.
-    progress: Mutex<(Vec<u64>, Instant)>,
-}
-
-impl<'a> Fetch<'a> {
-    fn new(worker: &'a Worker, ticket: u64, buffer: &'a Arc<Buffer>, tracker: PullTracker) -> Self {
-        let (version, total) = (tracker.manifest().version.0, tracker.manifest().bytes);
-        let progress = Mutex::new((Vec::new(), Instant::now()));
-        let tracker = Mutex::new(tracker);
-        Self {
-            worker,
-            ticket,
-            buffer,
-            tracker,
-            version,
-            total,
-            progress,
-        }
-    }
-
-    /// Reads from all sources at once; the first failure, if there is one.
-    fn run(&self, sources: &[PullSource]) -> Result<(), PullError> {
-        let have = self.tracker().verified_bytes();
-        self.progress
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .0 = vec![0; sources.len() + 1];
-        self.advance(sources.len(), have, 0);
-        std::thread::scope(|scope| {
-            let running: Vec<_> = sources
-                .iter()
-                .enumerate()
-                .map(|(at, source)| scope.spawn(move || self.fetch(at, source)))
-                .collect();
-            let ended = |_| Err(failure("source", 0, "a fetch thread panicked"));
-            let results = running
-                .into_iter()
-                .map(|run| run.join().unwrap_or_else(ended));
-            results.fold(Ok(()), Result::and)
+            .send(Command::Swap(request))
+            .map_err(|_| gone())?;
+        let swapped = answer.recv().map_err(|_| gone())?;
+        swapped.map_err(|error @ NotSwapped::Superseded { .. }| {
+            SwapError::Superseded(error.to_string())
         })
     }
 
-    fn fetch(&self, at: usize, source: &PullSource) -> Result<(), PullError> {
-        let failed = |reason: String| failure("source", source.incarnation, reason);
-        let peer = source.transport_addr.parse();
-        let peer = peer.map_err(|e| failed(format!("{:?}: {e}", source.transport_addr)))?;
-        let region = source
-            .region
-            .as_ref()
-            .ok_or_else(|| failed("no region".into()))?;
-        let key = RegionKey::from_bytes(&region.key).map_err(|e| failed(e.to_string()))?;
-        let end = source.first_chunk.saturating_add(source.chunk_count);
-        let (chunks, parts) = self.missing(source.first_chunk..end);
-        let arrived = |done| self.advance(at, done, source.incarnation);
-        let transport = &self.worker.transport;
-        let fetched = transport.fetch(peer, &key, &parts, self.buffer, arrived);
-        let verified = self.verify(&chunks);
-        self.worker.superseded(self.ticket)?;
-        // Of a failed fetch some chunks may have come; that others did not is no corruption.
-        fetched.map_err(|error| failed(error.to_string()))?;
-        verified.map_err(|reason| failure("corrupt", source.incarnation, reason))
-    }
-
-    fn missing(&self, served: Range<u64>) -> (Vec<Range<u64>>, Vec<Part>) {
-        let tracker = self.tracker();
-        let (chunks, manifest) = (tracker.remaining_in(served), tracker.manifest());
-        let part = |run: &Range<u64>| {
-            let start = manifest.chunk_range(run.start)?.start;
-            let end = manifest.chunk_range(run.end.checked_sub(1)?)?.end;
-            Some(Part {
-                src: start,
-                dst: start,
-                len: end - start,
-            })
+    fn done(&self, version: WeightVersion, result: Result<Served, PullError>) {
+        let result = match result {
+            Ok(served) => {
+                // It is said to be served from now on.
+                self.pulling.set(None);
+                Outcome::Ok(as_served(&served))
+            }
+            Err(error) => Outcome::Error(v1::PullError {
+                kind: error.kind.name().to_owned(),
+                source: error.source_id.map_or(0, |source| source.0),
+                reason: error.reason,
+            }),
         };
-        let parts = chunks.iter().filter_map(part).collect();
-        (chunks, parts)
-    }
-
-    fn verify(&self, chunks: &[Range<u64>]) -> Result<(), String> {
-        let mut result = Ok(());
-        for chunk in chunks.iter().cloned().flatten() {
-            let Some(range) = self.tracker().manifest().chunk_range(chunk) else {
-                continue;
-            };
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            let read = self.buffer.read_at(range.start as usize, &mut bytes);
-            let checked = read.map_err(|error| error.to_string()).and_then(|()| {
-                self.tracker()
-                    .accept(chunk, &bytes)
-                    .map_err(|error| error.to_string())
-            });
-            result = result.and(checked);
-        }
-        result
-    }
-
-    fn advance(&self, at: usize, done: u64, source: u64) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.0[at] = done;
-        let bytes = progress.0.iter().sum();
-        if progress.1.elapsed() >= PROGRESS_EVERY || bytes == self.total {
-            progress.1 = Instant::now();
-            let (version, total) = (self.version, self.total);
-            let message = PullProgress {
-                version,
-                bytes,
-                total,
-                source,
-            };
-            self.worker.link.report(Body::PullProgress(message));
-        }
-    }
-
-    fn tracker(&self) -> std::sync::MutexGuard<'_, PullTracker> {
-        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn failure(kind: &str, source: u64, reason: impl Into<String>) -> PullError {
-    PullError {
-        kind: kind.to_owned(),
-        source,
-        reason: reason.into(),
+        self.link.pull_done(PullDone {
+            version: version.0,
+            result: Some(result),
+        });
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use robust_proto::v1::Peer;
 use robust_transport::{
-    Buffer, BufferError, Exposed, FetchError, Part, RegionKey, Transport, TransportError,
+    Buffer, BufferError, Cancel, Exposed, FetchError, Part, RegionKey, Transport, TransportError,
 };
 
 /// Statistics that travel behind a gradient, each a little-endian float64.
@@ -210,8 +210,9 @@ impl Exchange {
             len: region.len,
         }];
         persist(|| {
+            let landing = &remote.landing;
             self.transport
-                .fetch(remote.addr, region, &all, &remote.landing, |_| ())
+                .fetch(remote.addr, region, &all, landing, &Cancel::new(), |_| ())
         })
         .map_err(|source| ExchangeError::Fetch { rank, source })?;
         Ok(())

@@ -19,16 +19,22 @@ pub enum PublishError {
     /// The region is in use or of another size.
     #[error(transparent)]
     Buffer(#[from] BufferError),
+    /// The transport does not take the region.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
     /// The layout makes no manifest.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
 }
 
-/// Two regions for gradients, by the step's parity, and two for weights, by the version's: what
-/// is still being read is not overwritten by the next one.
+/// Two regions for gradients, by the step's parity, and two buffers for weights, by the version's:
+/// what is still being read is not overwritten by the next one.
 pub(super) struct Regions {
     pub gradients: [Exposed; 2],
-    weights: [Exposed; 2],
+    transport: Transport,
+    weights: [Arc<Buffer>; 2],
+    /// A region is of one version: whoever reads an older one is refused, not given other bytes.
+    published: [Option<Exposed>; 2],
 }
 
 impl Regions {
@@ -37,7 +43,9 @@ impl Regions {
         let (gradient, weights) = (elements * 4 + STATISTICS * 8, elements * 4);
         Ok(Self {
             gradients: [expose(gradient)?, expose(gradient)?],
-            weights: [expose(weights)?, expose(weights)?],
+            transport: transport.clone(),
+            weights: [Buffer::new(weights)?, Buffer::new(weights)?],
+            published: [None, None],
         })
     }
 
@@ -47,22 +55,27 @@ impl Regions {
 
     /// Copies the weights where pullers can read them.
     pub fn publish(
-        &self,
+        &mut self,
         version: u64,
         params: &FlatParams,
         chunk_bytes: u64,
     ) -> Result<ServedVersion, PublishError> {
-        let region = &self.weights[(version % 2) as usize];
-        region.buffer().write_at(0, params.as_bytes())?;
+        let at = (version % 2) as usize;
+        let buffer = &self.weights[at];
+        self.published[at] = None;
+        buffer.write_at(0, params.as_bytes())?;
         let tensors = tensor_specs(params.layout());
-        let manifest = region.buffer().with_bytes(|bytes| {
+        let manifest = buffer.with_bytes(|bytes| {
             Manifest::build(WeightVersion(version), bytes, chunk_bytes, tensors)
         })??;
-        Ok(ServedVersion {
+        let region = self.transport.expose(Arc::clone(buffer))?;
+        let served = ServedVersion {
             version,
             manifest: Some(to_proto(&manifest)),
-            region: Some(as_region(region)),
-        })
+            region: Some(as_region(&region)),
+        };
+        self.published[at] = Some(region);
+        Ok(served)
     }
 }
 

@@ -5,10 +5,14 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use robust_shared::job::Job;
+use robust_shared::phase::Phase;
+use robust_transport::{Buffer, JobToken};
 use robust_worker::attach::{LinkEnd, RoleArgs, StartError};
 use robust_worker::model::config::Qwen3Config;
+use robust_worker::model::flat::FlatParams;
 use robust_worker::model::qwen3::Qwen3;
 use robust_worker::model::{hf, single_thread};
+use robust_worker::rollout::Observer;
 use tokio::runtime::{Handle, Runtime};
 
 use super::host::FakeHost;
@@ -29,6 +33,28 @@ pub fn model(seed: u64) -> Qwen3 {
     let louder = model.params().tensor() * 4.0;
     model.params_mut().copy_from(&louder).unwrap();
     model
+}
+
+/// What all members of a test's job know.
+pub const TOKEN: &str = "a token of the tests";
+
+pub fn token() -> JobToken {
+    JobToken::new(TOKEN.as_bytes())
+}
+
+/// The weights of a model in a buffer of their own.
+pub fn lying(model: &Qwen3) -> FlatParams {
+    let memory = Buffer::new(model.params().len_bytes()).unwrap();
+    memory.write_at(0, model.params().as_bytes()).unwrap();
+    FlatParams::lying_in(model.params().layout().to_vec(), &memory).unwrap()
+}
+
+/// Hears nothing of an engine.
+pub struct Deaf;
+
+impl Observer for Deaf {
+    fn phase(&self, _: Phase, _: u64) {}
+    fn figures(&self, _: u64, _: usize) {}
 }
 
 pub fn runtime() -> Runtime {
@@ -70,6 +96,7 @@ pub fn args(folder: &Path, host: &FakeHost, index: u32, incarnation: u64) -> Rol
         host_socket: host.socket.clone(),
         snapshot_dir,
         bind: std::net::Ipv4Addr::LOCALHOST.into(),
+        token: token(),
         calculator: Some(env!("CARGO_BIN_EXE_robust-calc").into()),
         end_within: None,
     }

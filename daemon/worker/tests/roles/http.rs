@@ -1,24 +1,17 @@
 //! The rollout's HTTP API against nonsense.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use reqwest::StatusCode;
-use robust_shared::phase::Phase;
-use robust_transport::Buffer;
+use robust_shared::job::Swap;
 use robust_worker::model::sampler::{Engine, EngineConfig, MAX_ROWS};
-use robust_worker::rollout::{Command, EngineThread, MAX_BODY_BYTES, Observer, serve};
+use robust_worker::rollout::{Command, EngineThread, MAX_BODY_BYTES, SwapRequest, serve};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::fixture::{model, runtime};
-
-struct Deaf;
-
-impl Observer for Deaf {
-    fn phase(&self, _: Phase, _: u64) {}
-    fn figures(&self, _: u64, _: usize) {}
-}
+use super::fixture::{Deaf, lying, model, runtime};
 
 /// An engine behind HTTP, serving version 1.
 struct Server {
@@ -37,20 +30,25 @@ impl Server {
             max_len: 64,
         };
         let engine = Engine::new(model.config(), sizes).unwrap();
-        let weights = Buffer::new(model.params().len_bytes()).unwrap();
-        weights.write_at(0, model.params().as_bytes()).unwrap();
-        let commands = EngineThread::start(model, engine, Box::new(Deaf))
+        let weights = lying(&model);
+        let commands = EngineThread::start(model, engine, Swap::Step, Box::new(Deaf))
             .unwrap()
             .commands();
         if serving {
             let (done, answer) = std::sync::mpsc::channel();
-            commands.send(Command::Swap(1, weights, done)).unwrap();
+            let version = 1;
+            let request = SwapRequest {
+                version,
+                weights,
+                done,
+            };
+            commands.send(Command::Swap(request)).unwrap();
             answer.recv().unwrap().unwrap();
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
-        runtime.spawn(serve(listener, commands));
+        runtime.spawn(serve(listener, commands, Arc::new(|| None)));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self {
             runtime,

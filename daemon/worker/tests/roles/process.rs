@@ -12,13 +12,14 @@ use robust_worker::model::config::Qwen3Config;
 use robust_worker::model::hf;
 use robust_worker::model::qwen3::Qwen3;
 
-use super::fixture::args;
+use super::fixture::{TOKEN, args};
 use super::host::FakeHost;
 
-struct Process(Child);
+/// A role's process, killed with this value.
+pub struct Process(pub Child);
 
 impl Process {
-    fn wait(&mut self) -> i32 {
+    pub fn wait(&mut self) -> i32 {
         self.0.wait().unwrap().code().unwrap()
     }
 }
@@ -30,7 +31,7 @@ impl Drop for Process {
     }
 }
 
-fn command(folder: &Path, host: &FakeHost, role: &str, index: u64, generation: u64) -> Command {
+pub fn command(folder: &Path, host: &FakeHost, role: &str, index: u64, generation: u64) -> Command {
     let mut args = args(folder, host, 0, 0);
     args.job.job.daemon_grace_s = 0.5;
     let job = folder.join("job.json");
@@ -50,12 +51,13 @@ fn command(folder: &Path, host: &FakeHost, role: &str, index: u64, generation: u
         .args(["--host-socket", host.socket.to_str().unwrap()])
         .args(["--snapshot-dir", args.snapshot_dir.to_str().unwrap()])
         .env("OMP_NUM_THREADS", "1")
+        .env(robust_proto::JOB_TOKEN_VARIABLE, TOKEN)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     command
 }
 
-fn start(command: &mut Command) -> Process {
+pub fn start(command: &mut Command) -> Process {
     Process(command.spawn().unwrap())
 }
 

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use robust_proto::manifest::to_proto;
+use robust_proto::manifest::{self, to_proto};
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::pull_done::Result as Outcome;
-use robust_proto::v1::{Manifest, PullSource, PullWeights, Region, ServedVersion, Shutdown};
+use robust_proto::v1::{
+    ByteRange, Manifest, PullSource, PullWeights, Region, ServedVersion, Shutdown,
+};
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights;
 use robust_transport::{Buffer, Config, Exposed, Transport};
@@ -15,7 +17,7 @@ use robust_worker::attach::manifest::tensor_specs;
 use robust_worker::rollout;
 use serde_json::{Value, json};
 
-use super::fixture::{Running, args, model, runtime};
+use super::fixture::{Running, args, model, runtime, token};
 use super::host::FakeHost;
 
 /// Somebody who serves a version, as a trainer rank does.
@@ -30,7 +32,7 @@ const CHUNK_BYTES: u64 = 4096;
 
 fn source(seed: u64, version: u64) -> Source {
     let model = model(seed);
-    let transport = Transport::start(Config::default()).unwrap();
+    let transport = Transport::start(Config::new(token())).unwrap();
     let buffer = Buffer::new(model.params().len_bytes()).unwrap();
     buffer.write_at(0, model.params().as_bytes()).unwrap();
     let tensors = tensor_specs(model.params().layout());
@@ -45,11 +47,21 @@ fn source(seed: u64, version: u64) -> Source {
     }
 }
 
+fn part(first_chunk: u64, chunk_count: u64) -> ByteRange {
+    let src = first_chunk * CHUNK_BYTES;
+    ByteRange {
+        src,
+        dst: src,
+        bytes: chunk_count.saturating_mul(CHUNK_BYTES),
+    }
+}
+
 impl Source {
     fn chunks(&self) -> u64 {
         self.manifest.chunk_xxh3.len() as u64
     }
 
+    /// Of so many chunks from the first one on.
     fn serving(&self, first_chunk: u64, chunk_count: u64) -> PullSource {
         let bytes = self.exposed.buffer().len() as u64;
         let region = Region {
@@ -62,8 +74,8 @@ impl Source {
             incarnation: SOURCE,
             transport_addr,
             region,
-            first_chunk,
-            chunk_count,
+            parts: vec![part(first_chunk, chunk_count)],
+            starts: Vec::new(),
         }
     }
 
@@ -125,6 +137,15 @@ impl Replica {
         })
     }
 
+    fn get(&self, path: &str) -> Value {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let request = client.get(format!("http://{}{path}", self.http));
+        runtime().block_on(async {
+            let response = request.send().await.unwrap();
+            serde_json::from_str(&response.text().await.unwrap()).unwrap()
+        })
+    }
+
     fn end(self, host: &FakeHost) {
         host.send(self.incarnation, Down::Shutdown(Shutdown {}));
         assert_eq!(self.running.end(), LinkEnd::Shutdown);
@@ -160,14 +181,18 @@ fn a_sequence_resumed_at_another_replica_continues_with_the_same_tokens() {
     ];
     let served = first.pulled(&host, trainer.pull(halves));
     assert_eq!(served.manifest.as_ref(), Some(&trainer.manifest));
+    let published = manifest::from_proto(&trainer.manifest).unwrap();
+    let digest = first.get("/weights_digest");
+    assert_eq!(digest["digest"], published.digest_hex());
+    assert_eq!(digest["weight_version"], "1");
     // The second one pulls from the first: a relay.
     let second = replica(folder.path(), &host, 2);
     let relay = PullSource {
         incarnation: 1,
         transport_addr: first.transport_addr.clone(),
         region: served.region,
-        first_chunk: 0,
-        chunk_count: trainer.chunks(),
+        parts: vec![part(0, trainer.chunks())],
+        starts: Vec::new(),
     };
     second.pulled(&host, trainer.pull(vec![relay]));
     let prompt = [1, 8, 9, 17, 10, 11, 22];

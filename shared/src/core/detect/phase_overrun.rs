@@ -4,7 +4,7 @@
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
 use super::{Rule, RuleId, Setting};
-use crate::core::instance::Instance;
+use crate::core::instance::{Instance, Supply};
 use crate::core::{Core, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::phase::Phase;
@@ -61,11 +61,21 @@ fn bound(core: &Core, i: &Instance) -> Option<Duration> {
     )
 }
 
+/// Since when the instance itself takes its time. A pull is as fast as its source: of one that has no
+/// source, or whose source is itself pulling, nothing is said.
+fn since(i: &Instance) -> Option<Time> {
+    if i.phase != Phase::PullWeights {
+        return Some(i.phase_since);
+    }
+    let pull = i.pull.as_ref().filter(|p| p.supply == Supply::Whole);
+    pull.map(|p| i.phase_since.max(p.since))
+}
+
 /// When the rule falls, if the phase goes on.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let applies = RULE.phases.contains(&i.phase) && i.was_attached() && !i.overrun;
     let bound = applies.then(|| bound(core, i))?;
-    bound.map(|bound| i.phase_since + bound)
+    Some(since(i)? + bound?)
 }
 
 impl Core {

@@ -1,8 +1,10 @@
 //! Pull stall: a pull that brings no bytes is tried elsewhere. No verdict on anyone: the puller has a
-//! deadline of its own and names its source; this is for the case that its report was lost.
+//! deadline of its own and names its source; this is for the case that its report was lost. One whose
+//! source is itself pulling and got nothing new waits without fault, however long that takes; so does
+//! one that has everything and serves it only when its requests allow.
 use super::{Rule, RuleId, Setting};
 use crate::core::Core;
-use crate::core::instance::Instance;
+use crate::core::instance::{Instance, Pull, PullSeen, Supply};
 use crate::ids::{InstanceId, Role};
 use crate::time::Time;
 
@@ -12,7 +14,7 @@ pub const RULE: Rule = Rule {
     name: "pull stall",
     roles: &[Role::Hybrid, Role::Rollout],
     phases: &[],
-    signal: "a pull brings no bytes and its puller does not say so",
+    signal: "a pull brings no bytes though its source has some, and its puller does not say so",
     action: "pull from elsewhere",
     kind: None,
     settings: &[Setting::seconds("window_s", 10.0)],
@@ -21,7 +23,11 @@ pub const RULE: Rule = Rule {
 /// When the running pull counts as stalled.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let window = core.config.rules.time(RuleId::PullStall, "window_s");
-    i.pull.as_ref().map(|p| p.moved_at + window)
+    let moves = |p: &&Pull| matches!(p.supply, Supply::Whole | Supply::Flows);
+    let pull = i.pull.as_ref().filter(moves)?;
+    // One that has everything may be told to pull again, and still waits for its requests to end.
+    let all = |s: PullSeen| s.version == pull.version && s.bytes >= s.total;
+    (!i.pull_seen.is_some_and(all)).then_some(pull.moved_at + window)
 }
 
 impl Core {

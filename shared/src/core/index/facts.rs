@@ -1,8 +1,9 @@
 //! What is derived from one instance.
-use super::super::Core;
 use super::super::context::Turn;
 use super::super::instance::{Instance, Life};
-use super::Counts;
+use super::super::{Core, Mutation};
+use super::near::Rack;
+use super::{Counts, Place};
 use crate::ids::{Incarnation, Role, WeightVersion};
 use crate::phase::Phase;
 
@@ -30,10 +31,19 @@ pub(in crate::core) struct Facts {
     pub free: Option<u32>,
     /// An agent worker holds trajectories.
     pub holds: bool,
-    /// An engine's admission and version, if it is to pull the published one.
-    pub behind: Option<(bool, Option<WeightVersion>)>,
-    /// An engine's pullers, if it may get more.
-    pub relay: Option<u32>,
+    /// Where an engine is.
+    pub place: Place,
+    /// An engine's admission and version, if it is to pull the published one, and whether it can wait
+    /// for a relay: nobody waits for it, and no source failed it just now.
+    pub behind: Option<(bool, bool, Option<WeightVersion>)>,
+    /// An engine has the published version, or pulls it where others can read, and may serve.
+    pub has: bool,
+    /// Whether it is still pulling and how many pull from it, if it may serve more.
+    pub relay: Option<(bool, u32)>,
+    /// It was taken out while others pull from it, or will not finish the pull that others read from.
+    pub strands: bool,
+    /// It has the published version, or pulls it, and others still pull an older one from it.
+    pub outdated: bool,
     /// What it pulls, and from which relay; none: from the trainer.
     pub pull: Option<(WeightVersion, Option<Incarnation>)>,
     /// It is to go, or to move.
@@ -68,6 +78,7 @@ impl Facts {
             unpaused: self.unpaused.into(),
             unrolling: self.unrolling.into(),
             absent: self.absent.into(),
+            relays: self.has.into(),
         }
     }
 
@@ -81,7 +92,10 @@ impl Facts {
 
     /// What the planner of pulls looks at.
     pub fn planning(&self) -> impl PartialEq + use<> {
-        (self.sound, self.behind, self.relay, self.pull)
+        (
+            (self.sound, self.behind, self.has, self.relay),
+            (self.strands, self.outdated, self.pull, self.place),
+        )
     }
 }
 
@@ -130,13 +144,9 @@ impl Core {
             .is_some_and(|p| Some(p.version) >= published);
         let behind = sound && !i.going() && i.version < published && !pulls_newest;
         let pullers = self.index.pullers_of(i.incarnation);
-        let relay = sound
-            && !i.going()
-            && i.suspect.is_none()
-            && !i.quarantined
-            && i.version.is_some()
-            && i.version == published
-            && pullers < self.pullers_allowed();
+        let pulls = || self.index.pulls_of(i.incarnation).map(|(v, _)| Some(*v));
+        let read_early = pulls().any(|version| version > i.version);
+        let (has, growing) = self.has_published(i);
         Facts {
             works: common.linked && i.suspect.is_none() && i.phase == Phase::Generating,
             idle: i.going() && pullers == 0 && self.running(i.incarnation) == 0,
@@ -145,9 +155,14 @@ impl Core {
                 .version
                 .filter(|_| self.eligible(i))
                 .map(|v| (v, self.running(i.incarnation))),
-            behind: behind.then_some((i.admitted, i.version)),
-            relay: relay.then_some(pullers),
-            pull: i.pull.as_ref().map(|p| {
+            place: self.place_of(i),
+            behind: behind.then_some((!self.is_urgent(i), i.admitted, i.version)),
+            has,
+            relay: (has && pullers < self.pullers_allowed()).then_some((growing, pullers)),
+            strands: read_early && (i.going() || i.condemned.is_some())
+                || pullers > 0 && i.quarantined,
+            outdated: has && pulls().any(|version| version < published),
+            pull: i.pull.as_ref().filter(|p| p.reads()).map(|p| {
                 let relay = p.sources.first().filter(|_| !p.from_trainer);
                 (p.version, relay.copied())
             }),
@@ -156,6 +171,29 @@ impl Core {
             to_tell: self.due_command(i),
             avoids_rank: i.avoid.iter().any(|(source, _)| is_rank(*source)),
             ..common
+        }
+    }
+
+    /// Whether others may pull the published version from an engine, and whether it is still pulling
+    /// it itself: then they get what it verified, as it comes.
+    fn has_published(&self, i: &Instance) -> (bool, bool) {
+        let published = self.s.published;
+        let sound = i.attached() && i.condemned.is_none();
+        let serves = sound && !i.going() && i.suspect.is_none() && !i.quarantined;
+        let whole = i.version.is_some() && i.version == published;
+        let pulls = i.pull.as_ref().map(|p| p.version);
+        let readable = i.readable == published || self.config.mutant(Mutation::RelayUnready);
+        let growing = !whole && pulls.is_some() && pulls == published && readable;
+        let all = i.pull.as_ref().is_some_and(|p| !p.reads());
+        (serves && (whole || growing), growing && !all)
+    }
+
+    fn place_of(&self, i: &Instance) -> Place {
+        let node = i.slot.as_ref().map(|slot| slot.node);
+        let spec = node.and_then(|node| self.s.nodes.get(node));
+        Place {
+            node,
+            rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
         }
     }
 }

@@ -10,8 +10,11 @@
 #[cfg(any(test, feature = "check"))]
 mod check;
 mod facts;
+mod near;
 
 use facts::Facts;
+use near::Nearby;
+pub(super) use near::{Distance, Place};
 
 use super::Core;
 use super::context::Context;
@@ -37,6 +40,8 @@ pub(super) struct Counts {
     pub unrolling: u32,
     /// Those that are not to have a process: they wait for a slot, or are gone for good.
     pub absent: u32,
+    /// Engines that others may pull the published version from, now or when they are free.
+    pub relays: u32,
 }
 
 impl Counts {
@@ -56,6 +61,7 @@ impl Counts {
             unpaused: of(self.unpaused, others.unpaused),
             unrolling: of(self.unrolling, others.unrolling),
             absent: of(self.absent, others.absent),
+            relays: of(self.relays, others.relays),
         }
     }
 }
@@ -74,6 +80,12 @@ struct Globals {
 /// A request count, a place and the life that is there.
 type Loaded = (u32, InstanceId, Incarnation);
 
+/// An engine that is to pull: whether it can wait, whether it gets traffic, what it has.
+pub(super) type Behind = (bool, bool, Option<WeightVersion>, InstanceId);
+
+/// An engine that may serve a puller more: whether it is still pulling itself, and its pullers.
+type Relay = (bool, u32, InstanceId, Incarnation);
+
 /// The index. See the module's doc.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
@@ -83,10 +95,14 @@ pub struct Index {
     engines: BTreeMap<WeightVersion, BTreeSet<Loaded>>,
     /// Agent workers that may get trajectories, the idlest first.
     agents: BTreeSet<Loaded>,
-    /// Engines that are to pull; those that get no traffic yet come first.
-    behind: BTreeSet<(bool, Option<WeightVersion>, InstanceId)>,
-    /// Engines that may serve a puller more, the idlest first.
-    relays: BTreeSet<Loaded>,
+    /// Engines that are to pull; those that others wait for, then those without traffic come first.
+    behind: Nearby<Behind>,
+    /// Engines that may serve a puller more; those that have everything, then the idlest come first.
+    relays: Nearby<Relay>,
+    /// Engines whose pullers are to go on elsewhere.
+    stranding: BTreeSet<InstanceId>,
+    /// Engines that have or pull the published version while others pull an older one from them.
+    outdated: BTreeSet<InstanceId>,
     /// Pulls by the relay they come from.
     pulls: IdMap<Incarnation, BTreeSet<(WeightVersion, InstanceId)>>,
     /// Pulls from the trainer.
@@ -153,22 +169,44 @@ impl Index {
     }
 
     /// Engines that are to pull the published version, in the order they are served.
-    pub(super) fn behind_after(
-        &self,
-        last: Option<(bool, Option<WeightVersion>, InstanceId)>,
-    ) -> Option<(bool, Option<WeightVersion>, InstanceId)> {
-        match last {
-            None => self.behind.first().copied(),
-            Some(last) => {
-                let after = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);
-                self.behind.range(after).next().copied()
-            }
-        }
+    pub(super) fn behind_after(&self, last: Option<Behind>) -> Option<Behind> {
+        self.behind.after(last)
     }
 
-    /// Engines that may serve another puller, the idlest first.
-    pub fn relays(&self) -> impl Iterator<Item = Incarnation> {
-        self.relays.iter().map(|(.., relay)| *relay)
+    /// The engine that is to pull and is nearest to a place.
+    pub(super) fn nearest_behind(&self, place: Place) -> Option<(Distance, Behind)> {
+        self.behind.from(place).next()
+    }
+
+    /// Whether anybody who has the published version, or some of it, may serve another puller.
+    pub fn any_relay(&self) -> bool {
+        !self.relays.is_empty()
+    }
+
+    /// Engines that may serve another puller, the nearest first; then those that have everything, then
+    /// the idlest. Some come more than once. With the way, and whether it is still pulling itself.
+    pub(super) fn relays_near(
+        &self,
+        place: Place,
+    ) -> impl Iterator<Item = (Distance, bool, Incarnation)> {
+        let all = self.relays.from(place);
+        all.map(|(way, (growing, _, _, relay))| (way, growing, relay))
+    }
+
+    /// Engines whose pullers are to go on elsewhere.
+    pub fn stranding(&self) -> Vec<InstanceId> {
+        self.stranding.iter().copied().collect()
+    }
+
+    /// Engines that have or pull the published version while others pull an older one from them.
+    pub fn outdated(&self) -> Vec<InstanceId> {
+        self.outdated.iter().copied().collect()
+    }
+
+    /// Where an instance is.
+    pub(super) fn place(&self, id: InstanceId) -> Place {
+        let facts = self.facts[id.role as usize].get(id.index as usize);
+        facts.map(|f| f.place).unwrap_or_default()
     }
 
     /// The first hybrid engine that is to be told something.
@@ -227,11 +265,19 @@ impl Index {
         if let Some(leases) = facts.free {
             put(&mut self.agents, (leases, id, life), there);
         }
-        if let Some((admitted, version)) = facts.behind {
-            put(&mut self.behind, (admitted, version, id), there);
+        if let Some((waits, admitted, version)) = facts.behind {
+            let entry = (waits, admitted, version, id);
+            self.behind.put(facts.place, entry, there);
         }
-        if let Some(pullers) = facts.relay {
-            put(&mut self.relays, (pullers, id, life), there);
+        if let Some((growing, pullers)) = facts.relay {
+            let entry = (growing, pullers, id, life);
+            self.relays.put(facts.place, entry, there);
+        }
+        if facts.strands {
+            put(&mut self.stranding, id, there);
+        }
+        if facts.outdated {
+            put(&mut self.outdated, id, there);
         }
         match facts.pull {
             Some((version, None)) => put(&mut self.from_trainer, (version, id), there),
@@ -292,6 +338,10 @@ impl Core {
             let slots = &mut self.index.slots;
             slots.survey(node, &self.s.nodes, &self.config);
             self.slots_due = true;
+            for id in slots.on_node(node) {
+                // Its labels may be others.
+                self.s.instances.touch(id);
+            }
         }
         let mut again = std::mem::take(&mut self.rearm);
         while let Some(id) = self.s.instances.next_touched() {

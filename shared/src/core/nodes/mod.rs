@@ -108,16 +108,22 @@ impl Core {
 
     /// Nodes whose heartbeat stopped for the rule's window are lost.
     pub(super) fn check_nodes(&mut self, fallen: &[NodeId]) {
-        for &node in fallen {
-            match self.node_deadline(node) {
-                Some(at) if at <= self.now => {
-                    let silent = self.s.nodes.get(node).map(|n| self.now.since(n.beat_at));
-                    let seconds = silent.unwrap_or_default().as_secs_f64();
-                    let why = format!("was not heard for {seconds:.1} s");
-                    self.node_gone(node, NodeState::Lost, &why);
-                }
-                _ => self.arm_node(node),
+        let silent = |node: &NodeId| self.node_deadline(*node).is_some_and(|at| at <= self.now);
+        let (lost, heard): (Vec<_>, Vec<_>) = fallen.iter().copied().partition(silent);
+        for node in heard {
+            self.arm_node(node);
+        }
+        // All are lost before anything is started anew: not on another one of them.
+        for &node in &lost {
+            if let Some(known) = self.s.nodes.get_mut(node) {
+                known.state = NodeState::Lost;
             }
+        }
+        for node in lost {
+            let silent = self.s.nodes.get(node).map(|n| self.now.since(n.beat_at));
+            let seconds = silent.unwrap_or_default().as_secs_f64();
+            let why = format!("was not heard for {seconds:.1} s");
+            self.node_gone(node, NodeState::Lost, &why);
         }
     }
 

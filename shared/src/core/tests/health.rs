@@ -153,6 +153,9 @@ fn an_engine_that_gives_tokens_is_not_sick_however_long_a_probe_waits() {
 }
 
 fn ask(w: &mut World, out: bool, role: Role, index: u32) -> Result<Reply, Refusal> {
+    // Else somebody would have to pull from elsewhere.
+    let pulls = |w: &World| w.core.s.instances.iter().any(|i| i.pull.is_some());
+    w.until("nobody pulls", LONG, |w| !pulls(w));
     let ticket = 77;
     let request = match out {
         true => Request::Quarantine {

@@ -5,6 +5,7 @@ mod faults;
 mod health;
 mod modes;
 mod nodes;
+mod pulls;
 mod quality;
 mod random;
 mod scale;

@@ -77,6 +77,8 @@ fn a_failed_call_names_the_rank_and_its_words_by_the_rule_that_fits() {
     }
 }
 
+use crate::core::instance::Supply;
+
 /// A pull under way, reported as corrupt.
 fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
     let (puller, source) = (w.life(puller), w.life(source));
@@ -85,7 +87,9 @@ fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
         version,
         sources: vec![source],
         from_trainer: false,
+        since: w.now,
         moved_at: w.now,
+        supply: Supply::Whole,
     };
     w.core.s.instances.life_mut(puller).unwrap().pull = Some(pull);
     w.feed(Input::Pulled {

@@ -9,5 +9,5 @@ mod task;
 pub use detect::{Detect, DetectValue};
 pub use learn::{BatchShape, Data, Model, ModelConfig, Train, WarmupSettings};
 pub use operate::{Checkpoint, KindBudget, Node, Restart, Weights};
-pub use roles::{Agent, Rollout, Tool, Trainer};
+pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use task::{General, Mode, Policy};

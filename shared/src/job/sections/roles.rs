@@ -38,6 +38,17 @@ impl Default for Trainer {
     }
 }
 
+/// When a rollout goes over to weights that it verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Swap {
+    /// Between two decode steps: running requests go on with the new weights.
+    #[default]
+    Step,
+    /// Between turns: running requests end with the weights they began with, new ones wait for that.
+    Turn,
+}
+
 /// `[rollout]`: independent generation replicas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -62,6 +73,8 @@ pub struct Rollout {
     pub temperature: f64,
     /// Most tokens generated in one turn.
     pub max_new_tokens: u32,
+    /// When a replica goes over to weights that it verified.
+    pub swap: Swap,
 }
 
 impl Default for Rollout {
@@ -76,6 +89,7 @@ impl Default for Rollout {
             max_running: 32,
             temperature: 1.0,
             max_new_tokens: 32,
+            swap: Swap::Step,
         }
     }
 }

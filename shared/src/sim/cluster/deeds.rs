@@ -34,8 +34,11 @@ impl Cluster {
                 self.after(self.plan.timing.switch, Event::Switched(engine, false));
             }
             Output::AssignPull {
-                puller, version, ..
-            } => self.pull(puller, version),
+                puller,
+                version,
+                sources,
+                from_trainer,
+            } => self.pull(puller, version, &sources, from_trainer),
             Output::Dispatch { agent, trajectory } => {
                 self.after(Duration::ZERO, Event::Turn(agent, trajectory));
             }

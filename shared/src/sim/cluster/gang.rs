@@ -114,12 +114,15 @@ impl Cluster {
                     ..StepMetrics::default()
                 },
             },
-            Call::Publish(version) => Input::Published {
-                generation,
-                version,
-                bytes: BYTES,
-                digest: String::new(),
-            },
+            Call::Publish(version) => {
+                self.wires_published();
+                Input::Published {
+                    generation,
+                    version,
+                    bytes: BYTES,
+                    digest: String::new(),
+                }
+            }
         };
         self.feed(input);
     }

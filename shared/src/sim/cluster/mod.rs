@@ -14,14 +14,17 @@ mod machines;
 mod processes;
 mod queue;
 mod timing;
+mod wires;
 mod work;
 
 pub use timing::{LongTail, Timing, unit};
+pub use wires::Wires;
 
 use crate::core::{Core, CoreConfig, Incident, Input, NodeSpec, Outcome};
 use crate::ettr::Interval;
 use crate::hash::IdMap;
 use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Role, TrajectoryId};
+use crate::sim::weights::fabric::Source;
 use crate::time::Time;
 use processes::Process;
 use queue::Queue;
@@ -61,6 +64,9 @@ enum Event {
     Turn(Incarnation, TrajectoryId),
     TurnEnds(u64),
     PullEnds(Incarnation, u64),
+    PullBegins(Incarnation, u64, Source),
+    Fetch(Incarnation, u64, Source),
+    PullsGoOn,
     Switched(Incarnation, bool),
     Ends(Incarnation),
     Join(Box<NodeSpec>),
@@ -88,6 +94,8 @@ pub struct Cluster {
     requests: IdMap<u64, work::Request>,
     progress: IdMap<TrajectoryId, work::Progress>,
     pulls: IdMap<Incarnation, u64>,
+    /// The network under the pulls; without one a pull takes [`Timing::pull`].
+    wires: Option<Box<Wires>>,
     /// When a whole task was spawned last.
     whole_start: Option<Time>,
     /// Engines of it that start after the trainer.
@@ -119,6 +127,7 @@ impl Cluster {
             requests: IdMap::default(),
             progress: IdMap::default(),
             pulls: IdMap::default(),
+            wires: None,
             whole_start: None,
             after_trainer: Vec::new(),
             last_spawned: [None; Role::ALL.len()],
@@ -188,7 +197,7 @@ impl Cluster {
     pub fn run_until(&mut self, until: Duration) {
         let end = DAWN + until;
         while self.outcome.is_none() {
-            match self.queue.next_at() {
+            match self.next_at() {
                 Some(at) if at <= end => self.step(),
                 _ => {
                     self.now = self.now.max(end);
@@ -202,13 +211,24 @@ impl Cluster {
     pub fn run_to_step(&mut self, step: u64) {
         while self.outcome.is_none()
             && self.core.state().committed().0 < step
-            && self.queue.next_at().is_some()
+            && self.next_at().is_some()
         {
             self.step();
         }
     }
 
+    fn next_at(&self) -> Option<Time> {
+        let queued = self.queue.next_at();
+        queued.into_iter().chain(self.wires_next()).min()
+    }
+
     fn step(&mut self) {
+        let next = self.queue.next_at();
+        let wires = self.wires_next();
+        if let Some(at) = wires.filter(|at| next.is_none_or(|next| *at <= next)) {
+            self.now = self.now.max(at);
+            return self.wires_step();
+        }
         let Some((at, event)) = self.queue.pop() else {
             return;
         };
@@ -221,6 +241,9 @@ impl Cluster {
             Event::Turn(agent, trajectory) => self.ask(agent, trajectory),
             Event::TurnEnds(ticket) => self.turn_ends(ticket),
             Event::PullEnds(puller, version) => self.pull_ends(puller, version),
+            Event::PullBegins(puller, version, source) => self.pull_begins(puller, version, source),
+            Event::Fetch(puller, version, source) => self.fetch(puller, version, source),
+            Event::PullsGoOn => self.report_pulls(),
             Event::Switched(engine, paused) => self.switched(engine, paused),
             Event::Ends(incarnation) => self.end(incarnation, true),
             Event::Join(spec) => self.join(*spec),

@@ -127,9 +127,11 @@ impl Cluster {
             return;
         };
         process.alive = false;
-        if process.id.role.is_engine() {
+        let id = process.id;
+        if id.role.is_engine() {
             self.break_requests_of(incarnation);
         }
+        self.wires_broken(incarnation, id);
         if tell {
             let input = Input::Exited {
                 incarnation,

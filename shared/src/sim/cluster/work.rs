@@ -34,8 +34,17 @@ pub(super) struct Progress {
 impl Cluster {
     // ---- weights ----
 
-    pub(super) fn pull(&mut self, puller: Incarnation, version: WeightVersion) {
+    pub(super) fn pull(
+        &mut self,
+        puller: Incarnation,
+        version: WeightVersion,
+        sources: &[Incarnation],
+        from_trainer: bool,
+    ) {
         self.pulls.insert(puller, version.0);
+        if self.wires.is_some() {
+            return self.wired_pull(puller, version, sources, from_trainer);
+        }
         self.after(self.plan.timing.pull, Event::PullEnds(puller, version.0));
     }
 

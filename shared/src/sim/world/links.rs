@@ -55,12 +55,14 @@ impl World {
         }
     }
 
-    /// The daemon says something over a link; without one it is lost.
+    /// The daemon says something over a link, in order; without one it is lost.
     pub(super) fn tell(&mut self, to: Incarnation, order: Order) {
         let delay = self.timing.message.draw(&mut self.dice);
-        if let Some(p) = self.procs.get(&to).filter(|p| p.linked) {
-            let link = p.link;
-            self.after(delay, Happening::Told(to, link, order));
+        let now = self.now;
+        if let Some(p) = self.procs.get_mut(&to).filter(|p| p.linked) {
+            p.told_at = p.told_at.max(now + delay);
+            let (link, wait) = (p.link, p.told_at.since(now));
+            self.after(wait, Happening::Told(to, link, order));
         }
     }
 
@@ -138,7 +140,8 @@ impl World {
         if self.core.is_current(life).is_none() {
             return self.die(life);
         }
-        (p.linked, p.linked_at, p.link, p.heard_at) = (true, now, serial, Time(0));
+        (p.linked, p.linked_at, p.link) = (true, now, serial);
+        (p.heard_at, p.told_at) = (Time(0), Time(0));
         let hello = Hello {
             version: p.version,
             step: p.step,

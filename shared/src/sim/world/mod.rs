@@ -151,6 +151,12 @@ pub struct World {
     turns: BTreeMap<TrajectoryId, u32>,
     /// Pulls as they were ordered and are not known to be over.
     pullers: BTreeMap<Incarnation, pulls::Ordered>,
+    /// Nothing went wrong so far, as the search knows.
+    pub(in crate::sim) untouched: bool,
+    /// Nothing disturbs it any more.
+    calm: bool,
+    /// Since when the last step waits for engines that have not got the newest weights.
+    lags_since: Option<Time>,
     /// Route requests that wait for their answer.
     asked: BTreeMap<u64, agents::Doing>,
     /// Trajectories stored with their reward.
@@ -205,6 +211,9 @@ impl World {
             doomed: BTreeMap::new(),
             turns: BTreeMap::new(),
             pullers: BTreeMap::new(),
+            untouched: false,
+            calm: false,
+            lags_since: None,
             asked: BTreeMap::new(),
             stored: BTreeSet::new(),
         };

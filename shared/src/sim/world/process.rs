@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+/// Parts of a version: each can be read by others when it was verified.
+pub(super) const PARTS: u32 = 4;
+
 /// How a process comes up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,7 +54,7 @@ pub(super) struct Transfer {
     pub version: WeightVersion,
     pub sources: Vec<crate::ids::Incarnation>,
     pub from_trainer: bool,
-    pub parts: u32,
+    /// The last sign of life of its source.
     pub moved_at: Time,
 }
 
@@ -90,6 +93,8 @@ pub struct Proc {
     pub cut_until: Time,
     /// Rollout: what it verified and serves.
     pub version: Option<WeightVersion>,
+    /// Rollout: what is in its other buffer, and how many parts of it.
+    pub(super) spare: Option<(WeightVersion, u32)>,
     /// Rollout: what it serves arrives damaged.
     pub corrupt: bool,
     /// Trainer: the step its state is at.
@@ -114,6 +119,7 @@ pub struct Proc {
     pub(super) switch_at: Time,
     pub(super) link: u64,
     pub(super) heard_at: Time,
+    pub(super) told_at: Time,
     pub(super) inbox: VecDeque<Order>,
     pub(super) pulling: Option<Transfer>,
 }
@@ -138,6 +144,7 @@ impl Proc {
             spawned_at: now,
             cut_until: Time(0),
             version: None,
+            spare: None,
             corrupt: false,
             step: None,
             phase: Phase::Init,
@@ -151,6 +158,7 @@ impl Proc {
             switch_at: now,
             link: 0,
             heard_at: Time(0),
+            told_at: Time(0),
             inbox: VecDeque::new(),
             pulling: None,
         }
@@ -173,5 +181,14 @@ impl Proc {
             _ => self.wedged,
         };
         self.works() && !hangs
+    }
+
+    /// How many parts of a version others can read from it; none: it has no buffer of it.
+    pub(super) fn holds(&self, version: WeightVersion) -> Option<u32> {
+        let spare = self.spare.filter(|(v, _)| *v == version);
+        match self.version == Some(version) {
+            true => Some(PARTS),
+            false => spare.map(|(_, parts)| parts),
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Weights on their way: what pullers really do with what they are told.
-use super::process::{Order, Transfer};
+//!
+//! An engine has two buffers. It pulls into the one that it does not serve from, and others may read
+//! what is verified there as it comes; one that reads along waits for what its source has not got yet.
+use super::process::{Order, PARTS, Transfer};
 use super::{Happening, World, ms};
 use crate::core::{Input, PullFailure};
 use crate::ids::{Incarnation, Role, WeightVersion};
 
-/// A pull reports its progress so many times on the way.
-const PARTS: u32 = 3;
 /// Bytes of one version, for the reports.
 const BYTES: u64 = 1 << 20;
 
@@ -18,6 +19,8 @@ pub(super) struct Ordered {
 
 /// What stands in the way of a pull.
 enum Obstacle {
+    /// Its source has no more than this, and says so.
+    Waits,
     /// Bytes may come yet.
     Stalls,
     Fails(PullFailure),
@@ -37,20 +40,20 @@ impl World {
             version,
             sources,
             from_trainer,
-            parts: 0,
             moved_at: self.now,
         };
         self.tell(puller, Order::Pull(transfer));
     }
 
-    /// The rollout does as told; the same order again changes nothing.
-    pub(super) fn begin_pull(&mut self, puller: Incarnation, transfer: Transfer) {
+    /// The rollout does as told; the same order again is only answered again.
+    pub(super) fn begin_pull(&mut self, puller: Incarnation, mut transfer: Transfer) {
+        let now = self.now;
         let Some(p) = self.procs.get_mut(&puller) else {
             return;
         };
-        if p.version >= Some(transfer.version) {
+        let (incarnation, version, serial) = (puller, transfer.version, transfer.serial);
+        if p.version >= Some(version) {
             // The report of its end was lost with a link.
-            let (incarnation, version) = (puller, transfer.version);
             let result = Ok(());
             self.pullers.remove(&puller);
             return self.say(
@@ -62,13 +65,26 @@ impl World {
                 },
             );
         }
-        let same = |t: &Transfer| (t.version, &t.sources) == (transfer.version, &transfer.sources);
-        if p.pulling.as_ref().is_some_and(same) {
-            return;
+        let same = |t: &Transfer| (t.version, &t.sources) == (version, &transfer.sources);
+        let again = p.pulling.as_ref().is_some_and(same);
+        if !again {
+            // What is verified of this version stays, wherever the rest comes from.
+            if p.spare.is_none_or(|(held, _)| held != version) {
+                p.spare = Some((version, 0));
+            }
+            transfer.moved_at = now;
+            p.pulling = Some(transfer);
         }
-        let serial = transfer.serial;
-        p.pulling = Some(transfer);
-        self.next_part(puller, serial);
+        self.say(
+            puller,
+            Input::PullStarted {
+                incarnation,
+                version,
+            },
+        );
+        if !again {
+            self.next_part(puller, serial);
+        }
     }
 
     fn next_part(&mut self, puller: Incarnation, serial: u64) {
@@ -87,8 +103,16 @@ impl World {
         if !p.works() {
             return self.after(ms(100), Happening::Pull(puller, serial));
         }
+        let has = p.holds(t.version).unwrap_or(0);
+        if has >= PARTS {
+            return self.pull_ends(puller, t, Ok(()));
+        }
         let stalled = self.now.since(t.moved_at) >= self.timing.pull_deadline;
-        match self.obstacle(puller, &t) {
+        match self.obstacle(puller, &t, has) {
+            Some(Obstacle::Waits) => {
+                self.hear_source(puller);
+                self.after(ms(20), Happening::Pull(puller, serial));
+            }
             Some(Obstacle::Stalls) if !stalled => {
                 self.after(ms(100), Happening::Pull(puller, serial));
             }
@@ -98,28 +122,28 @@ impl World {
                 self.pull_ends(puller, t, Err(PullFailure::Source { source, reason }));
             }
             Some(Obstacle::Fails(failure)) => self.pull_ends(puller, t, Err(failure)),
-            None if t.parts + 1 < PARTS => self.pull_moves(puller, t),
-            None => self.pull_ends(puller, t, Ok(())),
+            // Once it has all it serves them a little later, when its requests allow.
+            None => self.pull_moves(puller, &t, has + 1),
         }
     }
 
-    fn pull_moves(&mut self, puller: Incarnation, t: Transfer) {
-        let (version, serial) = (t.version, t.serial);
-        let parts = t.parts + 1;
+    fn hear_source(&mut self, puller: Incarnation) {
+        let now = self.now;
+        let transfer = self.procs.get_mut(&puller).and_then(|p| p.pulling.as_mut());
+        transfer.into_iter().for_each(|t| t.moved_at = now);
+    }
+
+    fn pull_moves(&mut self, puller: Incarnation, t: &Transfer, parts: u32) {
+        self.hear_source(puller);
         if let Some(p) = self.procs.get_mut(&puller) {
-            let moved_at = self.now;
-            p.pulling = Some(Transfer {
-                parts,
-                moved_at,
-                ..t
-            });
+            p.spare = Some((t.version, parts));
         }
-        self.next_part(puller, serial);
+        self.next_part(puller, t.serial);
         self.say(
             puller,
             Input::PullProgress {
                 incarnation: puller,
-                version,
+                version: t.version,
                 bytes: BYTES * u64::from(parts) / u64::from(PARTS),
                 total: BYTES,
             },
@@ -134,7 +158,9 @@ impl World {
         if let Some(p) = self.procs.get_mut(&puller) {
             p.pulling = None;
             if result.is_ok() {
-                p.version = p.version.max(Some(t.version));
+                // The buffers change places.
+                let served = p.version.replace(t.version);
+                p.spare = served.map(|version| (version, PARTS));
             }
         }
         self.say(
@@ -147,7 +173,8 @@ impl World {
         );
     }
 
-    fn obstacle(&self, puller: Incarnation, t: &Transfer) -> Option<Obstacle> {
+    /// What keeps a puller that has so many parts from the next one.
+    fn obstacle(&self, puller: Incarnation, t: &Transfer, has: u32) -> Option<Obstacle> {
         let fails = |source: Incarnation, reason: &str| {
             let reason = reason.to_owned();
             Some(Obstacle::Fails(PullFailure::Source { source, reason }))
@@ -159,18 +186,17 @@ impl World {
             if s.halted() || !self.in_touch(puller, source) {
                 return Some(Obstacle::Stalls);
             }
-            if s.corrupt && t.parts > 0 {
+            if s.corrupt && has > 0 {
                 return Some(Obstacle::Fails(PullFailure::Corrupt { source }));
             }
-            let has = match s.id.role {
-                Role::Trainer => self.gang.holds(s.generation, t.version),
-                // Two buffers: the version before the one it serves may be there still.
-                _ => s
-                    .version
-                    .is_some_and(|v| v >= t.version && v.0 <= t.version.0 + 1),
+            let there = match s.id.role {
+                Role::Trainer => self.gang.holds(s.generation, t.version).then_some(PARTS),
+                _ => s.holds(t.version),
             };
-            if !has {
-                return fails(source, "it has not got it");
+            match there {
+                None => return fails(source, "it has not got it"),
+                Some(parts) if parts <= has => return Some(Obstacle::Waits),
+                Some(_) => {}
             }
         }
         None

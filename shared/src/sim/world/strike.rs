@@ -110,6 +110,7 @@ impl World {
         self.heal_nodes();
         self.after(ms(10), Happening::Mend);
         let now = self.now;
+        self.calm = true;
         for p in self.procs.values_mut() {
             if p.slow > 1 || p.raised || p.corrupt {
                 p.well_at = now;

@@ -201,6 +201,7 @@ pub fn healthy() -> v1::Status {
         trajectories_finished: 41,
         reason: String::new(),
         weight_bytes: 4_300_000,
+        weight_digest: "5c".repeat(32),
         steps_repeated: 0,
         nodes: Vec::new(),
     }
@@ -263,5 +264,8 @@ pub fn recovering() -> v1::Status {
     let puller = &mut s.roles[4];
     (puller.pull_bytes, puller.pull_version, puller.admitted) = (1_720_000, 118, false);
     puller.weight_version = 117;
+    (puller.pull_chunks, puller.pull_chunks_total) = (2, 5);
+    puller.pull_source = "rollout-1".into();
+    puller.pull_bytes_per_s = 1.93e9;
     s
 }

@@ -28,19 +28,16 @@ pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
 fn line(state: &State, r: &v1::RoleStatus, width: usize) -> Line<'static> {
     let look = state.look;
     let pulling = r.pull_total > 0 && r.pull_bytes < r.pull_total;
-    let gauge_width = width.saturating_sub(23).clamp(4, 24);
+    // What a pull has to tell needs the room.
+    let gauge_width = match pulling {
+        true => width.saturating_sub(45).clamp(4, 24),
+        false => width.saturating_sub(23).clamp(4, 24),
+    };
     let name = format!("{:<2} ", look.fit(&r.index.to_string(), 3));
     let room = width.saturating_sub(gauge_width + 5);
     let (fraction, text, style) = if pulling {
         let fraction = r.pull_bytes as f64 / r.pull_total as f64;
-        let long = format!(
-            "pulls v{} {}/{}",
-            r.pull_version,
-            bytes(r.pull_bytes),
-            bytes(r.pull_total)
-        );
-        let short = format!("pulls v{} {:.0}%", r.pull_version, fraction * 100.0);
-        let text = if long.len() <= room { long } else { short };
+        let text = pull(r, fraction, room);
         (fraction, text, look.tone(super::look::Tone::Warn))
     } else {
         let good = if r.admitted {
@@ -62,4 +59,29 @@ fn line(state: &State, r: &v1::RoleStatus, width: usize) -> Line<'static> {
         Span::raw(" "),
         Span::styled(look.fit(&text, room), style),
     ])
+}
+
+/// As much of a pull as there is room for: how far, from whom, how fast.
+fn pull(r: &v1::RoleStatus, fraction: f64, room: usize) -> String {
+    let (version, percent) = (r.pull_version, fraction * 100.0);
+    let rate = format!("{}/s", bytes(r.pull_bytes_per_s.max(0.0) as u64));
+    let sizes = format!("{}/{}", bytes(r.pull_bytes), bytes(r.pull_total));
+    let chunks = format!("chunk {}/{}", r.pull_chunks, r.pull_chunks_total);
+    let texts = match r.pull_source.split_once('-') {
+        Some((role, index)) => {
+            let from = format!("from {role} {index}, {rate}");
+            let initial = role.get(..1).unwrap_or_default();
+            vec![
+                format!("pulls v{version} {sizes}, {chunks} {from}"),
+                format!("pulls v{version} {sizes} {from}"),
+                format!("pulls v{version} {percent:.0}% {from}"),
+                format!("v{version} {percent:.0}% {initial}{index} {rate}"),
+                format!("{percent:.0}% {initial}{index} {rate}"),
+            ]
+        }
+        None => vec![format!("pulls v{version} {sizes}")],
+    };
+    let fits = |text: &String| text.chars().count() <= room;
+    let shortest = format!("pulls v{version} {percent:.0}%");
+    texts.into_iter().find(fits).unwrap_or(shortest)
 }

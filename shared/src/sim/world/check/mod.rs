@@ -6,7 +6,7 @@
 //! | spawn | I-1 numbers only grow, generations too; I-7 budgets |
 //! | call to the gang | I-1 newest lives only; I-3 whole batches; I-5 the committed state |
 //! | record | I-3 steps in order, each batch once; I-4 versions grow; verdicts are true (I-8) |
-//! | pull | I-4 forward only; I-5 published only; I-6 pullers of a source |
+//! | pull | I-4 forward only; I-5 published only; I-6 pullers of a source; what it has; no circle; one copy |
 //! | route | I-4 verified and fit; never to a suspect |
 //! | dispatch, stored turn | I-2 one lease, nothing generated again |
 //! | kill | I-8 only what a true verdict covers |
@@ -15,6 +15,7 @@
 //! | request | refused: nothing changed; accepted: kept after every crash |
 mod outputs;
 mod places;
+mod pulls;
 mod verdicts;
 
 use super::World;
@@ -56,6 +57,8 @@ pub struct Checker {
     highest: Incarnation,
     /// Sizes that a batch may have: with the prompts asked for first, or by an update.
     shapes: BTreeSet<usize>,
+    /// Versions that left the trainer.
+    copied: BTreeSet<WeightVersion>,
     /// Devices failed under these.
     failed: BTreeSet<Incarnation>,
     /// Trajectories of a batch, by the highest group that was handed out.
@@ -88,6 +91,7 @@ impl Checker {
             published: None,
             highest: Incarnation(0),
             shapes: BTreeSet::from([shape(config)]),
+            copied: BTreeSet::new(),
             failed: BTreeSet::new(),
             grids: BTreeMap::new(),
             ranks: config.ranks,

@@ -1,6 +1,5 @@
 //! What the controller wants done, held against what really is.
 use super::super::World;
-use super::super::pulls::Ordered;
 use crate::core::{Mode, Output};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 
@@ -77,8 +76,13 @@ impl World {
                 puller,
                 version,
                 sources,
-                ..
-            } => self.check_pull(*puller, *version, sources),
+                from_trainer,
+            } => {
+                self.check_pull(*puller, *version, sources);
+                if *from_trainer {
+                    self.check_copies(*version);
+                }
+            }
             Output::Dispatch { agent, trajectory } => {
                 self.checker.dispatched(*trajectory, self.config.responses);
                 self.check_dispatch(*agent, *trajectory);
@@ -180,36 +184,6 @@ impl World {
         self.must(reader.is_none(), "I-4", || {
             format!("{version} is written into the buffer that {reader:?} reads")
         });
-    }
-
-    fn check_pull(&mut self, puller: Incarnation, version: WeightVersion, sources: &[Incarnation]) {
-        let published = self.checker.published;
-        self.must(Some(version) <= published, "I-5", || {
-            format!("{puller} is to pull {version}, published is {published:?}")
-        });
-        let has = self.procs.get(&puller).and_then(|p| p.version);
-        let told = self.procs.get(&puller).is_some_and(|p| p.linked);
-        self.must(!told || has <= Some(version), "I-4", || {
-            format!("{puller} has {has:?} and is to pull {version}")
-        });
-        self.pullers.remove(&puller);
-        for source in sources {
-            // One that has it already will find its order done.
-            let reads = |(p, o): &(&Incarnation, &Ordered)| {
-                let has = self.procs.get(*p).and_then(|p| p.version);
-                let ends = self.procs.get(*p).is_some_and(|p| p.over);
-                let reads = self.works(**p) && !ends && self.in_touch(**p, *source);
-                o.sources.contains(source) && reads && has < Some(o.version)
-            };
-            let others = self.pullers.iter().filter(reads).count() + 1;
-            let limit = self.config.pullers_per_source as usize;
-            self.must(others <= limit, "I-6", || {
-                format!("{source} is to serve {others} pullers, {limit} are allowed")
-            });
-        }
-        let sources = sources.to_vec();
-        let ordered = Ordered { version, sources };
-        self.pullers.insert(puller, ordered);
     }
 
     fn check_dispatch(&mut self, agent: Incarnation, t: TrajectoryId) {

@@ -86,7 +86,7 @@ impl World {
         }
         verdicts.open.insert(incident.id, (incident.who, scope));
         let (who, life) = (incident.who, incident.incarnation);
-        let sick = self.is_sick(who, life);
+        let sick = self.is_sick(who, life) || incident.rule == "corruption" && self.damaging() > 1;
         self.must(sick, "I-8", || {
             format!(
                 "{who} {life} is well, and yet: {} ({})",
@@ -175,6 +175,16 @@ impl World {
         }
     }
 
+    /// Engines that serve damaged weights, or did lately: one that gets nothing else looks broken itself.
+    fn damaging(&self) -> usize {
+        let engines = self.procs.values().filter(|p| p.id.role.is_engine());
+        engines.filter(|p| p.corrupt || self.was_unwell(p)).count()
+    }
+
+    fn was_unwell(&self, p: &Proc) -> bool {
+        p.well_at + ECHO > self.now && p.well_at.0 > 0
+    }
+
     fn is_unwell(&self, p: &Proc) -> bool {
         let apart = self.now.since(p.linked_at);
         let grace = self
@@ -182,7 +192,7 @@ impl World {
             .rules
             .window(RuleId::LinkLost, p.id.role, p.phase);
         let unlinked = !p.linked && apart >= grace;
-        let echo = p.well_at + ECHO > self.now && p.well_at.0 > 0;
+        let echo = self.was_unwell(p);
         let broken = p.raised || p.corrupt || p.slow > 1;
         let node = self.machines.all.get(p.machine).filter(|_| p.machine > 0);
         let apart = node.is_some_and(|m| {

@@ -1,23 +1,32 @@
 //! The thread that owns the model and the sampler.
 //!
 //! One loop: take the commands that have come, then compute one step. Everything that changes the
-//! engine goes through the commands, so a weight swap always falls between two steps.
+//! engine goes through the commands, so a weight swap always falls between two steps; see
+//! [`swap`] for when.
+
+mod swap;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use robust_shared::job::Swap;
 use robust_shared::phase::Phase;
-use robust_transport::Buffer;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
+use crate::model::flat::FlatParams;
 use crate::model::qwen3::Qwen3;
 use crate::model::sampler::{Engine, FinishReason, SamplerError, SeqRequest, StepOut};
+
+use swap::Swapping;
+pub use swap::{NotSwapped, SwapRequest};
 
 /// How long nothing must run before the replica calls itself idle: between two turns of one
 /// conversation it is not.
 const IDLE_AFTER: Duration = Duration::from_millis(20);
+
+/// Why a request ended that somebody asked to end.
+const ABORTED: &str = "aborted on request";
 
 /// Hears what the engine does.
 pub trait Observer: Send {
@@ -34,6 +43,8 @@ pub struct Generate {
     pub rid: String,
     /// What to continue; its key is set by the engine.
     pub sequence: SeqRequest,
+    /// Whether it only asks if the engine lives: such a one does not wait for a swap.
+    pub probe: bool,
     /// Where the tokens go. Dropping the other end ends the request.
     pub pieces: UnboundedSender<Piece>,
     /// Whether it was taken.
@@ -51,8 +62,10 @@ pub enum Command {
     Pause(Pause, oneshot::Sender<()>),
     /// Go on computing.
     Continue,
-    /// Take over these weights, then answer.
-    Swap(u64, Arc<Buffer>, Sender<Result<(), String>>),
+    /// Go over to these weights when the job's rule allows it, then answer.
+    Swap(SwapRequest),
+    /// Weights older than this version are wanted no more: who waits to bring them is told so.
+    Supersede(u64),
     /// Say which version is served.
     Version(oneshot::Sender<Option<u64>>),
 }
@@ -117,10 +130,11 @@ pub struct EngineThread {
 }
 
 impl EngineThread {
-    /// Starts it without weights.
+    /// Starts it; what the model has in its memory is no version yet.
     pub fn start(
         model: Qwen3,
         engine: Engine,
+        swap: Swap,
         observer: Box<dyn Observer>,
     ) -> std::io::Result<Self> {
         let (commands, queue) = channel();
@@ -129,7 +143,7 @@ impl EngineThread {
             .spawn(move || {
                 let (live, version) = Default::default();
                 let (paused, next_key) = (None, 0);
-                let phase = Phase::Init;
+                let (phase, swapping) = (Phase::Init, Swapping::at(swap));
                 let mut state = State {
                     model,
                     engine,
@@ -139,6 +153,7 @@ impl EngineThread {
                     paused,
                     next_key,
                     phase,
+                    swapping,
                 };
                 state.warm_up();
                 state.run(&queue);
@@ -166,6 +181,7 @@ struct State {
     paused: Option<Pause>,
     next_key: u64,
     phase: Phase,
+    swapping: Swapping,
 }
 
 impl State {
@@ -175,6 +191,7 @@ impl State {
                 self.obey(command);
             }
             self.drop_abandoned();
+            self.settle_swap();
             if self.paused.is_none() && self.engine.running() > 0 {
                 self.report(Phase::Generating);
                 self.step();
@@ -227,7 +244,7 @@ impl State {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Generate(request) => self.take(*request),
+            Command::Generate(request) => self.on_generate(*request),
             Command::Abort(rid) => self.abort(rid.as_deref()),
             Command::Pause(how, done) => {
                 self.pause(how);
@@ -235,10 +252,8 @@ impl State {
                 let _ = done.send(());
             }
             Command::Continue => self.paused = None,
-            Command::Swap(version, weights, done) => {
-                // The puller may have ended meanwhile.
-                let _ = done.send(self.swap(version, &weights));
-            }
+            Command::Swap(request) => self.on_swap(request),
+            Command::Supersede(version) => self.supersede(version),
             Command::Version(reply) => {
                 // The client may have left meanwhile.
                 let _ = reply.send(self.version);
@@ -261,6 +276,7 @@ impl State {
             mut sequence,
             pieces,
             accepted,
+            probe: _,
         } = request;
         sequence.key = self.next_key;
         let result = self
@@ -282,7 +298,7 @@ impl State {
         if self.paused == Some(Pause::Abort) {
             return Err(Refused::Paused);
         }
-        if self.live.values().any(|live| live.rid == rid) {
+        if self.live.values().any(|live| live.rid == rid) || self.swapping.holds(rid) {
             return Err(Refused::Duplicate(rid.to_owned()));
         }
         Ok(())
@@ -297,8 +313,9 @@ impl State {
             .map(|(key, _)| *key)
             .collect();
         for key in keys {
-            self.end(key, Some("aborted on request".into()));
+            self.end(key, Some(ABORTED.into()));
         }
+        self.swapping.abort_held(rid);
     }
 
     fn end(&mut self, key: u64, reason: Option<String>) {
@@ -321,18 +338,6 @@ impl State {
         for key in keys {
             self.end(key, None);
         }
-    }
-
-    fn swap(&mut self, version: u64, weights: &Buffer) -> Result<(), String> {
-        let model = &mut self.model;
-        weights
-            .with_bytes(|bytes| model.params_mut().copy_from_bytes(bytes))
-            .map_err(|error| error.to_string())?
-            .map_err(|error| error.to_string())?;
-        // Keys and values of the old weights do not fit the new ones.
-        self.engine.refresh();
-        self.version = Some(version);
-        Ok(())
     }
 
     fn step(&mut self) {

@@ -1,0 +1,150 @@
+//! From the core's choice of sources to the order that a puller gets.
+use super::Driver;
+use super::served::{Task, UnknownSource, pull_order};
+use robust_proto::v1::{self, host_message};
+use robust_shared::core::{Input, PullFailure};
+use robust_shared::ids::{Incarnation, WeightVersion};
+use robust_shared::weights::{Layout, PlanCache, ReshardPlan};
+use std::sync::Arc;
+
+impl Driver {
+    pub(super) fn assign_pull(
+        &mut self,
+        puller: Incarnation,
+        version: WeightVersion,
+        sources: &[Incarnation],
+        from_trainer: bool,
+    ) {
+        match self.order(version, sources, from_trainer) {
+            Ok(order) => {
+                let manifest = order.manifest.clone().unwrap_or_default();
+                self.served.ordered(puller, version.0, manifest);
+                // Without an open link the core plans the pull anew when the rollout links again.
+                self.links.send(puller, host_message::Body::Pull(order));
+            }
+            Err(unknown) => {
+                let source = unknown.source_id();
+                let reason = unknown.to_string();
+                let result = Err(PullFailure::Source { source, reason });
+                self.inputs.push_back(Input::Pulled {
+                    incarnation: puller,
+                    version,
+                    result,
+                });
+            }
+        }
+    }
+
+    fn order(
+        &mut self,
+        version: WeightVersion,
+        sources: &[Incarnation],
+        from_trainer: bool,
+    ) -> Result<v1::PullWeights, UnknownSource> {
+        let addr = |s: Incarnation| self.links.hello(s).map(|h| h.transport_addr);
+        let places: Vec<_> = sources
+            .iter()
+            .map(|&s| (s, addr(s).unwrap_or_default()))
+            .collect();
+        // Those of the trainer that the version runs from, be it through relays.
+        let ranks = match from_trainer {
+            true => sources.len(),
+            false => self.parts.job.trainer.ranks as usize,
+        };
+        let (served, plans) = (&self.served, &mut self.plans);
+        pull_order(served, version, &places, |manifest| {
+            let plan = plan(plans, manifest, ranks)?;
+            let whole = manifest.bytes;
+            Ok(move |place| match from_trainer {
+                true => from_rank(&plan, place),
+                false => from_relay(&plan, whole),
+            })
+        })
+    }
+}
+
+/// What moves from the ranks of the trainer to a rollout. Both hold all weights, so what a rank
+/// sends is a share of the chunks.
+fn plan(
+    plans: &mut PlanCache,
+    manifest: &v1::Manifest,
+    ranks: usize,
+) -> Result<Arc<ReshardPlan>, String> {
+    let known = robust_proto::manifest::from_proto(manifest).map_err(|e| e.to_string())?;
+    let whole = |ranks| Layout::replicated(&known.tensors, ranks).map_err(|e| e.to_string());
+    let (from, to) = (whole(ranks)?, whole(1)?.cut_at(known.chunk_bytes));
+    plans.plan(&from, &to).map_err(|e| e.to_string())
+}
+
+fn from_rank(plan: &ReshardPlan, rank: usize) -> Task {
+    let range = |part: robust_shared::weights::reshard::Part| v1::ByteRange {
+        src: part.src,
+        dst: part.dst,
+        bytes: part.len,
+    };
+    Task {
+        parts: plan.parts(rank, 0).map(range).collect(),
+        starts: Vec::new(),
+    }
+}
+
+/// A relay has everything where the puller wants it.
+fn from_relay(plan: &ReshardPlan, bytes: u64) -> Task {
+    let (src, dst) = (0, 0);
+    Task {
+        parts: vec![v1::ByteRange { src, dst, bytes }],
+        starts: plan.frontiers(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use robust_shared::weights::{Manifest, TensorSpec};
+
+    fn manifest(elements: u64, chunk_bytes: u64) -> v1::Manifest {
+        let tensor = |name: &str, offset: u64| TensorSpec {
+            name: name.to_owned(),
+            dtype: "F32".to_owned(),
+            shape: vec![elements],
+            offset,
+            bytes: elements * 4,
+        };
+        let tensors = vec![tensor("a", 0), tensor("b", elements * 4)];
+        let bytes = vec![7; elements as usize * 8];
+        let built = Manifest::build(WeightVersion(1), &bytes, chunk_bytes, tensors);
+        robust_proto::manifest::to_proto(&built.unwrap())
+    }
+
+    #[test]
+    fn the_ranks_together_send_every_byte_once_and_no_chunk_is_cut() {
+        let (manifest, mut plans) = (manifest(1000, 512), PlanCache::default());
+        for ranks in [1, 2, 3, 7] {
+            let plan = plan(&mut plans, &manifest, ranks).unwrap();
+            let mut sent: Vec<_> = (0..ranks)
+                .flat_map(|rank| from_rank(&plan, rank).parts)
+                .collect();
+            sent.sort_by_key(|part| part.dst);
+            let mut next = 0;
+            for part in &sent {
+                assert_eq!((part.dst, part.src), (next, next));
+                assert!(part.dst.is_multiple_of(512));
+                next += part.bytes;
+            }
+            assert_eq!(next, manifest.bytes);
+            let relay = from_relay(&plan, manifest.bytes);
+            assert_eq!(relay.parts[0].bytes, manifest.bytes);
+            assert_eq!(relay.starts.first(), Some(&0), "{:?}", relay.starts);
+            assert!(relay.starts.len() <= ranks);
+        }
+    }
+
+    #[test]
+    fn a_manifest_that_is_none_makes_no_plan() {
+        let mut bad = manifest(1000, 512);
+        bad.chunk_xxh3.pop();
+        let error = plan(&mut PlanCache::default(), &bad, 2).unwrap_err();
+        assert!(error.contains("chunk"), "{error}");
+    }
+}

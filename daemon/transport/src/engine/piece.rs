@@ -1,0 +1,117 @@
+//! How the parts of a fetch travel: in pieces of bounded size, in order.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::buffer::Buffer;
+use crate::digest::{BLOCK, PartDigest};
+use crate::key::Part;
+use crate::ucx::Target;
+
+/// A piece with UCX's and our headers fits one TCP segment (1 MiB, see `config`): it is then
+/// received in one go, and copied and digested while the processor's cache still has it. Half of
+/// it costs both sides about a third more processor time per byte, double gains nothing. Whole
+/// blocks of the digest.
+const PIECE_BYTES: u64 = 1 << 19;
+const _: () = assert!(PIECE_BYTES.is_multiple_of(BLOCK as u64));
+
+/// What one read asks for.
+pub(super) struct Piece {
+    pub part: usize,
+    /// Where it lies in the remote region.
+    pub src: u64,
+    pub len: u64,
+    dst: u64,
+    /// Where it lies in its part.
+    at: u64,
+    digest: Arc<Mutex<PartDigest>>,
+}
+
+/// Walks the parts piece by piece.
+pub(super) struct Cursor {
+    parts: Vec<Part>,
+    index: usize,
+    offset: u64,
+    /// Of the part at `index`, if one of its pieces was given out.
+    digest: Option<Arc<Mutex<PartDigest>>>,
+}
+
+impl Piece {
+    /// Where its bytes go. Bounded by a buffer in this process, so the numbers fit a usize.
+    pub fn target(&self, buffer: Arc<Buffer>) -> Target {
+        Target {
+            buffer,
+            offset: self.dst as usize,
+            len: self.len as usize,
+            digest: Arc::clone(&self.digest),
+            at: self.at as usize,
+        }
+    }
+
+    /// The digest of the part, if all its pieces came in order.
+    pub fn part_digest(&self) -> Option<u64> {
+        let digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        digest.finished()
+    }
+}
+
+impl Cursor {
+    pub fn new(parts: Vec<Part>) -> Cursor {
+        Cursor {
+            parts,
+            index: 0,
+            offset: 0,
+            digest: None,
+        }
+    }
+
+    pub fn next(&mut self) -> Option<Piece> {
+        while self.parts.get(self.index)?.len == 0 {
+            self.index += 1;
+        }
+        let (index, part) = (self.index, self.parts.get(self.index)?);
+        let new = || Arc::new(Mutex::new(PartDigest::new(part.len as usize)));
+        let digest = Arc::clone(self.digest.get_or_insert_with(new));
+        let piece = Piece {
+            part: index,
+            src: part.src + self.offset,
+            len: (part.len - self.offset).min(PIECE_BYTES),
+            dst: part.dst + self.offset,
+            at: self.offset,
+            digest,
+        };
+        self.offset += piece.len;
+        if self.offset == part.len {
+            (self.index, self.offset, self.digest) = (self.index + 1, 0, None);
+        }
+        Some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_pieces_are_the_parts_in_order(
+            lens in proptest::collection::vec(0..3 * PIECE_BYTES, 0..9)
+        ) {
+            let part = |(at, len): (usize, &u64)| Part { src: at as u64, dst: 7, len: *len };
+            let parts: Vec<Part> = lens.iter().enumerate().map(part).collect();
+            let mut cursor = Cursor::new(parts.clone());
+            for (index, part) in parts.iter().enumerate() {
+                let mut at = 0;
+                while at < part.len {
+                    let piece = cursor.next();
+                    let told = piece.map(|p| (p.part, p.src, p.dst, p.at, p.len));
+                    let len = (part.len - at).min(PIECE_BYTES);
+                    prop_assert_eq!(told, Some((index, part.src + at, part.dst + at, at, len)));
+                    at += len;
+                }
+            }
+            prop_assert!(cursor.next().is_none());
+        }
+    }
+}

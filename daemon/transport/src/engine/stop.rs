@@ -1,0 +1,42 @@
+//! The end of a transport: every link closed, and UCX given back or leaked.
+
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use super::link::LinkEnd;
+use crate::ucx::Event;
+
+/// How long stopping waits for UCX to end what was under way.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+impl Engine {
+    pub(super) fn begin_stop(&mut self) {
+        self.stopping = Some(Instant::now() + STOP_LIMIT);
+        for link in self.links.keys().copied().collect::<Vec<_>>() {
+            self.end_link(link, LinkEnd::Shutdown);
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        let Some(limit) = self.stopping else {
+            return false;
+        };
+        (self.links.is_empty() && self.worker.pending() == 0) || Instant::now() >= limit
+    }
+
+    /// Releases UCX; what it has not ended is leaked rather than pulled from under it.
+    pub(super) fn finish(mut self) {
+        for event in self.worker.take_events() {
+            if let Event::ConnectRequest(request) = event {
+                self.worker.reject(request);
+            }
+        }
+        if self.worker.pending() > 0 || !self.links.is_empty() {
+            tracing::error!(
+                pending = self.worker.pending(),
+                "UCX did not stop; leaking it"
+            );
+            std::mem::forget(self);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Operations on endpoints: each is answered by one event, and keeps until then what UCX may touch.
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use ucx_sys::*;
+
+use super::endpoint::Endpoint;
+use super::sink::{DATA_HEADER_BYTES, Event, LinkTag, MessageKind, OpTag, on_op_done};
+use super::worker::Worker;
+use super::{OpId, Status};
+use crate::buffer::Buffer;
+
+/// An operation that UCX has not completed, and what UCX may touch until then.
+pub(super) struct Pending {
+    request: *mut c_void,
+    _keep: Keep,
+}
+
+#[expect(dead_code, reason = "held for their lifetime only")]
+enum Keep {
+    Bytes(Vec<u8>),
+    Chunk(Box<[u8; DATA_HEADER_BYTES]>, Arc<Buffer>),
+    Tag(Box<LinkTag>),
+}
+
+impl Worker {
+    /// Closes by force: operations under way end with an error, nothing is flushed.
+    pub fn close(&mut self, endpoint: Endpoint) -> OpId {
+        let Endpoint { handle, tag } = endpoint;
+        self.start(UCP_EP_CLOSE_FLAG_FORCE, Keep::Tag(tag), |param| {
+            // SAFETY: an open endpoint, closed once since `Endpoint` is consumed.
+            unsafe { ucp_ep_close_nbx(handle, param) }
+        })
+    }
+
+    /// Sends a message of its own bytes.
+    pub fn send(&mut self, endpoint: &Endpoint, kind: MessageKind, bytes: Vec<u8>) -> OpId {
+        let payload = (bytes.as_ptr(), bytes.len());
+        self.send_am(
+            endpoint,
+            kind,
+            (ptr::null(), 0),
+            payload,
+            Keep::Bytes(bytes),
+        )
+    }
+
+    /// Sends a range of a buffer as the chunk `token`, from where it lies. The caller checked
+    /// bounds. Its owner may write to it meanwhile: see [`Buffer`].
+    pub fn send_data(
+        &mut self,
+        endpoint: &Endpoint,
+        token: u64,
+        buffer: &Arc<Buffer>,
+        (offset, len): (usize, usize),
+    ) -> OpId {
+        let fits = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= buffer.len());
+        assert!(fits, "a read beyond its region was not refused before");
+        let header: Box<[u8; DATA_HEADER_BYTES]> = Box::new(token.to_le_bytes());
+        let payload = (buffer.as_ptr().wrapping_add(offset).cast_const(), len);
+        let head = (header.as_ptr(), header.len());
+        let keep = Keep::Chunk(header, Arc::clone(buffer));
+        self.send_am(endpoint, MessageKind::Data, head, payload, keep)
+    }
+
+    /// `head` and `payload` must lie in what `keep` holds.
+    fn send_am(
+        &mut self,
+        endpoint: &Endpoint,
+        kind: MessageKind,
+        head: (*const u8, usize),
+        payload: (*const u8, usize),
+        keep: Keep,
+    ) -> OpId {
+        let reply = if kind.names_sender() {
+            UCP_AM_SEND_FLAG_REPLY
+        } else {
+            0
+        };
+        self.start(UCP_AM_SEND_FLAG_EAGER | reply, keep, |param| {
+            // SAFETY: an open endpoint; header and payload lie on the heap or in a mapping, where
+            // moving `keep` into the table left them, and live until the operation ended.
+            unsafe {
+                let (head, head_len) = (head.0.cast(), head.1);
+                let (data, len) = (payload.0.cast(), payload.1);
+                ucp_am_send_nbx(
+                    endpoint.handle,
+                    kind as u32,
+                    head,
+                    head_len,
+                    data,
+                    len,
+                    param,
+                )
+            }
+        })
+    }
+
+    /// Starts an operation; its end is reported as an event, also when it ended at once.
+    fn start(
+        &mut self,
+        flags: u32,
+        keep: Keep,
+        call: impl FnOnce(*const ucp_request_param_t) -> ucs_status_ptr_t,
+    ) -> OpId {
+        let op = self.next_op;
+        self.next_op += 1;
+        let tag = Box::into_raw(Box::new(OpTag {
+            sink: &raw const *self.sink,
+            op,
+        }));
+        let param = ucp_request_param_t {
+            op_attr_mask: UCP_OP_ATTR_FIELD_CALLBACK
+                | UCP_OP_ATTR_FIELD_USER_DATA
+                | UCP_OP_ATTR_FIELD_FLAGS,
+            flags,
+            cb_send: Some(on_op_done),
+            user_data: tag.cast(),
+            ..Default::default()
+        };
+        let result = call(&raw const param);
+        let request = if ucs_ptr_is_ptr(result) {
+            result
+        } else {
+            // SAFETY: ended at once: UCX does not call back, so the tag is ours again.
+            drop(unsafe { Box::from_raw(tag) });
+            let status = Status(ucs_ptr_raw_status(result));
+            self.sink.push(Event::OpDone { op, status });
+            ptr::null_mut()
+        };
+        self.pending.insert(
+            op,
+            Pending {
+                request,
+                _keep: keep,
+            },
+        );
+        op
+    }
+
+    pub(super) fn forget(&mut self, op: OpId) {
+        if let Some(pending) = self.pending.remove(&op)
+            && !pending.request.is_null()
+        {
+            // SAFETY: completed, freed once.
+            unsafe { ucp_request_free(pending.request) };
+        }
+    }
+
+    /// Asks UCX to give an operation up that closing its endpoint did not end.
+    pub fn cancel(&self, op: OpId) {
+        let request = self
+            .pending
+            .get(&op)
+            .map_or(ptr::null_mut(), |pending| pending.request);
+        if !request.is_null() {
+            // SAFETY: not completed, or completed and not yet freed: both are allowed.
+            unsafe { ucp_request_cancel(self.worker, request) };
+        }
+    }
+
+    /// Operations that UCX has not ended.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+}

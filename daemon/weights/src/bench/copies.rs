@@ -1,0 +1,123 @@
+//! What the machine can do without us: memcpy, TCP over loopback, UCX's own perf tool.
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::node::Node;
+use crate::cli::{Told, tell};
+
+/// Sizes as of our own fetches: pieces of 512 KiB on the wire.
+const MESSAGE_BYTES: u64 = 512 << 10;
+
+/// Bytes at a time of the plain TCP copy.
+const STEP: usize = 1 << 20;
+
+/// The perf tool's tests that move bulk data.
+pub(crate) const PERF_TESTS: [&str; 3] = ["ucp_am_bw", "tag_bw", "ucp_get"];
+
+/// Copies within memory, all pages there before; GB/s.
+pub(crate) fn memcpy(from: &[u8], to: &mut [u8]) -> f64 {
+    let started = Instant::now();
+    to.copy_from_slice(from);
+    gb_per_s(from.len() as u64, started.elapsed())
+}
+
+/// Sends `bytes` bytes to everyone who connects, until standard input closes.
+pub(crate) fn tcp_source(bytes: usize) -> anyhow::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let content = vec![1_u8; bytes];
+    let addr = listener.local_addr()?;
+    tell(&Told::Listening { addr });
+    std::thread::spawn(move || {
+        for peer in listener.incoming().map_while(Result::ok) {
+            // A puller that went away is no reason to end.
+            let _ = send(peer, &content);
+        }
+    });
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn send(mut peer: TcpStream, content: &[u8]) -> std::io::Result<()> {
+    content
+        .chunks(STEP)
+        .try_for_each(|step| peer.write_all(step))
+}
+
+/// Fills `to` from a [`tcp_source`] in another process; GB/s.
+pub(crate) fn tcp_copy(source: &Node, to: &mut [u8]) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    let mut peer = TcpStream::connect(source.addr)?;
+    for step in to.chunks_mut(STEP) {
+        peer.read_exact(step)?;
+    }
+    Ok(gb_per_s(to.len() as u64, started.elapsed()))
+}
+
+/// Moves `bytes` bytes with UCX's perf tool over the transport that ours uses; GB/s.
+pub(crate) fn perftest(test: &str, bytes: u64) -> anyhow::Result<f64> {
+    let port = free_port()?.to_string();
+    let command = || {
+        let mut command = Command::new("timeout");
+        command.args(["60", "ucx_perftest", "-p", &port]);
+        // As `robust-transport` sets it on loopback.
+        for (name, value) in [
+            ("UCX_TLS", "tcp"),
+            ("UCX_NET_DEVICES", "lo"),
+            ("UCX_TCP_TX_SEG_SIZE", "1m"),
+            ("UCX_TCP_RX_SEG_SIZE", "1m"),
+        ] {
+            command.env(name, value);
+        }
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let mut server = command()
+        .stdout(Stdio::null())
+        .spawn()
+        .context("ucx_perftest")?;
+    let (size, count) = (
+        MESSAGE_BYTES.to_string(),
+        (bytes / MESSAGE_BYTES).to_string(),
+    );
+    let mut output = None;
+    // The server takes a moment to listen, and cannot be asked whether it does.
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(250));
+        let mut client = command();
+        client.args(["127.0.0.1", "-t", test, "-s", &size, "-n", &count]);
+        let done = client.args(["-w", "64", "-f", "-v"]).output()?;
+        if done.status.success() {
+            output = Some(done.stdout);
+            break;
+        }
+    }
+    let _ = server.kill();
+    server.wait()?;
+    let output = String::from_utf8(output.context("ucx_perftest could not connect")?)?;
+    let overall = output
+        .trim()
+        .lines()
+        .last()
+        .and_then(|l| l.split(',').nth(5));
+    let mib: f64 = overall.context("no figures from ucx_perftest")?.parse()?;
+    Ok(mib * f64::from(1 << 20) / 1e9)
+}
+
+/// Whether the perf tool is here.
+pub(crate) fn has_perftest() -> bool {
+    let version = Command::new("ucx_perftest").arg("-h").output();
+    version.is_ok()
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Ok(TcpListener::bind(any)?.local_addr()?.port())
+}
+
+pub(crate) fn gb_per_s(bytes: u64, time: Duration) -> f64 {
+    bytes as f64 / 1e9 / time.as_secs_f64()
+}

@@ -1,0 +1,168 @@
+//! Measures what the transfer of weights takes, with what else can move bytes beside it.
+//!
+//! Everything runs in other processes that end with this one. Rounds of what is compared alternate,
+//! so that they see about the same load.
+mod copies;
+mod figure;
+mod gloo;
+mod netns;
+mod node;
+mod pair;
+mod recovery;
+mod relays;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+pub(crate) use copies::tcp_source;
+use figure::Figure;
+
+/// What is measured, and where it goes.
+#[derive(clap::Args)]
+pub(crate) struct BenchArgs {
+    /// Rounds of each measurement.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// MiB of weights between two processes.
+    #[arg(long, default_value_t = 1024)]
+    pair_mib: u64,
+    /// MiB of weights along relays.
+    #[arg(long, default_value_t = 256)]
+    relay_mib: u64,
+    /// Rate of the shaped links, as `tc` takes it.
+    #[arg(long, default_value = "1gbit")]
+    rate: String,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Write the report as JSON to this file.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Only these parts: pair, loopback, links, recovery, cut, idle.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+/// All that was measured.
+pub(crate) struct Report {
+    figures: BTreeMap<String, Figure>,
+    skipped: Vec<String>,
+    started: Instant,
+}
+
+impl Report {
+    /// Says on standard error what is going on.
+    fn say(&self, text: &str) {
+        eprintln!("[{:5.1} s] {text}", self.started.elapsed().as_secs_f64());
+    }
+
+    fn skip(&mut self, what: &str, reason: impl std::fmt::Display) {
+        let line = format!("{what} skipped: {reason}");
+        self.say(&line);
+        self.skipped.push(line);
+    }
+
+    /// Notes one round's value of a figure.
+    fn add(&mut self, name: impl Into<String>, value: f64) {
+        self.figures.entry(name.into()).or_default().add(value);
+    }
+
+    fn put(&mut self, name: &str, figure: Figure) {
+        self.say(&format!(
+            "{name}: {:.3}",
+            figure.median().unwrap_or(f64::NAN)
+        ));
+        self.figures.insert(name.to_owned(), figure);
+    }
+
+    fn get(&self, name: &str) -> Option<&Figure> {
+        self.figures.get(name)
+    }
+
+    /// Puts `name`, round by round `a` over `b`, if both were measured.
+    fn ratio(&mut self, name: &str, a: &str, b: &str) {
+        if let (Some(a), Some(b)) = (self.get(a), self.get(b)) {
+            let ratio = a.over(b);
+            self.put(name, ratio);
+        }
+    }
+
+    fn json(&self, args: &BenchArgs) -> Value {
+        let figures = self.figures.iter();
+        let mut all: Map<String, Value> = figures.map(|(k, f)| (k.clone(), f.json())).collect();
+        all.insert("skipped".into(), json!(self.skipped));
+        all.insert(
+            "seconds".into(),
+            json!(self.started.elapsed().as_secs_f64()),
+        );
+        let (pair, relay, rate) = (args.pair_mib, args.relay_mib, &args.rate);
+        let settings = json!({"rounds": args.rounds, "pair_mib": pair, "relay_mib": relay,
+            "rate": rate, "cores": std::thread::available_parallelism().ok().map(usize::from)});
+        all.insert("settings".into(), settings);
+        Value::Object(all)
+    }
+
+    fn print(&self) {
+        println!(
+            "{:36} {:>9} {:>9} {:>9} {:>6}",
+            "figure", "median", "min", "max", "load"
+        );
+        for (name, figure) in &self.figures {
+            let figure = figure.json();
+            let number = |key: &str| figure[key].as_f64().unwrap_or(f64::NAN);
+            println!(
+                "{name:36} {:9.3} {:9.3} {:9.3} {:6.1}",
+                number("median"),
+                number("min"),
+                number("max"),
+                number("load")
+            );
+        }
+        self.skipped.iter().for_each(|line| println!("{line}"));
+    }
+}
+
+/// One part: its name, what goes before it in the report's words, and what it does.
+type Part = (
+    &'static str,
+    fn(&BenchArgs, &mut Report) -> anyhow::Result<()>,
+);
+
+const PARTS: [Part; 6] = [
+    ("pair", pair::measure),
+    ("loopback", relays::loopback),
+    ("links", relays::links),
+    ("recovery", recovery::measure),
+    ("cut", recovery::cut),
+    ("idle", recovery::idle),
+];
+
+/// Measures all parts; one that fails is left out, with the reason in the report.
+pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
+    let mut report = Report {
+        figures: BTreeMap::new(),
+        skipped: Vec::new(),
+        started: Instant::now(),
+    };
+    for (name, measure) in PARTS {
+        if !args.only.is_empty() && !args.only.iter().any(|only| only == name) {
+            continue;
+        }
+        report.say(&format!("{name} ..."));
+        if let Err(error) = measure(args, &mut report) {
+            report.skip(name, format!("{error:#}"));
+        }
+    }
+    let json = report.json(args);
+    if let Some(path) = &args.out {
+        std::fs::write(path, serde_json::to_vec_pretty(&json)?)?;
+    }
+    match args.json {
+        true => println!("{json:#}"),
+        false => report.print(),
+    }
+    Ok(())
+}

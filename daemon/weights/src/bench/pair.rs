@@ -1,0 +1,71 @@
+//! One source, one puller, loopback: with what the machine and UCX's own perf tool can do beside it.
+use std::time::Instant;
+
+use super::copies::{PERF_TESTS, gb_per_s, has_perftest, memcpy, perftest, tcp_copy};
+use super::node::{Node, Trainer, order, rollout};
+use super::{BenchArgs, Report};
+use crate::cli::{Told, Wish};
+
+/// `pull_*_gb_per_s`, those of its peers, and the ratios.
+pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
+    let bytes = args.pair_mib << 20;
+    let perf = has_perftest();
+    if !perf {
+        report.skip("ucx_perftest", "not installed (package ucx-utils)");
+    }
+    copies(args, bytes, report)?;
+    let mut trainer = Trainer::start(bytes, &[None])?;
+    let mut puller = rollout(1, bytes, None)?;
+    for _ in 0..args.rounds {
+        if perf {
+            for test in PERF_TESTS {
+                let rate = perftest(test, bytes)?;
+                report.add(format!("perftest_{test}_gb_per_s"), rate);
+            }
+        }
+        trainer.publish()?;
+        let (node, version) = (&mut puller, trainer.version);
+        // The bare fetch first: the version is not here yet, and does not stay. Digests are not
+        // looked at, but taken: the copy that takes them is the only one that there is.
+        report.add("pull_nodigest_gb_per_s", raw(node, &trainer, bytes)?);
+        let started = Instant::now();
+        order(node, &trainer, trainer.shares())?;
+        let took = node.wait_ok(version)? - started;
+        report.add("pull_gb_per_s", gb_per_s(bytes, took));
+    }
+    let median = |test: &&str| {
+        let figure = report.get(&format!("perftest_{test}_gb_per_s"));
+        figure.and_then(|figure| figure.median()).unwrap_or(0.0)
+    };
+    // The best that the perf tool does with these bytes in messages of our size.
+    let best = PERF_TESTS
+        .iter()
+        .max_by(|a, b| median(a).total_cmp(&median(b)));
+    let best = format!("perftest_{}_gb_per_s", best.unwrap_or(&""));
+    report.ratio("pull_over_perftest", "pull_gb_per_s", &best);
+    let raw = "pull_nodigest_gb_per_s";
+    report.ratio("pull_over_perftest_nodigest", raw, &best);
+    report.ratio("pull_over_tcp", "pull_gb_per_s", "tcp_gb_per_s");
+    Ok(())
+}
+
+fn copies(args: &BenchArgs, bytes: u64, report: &mut Report) -> anyhow::Result<()> {
+    let size = bytes.to_string();
+    let source = Node::start(0, None, &["tcp-source", "--bytes", &size])?;
+    let from = vec![1_u8; usize::try_from(bytes)?];
+    let mut to = vec![2_u8; from.len()];
+    for _ in 0..args.rounds {
+        report.add("memcpy_gb_per_s", memcpy(&from, &mut to));
+        report.add("tcp_gb_per_s", tcp_copy(&source, &mut to)?);
+    }
+    Ok(())
+}
+
+fn raw(node: &mut Node, trainer: &Trainer, bytes: u64) -> anyhow::Result<f64> {
+    node.tell(&Wish::RawFetch(trainer.rank(0)))?;
+    let time = node.wait(|told| match told {
+        Told::RawFetched { time } => Some(*time),
+        _ => None,
+    })?;
+    Ok(gb_per_s(bytes, time))
+}

@@ -1,0 +1,116 @@
+//! A rollout in miniature: pulls, checks, serves.
+use std::sync::Arc;
+use std::time::Instant;
+
+use robust_shared::ids::WeightVersion;
+use robust_transport::{Buffer, Cancel, RegionKey, Transport};
+use robust_weights::{Observer, Progress, PullError, Puller, Served, Slots, Source, SwapError};
+
+use super::NodeArgs;
+use super::lines::{Done, Told, Wish, hex, tell, wishes};
+use super::source::{corrupt, stats};
+
+/// How a puller is set up.
+#[derive(clap::Args)]
+pub(crate) struct PullArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// Tells all that it hears.
+struct Teller;
+
+impl Observer for Teller {
+    fn started(&self, version: WeightVersion, key: &RegionKey) {
+        let (version, key) = (version.0, hex(&key.to_bytes()));
+        tell(&Told::Started { version, key });
+    }
+
+    fn progress(&self, progress: Progress) {
+        tell(&Told::Progress {
+            version: progress.version.0,
+            bytes: progress.bytes,
+            chunks: progress.chunks,
+            source: progress.source.map(|source| source.0),
+            bytes_per_s: progress.bytes_per_s,
+            fetched: progress.fetched,
+        });
+    }
+
+    fn swap(&self, _: WeightVersion, _: &Arc<Buffer>) -> Result<(), SwapError> {
+        Ok(())
+    }
+
+    fn done(&self, version: WeightVersion, result: Result<Served, PullError>) {
+        let version = version.0;
+        tell(&Told::Done(match result {
+            Ok(_) => Done {
+                version,
+                result: "ok".into(),
+                source: None,
+                reason: String::new(),
+            },
+            Err(error) => Done {
+                version,
+                result: error.kind.to_string(),
+                source: error.source_id.map(|source| source.0),
+                reason: error.reason,
+            },
+        }));
+    }
+}
+
+/// Pulls until standard input closes.
+pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<()> {
+    let transport = args.node.transport()?;
+    let slots = Slots::new(&transport, args.node.bytes)?;
+    let layout = args.node.layout();
+    let puller = Puller::start(
+        transport.clone(),
+        Arc::clone(&slots),
+        layout,
+        Arc::new(Teller),
+    )?;
+    let addr = transport.addr();
+    tell(&Told::Listening { addr });
+    wishes(|wish| {
+        match wish {
+            Wish::Order(order) => puller.assign(order.order()?),
+            Wish::Corrupt { offset, len } => corrupt(&slots.current(), offset, len)?,
+            Wish::Check => check(&slots)?,
+            Wish::Stats => stats(&transport),
+            Wish::RawFetch(source) => raw_fetch(&transport, &slots, &source.source()?)?,
+            Wish::Publish { .. } => anyhow::bail!("a puller only pulls"),
+        }
+        Ok(())
+    })
+}
+
+fn check(slots: &Slots) -> anyhow::Result<()> {
+    let mut wrong = Vec::new();
+    let served = slots.served();
+    if let Some(served) = &served {
+        let manifest = &served.manifest;
+        slots.current().with_bytes(|bytes| {
+            let wrong_chunk = |chunk: &u64| {
+                let range = manifest.chunk_range(*chunk).unwrap_or_default();
+                let bytes = &bytes[range.start as usize..range.end as usize];
+                manifest.verify_chunk(*chunk, bytes).is_err()
+            };
+            wrong = (0..manifest.chunks()).filter(wrong_chunk).collect();
+        })?;
+    }
+    let version = served.map(|served| served.version.0);
+    tell(&Told::Checked { version, wrong });
+    Ok(())
+}
+
+/// Fetches into the served buffer: the next version that is pulled replaces it.
+fn raw_fetch(transport: &Transport, slots: &Slots, source: &Source) -> anyhow::Result<()> {
+    let (into, cancel, parts) = (slots.current(), Cancel::new(), &source.parts);
+    let started = Instant::now();
+    transport.fetch(source.addr, &source.key, parts, &into, &cancel, |_| ())?;
+    let time = started.elapsed();
+    tell(&Told::RawFetched { time });
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! One order's fetches, all at once; each chunk is verified and passed on as it comes.
+use std::ops::Range;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use robust_shared::ids::Incarnation;
+use robust_shared::weights::{Manifest, Piece, PullTracker};
+use robust_transport::{Arrived, Buffer, Cancel, FetchError, Part, Transport};
+
+use crate::meter::Meter;
+use crate::slots::Slots;
+use crate::types::{Observer, Progress, PullError, PullErrorKind, Source};
+
+/// Pause between two reports.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+
+/// The first bytes are reported sooner: they say that the sources work.
+const FIRST_REPORT: Duration = Duration::from_millis(10);
+
+/// Where a pull goes and who hears of it.
+pub(crate) struct Fetching<'a> {
+    pub transport: &'a Transport,
+    pub slots: &'a Slots,
+    pub observer: &'a dyn Observer,
+    pub manifest: Arc<Manifest>,
+    /// The slot that is filled, and its buffer.
+    pub at: usize,
+    pub buffer: &'a Arc<Buffer>,
+    /// Bytes that earlier orders of this version fetched.
+    pub fetched_before: u64,
+    pub cancels: Vec<Cancel>,
+    pub state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub tracker: PullTracker,
+    pub meter: Meter,
+    /// Who sent the latest piece.
+    pub latest: Option<Incarnation>,
+    /// The first reason to stop.
+    pub failure: Option<PullError>,
+}
+
+/// One fetch: pieces of one source.
+pub(crate) struct Lane<'a> {
+    pub source: &'a Source,
+    pub pieces: Vec<Piece>,
+}
+
+impl Fetching<'_> {
+    /// Fetches all lanes, and reports meanwhile; the first failure ends all.
+    pub fn run(&self, lanes: &[Lane<'_>]) {
+        std::thread::scope(|scope| {
+            let (running, ended) = channel::<()>();
+            let start = |(lane, cancel)| {
+                // Gone with the thread, also by a panic.
+                let running = running.clone();
+                scope.spawn(move || {
+                    self.fetch(lane, cancel);
+                    drop(running);
+                })
+            };
+            let threads: Vec<_> = lanes.iter().zip(&self.cancels).map(start).collect();
+            drop(running);
+            let (mut reported, mut pause) = (self.extent(), FIRST_REPORT);
+            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let extent = self.extent();
+                if reported != extent {
+                    (reported, pause) = (extent, REPORT_EVERY);
+                    self.report();
+                }
+            }
+            for thread in threads {
+                if thread.join().is_err() {
+                    self.fail(PullErrorKind::Source, None, "a fetch's thread panicked");
+                }
+            }
+        });
+        self.report();
+    }
+
+    /// Bytes that came over the network for this version.
+    pub fn fetched(&self) -> u64 {
+        self.fetched_before + self.cancels.iter().map(Cancel::fetched).sum::<u64>()
+    }
+
+    fn fetch(&self, lane: &Lane<'_>, cancel: &Cancel) {
+        let Source { id, addr, key, .. } = lane.source;
+        let part = |piece: &Piece| Part {
+            src: piece.src,
+            dst: piece.dst,
+            len: piece.len,
+        };
+        let parts: Vec<Part> = lane.pieces.iter().map(part).collect();
+        let fetched = self
+            .transport
+            .fetch(*addr, key, &parts, self.buffer, cancel, |arrived| {
+                if let Some(piece) = lane.pieces.get(arrived.part) {
+                    self.arrived(*id, piece, &arrived);
+                }
+            });
+        match fetched {
+            Ok(_) | Err(FetchError::Cancelled) => {}
+            Err(error) => {
+                let source = Some(*id).filter(|_| !is_own(&error));
+                self.fail(PullErrorKind::Source, source, &error.to_string());
+            }
+        }
+    }
+
+    fn arrived(&self, source: Incarnation, piece: &Piece, arrived: &Arrived<'_>) {
+        let mut state = self.state();
+        state.latest = Some(source);
+        let whole = state.tracker.arrived(piece);
+        drop(state);
+        if let Some(range) = self.manifest.chunk_range(piece.chunk).filter(|_| whole) {
+            match self.verify(piece, &range, arrived) {
+                Ok(()) => {
+                    self.state().tracker.verified(piece.chunk);
+                    self.slots.ready(self.at, range);
+                }
+                Err(reason) => {
+                    self.state().tracker.refused(piece.chunk);
+                    self.fail(PullErrorKind::Corrupt, Some(source), &reason);
+                }
+            }
+        }
+    }
+
+    /// Checks a chunk whose last piece this is. Of one that came in one piece the digest was taken on
+    /// the way; others are read once more.
+    fn verify(
+        &self,
+        piece: &Piece,
+        range: &Range<u64>,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), String> {
+        if piece.range() == *range {
+            let digest = || arrived.digest();
+            let checked = self.manifest.verify_digest(piece.chunk, piece.len, digest);
+            return checked.map_err(|error| error.to_string());
+        }
+        let range = range.start as usize..range.end as usize;
+        let check = |bytes: &[u8]| self.manifest.verify_chunk(piece.chunk, bytes);
+        let checked = self.buffer.with_range(range, check);
+        let checked = checked.map_err(|error| error.to_string())?;
+        checked.map_err(|error| error.to_string())
+    }
+
+    fn fail(&self, kind: PullErrorKind, source: Option<Incarnation>, reason: &str) {
+        let mut state = self.state();
+        let error = || PullError::new(kind, source, reason);
+        state.failure.get_or_insert_with(error);
+        drop(state);
+        self.cancels.iter().for_each(Cancel::cancel);
+    }
+
+    /// How far it is: bytes over the network, bytes in whole pieces, chunks. The first run ahead.
+    fn extent(&self) -> (u64, u64, u64) {
+        let fetched = self.fetched();
+        let tracker = &self.state().tracker;
+        (fetched, tracker.bytes_here(), tracker.verified_chunks())
+    }
+
+    fn report(&self) {
+        let mut state = self.state();
+        let fetched = self.fetched();
+        let since = fetched - self.fetched_before;
+        let bytes_per_s = state.meter.mark(Instant::now(), since);
+        let tracker = &state.tracker;
+        let progress = Progress {
+            version: self.manifest.version,
+            bytes: tracker.bytes_here(),
+            total: self.manifest.bytes,
+            chunks: tracker.verified_chunks(),
+            chunks_total: self.manifest.chunks(),
+            source: state.latest,
+            bytes_per_s,
+            fetched,
+        };
+        drop(state);
+        self.observer.progress(progress);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a fetch failed for a reason on this side: no source is to blame.
+fn is_own(error: &FetchError) -> bool {
+    matches!(
+        error,
+        FetchError::Buffer(_)
+            | FetchError::Overlap { .. }
+            | FetchError::Bounds { .. }
+            | FetchError::Shutdown
+    )
+}

@@ -1,0 +1,108 @@
+//! Two buffers: one is served, the other is being filled; both can be read by others.
+//!
+//! ```text
+//!            order for another version            every chunk verified, swapped
+//!   closed ───────────────────────────► growing ─────────────────────────────► served
+//!     ▲                                  │  ▲ │                                  │
+//!     │                                  │  └─┘ source lost: next order,         │
+//!     │◄─────────────────────────────────┘      same version, same region        │
+//!     │      order for another version: region withdrawn, readers refused        │
+//!     └───────────────────────────────────────────────────────────────────────────┘
+//!            the other slot is served and an order came: now this one is filled
+//! ```
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use robust_shared::weights::Manifest;
+use robust_transport::{Buffer, Exposed, RegionKey, Transport, TransportError};
+
+use crate::types::Served;
+
+/// The two buffers of a puller.
+pub struct Slots {
+    transport: Transport,
+    buffers: [Arc<Buffer>; 2],
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    served: Option<(usize, Served)>,
+    exposed: [Option<Exposed>; 2],
+}
+
+impl Slots {
+    /// Allocates two buffers for versions of `bytes` bytes.
+    pub fn new(transport: &Transport, bytes: usize) -> Result<Arc<Self>, TransportError> {
+        Ok(Arc::new(Self {
+            transport: transport.clone(),
+            buffers: [Buffer::new(bytes)?, Buffer::new(bytes)?],
+            state: Mutex::default(),
+        }))
+    }
+
+    /// What is served, for those who want to fetch it.
+    pub fn served(&self) -> Option<Served> {
+        self.state().served.as_ref().map(|(_, s)| s.clone())
+    }
+
+    /// The buffer to compute from: that of the served version. Before there is one, a buffer of
+    /// zeros that no pull writes into.
+    pub fn current(&self) -> Arc<Buffer> {
+        let at = self.state().served.as_ref().map_or(1, |(at, _)| *at);
+        Arc::clone(&self.buffers[at])
+    }
+
+    /// The buffer that may be written, and its number.
+    pub(crate) fn spare(&self) -> (usize, &Arc<Buffer>) {
+        let at = self.state().served.as_ref().map_or(0, |(at, _)| 1 - at);
+        (at, &self.buffers[at])
+    }
+
+    /// Refuses those who read a slot; it is about to change.
+    pub(crate) fn close(&self, at: usize) {
+        self.state().exposed[at] = None;
+    }
+
+    /// Lets others read of a slot what [`Slots::ready`] says; withdraws what they could read before.
+    pub(crate) fn open(&self, at: usize) -> Result<RegionKey, TransportError> {
+        self.close(at);
+        let exposed = self
+            .transport
+            .expose_growing(Arc::clone(&self.buffers[at]))?;
+        let key = *exposed.key();
+        self.state().exposed[at] = Some(exposed);
+        Ok(key)
+    }
+
+    /// These bytes of an open slot are verified.
+    pub(crate) fn ready(&self, at: usize, range: Range<u64>) {
+        if let Some(exposed) = &self.state().exposed[at] {
+            exposed.ready(range);
+        }
+    }
+
+    /// From now on this slot is what is served; those who read it go on.
+    pub(crate) fn promote(&self, at: usize, manifest: Arc<Manifest>, key: RegionKey) -> Served {
+        let version = manifest.version;
+        let served = Served {
+            version,
+            manifest,
+            key,
+        };
+        self.state().served = Some((at, served.clone()));
+        served
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Slots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slots")
+            .field("served", &self.served())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,282 @@
+//! Who pulls from whom when something fails in the middle.
+use super::*;
+use crate::core::instance::Supply;
+
+#[test]
+fn when_the_middle_of_a_chain_dies_the_next_goes_on_from_the_one_before_it() {
+    let mut fleet = Fleet::chain(4);
+    fleet.dies(rollout(1));
+    assert_eq!(fleet.orders(), ["v0: rollout-2 from rollout-0"]);
+    assert_eq!(
+        fleet.core.pulls_from(fleet.lives[&rollout(3)]),
+        [fleet.lives[&rollout(2)]]
+    );
+}
+
+#[test]
+fn when_the_trainer_dies_its_puller_waits_and_never_pulls_from_one_that_pulls_from_it() {
+    let mut fleet = Fleet::chain(3);
+    fleet.dies(T0);
+    fleet.pass(Duration::from_secs(5));
+    assert!(
+        fleet.orders().is_empty(),
+        "rollout-2 is free, and gets it all from rollout-0"
+    );
+    assert_eq!(
+        fleet.core.pulls_from(fleet.lives[&rollout(2)]).len(),
+        1,
+        "they wait with it"
+    );
+    fleet.attach(T0);
+    fleet.restore();
+    assert!(
+        fleet.orders().is_empty(),
+        "the new trainer has not published yet"
+    );
+    fleet.publish();
+    assert_eq!(
+        fleet.orders(),
+        ["v0: rollout-0 from trainer-0"],
+        "and keeps its chunks"
+    );
+}
+
+#[test]
+fn a_trainer_that_dies_before_it_published_leaves_nothing_to_pull() {
+    let mut fleet = Fleet::new(2, Vec::new());
+    fleet.dies(T0);
+    fleet.publish();
+    fleet.pass(Duration::from_secs(5));
+    assert!(fleet.orders().is_empty());
+    fleet.attach(T0);
+    fleet.restore();
+    fleet.publish();
+    assert_eq!(fleet.orders(), ["v0: rollout-0 from trainer-0"]);
+}
+
+#[test]
+fn whoever_reads_along_follows_its_source_to_a_newer_version() {
+    let mut fleet = Fleet::chain(3);
+    fleet.moves(0, 90);
+    fleet.publish_next();
+    assert_eq!(fleet.orders(), ["v1: rollout-0 from trainer-0"]);
+    fleet.starts(0);
+    assert_eq!(fleet.orders(), ["v1: rollout-1 from rollout-0"]);
+    fleet.starts(1);
+    assert_eq!(fleet.orders(), ["v1: rollout-2 from rollout-1"]);
+}
+
+#[test]
+fn that_a_superseded_relay_gives_no_more_of_the_older_version_is_not_held_against_it() {
+    let mut fleet = Fleet::chain(2);
+    fleet.publish_next();
+    let source = fleet.lives[&rollout(0)];
+    let reason = "refused".to_owned();
+    fleet.feed(Input::Pulled {
+        incarnation: fleet.lives[&rollout(1)],
+        version: WeightVersion(0),
+        result: Err(PullFailure::Source { source, reason }),
+    });
+    fleet.orders();
+    fleet.starts(0);
+    assert_eq!(fleet.orders(), ["v1: rollout-1 from rollout-0"]);
+}
+
+#[test]
+fn a_version_is_not_pulled_into_the_buffer_from_which_somebody_reads_the_one_before() {
+    let mut fleet = Fleet::chain(2);
+    fleet.ends(0, Ok(()));
+    // It has no link, so it cannot be told to pull the newer version instead.
+    let incarnation = fleet.lives[&rollout(1)];
+    fleet.feed(Input::Detached { incarnation });
+    fleet.publish_next();
+    assert_eq!(
+        fleet.orders(),
+        ["v1: rollout-0 from trainer-0"],
+        "into the other one"
+    );
+    fleet.starts(0);
+    fleet.ends(0, Ok(()));
+    fleet.publish_next();
+    assert!(fleet.orders().is_empty(), "rollout-1 still reads v0 there");
+    fleet.attach(rollout(1));
+    let orders = fleet.orders();
+    let v2 = ["v2: rollout-1 from trainer-0"];
+    assert_eq!(
+        orders
+            .iter()
+            .filter(|o| o.starts_with("v2"))
+            .collect::<Vec<_>>(),
+        v2
+    );
+}
+
+#[test]
+fn one_that_waits_for_its_source_is_not_blamed_and_its_source_is() {
+    let mut fleet = Fleet::chain(3);
+    fleet.moves(0, 50);
+    fleet.moves(1, 50);
+    assert_eq!(
+        (fleet.supply(1), fleet.supply(2)),
+        (Some(Supply::Waits), Some(Supply::Flows))
+    );
+    fleet.moves(2, 50);
+    fleet.dies(T0);
+    fleet.pass(Duration::from_secs(60));
+    assert!(
+        fleet.orders().is_empty(),
+        "a minute without a byte is nobody's fault"
+    );
+    assert_eq!(fleet.supply(0), None, "its source is gone");
+
+    fleet.attach(T0);
+    fleet.restore();
+    fleet.publish();
+    fleet.orders();
+    fleet.moves(0, 90);
+    fleet.pass(Duration::from_secs(9));
+    assert_eq!(
+        fleet.supply(1),
+        Some(Supply::Flows),
+        "bytes are there for it since"
+    );
+    fleet.pass(Duration::from_secs(2));
+    assert_ne!(
+        fleet.supply(1),
+        Some(Supply::Flows),
+        "and it did not fetch them"
+    );
+}
+
+#[test]
+fn a_relay_that_has_everything_leaves_its_puller_no_reason_to_wait() {
+    let mut fleet = Fleet::chain(2);
+    assert_eq!(fleet.supply(1), Some(Supply::Waits));
+    fleet.ends(0, Ok(()));
+    assert_eq!(fleet.supply(1), Some(Supply::Whole));
+}
+
+#[test]
+fn one_that_has_everything_and_waits_for_its_requests_frees_its_source_and_is_not_blamed() {
+    let mut fleet = Fleet::chain(3);
+    fleet.moves(0, 100);
+    assert_eq!(
+        (fleet.supply(0), fleet.supply(1)),
+        (Some(Supply::Spent), Some(Supply::Whole))
+    );
+    fleet.moves(1, 100);
+    fleet.dies(rollout(1));
+    assert_eq!(fleet.orders(), ["v0: rollout-2 from rollout-0"]);
+    fleet.dies(T0);
+    fleet.pass(Duration::from_secs(60));
+    assert_eq!(
+        fleet.supply(0),
+        Some(Supply::Spent),
+        "nothing of it comes from the trainer"
+    );
+    fleet.ends(0, Ok(()));
+    assert!(fleet.core.s.instances.get(rollout(0)).unwrap().admitted);
+}
+
+#[test]
+fn a_corrupt_source_is_passed_over_for_a_while_and_the_rest_comes_from_elsewhere() {
+    let mut fleet = Fleet::chain(3);
+    let source = fleet.lives[&rollout(1)];
+    fleet.ends(2, Err(PullFailure::Corrupt { source }));
+    assert_eq!(
+        fleet.orders(),
+        [""; 0],
+        "the trainer and rollout-0 serve others"
+    );
+    fleet.ends(0, Ok(()));
+    assert_eq!(fleet.orders(), ["v0: rollout-2 from trainer-0"]);
+    let reports = |w: &Fleet| w.core.s.instances.get(rollout(1)).unwrap().corrupt_reports;
+    assert_eq!(reports(&fleet), 1);
+    fleet.ends(2, Err(PullFailure::Corrupt { source }));
+    assert_eq!(
+        reports(&fleet),
+        1,
+        "a late word about a source that was replaced"
+    );
+}
+
+#[test]
+fn whoever_pulls_from_one_that_was_taken_out_goes_on_elsewhere_when_it_can() {
+    let mut fleet = Fleet::chain(3);
+    fleet.ends(0, Ok(()));
+    fleet.feed(Input::Operator(Request::Quarantine {
+        ticket: 1,
+        role: Role::Rollout,
+        index: 1,
+    }));
+    assert!(fleet.core.s.instances.get(rollout(1)).unwrap().quarantined);
+    assert!(fleet.orders().is_empty(), "rollout-0 serves rollout-1");
+    fleet.ends(1, Ok(()));
+    assert_eq!(fleet.orders(), ["v0: rollout-2 from rollout-0"]);
+}
+
+#[test]
+fn whoever_reads_along_with_one_that_is_to_go_is_served_by_others() {
+    let mut fleet = Fleet::chain(4);
+    fleet.ends(0, Ok(()));
+    fleet.ends(1, Ok(()));
+    assert_eq!(
+        fleet.core.pulls_from(fleet.lives[&rollout(3)]),
+        [fleet.lives[&rollout(2)]]
+    );
+    // The last ones go first, and rollout-3 stays for this test's sake.
+    fleet.core.s.instances.get_mut(rollout(2)).unwrap().moving = true;
+    fleet.feed(Input::Timeout);
+    assert_eq!(fleet.orders(), ["v0: rollout-3 from rollout-0"]);
+}
+
+#[test]
+fn one_that_links_again_is_told_again_and_says_again_that_it_can_be_read() {
+    let mut fleet = Fleet::publishing(2);
+    fleet.orders();
+    let incarnation = fleet.lives[&rollout(0)];
+    fleet.feed(Input::Detached { incarnation });
+    fleet.attach(rollout(0));
+    assert_eq!(fleet.orders(), ["v0: rollout-0 from trainer-0"]);
+    fleet.starts(0);
+    assert_eq!(fleet.orders(), ["v0: rollout-1 from rollout-0"]);
+}
+
+#[test]
+fn after_a_restart_of_the_controller_nobody_is_a_relay_before_it_said_so_again() {
+    let mut fleet = Fleet::chain(2);
+    let config = fleet.core.config().clone();
+    fleet.core = Core::restore(config, fleet.core.state().clone());
+    fleet.feed(Input::Start);
+    for n in [0, 1] {
+        fleet.attach(rollout(n));
+    }
+    let again = [
+        "v0: rollout-0 from trainer-0",
+        "v0: rollout-1 from rollout-0",
+    ];
+    assert_eq!(fleet.orders(), again);
+    assert_eq!(
+        fleet.core.s.instances.get(rollout(0)).unwrap().readable,
+        None
+    );
+}
+
+#[test]
+fn a_pull_whose_source_is_slow_is_no_overrun() {
+    let mut fleet = Fleet::new(2, Vec::new());
+    let rules = fleet.core.config.rules.clone();
+    fleet.core.config.rules = rules.with(RuleId::PhaseOverrun, "bound_s", 5.0);
+    for n in [0, 1] {
+        fleet.feed(Input::PhaseChanged {
+            incarnation: fleet.lives[&rollout(n)],
+            phase: crate::phase::Phase::PullWeights,
+            step: Step(0),
+        });
+    }
+    fleet.publish();
+    fleet.starts(0);
+    fleet.pass(Duration::from_secs(8));
+    let overrun = |n| fleet.core.s.instances.get(rollout(n)).unwrap().overrun;
+    assert_eq!((overrun(0), overrun(1)), (true, false));
+}

@@ -1,0 +1,144 @@
+//! Weights on their way: every party of a pull killed, stopped or corrupted in the middle of it. After
+//! each, every rollout serves, byte for byte, what was published, and training goes on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_tests::{Daemon, JobFile, SlowLoopback, roles};
+use serde_json::Value;
+
+/// A version of this job takes half a second and more to reach all rollouts.
+const MBIT: u32 = 30;
+
+fn long_job() -> JobFile {
+    JobFile::small()
+        .set("job", "steps", 400)
+        .set("weights", "stall_timeout_s", 2.0)
+}
+
+/// A daemon whose pulls take their time; none where that cannot be had.
+fn slow(job: &JobFile) -> Option<(SlowLoopback, Daemon)> {
+    let net = SlowLoopback::try_new(MBIT)?;
+    let daemon = Daemon::start_on(job, &net);
+    Some((net, daemon))
+}
+
+/// A rollout in the middle of a pull, by who sends: (puller's index, role and index of the source).
+fn in_mid_pull(status: &Value, from: &str) -> Option<(u64, String)> {
+    roles(status, "rollout").iter().find_map(|r| {
+        let (bytes, total) = (r["pull_bytes"].as_u64()?, r["pull_total"].as_u64()?);
+        let (role, index) = r["pull_source"].as_str()?.split_once('-')?;
+        let under_way = 0 < bytes && bytes < total && role == from;
+        under_way.then(|| (r["index"].as_u64().unwrap(), index.to_owned()))
+    })
+}
+
+/// Waits until somebody is in the middle of a pull from this role; the source's index.
+fn until_mid_pull(daemon: &mut Daemon, from: &str) -> String {
+    let mut source = None;
+    let what = format!("a pull from a {from} to be under way");
+    daemon.until(&what, |s| {
+        source = in_mid_pull(s, from).map(|(_, index)| index);
+        source.is_some()
+    });
+    source.unwrap()
+}
+
+fn goes_on(daemon: &mut Daemon) {
+    let status = daemon.until_all_serve_what_was_published();
+    let step = status["step"].as_u64().unwrap();
+    daemon.until_step(step + 2);
+    daemon.until_all_serve_what_was_published();
+}
+
+fn strike(daemon: &Daemon, args: &[&str]) -> Value {
+    let reply = daemon.json(&[&["inject", "--wait", "--timeout", "120"], args].concat());
+    let incident = reply["incident"].clone();
+    assert_eq!(
+        incident["outcome"],
+        "recovered",
+        "{reply}\n{}",
+        daemon.logs()
+    );
+    incident
+}
+
+#[test]
+fn a_relay_killed_in_the_middle_of_a_pull_costs_nobody_its_version() {
+    let Some((_net, mut daemon)) = slow(&long_job()) else {
+        return;
+    };
+    daemon.until_step(2);
+    for _ in 0..3 {
+        let relay = until_mid_pull(&mut daemon, "rollout");
+        let incident = strike(&daemon, &["--kill", "rollout", "--index", &relay]);
+        assert_eq!(incident["rule"], "exit", "{incident}");
+        goes_on(&mut daemon);
+    }
+}
+
+#[test]
+fn a_relay_stopped_in_the_middle_of_a_pull_is_left_for_another_source() {
+    let Some((_net, mut daemon)) = slow(&long_job()) else {
+        return;
+    };
+    daemon.until_step(2);
+    let relay = until_mid_pull(&mut daemon, "rollout");
+    strike(&daemon, &["--hang", "rollout", "--index", &relay]);
+    goes_on(&mut daemon);
+}
+
+#[test]
+fn a_trainer_killed_while_it_publishes_publishes_again_and_nobody_serves_a_part() {
+    let Some((_net, mut daemon)) = slow(&long_job()) else {
+        return;
+    };
+    daemon.until_step(2);
+    for rank in ["0", "1"] {
+        until_mid_pull(&mut daemon, "trainer");
+        let incident = strike(&daemon, &["--kill", "trainer", "--index", rank]);
+        assert_eq!(incident["rule"], "exit", "{incident}");
+        goes_on(&mut daemon);
+    }
+}
+
+#[test]
+fn corrupt_bytes_in_a_relays_memory_are_pulled_elsewhere_and_the_relay_is_named() {
+    // Steps long enough for a rollout to be restarted within one.
+    let job = long_job()
+        .set("batch", "prompts", 256)
+        .set("rollout", "replicas", 2)
+        .set("detect.corruption", "reports", 1);
+    let mut daemon = Daemon::start(&job);
+    daemon.until_step(1);
+    let version = daemon.status()["weight_version"].clone();
+    let fresh = daemon.until("both rollouts to serve a new version", |s| {
+        let newest = |r: &Value| r["weight_version"] == s["weight_version"];
+        s["weight_version"] != version && roles(s, "rollout").into_iter().all(newest)
+    });
+    let damaged = roles(&fresh, "rollout")[0].clone();
+    daemon.flip_in_memory(&damaged);
+    // The only one left that has the version is damaged; the other's successor asks it first.
+    daemon.json(&["inject", "--kill", "rollout", "--index", "1"]);
+    let of_corruption = |s: &Value| {
+        let incidents = s["incidents"].as_array().cloned().unwrap_or_default();
+        incidents.into_iter().find(|i| i["rule"] == "corruption")
+    };
+    let status = daemon.until("the damage to be found", |s| of_corruption(s).is_some());
+    let incident = of_corruption(&status).unwrap();
+    assert_eq!(incident["role"], "rollout", "{incident}");
+    for key in ["index", "incarnation"] {
+        assert_eq!(incident[key], damaged[key], "{key} of {incident}");
+    }
+    let served = daemon.until("both rollouts to be at work again", |s| {
+        let incidents = s["incidents"].as_array().cloned().unwrap_or_default();
+        let over = |i: &Value| i["outcome"] == "recovered";
+        incidents.len() == 2 && incidents.iter().all(over)
+    });
+    assert_eq!(roles(&served, "rollout").len(), 2);
+    goes_on(&mut daemon);
+}
+
+#[test]
+fn weights_that_are_swapped_between_turns_reach_every_rollout() {
+    let mut daemon = Daemon::start(&long_job().set("rollout", "swap", "turn"));
+    daemon.until_step(2);
+    goes_on(&mut daemon);
+}
