@@ -27,6 +27,11 @@ pub(crate) enum Command {
     Unexpose {
         region: u64,
     },
+    /// The same; answered when none of its bytes is on its way any more.
+    Withdraw {
+        region: u64,
+        reply: Sender<()>,
+    },
     Fetch(FetchCommand),
     Cancel {
         ticket: u64,

@@ -6,7 +6,8 @@ use crate::buffer::Buffer;
 use crate::command::{Command, CommandPort};
 use crate::key::RegionKey;
 
-/// A buffer that peers may read; dropping it withdraws the permission.
+/// A buffer that peers may read. Dropping it withdraws the permission; what was asked for before may
+/// still be on its way then: see [`Exposed::withdraw`].
 pub struct Exposed {
     port: Arc<CommandPort>,
     key: RegionKey,
@@ -29,6 +30,18 @@ impl Exposed {
         let region = self.key.region;
         // If the thread is gone, so are the readers.
         let _ = self.port.send(Command::Ready { region, range });
+    }
+
+    /// Withdraws the permission and waits until none of the bytes is on its way to anybody any more:
+    /// afterwards the buffer may be written, and no reader gets a mixture. Readers that do not take
+    /// what they asked for within a quarter of the stall timeout lose their link.
+    pub fn withdraw(self) {
+        let region = self.key.region;
+        let (reply, done) = std::sync::mpsc::channel();
+        if self.port.send(Command::Withdraw { region, reply }).is_ok() {
+            // An error means that the thread is gone, and the readers with it.
+            let _ = done.recv();
+        }
     }
 
     /// The exposed buffer.

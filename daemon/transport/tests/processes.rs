@@ -3,12 +3,16 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use robust_transport::{Buffer, Cancel, FetchError, Part};
-use rustix::process::Signal;
-use support::{Peer, chunks, holds, start_notifier, start_puller, transport, whole};
+use robust_transport::{Buffer, Cancel, Exposed, FetchError, Part, Transport};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{
+    Peer, chunks, holds, pattern, start_notifier, start_puller, start_pullers, transport, whole,
+};
 
 const MIB: usize = 1 << 20;
 const STALL: Duration = Duration::from_millis(700);
@@ -375,4 +379,55 @@ fn a_source_survives_pullers_that_are_killed_stopped_or_disconnect_in_the_middle
         )
         .unwrap();
     assert!(holds(&into, 6));
+}
+
+/// A reader process that was stopped when some bytes had come: more are on their way to it than the
+/// kernel's buffers take.
+fn stopped_reader(transport: &Transport, exposed: &Exposed) -> Child {
+    let reader = start_pullers(transport.addr(), exposed.key(), 8);
+    kill_process(Pid::from_child(&reader), Signal::STOP).unwrap();
+    reader
+}
+
+#[test]
+fn a_stopped_reader_does_not_hold_up_who_withdraws() {
+    let transport = transport(Duration::from_secs(2));
+    let buffer = Buffer::new(24 << 20).unwrap();
+    let exposed = transport.expose(buffer).unwrap();
+    let mut reader = stopped_reader(&transport, &exposed);
+    let (done, withdrawn) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        exposed.withdraw();
+        done.send(()).unwrap();
+    });
+    let answer = withdrawn.recv_timeout(Duration::from_secs(20));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    answer.expect("the withdrawal ends though the reader takes nothing");
+}
+
+#[test]
+fn whoever_withdraws_a_region_may_write_its_buffer_and_no_reader_gets_a_mixture() {
+    const LEN: usize = 24 << 20;
+    let transport = transport(Duration::from_secs(120));
+    let buffer = Buffer::new(LEN).unwrap();
+    buffer.write_at(0, &pattern(3, LEN)).unwrap();
+    let exposed = transport.expose(Arc::clone(&buffer)).unwrap();
+    let mut reader = stopped_reader(&transport, &exposed);
+    let (goes_on, pid) = (Duration::from_millis(300), Pid::from_child(&reader));
+    let waker = std::thread::spawn(move || {
+        std::thread::sleep(goes_on); // what is on its way stays there until then
+        kill_process(pid, Signal::CONT).unwrap();
+    });
+    let began = Instant::now();
+    exposed.withdraw();
+    let took = began.elapsed();
+    buffer.write_at(0, &vec![0xff; LEN]).unwrap();
+    waker.join().unwrap();
+    let lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    let told: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    reader.wait().unwrap();
+    assert!(took >= goes_on / 2, "nothing was on its way: {took:?}");
+    assert!(told.iter().any(|line| line.contains("REFUSED")), "{told:?}");
+    assert!(!told.iter().any(|line| line.contains("MIXED")), "{told:?}");
 }

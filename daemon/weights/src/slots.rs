@@ -59,9 +59,12 @@ impl Slots {
         (at, &self.buffers[at])
     }
 
-    /// Refuses those who read a slot; it is about to change.
+    /// Refuses those who read a slot, and waits for what they asked for: it is about to change.
     pub(crate) fn close(&self, at: usize) {
-        self.state().exposed[at] = None;
+        let exposed = self.state().exposed[at].take();
+        if let Some(exposed) = exposed {
+            exposed.withdraw();
+        }
     }
 
     /// Lets others read of a slot what [`Slots::ready`] says; withdraws what they could read before.

@@ -91,7 +91,8 @@ impl Engine {
         let notes = self.notes.values().filter(|note| note.is_sent());
         let notes = notes.map(|note| (note.link, note.since));
         let stalls = fetches.chain(notes).filter(|(link, _)| self.is_open(*link));
-        connects.chain(stalls.map(move |(link, since)| (link, since + stall, LinkEnd::Stalled)))
+        let stalls = stalls.map(move |(link, since)| (link, since + stall, LinkEnd::Stalled));
+        connects.chain(stalls).chain(self.held_up())
     }
 }
 

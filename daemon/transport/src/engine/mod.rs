@@ -16,6 +16,7 @@ mod secrets;
 mod serve;
 mod stop;
 mod wire;
+mod withdraw;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ use self::link::{Link, LinkEnd};
 use self::note::Note;
 use self::region::Region;
 use self::secrets::Secrets;
+use self::withdraw::Withdrawal;
 use crate::command::{Command, CommandQueue};
 use crate::config::Config;
 use crate::error::TransportError;
@@ -58,6 +60,7 @@ pub(crate) struct Engine {
     regions: HashMap<u64, Region>,
     /// When the waiting pullers are told again; none if nobody waits.
     next_wait: Option<Instant>,
+    withdrawals: Vec<Withdrawal>,
     ops: HashMap<OpId, OpKind>,
     worker: Worker,
     shared: Arc<Shared>,
@@ -75,6 +78,11 @@ enum OpKind {
     /// Only its failure matters.
     Send {
         link: LinkId,
+    },
+    /// Bytes of a region.
+    Data {
+        link: LinkId,
+        region: u64,
     },
     Note {
         link: LinkId,
@@ -116,7 +124,10 @@ pub(crate) fn run(
 impl OpKind {
     fn link(self) -> LinkId {
         match self {
-            OpKind::Send { link } | OpKind::Note { link, .. } | OpKind::Close { link } => link,
+            OpKind::Send { link }
+            | OpKind::Data { link, .. }
+            | OpKind::Note { link, .. }
+            | OpKind::Close { link } => link,
         }
     }
 }
@@ -135,6 +146,7 @@ impl Engine {
             by_endpoint: HashMap::new(),
             regions: HashMap::new(),
             next_wait: None,
+            withdrawals: Vec::new(),
             ops: HashMap::new(),
             worker,
             shared,
@@ -199,6 +211,7 @@ impl Engine {
             } => drop(reply.send(Ok(self.expose(buffer, growing)))),
             Command::Ready { region, range } => self.on_ready(region, range),
             Command::Unexpose { region } => self.unexpose(region),
+            Command::Withdraw { region, reply } => self.withdraw(region, reply),
             Command::Fetch(fetch) => self.begin_fetch(fetch),
             Command::Cancel { ticket } => self.cancel_fetch(ticket),
             Command::Notify {
@@ -233,7 +246,8 @@ impl Engine {
         match kind {
             OpKind::Close { link } => return self.on_closed(link),
             OpKind::Note { note, .. } => self.on_note_done(note, status),
-            OpKind::Send { .. } => {}
+            OpKind::Data { .. } if !self.withdrawals.is_empty() => self.answer_withdrawals(),
+            OpKind::Send { .. } | OpKind::Data { .. } => {}
         }
         if status != Status::OK {
             // No effect on a link that is closing already: then this is a consequence.

@@ -54,7 +54,7 @@ impl Engine {
         let range = bound(range.start)..bound(range.end);
         let buffer = Arc::clone(&exposed.buffer);
         for read in exposed.grow(range) {
-            self.answer(&buffer, read);
+            self.answer(region, &buffer, read);
         }
     }
 
@@ -98,7 +98,7 @@ impl Engine {
         };
         if region.is_ready(&read_here.range()) {
             let buffer = Arc::clone(&region.buffer);
-            return self.answer(&buffer, read_here);
+            return self.answer(read.region, &buffer, read_here);
         }
         if self.parked_on(link).count() >= PARKED_LIMIT {
             return self.refuse(link, token, Reason::TooManyWaiting);
@@ -152,7 +152,7 @@ impl Engine {
         parked.filter(move |read| read.link == link)
     }
 
-    fn answer(&mut self, buffer: &Arc<Buffer>, read: Parked) {
+    fn answer(&mut self, region: u64, buffer: &Arc<Buffer>, read: Parked) {
         let Some(LinkState::Open { endpoint, .. }) =
             self.links.get(&read.link).map(|link| &link.state)
         else {
@@ -160,7 +160,8 @@ impl Engine {
         };
         let range = (read.offset, read.len);
         let op = self.worker.send_data(endpoint, read.token, buffer, range);
-        self.ops.insert(op, OpKind::Send { link: read.link });
+        let link = read.link;
+        self.ops.insert(op, OpKind::Data { link, region });
     }
 
     fn refuse(&mut self, link: LinkId, token: u64, reason: Reason) {

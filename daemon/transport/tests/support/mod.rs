@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use robust_transport::{Arrived, Buffer, Cancel, Config, JobToken, Part, RegionKey, Transport};
+use robust_transport::{
+    Arrived, Buffer, Cancel, Config, FetchError, JobToken, Part, RegionKey, Transport,
+};
 
 /// A started peer that exposes `len` patterned bytes. Killed when dropped.
 pub struct Peer {
@@ -164,35 +166,52 @@ pub fn holds(buffer: &Arc<Buffer>, seed: u64) -> bool {
         .unwrap()
 }
 
-/// Body of the ignored test `peer_that_pulls`: pulls all of a region again and again.
+/// Body of the ignored test `peer_that_pulls`: pulls all of a region again and again, until it is
+/// refused, and says when bytes are neither zeros nor those of `pattern(3, ..)`.
 pub fn pull_for_ever() {
     let addr: SocketAddr = std::env::var("PEER_FROM").unwrap().parse().unwrap();
     let key = RegionKey::from_bytes(&unhex(&std::env::var("PEER_KEY").unwrap())).unwrap();
     let transport = transport(Duration::from_secs(5));
-    let into = Buffer::new(key.len as usize).unwrap();
+    let lanes = std::env::var("PEER_LANES").map_or(1, |n| n.parse::<usize>().unwrap());
+    std::thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| pull_until_refused(&transport, addr, &key));
+        }
+    });
+}
+
+fn pull_until_refused(transport: &Transport, addr: SocketAddr, key: &RegionKey) {
+    let len = key.len as usize;
+    let (into, patterned) = (Buffer::new(len).unwrap(), pattern(3, len));
     loop {
         let mut first = true;
-        let told = |_: Arrived<'_>| {
+        let told = |arrived: Arrived<'_>| {
             if std::mem::take(&mut first) {
                 println!("PULLING");
             }
+            let from = arrived.part << 20;
+            let expected = &patterned[from..from + arrived.bytes.len()];
+            if arrived.bytes != expected && arrived.bytes.iter().any(|byte| *byte != 0) {
+                println!("MIXED");
+            }
         };
-        transport
-            .fetch(
-                addr,
-                &key,
-                &chunks(key.len as usize),
-                &into,
-                &Cancel::new(),
-                told,
-            )
-            .unwrap();
+        match transport.fetch(addr, key, &chunks(len), &into, &Cancel::new(), told) {
+            Ok(_) => {}
+            Err(FetchError::Refused { .. }) => return println!("REFUSED"),
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
 /// A process that pulls `key` from `from` until it is killed; some bytes have arrived there.
 pub fn start_puller(from: SocketAddr, key: &RegionKey) -> Child {
+    start_pullers(from, key, 1)
+}
+
+/// The same with so many fetches at once.
+pub fn start_pullers(from: SocketAddr, key: &RegionKey, lanes: usize) -> Child {
     let mut child = restart_self("peer_that_pulls")
+        .env("PEER_LANES", lanes.to_string())
         .env("PEER_FROM", from.to_string())
         .env("PEER_KEY", hex(&key.to_bytes()))
         .stdin(Stdio::null())

@@ -62,7 +62,9 @@ impl Regions {
     ) -> Result<ServedVersion, PublishError> {
         let at = (version % 2) as usize;
         let buffer = &self.weights[at];
-        self.published[at] = None;
+        if let Some(before) = self.published[at].take() {
+            before.withdraw();
+        }
         buffer.write_at(0, params.as_bytes())?;
         let tensors = tensor_specs(params.layout());
         let manifest = buffer.with_bytes(|bytes| {
