@@ -118,6 +118,12 @@ fn what_was_generated_can_be_read(daemon: &Daemon) {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(daemon.json(&["report"])["steps"], 6);
+    let (code, text) = said(daemon, &["store", "check"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("6 committed steps") && text.contains("2 checkpoints"),
+        "{text}"
+    );
     let (code, text) = said(daemon, &["inject", "--kill", "trainer"]);
     assert_eq!(code, Some(4), "{text}");
     let file = daemon.state_dir().join("out.jsonl");

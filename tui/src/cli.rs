@@ -91,6 +91,9 @@ pub enum Command {
     /// Measure on this machine, beside what else can do the same
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// The store: check everything in it against its digests and itself
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Run the controller in virtual time: the fault search, the paper's runs, scale, weights
     Sim(SimArgs),
     /// End the job and its daemon in order
@@ -318,6 +321,13 @@ pub enum TrajFormat {
     Jsonl,
     /// Apache Parquet, one row a trajectory.
     Parquet,
+}
+
+/// What to do with the store.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Read every entry, turn and checkpoint; exit 1 if anything is wrong
+    Check,
 }
 
 /// What to do with checkpoints.

@@ -13,7 +13,12 @@ use robust_proto::v1;
 use robust_shared::core::CoreConfig;
 use robust_shared::job::Job;
 use std::path::Path;
+use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
+
+/// How long requests under way may take when the end is wanted.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Serves what is there until a signal or `robustctl stop`.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -37,6 +42,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     let control = ControlService {
         happenings,
         store,
+        checkpoints: state.checkpoints(),
         status: feeds.status(),
         events: feeds.events(),
         rules: feeds.rules(),
@@ -47,13 +53,22 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         job.job.name,
         state.root().display()
     ));
+    let (end, ends) = oneshot::channel::<()>();
+    let ends = async move { ends.await.unwrap_or_default() };
+    let mut serving = tokio::spawn(grpc::serve_control_until(socket, control, ends));
     tokio::select! {
-        ended = grpc::serve_control(socket, control) => {
-            if let Err(error) = ended {
+        ended = &mut serving => {
+            if let Ok(Err(error)) = ended {
                 tracing::error!("the control socket: {error}");
             }
         }
-        () = until_stopped(&mut arrivals, "shown only: nothing of it runs") => {}
+        () = until_stopped(&mut arrivals, "shown only: nothing of it runs") => {
+            // Whoever asked gets an answer; whoever watches would stay for ever.
+            let _ = end.send(());
+            if tokio::time::timeout(LAST_ANSWERS, &mut serving).await.is_err() {
+                serving.abort();
+            }
+        }
     }
     state.remove_sockets()?;
     Ok(wanted_end(&asked))

@@ -129,6 +129,7 @@ impl Daemon {
         let control = ControlService {
             happenings: happenings.clone(),
             store: store.clone(),
+            checkpoints: state.checkpoints(),
             status: feeds.status(),
             events: feeds.events(),
             rules: feeds.rules(),

@@ -1,4 +1,5 @@
 //! What operators' tools ask of the daemon.
+use super::check;
 use super::trajectories::Wanted;
 use crate::control::report;
 use crate::driver::{Change, Happening, Happenings, MakeRequest, Struck};
@@ -6,6 +7,7 @@ use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Fault, Refusal, Reply, Request as CoreRequest, Severity};
 use robust_shared::ids::{Incarnation, Role};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +32,8 @@ pub struct ControlService {
     pub happenings: Happenings,
     /// Events and figures of the past.
     pub store: Store,
+    /// The folder of the checkpoints.
+    pub checkpoints: PathBuf,
     /// The newest status.
     pub status: StatusFeed,
     /// Events as they happen, with their numbers.
@@ -267,6 +271,7 @@ impl Control for ControlService {
     type WatchStream = Answers<v1::Status>;
     type EventsStream = Answers<v1::Event>;
     type TrajectoriesStream = Answers<v1::Trajectory>;
+    type CheckStoreStream = Answers<v1::StoreCheck>;
 
     async fn get_status(
         &self,
@@ -307,6 +312,16 @@ impl Control for ControlService {
         let store = self.store.clone();
         tokio::task::spawn_blocking(move || wanted.send(&store, &to));
         Ok(Response::new(Box::pin(ReceiverStream::new(trajectories))))
+    }
+
+    async fn check_store(
+        &self,
+        _: Request<v1::CheckStoreRequest>,
+    ) -> Result<Response<Self::CheckStoreStream>, Status> {
+        let (to, words) = tokio::sync::mpsc::channel(PAGE);
+        let (store, checkpoints) = (self.store.clone(), self.checkpoints.clone());
+        tokio::task::spawn_blocking(move || check::send(&store, &checkpoints, &to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(words))))
     }
 
     async fn inject(

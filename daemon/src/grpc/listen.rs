@@ -166,6 +166,18 @@ pub async fn serve_control(
         .await
 }
 
+/// Like [`serve_control`], until `end`: requests under way get their answers then.
+pub async fn serve_control_until(
+    listener: UnixListener,
+    control: ControlService,
+    end: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    Server::builder()
+        .add_service(ControlServer::new(control).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), end)
+        .await
+}
+
 /// Serves role processes on their socket, until the task is dropped.
 pub async fn serve_roles(
     listener: UnixListener,

@@ -1,4 +1,5 @@
 //! The daemon's two gRPC services and where they listen.
+mod check;
 mod control;
 mod listen;
 mod roles;
@@ -7,8 +8,8 @@ mod trajectories;
 
 pub use control::ControlService;
 pub use listen::{
-    ListenError, bind_tcp, bind_unix, for_nodes, loopback_only, serve_control, serve_nodes,
-    serve_roles, serve_tcp,
+    ListenError, bind_tcp, bind_unix, for_nodes, loopback_only, serve_control, serve_control_until,
+    serve_nodes, serve_roles, serve_tcp,
 };
 pub use roles::RoleHostService;
 pub use token::{Token, TokenCheck};

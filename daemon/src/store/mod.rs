@@ -4,6 +4,7 @@
 //! A write is acknowledged when it survives SIGKILL and a power cut: batches are applied by one
 //! committer thread, flushed, and the database file is synced ([`database`]). Reads see only what
 //! was applied. One process at a time ([`lock`]).
+mod check;
 mod codec;
 mod committer;
 pub mod database;
@@ -21,6 +22,7 @@ mod trajectories;
 mod txn;
 mod types;
 
+pub use check::Checked;
 pub use durable::Durable;
 pub use error::StoreError;
 pub use types::*;

@@ -45,6 +45,23 @@ impl<'a> Reader<'a> {
         keys.map(|key| key.map_err(|e| StoreError::sled("scan", self.path, e)))
     }
 
+    /// Raw keys after this one (from the first for none) with their values' lengths, `most` at most.
+    pub fn entries_after(
+        &self,
+        after: Option<&[u8]>,
+        most: u64,
+    ) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        let entries = self.tree.range::<&[u8], _>((from, Unbounded));
+        let entry = |entry: sled::Result<(sled::IVec, sled::IVec)>| {
+            let (key, value) = entry.map_err(|e| StoreError::sled("scan", self.path, e))?;
+            Ok((key.to_vec(), value.len() as u64))
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        entries.take(most).map(entry).collect()
+    }
+
     /// The number of the last event; 0 when there is none.
     pub fn last_event(&self) -> Result<u64, StoreError> {
         let last = self

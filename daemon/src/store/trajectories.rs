@@ -5,6 +5,7 @@ use super::codec::{decode, encode, undecodable};
 use super::error::StoreError;
 use super::keys::Key;
 use super::parts::Get;
+use super::reader::Reader;
 use super::txn::Txn;
 use super::types::{Appended, Finish, StoredTrajectory};
 use super::{Durable, Store};
@@ -42,12 +43,8 @@ impl Store {
         self.read(|reader| {
             let (mut found, mut next) = (Vec::new(), Some(from.key()));
             while let Some(at) = next.filter(|_| found.len() < most) {
-                let end = Key::Turn(u64::MAX, u32::MAX);
-                let Some(key) = reader.keys(&Key::Consumed(at), &end).next().transpose()? else {
+                let Some(number) = first_from(reader, at)? else {
                     break;
-                };
-                let Some(number) = Key::decode(&key).and_then(|key| key.trajectory()) else {
-                    return Err(undecodable(reader.path(), &key, &"no key of a trajectory"));
                 };
                 let id = TrajectoryId::from_key(number);
                 // One of which only the consumption is on record was pruned.
@@ -81,6 +78,18 @@ impl Store {
             }
             Ok(found)
         })
+    }
+}
+
+/// The first stored trajectory from a number on.
+pub fn first_from(reader: &Reader<'_>, from: u64) -> Result<Option<u64>, StoreError> {
+    let end = Key::Turn(u64::MAX, u32::MAX);
+    let Some(key) = reader.keys(&Key::Consumed(from), &end).next().transpose()? else {
+        return Ok(None);
+    };
+    match Key::decode(&key).and_then(|key| key.trajectory()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(undecodable(reader.path(), &key, &"no key of a trajectory")),
     }
 }
 
@@ -180,7 +189,8 @@ fn finish_of<G: Get>(from: &G, number: u64) -> Result<Option<Finish>, StoreError
         .transpose()
 }
 
-fn load<G: Get>(from: &G, id: TrajectoryId) -> Result<Option<StoredTrajectory>, StoreError> {
+/// A trajectory with all its turns.
+pub fn load<G: Get>(from: &G, id: TrajectoryId) -> Result<Option<StoredTrajectory>, StoreError> {
     let number = id.key();
     let finished = finish_of(from, number)?;
     let prompt = from.get(&Key::Prompt(number).encode())?;

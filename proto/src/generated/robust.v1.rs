@@ -1218,6 +1218,43 @@ pub mod role_host_server {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckStoreRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoreCheck {
+    /// of the database, so far
+    #[prost(uint64, tag = "1")]
+    pub keys: u64,
+    /// the rest is filled in
+    #[prost(bool, tag = "2")]
+    pub done: bool,
+    /// of their values
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// of the journal
+    #[prost(uint64, tag = "4")]
+    pub records: u64,
+    /// steps
+    #[prost(uint64, tag = "5")]
+    pub committed: u64,
+    #[prost(uint64, tag = "6")]
+    pub trajectories: u64,
+    #[prost(uint64, tag = "7")]
+    pub turns: u64,
+    #[prost(uint64, tag = "8")]
+    pub checkpoints: u64,
+    #[prost(uint64, tag = "9")]
+    pub checkpoint_bytes: u64,
+    /// the first hundred, a sentence each
+    #[prost(string, repeated, tag = "10")]
+    pub problems: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint64, tag = "11")]
+    pub problems_total: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TrajectoriesRequest {
     /// both included; to_batch 0: no end
@@ -2228,6 +2265,32 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "Trajectories"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Reads everything that is stored and compares it with its digests and with itself; words of
+        /// progress, then the result.
+        pub async fn check_store(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CheckStoreRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::StoreCheck>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/CheckStore",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "CheckStore"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// The detection rules and restart budgets in force, with where each value came from.
         pub async fn get_rules(
             &mut self,
@@ -2353,6 +2416,18 @@ pub mod control_server {
             tonic::Response<Self::TrajectoriesStream>,
             tonic::Status,
         >;
+        /// Server streaming response type for the CheckStore method.
+        type CheckStoreStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::StoreCheck, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Reads everything that is stored and compares it with its digests and with itself; words of
+        /// progress, then the result.
+        async fn check_store(
+            &self,
+            request: tonic::Request<super::CheckStoreRequest>,
+        ) -> std::result::Result<tonic::Response<Self::CheckStoreStream>, tonic::Status>;
         /// The detection rules and restart budgets in force, with where each value came from.
         async fn get_rules(
             &self,
@@ -2994,6 +3069,52 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = TrajectoriesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/CheckStore" => {
+                    #[allow(non_camel_case_types)]
+                    struct CheckStoreSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::CheckStoreRequest>
+                    for CheckStoreSvc<T> {
+                        type Response = super::StoreCheck;
+                        type ResponseStream = T::CheckStoreStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CheckStoreRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::check_store(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CheckStoreSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -10,10 +10,11 @@ mod report;
 mod rules;
 mod sim;
 mod status;
+mod store;
 mod traj;
 mod watch;
 
-use crate::cli::{Args, BenchCommand, Command, Global, RulesArgs};
+use crate::cli::{Args, BenchCommand, Command, Global, RulesArgs, StoreCommand};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use clap::CommandFactory as _;
@@ -72,6 +73,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
         Command::Rules(_) => rules::run(&endpoint, global.json).await,
         Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,
+        Command::Store(StoreCommand::Check) => store::check(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,
         Command::Completions { .. }
         | Command::Bench(_)

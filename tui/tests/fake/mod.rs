@@ -96,6 +96,7 @@ impl Control for Fake {
     type WatchStream = Streamed<v1::Status>;
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
+    type CheckStoreStream = Streamed<v1::StoreCheck>;
 
     async fn get_status(
         &self,
@@ -137,6 +138,13 @@ impl Control for Fake {
         &self,
         _: Request<v1::TrajectoriesRequest>,
     ) -> Result<Response<Self::TrajectoriesStream>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
+    async fn check_store(
+        &self,
+        _: Request<v1::CheckStoreRequest>,
+    ) -> Result<Response<Self::CheckStoreStream>, Status> {
         Err(Status::unimplemented("not played"))
     }
 
