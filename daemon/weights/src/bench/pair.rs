@@ -45,6 +45,10 @@ pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<(
     report.ratio("pull_over_perftest", "pull_gb_per_s", &best);
     let raw = "pull_nodigest_gb_per_s";
     report.ratio("pull_over_perftest_nodigest", raw, &best);
+    // Tagged messages are received into a buffer, as a pull is; `ucp_am_bw` is handed its bytes where
+    // they arrived and leaves them there.
+    let into_memory = "perftest_tag_bw_gb_per_s";
+    report.ratio("pull_over_perftest_tag", "pull_gb_per_s", into_memory);
     report.ratio("pull_over_tcp", "pull_gb_per_s", "tcp_gb_per_s");
     Ok(())
 }
