@@ -150,6 +150,7 @@ impl Drop for Cluster {
         for entry in std::fs::read_dir(&root).into_iter().flatten().flatten() {
             if entry.path().is_dir() {
                 kill_naming(&entry.path());
+                crate::forget_snapshots(&entry.path());
             }
         }
     }

@@ -315,7 +315,15 @@ impl Drop for Daemon {
         }
         // A daemon killed a moment ago may have left roles; nothing else names this directory.
         kill_naming(&self.state_dir());
+        forget_snapshots(&self.state_dir());
     }
+}
+
+/// Removes the shared memory of a daemon that was killed.
+fn forget_snapshots(state: &Path) {
+    let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+    // Most daemons end in order and remove it themselves.
+    let _ = std::fs::remove_dir_all(robustd::state::snapshot_dir(&state));
 }
 
 /// The roles of a status with this role's name.
