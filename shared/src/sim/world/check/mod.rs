@@ -174,6 +174,8 @@ impl Checker {
             }
             Input::Hardware { finding, users, .. } if finding.advice() == Advice::Drain => {
                 self.announced.extend(users);
+                let now = users.iter().filter_map(|old| core.successor(*old));
+                self.announced.extend(now);
             }
             Input::Operator(Request::Update { config, .. }) => {
                 self.shapes.insert(shape(config));
