@@ -197,17 +197,6 @@ impl PullTracker {
     pub fn verified_runs(&self) -> Vec<Range<u64>> {
         runs((0..self.verified.len() as u64).filter(|&chunk| self.has(chunk)))
     }
-
-    /// Runs of chunks that are missing, in order.
-    pub fn remaining(&self) -> Vec<Range<u64>> {
-        self.remaining_in(0..self.verified.len() as u64)
-    }
-
-    /// Runs of chunks that are missing among those a source serves, in order.
-    pub fn remaining_in(&self, served: Range<u64>) -> Vec<Range<u64>> {
-        let end = served.end.min(self.verified.len() as u64);
-        runs((served.start..end).filter(|&chunk| !self.has(chunk)))
-    }
 }
 
 fn total(ranges: &[Range<u64>]) -> u64 {
