@@ -70,7 +70,8 @@ impl Staging {
         )
     }
 
-    /// Shows the bytes of a range in order, block by block, with their place in it.
+    /// Shows the bytes of a range in order, block by block, with their place in it. `show` must not
+    /// read or write through this staging: both blocks are in use.
     pub fn each(
         &self,
         from: &Memory,

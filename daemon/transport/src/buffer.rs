@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use robust_device::{Memory, Staging};
+use robust_device::{BLOCK_BYTES, Memory, Staging};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::digest::PartDigest;
@@ -144,7 +144,8 @@ impl Buffer {
     }
 
     /// Shows the bytes of a range in order, with their place in it: all at once, or, from a device,
-    /// block by block. Refused as [`Buffer::read_at`] is.
+    /// block by block, and then nothing else may be done meanwhile with a buffer on a device. Refused
+    /// as [`Buffer::read_at`] is.
     pub fn each(
         &self,
         range: Range<usize>,
@@ -167,6 +168,9 @@ impl Buffer {
     /// Copies a range to the same place in another buffer; answers with the digest of what was
     /// copied.
     pub fn copy_to(&self, range: Range<usize>, to: &Buffer) -> Result<u64, BufferError> {
+        if self.device().is_some() && to.device().is_some() {
+            return self.copy_between_devices(range, to);
+        }
         let (start, mut digest, mut written) = (range.start, Xxh3Default::new(), Ok(()));
         self.each(range, |at, bytes| {
             if written.is_ok() {
@@ -175,6 +179,20 @@ impl Buffer {
             }
         })?;
         written?;
+        Ok(digest.digest())
+    }
+
+    /// Through plain memory: whoever shows a block of staging while he waits for another one may
+    /// wait for himself.
+    fn copy_between_devices(&self, range: Range<usize>, to: &Buffer) -> Result<u64, BufferError> {
+        let mut digest = Xxh3Default::new();
+        let mut plain = vec![0; BLOCK_BYTES.min(range.len())];
+        for at in range.clone().step_by(BLOCK_BYTES) {
+            let part = &mut plain[..BLOCK_BYTES.min(range.end - at)];
+            self.read_at(at, part)?;
+            digest.update(part);
+            to.write_at(at, part)?;
+        }
         Ok(digest.digest())
     }
 

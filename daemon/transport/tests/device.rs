@@ -534,7 +534,13 @@ fn what_lends_references_is_refused_and_what_copies_is_not() {
     assert_eq!(device.digest(range.clone()).unwrap(), digest);
     let back = Buffer::new(2 * MIB + 5).unwrap();
     assert_eq!(device.copy_to(range.clone(), &back).unwrap(), digest);
-    assert!(back.with_range(range, |bytes| bytes == expected).unwrap());
+    assert!(
+        back.with_range(range.clone(), |bytes| bytes == expected)
+            .unwrap()
+    );
+    let beside = Buffer::on_device(&staging, 2 * MIB + 5).unwrap();
+    assert_eq!(device.copy_to(range.clone(), &beside).unwrap(), digest);
+    assert_eq!(beside.digest(range).unwrap(), digest);
     for (offset, len) in [(2 * MIB + 5, 1), (usize::MAX, 2)] {
         let beyond = device.write_at(offset, &vec![0; len]);
         assert!(
