@@ -17,11 +17,12 @@ mod error;
 mod export;
 pub mod files;
 mod find;
-mod image;
+pub mod image;
 mod import;
 pub mod manifest;
 pub mod pin;
 mod retention;
+pub mod slot;
 
 pub use error::CkptError;
 pub use export::{Exported, export};
