@@ -13,6 +13,7 @@
 //!
 //! Nothing here needs a daemon: whoever can read the folder can list, verify, pin, collect and
 //! export. The daemon writes them (`robustd::ckpt`).
+pub mod disk;
 mod error;
 mod export;
 pub mod files;
