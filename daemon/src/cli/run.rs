@@ -351,6 +351,7 @@ fn assemble(
             launches,
             samples,
             checkpoints,
+            store: store.condition(),
         },
     ))
 }
