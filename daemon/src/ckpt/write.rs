@@ -83,7 +83,7 @@ fn copy(
     }
     let xxh3 = std::thread::scope(|scope| {
         let reading = scope.spawn(move || read(image, &blank, &full));
-        write(output, path, direct, filled, &empty)?;
+        write(output, path, direct, filled, empty)?;
         reading
             .join()
             .unwrap_or_else(|_| Err(CkptError::bad(image.path(), "its reader failed")))
@@ -123,12 +123,13 @@ fn read(
     Ok(hash.digest())
 }
 
+/// Both ends of the writer go when it fails: a reader that waits for a block must see that too.
 fn write(
     output: &dyn DiskFile,
     path: &Path,
     direct: bool,
     filled: Receiver<Block>,
-    empty: &Sender<Block>,
+    empty: Sender<Block>,
 ) -> Result<(), CkptError> {
     for mut block in filled {
         let mut length = block.filled;
