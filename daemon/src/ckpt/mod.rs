@@ -11,6 +11,7 @@
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
 mod room;
+mod save;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -65,6 +66,8 @@ pub enum CkptEvent {
         step: Step,
         /// Bytes of all shards.
         bytes: u64,
+        /// Of these, those that an earlier checkpoint had already: linked, not written.
+        unchanged: u64,
         /// From the offer to the manifest.
         took: Duration,
         /// Whether the page cache was bypassed.
@@ -111,18 +114,24 @@ impl fmt::Display for CkptEvent {
             Self::Written {
                 step,
                 bytes,
+                unchanged,
                 took,
                 direct,
             } => {
-                let mib = *bytes as f64 / f64::from(1 << 20);
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 let (s, how) = (
                     took.as_secs_f64(),
                     if *direct { "direct" } else { "buffered" },
                 );
                 write!(
                     f,
-                    "checkpoint of step {step}: {mib:.1} MiB in {s:.2} s ({how})"
-                )
+                    "checkpoint of step {step}: {:.1} MiB in {s:.2} s ({how})",
+                    mib(*bytes)
+                )?;
+                match unchanged {
+                    0 => Ok(()),
+                    some => write!(f, ", {:.1} MiB of it unchanged and linked", mib(*some)),
+                }
             }
             Self::Failed { step, error } => {
                 write!(f, "no checkpoint of step {step}: {error}; the job goes on")

@@ -272,9 +272,10 @@ impl Driver {
     }
 
     fn show(&mut self, view: &View, at: Time) {
+        let skipped = self.parts.checkpointer.skipped();
         self.parts
             .feeds
-            .publish(view, at, &self.pulls, &self.served);
+            .publish(view, at, &self.pulls, &self.served, skipped);
         self.published = Instant::now();
     }
 }

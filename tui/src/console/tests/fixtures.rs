@@ -205,6 +205,7 @@ pub fn healthy() -> v1::Status {
         steps_repeated: 0,
         nodes: Vec::new(),
         alarms: Vec::new(),
+        checkpoints_skipped: 0,
     }
 }
 
