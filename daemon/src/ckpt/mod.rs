@@ -10,7 +10,6 @@
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
-pub mod staging;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -19,12 +18,15 @@ mod write;
 pub use error::WriteError;
 pub use worker::Checkpointer;
 
-use robust_ckpt::{Retention, Shard};
+use robust_ckpt::Retention;
+use robust_ckpt::disk::Disk;
 use robust_shared::core::Severity;
+use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::weights::TensorSpec;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A committed step to be written to disk.
@@ -34,7 +36,7 @@ pub struct Request {
     pub step: Step,
     /// The gang that made it.
     pub generation: Generation,
-    /// All ranks' slots, in rank order.
+    /// All ranks' snapshots, in rank order.
     pub shards: Vec<Shard>,
     /// The trajectories its step consumed.
     pub consumed: Vec<TrajectoryId>,
@@ -116,10 +118,12 @@ impl fmt::Display for CkptEvent {
 }
 
 /// Where checkpoints go and how many stay.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The folder, `STATE/ckpt`.
     pub dir: PathBuf,
     /// Which stay.
     pub keep: Retention,
+    /// What its files are written through.
+    pub disk: Arc<dyn Disk>,
 }

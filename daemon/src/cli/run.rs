@@ -14,7 +14,7 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
-use crate::ckpt::{self, Checkpointer, staging};
+use crate::ckpt::{self, Checkpointer};
 use crate::control::report;
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
@@ -302,6 +302,7 @@ fn assemble(
             every: job.checkpoint.keep_every,
             best: job.checkpoint.keep_best as usize,
         },
+        disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let parts = Parts {
@@ -312,13 +313,8 @@ fn assemble(
         launcher: Launcher::new(exits).map_err(start("the launcher"))?,
         telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,
-        checkpointer: Checkpointer::start_with(
-            checkpoint_config,
-            store.clone(),
-            written,
-            staging::detect(),
-        )
-        .map_err(start("the checkpoint writer"))?,
+        checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
+            .map_err(start("the checkpoint writer"))?,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),

@@ -1,9 +1,12 @@
 //! A rank whose state follows from all that it was trained on: two ranks of a number that were trained
 //! on the same, in the same order, have the same state, and no others.
 use super::{Fake, Up, note, say, served};
+use robust_ckpt::slot::{Image, Slot, SnapshotMemory, Taken};
 use robust_proto::v1::{self, call, call_reply, role_message::Body};
+use robust_shared::ids::{Generation, Step};
+use std::path::Path;
 use std::time::Duration;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Long enough for a test to strike in the middle of it.
 const UPDATE: Duration = Duration::from_millis(100);
@@ -118,12 +121,7 @@ impl Fake {
     fn restore(&mut self, restore: &v1::Restore) -> Result<call_reply::Result, String> {
         self.trained = Trained::default();
         for (rank, shard) in (0..).zip(&restore.shards) {
-            let bytes = std::fs::read(&shard.path).map_err(|e| format!("{}: {e}", shard.path))?;
-            let image = String::from_utf8_lossy(&bytes).into_owned();
-            let trained = match xxh3_64(&bytes) == shard.xxh3 {
-                true => Trained::of_image(&image),
-                false => return Err(format!("{} is corrupt: {image}", shard.path)),
-            };
+            let trained = read(shard)?;
             assert_eq!(trained.step, restore.step);
             if rank == self.hello.index {
                 self.trained = trained;
@@ -139,15 +137,36 @@ impl Fake {
         let (rank, slot) = (self.hello.index, step % 2);
         let path = self.snapshots.join(format!("trainer-{rank}.slot{slot}"));
         let image = self.trained.image();
-        std::fs::write(&path, &image).unwrap();
+        let generation = self.hello.generation;
+        let mut slot = Slot::open(&path, image.len() as u64).unwrap();
+        let taken = (Step(step), Generation(generation));
+        let part: &dyn SnapshotMemory = &image.as_bytes();
+        slot.write(taken, step, &[part]).unwrap();
         note(&format!("state {rank} {image}"));
         call_reply::Result::Snapshot(v1::SnapshotReply {
             step,
             path: path.display().to_string(),
             bytes: image.len() as u64,
-            xxh3: xxh3_64(image.as_bytes()),
+            xxh3: None,
+            generation,
+            adam_step: Some(step),
         })
     }
+}
+
+/// What a shard holds, which is what the step's snapshot was, whoever wrote it.
+fn read(shard: &v1::SnapshotReply) -> Result<Trained, String> {
+    let taken = Taken {
+        step: Step(shard.step),
+        generation: Generation(shard.generation),
+        bytes: shard.bytes,
+    };
+    let mut text = vec![0; shard.bytes as usize];
+    let image = Image::open(Path::new(&shard.path), taken).map_err(|e| e.to_string())?;
+    let restored = image.restore(0, &mut [&mut &mut *text], shard.xxh3);
+    restored.map_err(|e| e.to_string())?;
+    assert_eq!(shard.adam_step, Some(shard.step));
+    Ok(Trained::of_image(&String::from_utf8(text).unwrap()))
 }
 
 fn update_time() -> Duration {

@@ -85,12 +85,13 @@ impl Source for Listed {
             "good"
         };
         let path = format!("{kind} state of {step} in {}", self.name);
-        let (bytes, xxh3) = (1, 1);
         let shard = Shard {
             step,
             path,
-            bytes,
-            xxh3,
+            bytes: 1,
+            xxh3: None,
+            generation: Generation(1),
+            adam_step: None,
         };
         std::future::ready(Ok(vec![shard])).boxed()
     }
@@ -387,7 +388,8 @@ fn checkpoint(ckpt: &std::path::Path, step: u64) -> std::path::PathBuf {
         bytes: 5,
         xxh3: xxhash_rust::xxh3::xxh3_64(b"state"),
     };
-    robust_ckpt::manifest::store(&robust_ckpt::Checkpoint {
+    let real = robust_ckpt::disk::RealDisk;
+    let checkpoint = robust_ckpt::Checkpoint {
         step: Step(step),
         generation: Generation(1),
         dir,
@@ -395,8 +397,9 @@ fn checkpoint(ckpt: &std::path::Path, step: u64) -> std::path::PathBuf {
         consumed: Vec::new(),
         reward: None,
         at: None,
+        adam_step: None,
         tensors: Vec::new(),
-    })
-    .unwrap();
+    };
+    robust_ckpt::manifest::store(&real, &checkpoint).unwrap();
     path
 }
