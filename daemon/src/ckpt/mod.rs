@@ -10,6 +10,7 @@
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
+mod room;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -76,6 +77,20 @@ pub enum CkptEvent {
         /// Why.
         error: WriteError,
     },
+    /// There is no room for the step's checkpoint, and none is written until there is.
+    Paused {
+        /// The step.
+        step: Step,
+        /// Bytes left.
+        free: u64,
+        /// Bytes that must be free.
+        wanted: u64,
+    },
+    /// There is room again; the next step offered is written.
+    Resumed {
+        /// Bytes left.
+        free: u64,
+    },
     /// The checkpoints are well, the index or old folders are not.
     Untidy(String),
 }
@@ -84,8 +99,8 @@ impl CkptEvent {
     /// How grave it is.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::Written { .. } => Severity::Info,
-            Self::Failed { .. } | Self::Untidy(_) => Severity::Warn,
+            Self::Written { .. } | Self::Resumed { .. } => Severity::Info,
+            Self::Failed { .. } | Self::Paused { .. } | Self::Untidy(_) => Severity::Warn,
         }
     }
 }
@@ -111,6 +126,17 @@ impl fmt::Display for CkptEvent {
             }
             Self::Failed { step, error } => {
                 write!(f, "no checkpoint of step {step}: {error}; the job goes on")
+            }
+            Self::Paused { step, free, wanted } => write!(
+                f,
+                "no room for the checkpoint of step {step} ({} MiB left, {} MiB wanted): none is \
+                 written until there is; the job goes on",
+                free >> 20,
+                wanted.div_ceil(1 << 20)
+            ),
+            Self::Resumed { free } => {
+                let mib = free >> 20;
+                write!(f, "there is room for checkpoints again ({mib} MiB left)")
             }
             Self::Untidy(what) => f.write_str(what),
         }

@@ -333,6 +333,7 @@ fn assemble(
             launches,
             samples,
             checkpoints,
+            store: store.condition(),
         },
     ))
 }
