@@ -129,6 +129,7 @@ fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
                     supported: VERSION,
                 });
             }
+            upgrade(db, path, found)?;
         }
     }
     for entry in db.iter() {
@@ -140,6 +141,18 @@ fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
             "group {acknowledged} of writes was acknowledged, the log ends at {found}"
         )));
     }
+    Ok(())
+}
+
+/// Makes what an older build wrote this build's. Once it is, the older one refuses it.
+fn upgrade(db: &sled::Db, path: &Path, found: u32) -> Result<(), StoreError> {
+    if found == VERSION {
+        return Ok(());
+    }
+    // Schema 2 only added keys. Durable with the first group, before which none of them is written.
+    tracing::info!("{}: schema {found} becomes {VERSION}", path.display());
+    db.insert(Key::Version.encode(), &VERSION.to_be_bytes())
+        .map_err(|e| StoreError::sled("write", path, e))?;
     Ok(())
 }
 

@@ -15,6 +15,7 @@ pub mod lock;
 pub mod parts;
 mod reader;
 mod records;
+mod spans;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ mod types;
 pub use check::Checked;
 pub use durable::Durable;
 pub use error::StoreError;
+pub use spans::Tokens;
 pub use types::*;
 
 use committer::{Committer, Slot};

@@ -4,12 +4,14 @@
 //!            dispatch                finish (durable)          commit of its batch
 //!  pending ───────────► leased ───────────────────► finished ───────────────────► (gone)
 //!     ▲                   │
-//!     └───────────────────┘ returned, or its agent worker died; stored turns stay (I-2)
+//!     └───────────────────┘ returned, or its agent worker died; what is stored stays (I-2)
 //! ```
 //! A trajectory's batch is the step that will consume it, so each is consumed once (I-3): the table
 //! only ever holds batches after the committed step.
+mod stale;
 mod table;
 
+pub use stale::staleness;
 pub use table::{Place, Trajectories};
 
 use super::output::{Output, Severity};
@@ -84,6 +86,9 @@ impl Core {
         };
         if matches!(t.place, Place::Finished { .. }) || !(starting || t.holders.contains(&agent)) {
             return;
+        }
+        if self.is_stale(id, oldest) {
+            return self.drop_stale(id, oldest);
         }
         let holder = match t.place {
             Place::Leased(holder) if holder != agent => Some(holder),
