@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// The versions whose tokens a batch may have.
-    fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
+    pub(super) fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
         let newest = batch.saturating_sub(1);
         if self.config.mutant(Mutation::StaleWeights) {
             return WeightVersion(0)..=WeightVersion(u64::MAX);

@@ -57,7 +57,11 @@ fn ended(agent: Incarnation, trajectory: TrajectoryId, oldest: u64) -> Input {
 
 /// A world in which an agent worker holds a trajectory of the third batch, and nobody is done.
 fn held() -> (World, TrajectoryId, Incarnation) {
-    let mut w = World::with(config(Mode::Async, Some(1)), late(0), 5);
+    let room = CoreConfig {
+        agent_concurrency: 64,
+        ..config(Mode::Async, Some(1))
+    };
+    let mut w = World::with(room, late(0), 5);
     let of_third = |w: &World| {
         let leases = w.core.leases();
         leases.into_iter().find(|(t, _)| t.batch == 3)
@@ -126,6 +130,21 @@ fn the_late_end_of_one_who_held_it_before_throws_nobodys_work_away() {
     again.handle(w.now + ms(300), ended(Incarnation(0), id, 0));
     again.handle(w.now + ms(300), Input::Start);
     assert_eq!(again.view(w.now).finished, core.view(w.now).finished);
+}
+
+#[test]
+fn a_batch_for_which_no_weights_exist_yet_takes_no_agent_workers_room() {
+    // Room for less than a batch, so that one that waits for weights would keep out those it waits
+    // for.
+    let narrow = CoreConfig {
+        agents: 1,
+        agent_concurrency: 1,
+        ..config(Mode::Async, Some(0))
+    };
+    let mut w = World::with(narrow, late(300), 7);
+    w.run_to_end();
+    assert_eq!(w.committed(), 6);
+    assert!(w.core.view(w.now).stale > 0);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod table;
 pub use stale::staleness;
 pub use table::{Place, Trajectories};
 
+use super::config::Mode;
 use super::output::{Output, Severity};
 use super::{Core, JobState};
 use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
@@ -52,6 +53,13 @@ impl Core {
         self.s.trajectories.batch_prompts(batch)
     }
 
+    /// Whether anything published is fit to generate for a batch. Agent workers full of trajectories
+    /// that wait for weights would have no room for those that the step before still needs.
+    fn weights_exist(&self, batch: u64) -> bool {
+        let oldest = *self.fit_versions(batch).start();
+        self.config.mode == Mode::Sync || self.s.published.unwrap_or_default() >= oldest
+    }
+
     /// Hands pending trajectories to the agent workers with the fewest, below their concurrency.
     pub(super) fn dispatch(&mut self) {
         self.open_batches();
@@ -59,6 +67,9 @@ impl Core {
             return;
         }
         while let Some(id) = self.s.trajectories.next_pending(self.now) {
+            if !self.weights_exist(id.batch) {
+                return;
+            }
             let Some(agent) = self.index().idlest_agent() else {
                 return;
             };

@@ -25,12 +25,14 @@ impl Core {
         too_old && !self.config.mutant(Mutation::TrainStale)
     }
 
-    /// Throws away one that ended too old. Only while somebody holds it: one that is pending is heard
-    /// of again when it is handed out, and a repeated end says nothing new.
+    /// Throws away one that ended too old. Whoever holds it by now is told to drop it.
     pub(super) fn drop_stale(&mut self, id: TrajectoryId, oldest: WeightVersion) {
-        let Some(Place::Leased(holder)) = self.s.trajectories.get(id).map(|t| t.place) else {
-            return;
-        };
+        if let Some(Place::Leased(agent)) = self.s.trajectories.get(id).map(|t| t.place) {
+            self.out.push_back(Output::Revoke {
+                agent,
+                trajectory: id,
+            });
+        }
         self.s.stale += 1;
         let (now, most) = (self.now, self.config.max_staleness.unwrap_or_default());
         let text = format!(
@@ -39,10 +41,6 @@ impl Core {
             staleness(id, oldest)
         );
         self.event(Severity::Warn, "stale", None, text);
-        self.out.push_back(Output::Revoke {
-            agent: holder,
-            trajectory: id,
-        });
         let until = |times: u32| now + RETURN_DELAY * times.min(25);
         self.s.trajectories.begin_again(id, until);
         let trajectories = vec![id];

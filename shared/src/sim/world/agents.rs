@@ -78,6 +78,15 @@ impl World {
         self.tell(agent, Order::Revoke(trajectory));
     }
 
+    /// The store's door: an end that is told again, of a trajectory whose turns were thrown away
+    /// since, names turns that are not there.
+    pub(super) fn refused(&self, input: &Input) -> bool {
+        let Input::TrajectoryFinished { trajectory, .. } = input else {
+            return false;
+        };
+        trajectory.batch > self.checker.committed.0 && !self.stored.contains(trajectory)
+    }
+
     /// The oldest weights of what is stored of a trajectory.
     pub(super) fn oldest_of(&self, trajectory: TrajectoryId) -> WeightVersion {
         self.oldest.get(&trajectory).copied().unwrap_or_default()

@@ -346,6 +346,7 @@ impl World {
 
     fn happen(&mut self, what: Happening) {
         match what {
+            Happening::Feed(input) if self.refused(&input) => {}
             Happening::Feed(input) => self.feed(input),
             Happening::Link(life) => self.link(life),
             Happening::LinkEnds(life) => self.link_ends(life),
