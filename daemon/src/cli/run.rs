@@ -14,7 +14,7 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
-use crate::ckpt::{self, Checkpointer, staging};
+use crate::ckpt::{self, Checkpointer};
 use crate::control::report;
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
@@ -315,6 +315,7 @@ fn assemble(
             every: job.checkpoint.keep_every,
             best: job.checkpoint.keep_best as usize,
         },
+        disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let parts = Parts {
@@ -325,13 +326,8 @@ fn assemble(
         launcher: Launcher::new(exits).map_err(start("the launcher"))?,
         telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,
-        checkpointer: Checkpointer::start_with(
-            checkpoint_config,
-            store.clone(),
-            written,
-            staging::detect(),
-        )
-        .map_err(start("the checkpoint writer"))?,
+        checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
+            .map_err(start("the checkpoint writer"))?,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),
@@ -350,6 +346,7 @@ fn assemble(
             launches,
             samples,
             checkpoints,
+            store: store.condition(),
         },
     ))
 }

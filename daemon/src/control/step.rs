@@ -239,7 +239,9 @@ async fn checkpoint_of(
                 step,
                 path: shard.path.display().to_string(),
                 bytes: shard.bytes,
-                xxh3: shard.xxh3,
+                xxh3: Some(shard.xxh3),
+                generation: checkpoint.generation,
+                adam_step: checkpoint.adam_step,
             })
             .collect())),
         Some(older) => {

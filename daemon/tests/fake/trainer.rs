@@ -1,8 +1,10 @@
 //! A rank that counts steps.
 use super::{Fake, Up, say, served};
+use robust_ckpt::slot::{Image, Slot, SnapshotMemory, Taken};
 use robust_proto::v1::{self, call, call_reply, role_message::Body};
+use robust_shared::ids::{Generation, Step};
+use std::path::Path;
 use std::time::Duration;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Long enough for a test to strike in the middle of it.
 const UPDATE: Duration = Duration::from_millis(100);
@@ -31,15 +33,7 @@ impl Fake {
     async fn perform(&mut self, up: &Up, body: call::Body) -> call_reply::Result {
         match body {
             call::Body::Restore(restore) => {
-                let files = restore
-                    .shards
-                    .iter()
-                    .map(|s| std::fs::read(&s.path).unwrap());
-                assert!(
-                    files
-                        .zip(&restore.shards)
-                        .all(|(f, s)| xxh3_64(&f) == s.xxh3)
-                );
+                restore.shards.iter().for_each(check);
                 self.trainer_step = restore.step;
                 self.hello.step = Some(restore.step);
                 call_reply::Result::Restore(v1::RestoreReply { step: restore.step })
@@ -78,12 +72,35 @@ impl Fake {
         let (rank, slot) = (self.hello.index, step % 2);
         let path = self.snapshots.join(format!("trainer-{rank}.slot{slot}"));
         let image = format!("rank {rank} step {step}");
-        std::fs::write(&path, &image).unwrap();
+        let generation = self.hello.generation;
+        let mut slot = Slot::open(&path, image.len() as u64).unwrap();
+        let taken = (Step(step), Generation(generation));
+        let part: &dyn SnapshotMemory = &image.as_bytes();
+        slot.write(taken, step, &[part]).unwrap();
         call_reply::Result::Snapshot(v1::SnapshotReply {
             step,
             path: path.display().to_string(),
             bytes: image.len() as u64,
-            xxh3: xxh3_64(image.as_bytes()),
+            xxh3: None,
+            generation,
+            adam_step: Some(step),
         })
     }
+}
+
+/// The shard is what the step's snapshot was, whoever wrote it.
+fn check(shard: &v1::SnapshotReply) {
+    let taken = Taken {
+        step: Step(shard.step),
+        generation: Generation(shard.generation),
+        bytes: shard.bytes,
+    };
+    let image = Image::open(Path::new(&shard.path), taken).unwrap();
+    let mut text = vec![0; shard.bytes as usize];
+    image
+        .restore(0, &mut [&mut &mut *text], shard.xxh3)
+        .unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.ends_with(&format!(" step {}", shard.step)), "{text}");
+    assert_eq!(shard.adam_step, Some(shard.step));
 }

@@ -171,6 +171,7 @@ pub fn healthy() -> v1::Status {
         mode: "async".into(),
         context: String::new(),
         trajectories_discarded: 0,
+        trajectories_stale: 0,
         policy: "role".into(),
         state: "running".into(),
         step: 118,
@@ -204,6 +205,7 @@ pub fn healthy() -> v1::Status {
         weight_digest: "5c".repeat(32),
         steps_repeated: 0,
         nodes: Vec::new(),
+        alarms: Vec::new(),
     }
 }
 
