@@ -55,7 +55,7 @@ pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
 pub use feeds::Feeds;
 pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
-pub use leases::{LeaseError, Leases};
+pub use leases::{Held, LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use lost::without_database;
 pub use saved::{SavedError, SnapshotShards};

@@ -171,6 +171,7 @@ pub fn healthy() -> v1::Status {
         mode: "async".into(),
         context: String::new(),
         trajectories_discarded: 0,
+        trajectories_stale: 0,
         policy: "role".into(),
         state: "running".into(),
         step: 118,
