@@ -66,7 +66,7 @@ fn checkpoint(dir: &TempDir) -> Checkpoint {
         ],
         dir: folder,
     };
-    manifest::store(&made).unwrap();
+    manifest::store(&RealDisk, &made).unwrap();
     made
 }
 
@@ -137,7 +137,7 @@ fn a_manifest_of_an_earlier_build_is_read_and_says_why_it_cannot_be_exported() {
     let dir = tempfile::tempdir().unwrap();
     let (mut ckpt, (model, tokenizer)) = (checkpoint(&dir), model(&dir));
     (ckpt.tensors, ckpt.reward, ckpt.at) = (Vec::new(), None, None);
-    manifest::store(&ckpt).unwrap();
+    manifest::store(&RealDisk, &ckpt).unwrap();
     let text = std::fs::read_to_string(ckpt.dir.join(manifest::FILE)).unwrap();
     assert!(
         !text.contains("\"reward\"") && !text.contains("\"tensors\""),

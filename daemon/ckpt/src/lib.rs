@@ -13,15 +13,17 @@
 //!
 //! Nothing here needs a daemon: whoever can read the folder can list, verify, pin, collect and
 //! export. The daemon writes them (`robustd::ckpt`).
+pub mod disk;
 mod error;
 mod export;
 pub mod files;
 mod find;
-mod image;
+pub mod image;
 mod import;
 pub mod manifest;
 pub mod pin;
 mod retention;
+pub mod slot;
 
 pub use error::CkptError;
 pub use export::{Exported, export};

@@ -1,4 +1,5 @@
 //! `manifest.json`: what a checkpoint consists of.
+use crate::disk::Disk;
 use crate::{Checkpoint, CkptError, Shard, files};
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::time::Time;
@@ -51,7 +52,7 @@ pub fn shard_file(rank: u32) -> String {
 
 /// Writes the manifest of a checkpoint whose shards are all in its folder under their names
 /// ([`shard_file`]), durably and all at once.
-pub fn store(checkpoint: &Checkpoint) -> Result<(), CkptError> {
+pub fn store(disk: &dyn Disk, checkpoint: &Checkpoint) -> Result<(), CkptError> {
     let dir = &checkpoint.dir;
     let entry = |s: &Shard| Entry {
         rank: s.rank,
@@ -74,8 +75,8 @@ pub fn store(checkpoint: &Checkpoint) -> Result<(), CkptError> {
     let text = digest(&body)
         .and_then(|xxh3| serde_json::to_string_pretty(&File { xxh3, body }))
         .map_err(|e| CkptError::io("encode", &path)(e.into()))?;
-    files::replace(&path, text.as_bytes())?;
-    files::sync_dir(dir)
+    files::replace(disk, &path, text.as_bytes())?;
+    files::sync_dir(disk, dir)
 }
 
 /// Reads a manifest; the error is a sentence. None when there is none.

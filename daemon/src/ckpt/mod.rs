@@ -19,12 +19,14 @@ mod write;
 pub use error::WriteError;
 pub use worker::Checkpointer;
 
+use robust_ckpt::disk::Disk;
 use robust_ckpt::{Retention, Shard};
 use robust_shared::core::Severity;
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::weights::TensorSpec;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A committed step to be written to disk.
@@ -116,10 +118,12 @@ impl fmt::Display for CkptEvent {
 }
 
 /// Where checkpoints go and how many stay.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The folder, `STATE/ckpt`.
     pub dir: PathBuf,
     /// Which stay.
     pub keep: Retention,
+    /// What its files are written through.
+    pub disk: Arc<dyn Disk>,
 }

@@ -1,10 +1,9 @@
 //! Memory that shard bytes pass through on their way to disk.
+use robust_ckpt::disk::ALIGN;
 use std::sync::Arc;
 
 /// Bytes per direct write: below 1 MiB they are slower, above 16 MiB they gain nothing.
 pub const BLOCK_BYTES: usize = 4 << 20;
-/// What direct I/O wants addresses, offsets and lengths to be multiples of.
-pub const ALIGN: usize = 4096;
 
 /// One block of memory, aligned to [`ALIGN`].
 pub trait StagingBlock: Send {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use crate::store::Store;
+use robust_ckpt::disk::{self, RealDisk};
 use robust_ckpt::{Found, Retention, files, manifest, newest_complete, pin};
 use robust_shared::ids::{Generation, Step};
 use std::os::unix::fs::FileExt;
@@ -40,6 +41,7 @@ impl Bench {
         let config = Config {
             dir: dir.path().join("ckpt"),
             keep,
+            disk: disk::real(),
         };
         let checkpointer = Checkpointer::start(config, store.clone(), sender).unwrap();
         Self {
@@ -297,7 +299,12 @@ fn child_whose_disk_is_full() {
         bytes: bytes.len() as u64,
         xxh3: xxh3_64(&bytes),
     };
-    let error = write::copy_shard(&shard, &ckpt.join("rank-0"), &staging::HostMemory);
+    let error = write::copy_shard(
+        &RealDisk,
+        &shard,
+        &ckpt.join("rank-0"),
+        &staging::HostMemory,
+    );
     std::fs::write(
         Path::new(&dir).join("error"),
         error.unwrap_err().to_string(),
@@ -334,7 +341,7 @@ fn staging_blocks_are_aligned_for_direct_writes() {
     let mut block = staging::detect().block().unwrap();
     let bytes = block.bytes().unwrap();
     assert_eq!(
-        (bytes.as_ptr().align_offset(staging::ALIGN), bytes.len()),
+        (bytes.as_ptr().align_offset(disk::ALIGN), bytes.len()),
         (0, 4 << 20)
     );
 }
@@ -352,7 +359,7 @@ fn pinned_and_best_checkpoints_stay_beside_the_newest() {
         request.reward = Some(if step == 3 { 9.0 } else { 0.1 });
         bench.write(request);
         if step == 2 {
-            pin::set(&bench.ckpt().join("step-2"), true).unwrap();
+            pin::set(&RealDisk, &bench.ckpt().join("step-2"), true).unwrap();
         }
     }
     assert_eq!(bench.names(), ["step-2", "step-3", "step-5"]);
@@ -365,7 +372,7 @@ fn pinned_and_best_checkpoints_stay_beside_the_newest() {
 fn the_index_follows_when_an_operator_collects_a_checkpoint() {
     let mut bench = Bench::new();
     bench.write(request(bench.dir.path(), 1));
-    files::remove(&bench.ckpt().join("step-1")).unwrap();
+    files::remove(&RealDisk, &bench.ckpt().join("step-1")).unwrap();
     bench.write(request(bench.dir.path(), 2));
     let indexed = bench.store.checkpoints().unwrap();
     assert_eq!(indexed.iter().map(|c| c.step.0).collect::<Vec<_>>(), [2]);

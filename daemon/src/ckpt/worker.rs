@@ -128,41 +128,45 @@ impl Worker {
     }
 
     fn write(&self, request: &Request) -> Result<bool, CkptError> {
+        let disk = &*self.config.disk;
         let dir = self.config.dir.join(folder_name(request.step.0));
         // The step may have been committed before, by a gang that was rolled back. What an operator
         // pinned was that one, which is history that did not happen.
-        files::remove(&dir)?;
-        std::fs::create_dir(&dir).map_err(CkptError::io("make", &dir))?;
+        files::remove(disk, &dir)?;
+        disk.make_dir(&dir).map_err(CkptError::io("make", &dir))?;
         let shards = || {
             let mut direct = true;
             for shard in &request.shards {
                 let to = dir.join(manifest::shard_file(shard.rank));
-                direct &= write::copy_shard(shard, &to, &*self.memory)?;
+                direct &= write::copy_shard(disk, shard, &to, &*self.memory)?;
             }
-            files::sync_dir(&dir)?;
-            manifest::store(&Checkpoint {
-                step: request.step,
-                generation: request.generation,
-                dir: dir.clone(),
-                shards: request.shards.clone(),
-                consumed: request.consumed.clone(),
-                reward: request.reward,
-                at: Some(now()),
-                tensors: request.tensors.clone(),
-            })?;
-            files::sync_dir(&self.config.dir)?;
+            files::sync_dir(disk, &dir)?;
+            manifest::store(
+                disk,
+                &Checkpoint {
+                    step: request.step,
+                    generation: request.generation,
+                    dir: dir.clone(),
+                    shards: request.shards.clone(),
+                    consumed: request.consumed.clone(),
+                    reward: request.reward,
+                    at: Some(now()),
+                    tensors: request.tensors.clone(),
+                },
+            )?;
+            files::sync_dir(disk, &self.config.dir)?;
             Ok(direct)
         };
         shards().inspect_err(|_| {
             // Gives its space back; the error at hand is the one to tell.
-            let _ = files::remove(&dir);
+            let _ = files::remove(disk, &dir);
         })
     }
 
     /// Removes what need not stay, and leftovers of attempts before this one that never got their
     /// manifest; then the index is brought in line.
     fn tidy(&self, step: Step) -> Result<(), WriteError> {
-        let dir = &self.config.dir;
+        let (dir, disk) = (&self.config.dir, &*self.config.disk);
         let listed = list(dir).map_err(CkptError::io("list", dir))?;
         // Newer ones stem from a gang that was rolled back behind them: they are history that did
         // not happen, and must not be found as the newest.
@@ -172,13 +176,13 @@ impl Worker {
         let gone = |l: &&Listed| surplus.contains(&l.step);
         let abandoned = abandoned.into_iter();
         for old in abandoned.chain(listed.iter().filter(gone)) {
-            files::remove(&old.dir)?;
+            files::remove(disk, &old.dir)?;
         }
         let left = folders(dir)
             .map_err(CkptError::io("list", dir))?
             .into_iter();
         for (_, partial) in left.filter(|(_, dir)| !dir.join(manifest::FILE).exists()) {
-            files::remove(&partial)?;
+            files::remove(disk, &partial)?;
         }
         Ok(self.reindex()?)
     }

@@ -1,33 +1,35 @@
 //! From a slot to a durable file.
-use super::staging::{ALIGN, SnapshotMemory, StagingBlock};
+use super::staging::{SnapshotMemory, StagingBlock};
+use robust_ckpt::disk::{ALIGN, Disk, DiskFile, Open};
 use robust_ckpt::{CkptError, Shard, files::fill};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Copies a slot to `to`, hashing on the way; the file appears whole and durable or not at all.
 /// Says whether the page cache was bypassed.
 pub fn copy_shard(
+    disk: &dyn Disk,
     shard: &Shard,
     to: &Path,
     memory: &dyn SnapshotMemory,
 ) -> Result<bool, CkptError> {
     let temporary = to.with_extension("tmp");
-    let direct = copy_checked(shard, &temporary, memory)
+    copy_checked(disk, shard, &temporary, memory)
         .and_then(|direct| {
-            std::fs::rename(&temporary, to).map_err(CkptError::io("rename", &temporary))?;
+            let renamed = disk.rename(&temporary, to);
+            renamed.map_err(CkptError::io("rename", &temporary))?;
             Ok(direct)
         })
         .inspect_err(|_| {
             // Frees the space when the disk is full; the error at hand is the one to tell.
-            let _ = std::fs::remove_file(&temporary);
-        })?;
-    Ok(direct)
+            let _ = disk.remove_file(&temporary);
+        })
 }
 
 fn copy_checked(
+    disk: &dyn Disk,
     shard: &Shard,
     temporary: &Path,
     memory: &dyn SnapshotMemory,
@@ -38,32 +40,24 @@ fn copy_checked(
         .block()
         .map_err(|e| CkptError::io("stage", &shard.path)(io::Error::other(e)))?;
     // A file system that refuses direct writes does so when opening or at the first write.
-    if let Some(mut output) = open_direct(temporary) {
-        match copy(shard, &mut slot, &mut output, temporary, &mut *block, true) {
+    if let Ok(output) = disk.open(temporary, Open::DIRECT) {
+        match copy(shard, &mut slot, &*output, temporary, &mut *block, true) {
             Err(CkptError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
                 slot = File::open(&shard.path).map_err(CkptError::io("read", &shard.path))?;
             }
             result => return result.map(|()| true),
         }
     }
-    let mut output = File::create(temporary).map_err(CkptError::io("make", temporary))?;
-    copy(shard, &mut slot, &mut output, temporary, &mut *block, false).map(|()| false)
-}
-
-fn open_direct(path: &Path) -> Option<File> {
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(libc::O_DIRECT);
-    options.open(path).ok()
+    let output = disk
+        .open(temporary, Open::REPLACE)
+        .map_err(CkptError::io("make", temporary))?;
+    copy(shard, &mut slot, &*output, temporary, &mut *block, false).map(|()| false)
 }
 
 fn copy(
     shard: &Shard,
     slot: &mut File,
-    output: &mut File,
+    output: &dyn DiskFile,
     path: &Path,
     block: &mut dyn StagingBlock,
     direct: bool,
@@ -88,7 +82,7 @@ fn copy(
         };
         bytes[filled..length].fill(0);
         output
-            .write_all(&bytes[..length])
+            .write_all_at(&bytes[..length], total - filled as u64)
             .map_err(CkptError::io("write", path))?;
         if filled < bytes.len() {
             break;
@@ -106,6 +100,6 @@ fn copy(
     }
     output
         .set_len(total)
-        .and_then(|()| output.sync_all())
+        .and_then(|()| output.sync())
         .map_err(CkptError::io("sync", path))
 }

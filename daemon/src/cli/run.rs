@@ -315,6 +315,7 @@ fn assemble(
             every: job.checkpoint.keep_every,
             best: job.checkpoint.keep_best as usize,
         },
+        disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let parts = Parts {
