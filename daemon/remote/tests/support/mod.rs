@@ -1,5 +1,6 @@
 //! Checkpoints on disk to put somewhere.
 #![allow(dead_code, clippy::unwrap_used)]
+use robust_ckpt::disk::RealDisk;
 use robust_ckpt::{Checkpoint, Shard, manifest};
 use robust_remote::{Kept, Local, Remote};
 use robust_shared::ids::{Generation, Step, TrajectoryId};
@@ -48,7 +49,7 @@ pub fn checkpoint(ckpt: &Path, generation: u64, step: u64, length: usize) -> Pat
         tensors: Vec::new(),
         dir: dir.clone(),
     };
-    manifest::store(&made).unwrap();
+    manifest::store(&RealDisk, &made).unwrap();
     dir
 }
 
