@@ -396,7 +396,7 @@ async fn a_job_that_was_stopped_leaves_nothing_behind_and_goes_on_when_started_a
         let daemon = site.start();
         site.wait_for("next step", |s| s.step > last).await;
         let restored =
-            format!("is at step {last}: its snapshot is not in memory any more; restored");
+            format!("is at step {last}: from own disk; passed over: own memory at step {last}: ");
         assert!(site.log().contains(&restored), "{}", site.log());
         daemon.signal(Signal::SIGTERM);
         let (ended, out) = daemon.output();
