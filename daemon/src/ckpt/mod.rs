@@ -10,6 +10,7 @@
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
+mod remote;
 pub mod staging;
 #[cfg(test)]
 mod tests;
@@ -17,10 +18,12 @@ mod worker;
 mod write;
 
 pub use error::WriteError;
+pub use remote::{RemoteConfig, RemoteStanding, Uploader};
 pub use worker::Checkpointer;
 
 use robust_ckpt::disk::Disk;
 use robust_ckpt::{Retention, Shard};
+use robust_remote::RemoteError;
 use robust_shared::core::Severity;
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::weights::TensorSpec;
@@ -76,6 +79,26 @@ pub enum CkptEvent {
         /// Why.
         error: WriteError,
     },
+    /// A checkpoint is in the object store.
+    Uploaded {
+        /// The step.
+        step: Step,
+        /// Bytes of all shards.
+        bytes: u64,
+        /// From the begin to the manifest.
+        took: Duration,
+        /// Which store.
+        url: String,
+    },
+    /// A checkpoint is not in the object store; the next one is another chance.
+    NotUploaded {
+        /// The step.
+        step: Step,
+        /// Which store.
+        url: String,
+        /// Why.
+        error: RemoteError,
+    },
     /// The checkpoints are well, the index or old folders are not.
     Untidy(String),
 }
@@ -84,8 +107,8 @@ impl CkptEvent {
     /// How grave it is.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::Written { .. } => Severity::Info,
-            Self::Failed { .. } | Self::Untidy(_) => Severity::Warn,
+            Self::Written { .. } | Self::Uploaded { .. } => Severity::Info,
+            Self::Failed { .. } | Self::NotUploaded { .. } | Self::Untidy(_) => Severity::Warn,
         }
     }
 }
@@ -111,6 +134,24 @@ impl fmt::Display for CkptEvent {
             }
             Self::Failed { step, error } => {
                 write!(f, "no checkpoint of step {step}: {error}; the job goes on")
+            }
+            Self::Uploaded {
+                step,
+                bytes,
+                took,
+                url,
+            } => {
+                let (mib, s) = (*bytes as f64 / f64::from(1 << 20), took.as_secs_f64());
+                write!(
+                    f,
+                    "checkpoint of step {step} is in {url}: {mib:.1} MiB in {s:.2} s"
+                )
+            }
+            Self::NotUploaded { step, url, error } => {
+                write!(
+                    f,
+                    "the checkpoint of step {step} is not in {url}: {error}; the job goes on"
+                )
             }
             Self::Untidy(what) => f.write_str(what),
         }

@@ -318,6 +318,10 @@ impl Driver {
     pub(super) fn on_checkpoint(&mut self, event: &CkptEvent) {
         if let CkptEvent::Written { step, .. } = event {
             self.written = Some(*step);
+            if let Some(uploader) = &self.parts.uploader {
+                // One that is behind is counted, and the next one is another chance.
+                let _ = uploader.offer(*step);
+            }
         }
         let now = self.parts.clock.now();
         self.parts
