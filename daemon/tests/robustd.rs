@@ -1,12 +1,15 @@
 //! The daemon as a program, with fake role processes: order of beginning and end, recovery, and
 //! every refusal with its exit code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod crash;
 mod fake;
 mod watched;
 
 use hyper_util::rt::TokioIo;
 use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
+use robust_shared::ids::{Step, TrajectoryId};
+use robustd::store::Store;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -97,18 +100,35 @@ impl Site {
     }
 
     fn start_with(&self, more: &[&str]) -> Daemon {
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.file("log"))
-            .unwrap();
+        let child = self.command(more).stderr(self.open_log()).spawn();
         Daemon {
-            child: self.command(more).stderr(log).spawn().unwrap(),
+            child: child.unwrap(),
         }
+    }
+
+    /// With these in the environment, and its printed lines nowhere.
+    fn start_env(&self, env: &[(&str, &str)]) -> Daemon {
+        let mut command = self.command(&[]);
+        command.envs(env.iter().copied()).stdout(Stdio::null());
+        Daemon {
+            child: command.stderr(self.open_log()).spawn().unwrap(),
+        }
+    }
+
+    fn open_log(&self) -> fs::File {
+        let mut options = fs::OpenOptions::new();
+        let log = options.create(true).append(true).open(self.file("log"));
+        log.unwrap()
     }
 
     /// Role processes of this site that live, found by the socket they were given.
     fn roles(&self) -> Vec<i32> {
+        self.roles_named("")
+    }
+
+    /// Those of a role.
+    fn roles_named(&self, role: &str) -> Vec<i32> {
+        let named = format!("FAKE_ROLE={role}");
         let socket = self.state().join("roles.sock").display().to_string();
         let of = |entry: fs::DirEntry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -116,7 +136,7 @@ impl Site {
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
             let alive = !stat.rsplit(')').next()?.trim_start().starts_with('Z');
             let environ = String::from_utf8_lossy(&environ);
-            (alive && environ.contains("FAKE_ROLE=") && environ.contains(&socket)).then_some(pid)
+            (alive && environ.contains(&named) && environ.contains(&socket)).then_some(pid)
         };
         fs::read_dir("/proc")
             .unwrap()
@@ -170,6 +190,13 @@ impl Site {
         }
     }
 
+    /// The last lines of the log, for a failing test.
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
     fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
@@ -183,6 +210,10 @@ impl Daemon {
     fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     fn output(mut self) -> (i32, String) {
@@ -371,6 +402,129 @@ async fn a_role_that_died_with_its_daemon_is_started_again() {
     assert_eq!(steps_printed(&out).last(), Some(&10));
     assert!(out.contains("trainer-0"), "the incident is reported: {out}");
     assert_ended_cleanly(&site);
+}
+
+/// What the daemon is left with: its database damaged, or gone.
+enum Left {
+    Damaged,
+    Nothing,
+}
+
+#[tokio::test]
+async fn without_its_database_the_job_goes_on_from_the_newest_checkpoint_and_ends_who_was_there() {
+    for left in [Left::Damaged, Left::Nothing] {
+        let site = Site::new(1000);
+        let daemon = site.start();
+        site.wait_for("fifth step", |s| s.step >= 5).await;
+        daemon.signal(nix::sys::signal::Signal::SIGKILL);
+        drop(daemon);
+        let before = site.roles();
+        // Stopped: it will never link and be told that it is fenced.
+        let stopped = nix::unistd::Pid::from_raw(before[0]);
+        nix::sys::signal::kill(stopped, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        let why = match left {
+            Left::Damaged => {
+                fs::write(site.state().join("db/db"), b"this is no database").unwrap();
+                "is set aside as "
+            }
+            Left::Nothing => {
+                fs::remove_dir_all(site.state().join("db")).unwrap();
+                "the store knows of no job"
+            }
+        };
+        let found = robust_ckpt::newest_complete(&site.state().join("ckpt"));
+        let newest = found.unwrap().checkpoint.unwrap().step.0;
+        let daemon = site.start();
+        let status = site
+            .wait_for("steps after the checkpoint", |s| s.step >= newest + 2)
+            .await;
+        let now = site.roles();
+        assert!(
+            before.iter().all(|pid| !now.contains(pid)),
+            "{}",
+            site.log()
+        );
+        let old = before.len() as u64;
+        let fresh = |r: &v1::RoleStatus| r.incarnation > old;
+        assert!(
+            status.roles.iter().all(fresh),
+            "no number twice: {status:#?}"
+        );
+        let log = site.log();
+        let said = format!("The job goes on from the checkpoint of step {newest}");
+        assert!(log.contains(&said) && log.contains(why), "{log}");
+        assert!(
+            log.contains(&format!("is at step {newest}: from own disk")),
+            "{log}"
+        );
+        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+        let (code, out) = daemon.output();
+        assert_eq!(code, 143, "{}", site.log());
+        assert_eq!(steps_printed(&out).first(), Some(&(newest + 1)));
+        assert_ended_cleanly(&site);
+        let id = TrajectoryId {
+            batch: newest,
+            group: 1,
+            member: 1,
+        };
+        let (store, _) = Store::open(&site.state()).unwrap();
+        let again = store.mark_consumed(vec![(Step(newest + 1), vec![id])]);
+        let refusal = again.await.unwrap_err().to_string();
+        let by = format!("step {newest} did");
+        assert!(
+            refusal.ends_with(&by),
+            "what its manifest names is on record: {refusal}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_was_started_anew_trains_the_lost_steps_again() {
+    use nix::sys::signal::Signal::SIGKILL;
+    let site = Site::new(60);
+    let env = [(fake::UPDATE_MS, "20")];
+    let job = fs::read_to_string(site.file("job.toml")).unwrap();
+    let job = job.replace("every = 2", "every = 20");
+    fs::write(site.file("job.toml"), job).unwrap();
+    let acknowledged = site.file("acknowledged").display().to_string();
+    let log = (fake::LOG, acknowledged.as_str());
+    let daemon = site.start_env(&[env[0], log]);
+    site.wait_for("steps after a checkpoint", |s| {
+        s.step % 20 >= 3 && s.step > 20
+    })
+    .await;
+    daemon.signal(SIGKILL);
+    drop(daemon);
+    while let roles @ [_, ..] = site.roles().as_slice() {
+        for pid in roles {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), SIGKILL);
+        }
+    }
+    let state = fs::canonicalize(site.state()).unwrap();
+    fs::remove_dir_all(robustd::state::snapshot_dir(&state)).unwrap();
+    let newest = robust_ckpt::newest_complete(&state.join("ckpt")).unwrap();
+    let newest = newest.checkpoint.unwrap().step.0;
+    let mut daemon = site.start_env(&[env[0], log]);
+    assert_eq!(
+        daemon.child.wait().unwrap().code(),
+        Some(0),
+        "{}",
+        site.log()
+    );
+    let log = site.log();
+    for part in [
+        &format!("going back to step {newest} (own disk) and training"),
+        &format!("step {} of ", newest + 1),
+        "trained again, with the same figures",
+        &format!("from own disk at step {newest}, then "),
+        "with the same figures to the bit; passed over: own memory at step ",
+        "is bit for bit what was published before",
+    ] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    let mut evidence = crash::Evidence::default();
+    assert_eq!(evidence.published(&site), 60);
+    evidence.check(&site, "at the end");
 }
 
 #[tokio::test]

@@ -60,6 +60,7 @@ fn checkpoint(dir: &TempDir) -> Checkpoint {
         consumed: Vec::new(),
         reward: Some(0.5),
         at: None,
+        adam_step: Some(9),
         tensors: vec![
             tensor("embed", vec![100_000, 3], 0),
             tensor("norm", vec![7], 1_200_000),

@@ -68,6 +68,8 @@ pub struct Checkpoint {
     pub reward: Option<f64>,
     /// When its step was committed, by the daemon's clock.
     pub at: Option<Time>,
+    /// Steps that the optimiser took; none where the images say it (version 1).
+    pub adam_step: Option<u64>,
     /// The model's tensors in the flat buffer; empty where it was not known.
     pub tensors: Vec<TensorSpec>,
 }

@@ -10,8 +10,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The file's name; a folder without it is no checkpoint.
 pub const FILE: &str = "manifest.json";
-/// The format written by this build; a higher one is refused.
-const FORMAT: u32 = 1;
+/// The format written by this build; a higher one is refused. 2: images have what varies from step to
+/// step no more, it is here.
+const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct File {
@@ -33,6 +34,8 @@ struct Body {
     reward: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    adam_step: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tensors: Vec<TensorSpec>,
 }
@@ -69,6 +72,7 @@ pub fn store(disk: &dyn Disk, checkpoint: &Checkpoint) -> Result<(), CkptError> 
         consumed: checkpoint.consumed.clone(),
         reward: checkpoint.reward,
         at_us: checkpoint.at.map(|at| at.0),
+        adam_step: checkpoint.adam_step,
         tensors: checkpoint.tensors.clone(),
     };
     let path = dir.join(FILE);
@@ -119,6 +123,7 @@ pub fn parse(text: &[u8], dir: &Path) -> Result<Checkpoint, String> {
         consumed: body.consumed,
         reward: body.reward,
         at: body.at_us.map(Time),
+        adam_step: body.adam_step,
         tensors: body.tensors,
     })
 }

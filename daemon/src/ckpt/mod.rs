@@ -11,7 +11,6 @@
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
 mod remote;
-pub mod staging;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -21,10 +20,11 @@ pub use error::WriteError;
 pub use remote::{RemoteConfig, RemoteStanding, Uploader};
 pub use worker::Checkpointer;
 
+use robust_ckpt::Retention;
 use robust_ckpt::disk::Disk;
-use robust_ckpt::{Retention, Shard};
 use robust_remote::RemoteError;
 use robust_shared::core::Severity;
+use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::weights::TensorSpec;
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct Request {
     pub step: Step,
     /// The gang that made it.
     pub generation: Generation,
-    /// All ranks' slots, in rank order.
+    /// All ranks' snapshots, in rank order.
     pub shards: Vec<Shard>,
     /// The trajectories its step consumed.
     pub consumed: Vec<TrajectoryId>,

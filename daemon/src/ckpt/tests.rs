@@ -3,6 +3,7 @@
 use super::*;
 use crate::store::Store;
 use robust_ckpt::disk::{self, RealDisk};
+use robust_ckpt::slot::{Image, Taken};
 use robust_ckpt::{Found, Retention, files, manifest, newest_complete, pin};
 use robust_shared::ids::{Generation, Step};
 use std::os::unix::fs::FileExt;
@@ -85,10 +86,12 @@ fn request(dir: &Path, step: u64) -> Request {
             let path = dir.join(format!("trainer-{rank}.slot{}", step % 2));
             std::fs::write(&path, &bytes).unwrap();
             Shard {
-                rank,
-                path,
+                step: Step(step),
+                path: path.to_string_lossy().into_owned(),
                 bytes: length as u64,
-                xxh3: xxh3_64(&bytes),
+                xxh3: Some(xxh3_64(&bytes)),
+                generation: Generation(3),
+                adam_step: Some(step),
             }
         })
         .collect();
@@ -199,7 +202,7 @@ fn a_slot_overwritten_meanwhile_gives_no_checkpoint() {
     let good = request(bench.dir.path(), 1);
     bench.write(good.clone());
     let torn = request(bench.dir.path(), 2);
-    flip_a_bit(&torn.shards[1].path, 77);
+    flip_a_bit(Path::new(&torn.shards[1].path), 77);
     let said = bench.write(torn.clone());
     assert!(
         said.starts_with("no checkpoint of step 2: the snapshot "),
@@ -293,18 +296,13 @@ fn child_whose_disk_is_full() {
     let ckpt = Path::new(&dir).join("ckpt");
     std::fs::create_dir(&ckpt).unwrap();
     let bytes = std::fs::read(slots.join("slot")).unwrap();
-    let shard = Shard {
-        rank: 0,
-        path: slots.join("slot"),
+    let taken = Taken {
+        step: Step(1),
+        generation: Generation(1),
         bytes: bytes.len() as u64,
-        xxh3: xxh3_64(&bytes),
     };
-    let error = write::copy_shard(
-        &RealDisk,
-        &shard,
-        &ckpt.join("rank-0"),
-        &staging::HostMemory,
-    );
+    let image = Image::open(&slots.join("slot"), taken).unwrap();
+    let error = write::copy_shard(&RealDisk, &image, None, &ckpt.join("rank-0"));
     std::fs::write(
         Path::new(&dir).join("error"),
         error.unwrap_err().to_string(),
@@ -333,16 +331,6 @@ fn on_a_full_disk_the_copy_fails_with_words_and_leaves_nothing() {
     assert_eq!(
         std::fs::read_dir(dir.path().join("ckpt")).unwrap().count(),
         0
-    );
-}
-
-#[test]
-fn staging_blocks_are_aligned_for_direct_writes() {
-    let mut block = staging::detect().block().unwrap();
-    let bytes = block.bytes().unwrap();
-    assert_eq!(
-        (bytes.as_ptr().align_offset(disk::ALIGN), bytes.len()),
-        (0, 4 << 20)
     );
 }
 

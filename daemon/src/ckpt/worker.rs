@@ -1,13 +1,16 @@
 //! The thread that writes checkpoints, one at a time.
-use super::staging::{HostMemory, SnapshotMemory};
 use super::{CkptEvent, Config, Offer, Request, WriteError, write};
 use crate::store::{Store, StoreError, StoredCheckpoint};
+use robust_ckpt::disk::Disk;
+use robust_ckpt::slot::{Image, Taken};
 use robust_ckpt::{
-    Checkpoint, CkptError, Known, Listed, files, folder_name, folders, list, manifest,
+    Checkpoint, CkptError, Known, Listed, Shard, files, folder_name, folders, list, manifest,
 };
+use robust_shared::dispatch::calls;
 use robust_shared::ids::Step;
 use robust_shared::time::Time;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -35,16 +38,6 @@ impl Checkpointer {
         store: Store,
         events: UnboundedSender<CkptEvent>,
     ) -> io::Result<Self> {
-        Self::start_with(config, store, events, Box::new(HostMemory))
-    }
-
-    /// Like [`Self::start`], staging in other memory.
-    pub fn start_with(
-        config: Config,
-        store: Store,
-        events: UnboundedSender<CkptEvent>,
-        memory: Box<dyn SnapshotMemory>,
-    ) -> io::Result<Self> {
         std::fs::create_dir_all(&config.dir)?;
         let (requests, receiver) = channel();
         let state = Arc::new(State::default());
@@ -52,7 +45,6 @@ impl Checkpointer {
             config,
             store,
             events,
-            memory,
             state: Arc::clone(&state),
         };
         std::thread::Builder::new()
@@ -83,7 +75,6 @@ struct Worker {
     config: Config,
     store: Store,
     events: UnboundedSender<CkptEvent>,
-    memory: Box<dyn SnapshotMemory>,
     state: Arc<State>,
 }
 
@@ -135,10 +126,11 @@ impl Worker {
         files::remove(disk, &dir)?;
         disk.make_dir(&dir).map_err(CkptError::io("make", &dir))?;
         let shards = || {
-            let mut direct = true;
-            for shard in &request.shards {
-                let to = dir.join(manifest::shard_file(shard.rank));
-                direct &= write::copy_shard(disk, shard, &to, &*self.memory)?;
+            let (mut direct, mut shards) = (true, Vec::new());
+            for (rank, shard) in (0..).zip(&request.shards) {
+                let (written, how) = write_shard(disk, &dir, rank, shard)?;
+                shards.push(written);
+                direct &= how;
             }
             files::sync_dir(disk, &dir)?;
             manifest::store(
@@ -147,10 +139,11 @@ impl Worker {
                     step: request.step,
                     generation: request.generation,
                     dir: dir.clone(),
-                    shards: request.shards.clone(),
+                    shards,
                     consumed: request.consumed.clone(),
                     reward: request.reward,
                     at: Some(now()),
+                    adam_step: request.shards.first().and_then(|s| s.adam_step),
                     tensors: request.tensors.clone(),
                 },
             )?;
@@ -208,6 +201,29 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+fn write_shard(
+    disk: &dyn Disk,
+    dir: &Path,
+    rank: u32,
+    shard: &calls::Shard,
+) -> Result<(Shard, bool), CkptError> {
+    let taken = Taken {
+        step: shard.step,
+        generation: shard.generation,
+        bytes: shard.bytes,
+    };
+    let path = dir.join(manifest::shard_file(rank));
+    let image = Image::open(Path::new(&shard.path), taken)?;
+    let copied = write::copy_shard(disk, &image, shard.xxh3, &path)?;
+    let shard = Shard {
+        rank,
+        path,
+        bytes: shard.bytes,
+        xxh3: copied.xxh3,
+    };
+    Ok((shard, copied.direct))
 }
 
 fn known(listed: &Listed) -> Known {

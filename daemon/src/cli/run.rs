@@ -14,7 +14,7 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
-use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader, staging};
+use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::report;
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
@@ -328,13 +328,8 @@ fn assemble(
         launcher: Launcher::new(exits).map_err(start("the launcher"))?,
         telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,
-        checkpointer: Checkpointer::start_with(
-            checkpoint_config,
-            store.clone(),
-            written,
-            staging::detect(),
-        )
-        .map_err(start("the checkpoint writer"))?,
+        checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
+            .map_err(start("the checkpoint writer"))?,
         uploader,
         checkpoints: state.checkpoints(),
         leases,

@@ -17,6 +17,8 @@ mod restore;
 mod step;
 mod wire;
 
+pub(crate) use wire::shard_from_wire;
+
 pub use calls::{CallError, GangCalls};
 pub use collate::{CollateError, collate};
 pub use dataset::{DatasetError, Prompt, Prompts, read_dataset};

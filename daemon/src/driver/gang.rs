@@ -2,13 +2,11 @@
 use super::Driver;
 use super::happening::Happening;
 use crate::ckpt::{Offer, Request};
-use crate::control::{self, Gang, StepError, StepOutcome};
-use robust_ckpt::Shard;
+use crate::control::{self, Gang, StepError, StepOutcome, shard_from_wire};
 use robust_shared::core::Input;
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 use std::future::Future;
-use std::path::PathBuf;
 use tokio::task::JoinHandle;
 
 /// What a task is about.
@@ -227,13 +225,7 @@ impl Driver {
         let Some(snapshot) = self.snapshots.get(step) else {
             return true;
         };
-        let shard = |(rank, s): (u32, &robust_proto::v1::SnapshotReply)| Shard {
-            rank,
-            path: PathBuf::from(&s.path),
-            bytes: s.bytes,
-            xxh3: s.xxh3,
-        };
-        let shards = (0..).zip(&snapshot.shards).map(shard).collect();
+        let shards = snapshot.shards.iter().map(shard_from_wire).collect();
         let request = Request {
             step,
             generation,

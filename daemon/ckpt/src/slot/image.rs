@@ -123,7 +123,8 @@ impl Image {
         if let (Some(hash), Some(expected)) = (hash, xxh3) {
             let found = hash.digest();
             if found != expected {
-                let reason = format!("is corrupt: xxh3 is {found:016x}, recorded was {expected:016x}");
+                let reason =
+                    format!("it is corrupt: xxh3 is {found:016x}, recorded was {expected:016x}");
                 return Err(CkptError::bad(&self.path, reason));
             }
         }

@@ -22,7 +22,7 @@ pub trait RestoreMemory: Send {
     fn filled(&mut self) -> Result<(), String>;
 }
 
-impl SnapshotMemory for [u8] {
+impl SnapshotMemory for &[u8] {
     fn bytes(&self) -> usize {
         self.len()
     }

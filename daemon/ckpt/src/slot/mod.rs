@@ -94,7 +94,16 @@ impl Seal {
     }
 
     fn read(words: [u64; WORDS]) -> Words {
-        let [magic, version, sequence, step, generation, adam_step, bytes, found] = words;
+        let [
+            magic,
+            version,
+            sequence,
+            step,
+            generation,
+            adam_step,
+            bytes,
+            found,
+        ] = words;
         match () {
             () if magic != MAGIC => Words::Plain,
             () if version != VERSION => Words::Unsealed("a newer build wrote it"),

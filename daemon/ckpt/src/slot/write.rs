@@ -80,7 +80,10 @@ impl Slot {
         let bytes: usize = parts.iter().map(|part| part.bytes()).sum();
         let bad = |reason: String| CkptError::bad(&self.path, reason);
         if bytes as u64 > self.capacity() {
-            let reason = format!("an image of {bytes} bytes does not fit in {}", self.capacity());
+            let reason = format!(
+                "an image of {bytes} bytes does not fit in {}",
+                self.capacity()
+            );
             return Err(bad(reason));
         }
         let sealed = !matches!(Seal::read(self.map.words()), super::Words::Plain);

@@ -105,13 +105,10 @@ pub async fn restore(gang: Gang, step: Step, way: Way) -> Result<StepOutcome, St
                 continue;
             }
         };
-        match begin(&gang, &candidate, &way.peers).await {
-            Err(Passed { reason, by }) => {
-                rank = by.or(rank);
-                passed_over.push(format!("{of}: {reason}"));
-                continue;
-            }
-            Ok(()) => {}
+        if let Err(Passed { reason, by }) = begin(&gang, &candidate, &way.peers).await {
+            rank = by.or(rank);
+            passed_over.push(format!("{of}: {reason}"));
+            continue;
         }
         let begun = (candidate.name(), candidate.step, passed_over.as_slice());
         let again = again.run(&gang, &way, begun).await?;

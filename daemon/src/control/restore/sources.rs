@@ -106,7 +106,9 @@ fn verified(dir: &Path, step: Step) -> Result<Vec<Shard>, String> {
         step,
         path: s.path.display().to_string(),
         bytes: s.bytes,
-        xxh3: s.xxh3,
+        xxh3: Some(s.xxh3),
+        generation: checkpoint.generation,
+        adam_step: checkpoint.adam_step,
     };
     Ok(checkpoint.shards.iter().map(shard).collect())
 }
