@@ -334,7 +334,7 @@ pub enum StoreCommand {
 #[derive(Debug, Subcommand)]
 pub enum CkptCommand {
     /// List them, oldest first
-    Ls,
+    Ls(RemoteArgs),
     /// What one consists of
     Show(StepArgs),
     /// Read every byte and compare with the digests; exit 1 if anything differs
@@ -342,6 +342,16 @@ pub enum CkptCommand {
         /// Only this step's
         #[arg(value_name = "STEP")]
         step: Option<u64>,
+        #[command(flatten)]
+        remote: RemoteArgs,
+    },
+    /// Bring one back from the object store, where a job goes on from it like from any other
+    Fetch {
+        /// The step, or `latest`
+        #[arg(value_name = "STEP")]
+        step: String,
+        #[command(flatten)]
+        remote: RemoteArgs,
     },
     /// Keep one, whatever the job's retention says
     Pin(StepArgs),
@@ -374,6 +384,17 @@ pub enum CkptCommand {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
+}
+
+/// Where checkpoints are looked for.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct RemoteArgs {
+    /// In the object store: the job's own, or this one
+    #[arg(long, value_name = "URL", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub remote: Option<String>,
+    /// Of this run only: a life of a job, as `ckpt ls --remote` shows it
+    #[arg(long, value_name = "RUN", requires = "remote")]
+    pub run: Option<String>,
 }
 
 /// Which checkpoint.

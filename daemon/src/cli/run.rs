@@ -14,7 +14,7 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
-use crate::ckpt::{self, Checkpointer};
+use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::report;
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
@@ -89,6 +89,8 @@ struct Daemon {
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
     token: JobToken,
+    /// Names this life of the job.
+    run: String,
     servers: JoinSet<()>,
 }
 
@@ -158,6 +160,7 @@ impl Daemon {
             roles_socket,
             nodes: listeners.nodes,
             token: listeners.secret.job_token(),
+            run: listeners.run,
             servers,
         })
     }
@@ -171,7 +174,7 @@ impl Daemon {
         let leases = Leases::default();
         let (parts, mut world) = assemble(
             &self.prepared,
-            (&self.state, self.token),
+            (&self.state, self.token, self.run),
             &self.store,
             self.clock,
             self.feeds,
@@ -279,7 +282,7 @@ pub(super) async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>, s
 
 fn assemble(
     prepared: &Prepared,
-    (state, token): (&StateDir, JobToken),
+    (state, token, run): (&StateDir, JobToken, String),
     store: &Store,
     clock: Clock,
     feeds: Feeds,
@@ -295,13 +298,25 @@ fn assemble(
         .sampled
         .start(state)
         .map_err(start("the telemetry"))?;
+    let keep = Retention {
+        last: job.checkpoint.keep as usize,
+        every: job.checkpoint.keep_every,
+        best: job.checkpoint.keep_best as usize,
+    };
+    let remote = prepared.remote.clone().map(|remote| RemoteConfig {
+        remote,
+        run,
+        dir: state.checkpoints(),
+        every: job.checkpoint.remote_every,
+        keep: keep.clone(),
+    });
+    let uploader = remote
+        .map(|config| Uploader::start(config, written.clone()))
+        .transpose()
+        .map_err(start("the uploads"))?;
     let checkpoint_config = ckpt::Config {
         dir: state.checkpoints(),
-        keep: Retention {
-            last: job.checkpoint.keep as usize,
-            every: job.checkpoint.keep_every,
-            best: job.checkpoint.keep_best as usize,
-        },
+        keep,
         disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
@@ -315,6 +330,7 @@ fn assemble(
             .map_err(start("the telemetry"))?,
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
             .map_err(start("the checkpoint writer"))?,
+        uploader,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),

@@ -63,7 +63,7 @@ pub use spawn::{ARITHMETIC, WorkerPlan};
 pub use status::{Frame, incident, slot};
 pub use world::{Arrival, World};
 
-use crate::ckpt::Checkpointer;
+use crate::ckpt::{Checkpointer, Uploader};
 use crate::control::{Ahead, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::nodes::Shards;
@@ -130,6 +130,8 @@ pub struct Parts {
     pub telemetry: Telemetry,
     /// Writes checkpoints.
     pub checkpointer: Checkpointer,
+    /// Puts them into the object store, where the job has one.
+    pub uploader: Option<Uploader>,
     /// Where they are.
     pub checkpoints: PathBuf,
     /// Where shards of ranks on other nodes are kept.

@@ -27,6 +27,7 @@ impl Job {
     pub fn validate_values(&self) -> Result<(), Problem> {
         self.check_name()?;
         self.check_counts()?;
+        self.check_remote()?;
         self.check_mode()?;
         self.check_numbers()?;
         self.check_windows()?;
@@ -44,6 +45,26 @@ impl Job {
             return Err(bad("job.name", format!("{name:?}"), must));
         }
         Ok(())
+    }
+
+    fn check_remote(&self) -> Result<(), Problem> {
+        let Some(url) = &self.checkpoint.remote else {
+            return Ok(());
+        };
+        let known = [
+            "s3://", "s3a://", "gs://", "az://", "abfs://", "abfss://", "file:///",
+        ];
+        match known
+            .iter()
+            .any(|k| url.len() > k.len() && url.starts_with(k))
+        {
+            true => Ok(()),
+            false => {
+                let must = "write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX \
+                            or file:///FOLDER";
+                Err(bad("checkpoint.remote", format!("{url:?}"), must))
+            }
+        }
     }
 
     fn check_mode(&self) -> Result<(), Problem> {
@@ -96,6 +117,7 @@ impl Job {
         whole("checkpoint.keep", kept.keep.into(), 1, 10_000)?;
         whole("checkpoint.keep_every", kept.keep_every, 0, 1 << 40)?;
         whole("checkpoint.keep_best", kept.keep_best.into(), 0, 10_000)?;
+        whole("checkpoint.remote_every", kept.remote_every, 1, 1 << 40)?;
         whole("weights.chunk_kib", w.chunk_kib, 4, 1 << 20)?;
         whole(
             "weights.pullers_per_source",

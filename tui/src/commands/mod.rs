@@ -47,7 +47,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         return bench::weights(args, global.json);
     }
     if let Command::Ckpt(command) = &command {
-        return ckpt::run(command, &global);
+        return ckpt::run(command, &global).await;
     }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),
