@@ -1,7 +1,7 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
 mod bench;
 mod ckpt;
-mod drill;
+pub mod drill;
 mod events;
 mod inject;
 mod membership;
