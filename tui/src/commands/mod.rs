@@ -1,7 +1,7 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
 mod bench;
 mod ckpt;
-mod drill;
+pub mod drill;
 mod events;
 mod inject;
 mod membership;
@@ -47,7 +47,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         return bench::weights(args, global.json);
     }
     if let Command::Ckpt(command) = &command {
-        return ckpt::run(command, &global);
+        return ckpt::run(command, &global).await;
     }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),
