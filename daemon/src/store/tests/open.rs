@@ -123,12 +123,11 @@ fn a_flipped_bit_in_the_log_is_noticed_although_sled_says_nothing() {
 fn damaged_where_sled_does_not_look() -> TempDir {
     let dir = filled();
     let (store, _) = Store::open(dir.path()).unwrap();
-    for member in 0..250 {
-        let turn = turn(0, 3000);
-        store
-            .append_turn(id(2, member), vec![1], turn)
-            .wait()
-            .unwrap();
+    // In groups of some: each is a write of its own in the log.
+    for members in (0..300).collect::<Vec<_>>().chunks(20) {
+        let append = |m: &u32| store.append_turn(id(2, *m), vec![1], turn(0, 3000));
+        let appended: Vec<_> = members.iter().map(append).collect();
+        appended.into_iter().for_each(|a| drop(a.wait().unwrap()));
     }
     drop(store);
     drop(Store::open(dir.path()).unwrap());
@@ -140,7 +139,7 @@ fn damaged_where_sled_does_not_look() -> TempDir {
     let lsn = |at: &usize| i64::from_le_bytes(log[at + 4..at + 12].try_into().unwrap()) ^ i64::MAX;
     let mut segments: Vec<usize> = (0..log.len()).step_by(SEGMENT).collect();
     segments.sort_by_key(lsn);
-    segments.truncate(segments.len() - 3);
+    segments.truncate(segments.len() / 2);
     let found: Vec<_> = (0..log.len() - 64)
         .filter(|at| {
             segments.contains(&(at / SEGMENT * SEGMENT))
@@ -148,7 +147,7 @@ fn damaged_where_sled_does_not_look() -> TempDir {
                 && log[*at..].starts_with(needle)
         })
         .collect();
-    assert!(found.len() >= 20, "{}", found.len());
+    assert!(!found.is_empty());
     found.into_iter().for_each(|at| log[at] ^= 4);
     std::fs::write(file, log).unwrap();
     dir
@@ -161,7 +160,7 @@ fn damage_that_a_reader_meets_is_shown_and_the_next_opening_sets_the_database_as
     let dir = damaged_where_sled_does_not_look();
     let (store, note) = Store::open(dir.path()).unwrap();
     assert_eq!(note, None, "opening reads the small tables only");
-    let error = (0..250).find_map(|m| store.trajectory(id(2, m)).err());
+    let error = (0..300).find_map(|m| store.trajectory(id(2, m)).err());
     assert!(
         matches!(error, Some(StoreError::Corrupt { .. })),
         "{error:?}"
