@@ -125,7 +125,14 @@ fn damaged_where_sled_does_not_look() -> TempDir {
     let (store, _) = Store::open(dir.path()).unwrap();
     // In groups of some: each is a write of its own in the log.
     for members in (0..300).collect::<Vec<_>>().chunks(20) {
-        let append = |m: &u32| store.append_turn(id(2, *m), vec![1], turn(0, 3000));
+        let append = |m: &u32| {
+            let turn = if (60..120).contains(m) {
+                struck()
+            } else {
+                turn(0, 3000)
+            };
+            store.append_turn(id(2, *m), vec![1], turn)
+        };
         let appended: Vec<_> = members.iter().map(append).collect();
         appended.into_iter().for_each(|a| drop(a.wait().unwrap()));
     }
@@ -133,7 +140,7 @@ fn damaged_where_sled_does_not_look() -> TempDir {
     drop(Store::open(dir.path()).unwrap());
     let file = dir.path().join("db/db");
     let mut log = std::fs::read(&file).unwrap();
-    let needle = robust_proto::v1::Turn::encode_to_vec(&turn(0, 3000));
+    let needle = struck().encode_to_vec();
     let needle = &needle[needle.len() / 2..][..64];
     // sled reuses segments; the newest ones, by the number in their header, are read at every opening.
     let lsn = |at: &usize| i64::from_le_bytes(log[at + 4..at + 12].try_into().unwrap()) ^ i64::MAX;
@@ -151,6 +158,13 @@ fn damaged_where_sled_does_not_look() -> TempDir {
     found.into_iter().for_each(|at| log[at] ^= 4);
     std::fs::write(file, log).unwrap();
     dir
+}
+
+/// A turn unlike the others; those that are damaged share no page with a small table.
+fn struck() -> Turn {
+    let mut turn = turn(0, 3000);
+    turn.spans[0].ids.reverse();
+    turn
 }
 
 const SEGMENT: usize = 2 << 20;
