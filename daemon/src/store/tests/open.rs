@@ -124,12 +124,12 @@ fn damaged_where_sled_does_not_look() -> TempDir {
     let dir = filled();
     let (store, _) = Store::open(dir.path()).unwrap();
     // In groups of some: each is a write of its own in the log.
-    for members in (0..300).collect::<Vec<_>>().chunks(20) {
+    for members in (0..500).collect::<Vec<_>>().chunks(20) {
         let append = |m: &u32| {
-            let turn = if (60..120).contains(m) {
+            let turn = if (100..200).contains(m) {
                 struck()
             } else {
-                turn(0, 3000)
+                turn(0, 1500)
             };
             store.append_turn(id(2, *m), vec![1], turn)
         };
@@ -162,19 +162,30 @@ fn damaged_where_sled_does_not_look() -> TempDir {
 
 /// A turn unlike the others; those that are damaged share no page with a small table.
 fn struck() -> Turn {
-    let mut turn = turn(0, 3000);
+    let mut turn = turn(0, 1500);
     turn.spans[0].ids.reverse();
     turn
+}
+
+/// Opened without a word. A page that is struck may by chance be one that openings read; then the
+/// database is set aside at once, which is as good, and another one is tried.
+fn opened_though_damaged() -> (TempDir, Store) {
+    let attempt = |_| {
+        let dir = damaged_where_sled_does_not_look();
+        let (store, note) = Store::open(dir.path()).unwrap();
+        note.is_none().then_some((dir, store))
+    };
+    (0..8)
+        .find_map(attempt)
+        .expect("every opening reads all pages")
 }
 
 const SEGMENT: usize = 2 << 20;
 
 #[test]
 fn damage_that_a_reader_meets_is_shown_and_the_next_opening_sets_the_database_aside() {
-    let dir = damaged_where_sled_does_not_look();
-    let (store, note) = Store::open(dir.path()).unwrap();
-    assert_eq!(note, None, "opening reads the small tables only");
-    let error = (0..300).find_map(|m| store.trajectory(id(2, m)).err());
+    let (dir, store) = opened_though_damaged();
+    let error = (0..500).find_map(|m| store.trajectory(id(2, m)).err());
     assert!(
         matches!(error, Some(StoreError::Corrupt { .. })),
         "{error:?}"
@@ -190,9 +201,7 @@ fn damage_that_a_reader_meets_is_shown_and_the_next_opening_sets_the_database_as
 
 #[test]
 fn damage_that_nobody_reads_is_found_in_the_background() {
-    let dir = damaged_where_sled_does_not_look();
-    let (store, note) = Store::open(dir.path()).unwrap();
-    assert_eq!(note, None);
+    let (dir, store) = opened_though_damaged();
     let mut condition = store.condition();
     let damaged = |c: &Condition| matches!(c, Condition::Damaged { .. });
     let waiting = condition.wait_for(damaged);
