@@ -123,12 +123,12 @@ fn read(
     Ok(hash.digest())
 }
 
-/// Both ends of the writer go when it fails: a reader that waits for a block must see that too.
 fn write(
     output: &dyn DiskFile,
     path: &Path,
     direct: bool,
     filled: Receiver<Block>,
+    // By value: a reader that waits for a block must not outwait a write that failed.
     empty: Sender<Block>,
 ) -> Result<(), CkptError> {
     for mut block in filled {

@@ -97,6 +97,7 @@ impl Driver {
                 self.inputs.push_back(Input::RouteReleased { ticket });
             }
             Happening::Stepped { task, outcome } => self.on_stepped(task, *outcome),
+            Happening::Replayed { task, replayed } => self.on_replayed(task, *replayed),
             Happening::Probed { incarnation, ok } => {
                 self.inputs.push_back(Input::Probed { incarnation, ok });
             }

@@ -160,7 +160,12 @@ impl Driver {
                 self.parts.leases.end(trajectories).await;
             }
         }
-        let state = saved::encode(self.parts.clock.now(), self.core.state(), &self.snapshots)?;
+        let state = saved::encode(
+            self.parts.clock.now(),
+            self.core.state(),
+            &self.snapshots,
+            &self.version_digest,
+        )?;
         let describe = format!("{} records, {} bytes of state", records.len(), state.len());
         let store = self.parts.store.clone();
         let write = move || store.record(records.clone(), state.clone());

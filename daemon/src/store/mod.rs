@@ -47,14 +47,19 @@ use txn::Txn;
 /// What can be chosen about a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Trajectories of batches older than this many steps are removed when a step commits. Larger
-    /// than the distance to the oldest kept checkpoint, going back to it generates nothing again.
+    /// Trajectories of batches older than this many steps are removed when a step commits.
     pub keep_steps: u64,
+    /// But none that a step after the oldest of so many newest checkpoints consumed: going back to
+    /// it, the steps after it are trained again and nothing is generated again.
+    pub keep_checkpoints: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keep_steps: 64 }
+        Self {
+            keep_steps: 64,
+            keep_checkpoints: 3,
+        }
     }
 }
 
