@@ -62,8 +62,8 @@ async fn a_rank_that_dies_on_another_node_is_started_there_from_the_leaders_copy
     let failed = |i: &v1::Incident| i.rule != "exit" || i.outcome == "failed";
     assert!(!status.incidents.iter().any(failed), "{status:#?}");
     let log = cluster.log("a");
-    assert!(log.contains("the snapshot in memory"), "{log}");
-    assert!(!log.contains("is not used"), "{log}");
+    assert!(log.contains(": from own memory"), "{log}");
+    assert!(!log.contains("passed over"), "{log}");
 }
 
 #[tokio::test]

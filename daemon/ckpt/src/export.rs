@@ -4,6 +4,7 @@
 //! rank files' `params`, in order of their range ──► one flat buffer ──► tensors by the manifest's table
 //! ```
 //! Bytes are streamed: memory does not grow with the model. The folder appears whole, by one rename.
+use crate::disk::RealDisk;
 use crate::{Checkpoint, CkptError, files, image};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -64,7 +65,7 @@ pub fn export(
     let exported = written.and_then(|exported| {
         std::fs::rename(&partial, to).map_err(CkptError::io("rename", &partial))?;
         let parent = to.parent().filter(|p| !p.as_os_str().is_empty());
-        files::sync_dir(parent.unwrap_or(Path::new(".")))?;
+        files::sync_dir(&RealDisk, parent.unwrap_or(Path::new(".")))?;
         Ok(exported)
     });
     exported.inspect_err(|_| {
@@ -88,13 +89,14 @@ fn fill_folder(
     match beside.exists() {
         true => copy(&beside, &config)?,
         false => files::replace(
+            &RealDisk,
             &config,
             br#"{"tokenizer_class": "PreTrainedTokenizerFast"}"#,
         )?,
     }
     files.push(TOKENIZER_CONFIG.to_owned());
     let bytes = write_weights(checkpoint, parts, &folder.join(WEIGHTS), wrote)?;
-    files::sync_dir(folder)?;
+    files::sync_dir(&RealDisk, folder)?;
     let tensors = checkpoint.tensors.len();
     Ok(Exported {
         bytes,
@@ -105,7 +107,7 @@ fn fill_folder(
 
 fn copy(from: &Path, to: &Path) -> Result<(), CkptError> {
     let bytes = std::fs::read(from).map_err(CkptError::io("read", from))?;
-    files::replace(to, &bytes)
+    files::replace(&RealDisk, to, &bytes)
 }
 
 /// The ranks' parts in order; together they are the flat buffer.

@@ -60,13 +60,14 @@ fn checkpoint(dir: &TempDir) -> Checkpoint {
         consumed: Vec::new(),
         reward: Some(0.5),
         at: None,
+        adam_step: Some(9),
         tensors: vec![
             tensor("embed", vec![100_000, 3], 0),
             tensor("norm", vec![7], 1_200_000),
         ],
         dir: folder,
     };
-    manifest::store(&made).unwrap();
+    manifest::store(&RealDisk, &made).unwrap();
     made
 }
 
@@ -137,7 +138,7 @@ fn a_manifest_of_an_earlier_build_is_read_and_says_why_it_cannot_be_exported() {
     let dir = tempfile::tempdir().unwrap();
     let (mut ckpt, (model, tokenizer)) = (checkpoint(&dir), model(&dir));
     (ckpt.tensors, ckpt.reward, ckpt.at) = (Vec::new(), None, None);
-    manifest::store(&ckpt).unwrap();
+    manifest::store(&RealDisk, &ckpt).unwrap();
     let text = std::fs::read_to_string(ckpt.dir.join(manifest::FILE)).unwrap();
     assert!(
         !text.contains("\"reward\"") && !text.contains("\"tensors\""),

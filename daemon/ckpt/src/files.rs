@@ -1,7 +1,8 @@
 //! Durable files.
 use crate::CkptError;
+use crate::disk::{Disk, Open};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -35,31 +36,58 @@ pub fn digest(path: &Path, read: &mut dyn FnMut(u64)) -> io::Result<(u64, u64)> 
     }
 }
 
-/// Replaces a small file: all of it is there after a crash, or what was there before.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), CkptError> {
+/// Replaces a small file: all of it is there after a crash, or what was there before. Its name is
+/// durable once the folder is synced.
+pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), CkptError> {
     let temporary = path.with_extension("tmp");
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
+    let written = disk.open(&temporary, Open::REPLACE).and_then(|file| {
+        file.write_all_at(bytes, 0)?;
+        file.sync()
     });
-    written.map_err(CkptError::io("write", &temporary))?;
-    std::fs::rename(&temporary, path).map_err(CkptError::io("rename", &temporary))
+    written
+        .map_err(CkptError::io("write", &temporary))
+        .and_then(|()| {
+            let renamed = disk.rename(&temporary, path);
+            renamed.map_err(CkptError::io("rename", &temporary))
+        })
+        .inspect_err(|_| {
+            // Gives its space back; the error at hand is the one to tell.
+            let _ = disk.remove_file(&temporary);
+        })
 }
 
 /// Makes names in a folder durable.
-pub fn sync_dir(dir: &Path) -> Result<(), CkptError> {
-    File::open(dir)
-        .and_then(|d| d.sync_all())
-        .map_err(CkptError::io("sync", dir))
+pub fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), CkptError> {
+    disk.sync_dir(dir).map_err(CkptError::io("sync", dir))
 }
 
-/// Removes a checkpoint's folder. The manifest goes first: one half removed does not exist.
-pub fn remove(dir: &Path) -> Result<(), CkptError> {
-    let absent_is_fine = |result: io::Result<()>| match result {
+/// Removes a checkpoint's folder. The manifest goes first, durably: one half removed does not exist,
+/// after a power cut neither.
+pub fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), CkptError> {
+    let manifest = dir.join(crate::manifest::FILE);
+    match disk.remove_file(&manifest) {
+        Ok(()) => disk.sync_dir(dir),
+        other => absent_is_fine(other),
+    }
+    .and_then(|()| absent_is_fine(remove_tree(disk, dir)))
+    .map_err(CkptError::io("remove", dir))
+}
+
+fn remove_tree(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        match entry.file_type()?.is_dir() {
+            true => remove_tree(disk, &path),
+            false => absent_is_fine(disk.remove_file(&path)),
+        }?;
+    }
+    disk.remove_dir(dir)
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
-    };
-    absent_is_fine(std::fs::remove_file(dir.join(crate::manifest::FILE)))
-        .and_then(|()| absent_is_fine(std::fs::remove_dir_all(dir)))
-        .map_err(CkptError::io("remove", dir))
+    }
 }

@@ -13,15 +13,17 @@
 //!
 //! Nothing here needs a daemon: whoever can read the folder can list, verify, pin, collect and
 //! export. The daemon writes them (`robustd::ckpt`).
+pub mod disk;
 mod error;
 mod export;
 pub mod files;
 mod find;
-mod image;
+pub mod image;
 mod import;
 pub mod manifest;
 pub mod pin;
 mod retention;
+pub mod slot;
 
 pub use error::CkptError;
 pub use export::{Exported, export};
@@ -66,6 +68,8 @@ pub struct Checkpoint {
     pub reward: Option<f64>,
     /// When its step was committed, by the daemon's clock.
     pub at: Option<Time>,
+    /// Steps that the optimiser took; none where the images say it (version 1).
+    pub adam_step: Option<u64>,
     /// The model's tensors in the flat buffer; empty where it was not known.
     pub tensors: Vec<TensorSpec>,
 }

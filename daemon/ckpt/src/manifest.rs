@@ -1,4 +1,5 @@
 //! `manifest.json`: what a checkpoint consists of.
+use crate::disk::Disk;
 use crate::{Checkpoint, CkptError, Shard, files};
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::time::Time;
@@ -9,8 +10,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The file's name; a folder without it is no checkpoint.
 pub const FILE: &str = "manifest.json";
-/// The format written by this build; a higher one is refused.
-const FORMAT: u32 = 1;
+/// The format written by this build; a higher one is refused. 2: images have what varies from step to
+/// step no more, it is here.
+const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct File {
@@ -32,6 +34,8 @@ struct Body {
     reward: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    adam_step: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tensors: Vec<TensorSpec>,
 }
@@ -51,7 +55,7 @@ pub fn shard_file(rank: u32) -> String {
 
 /// Writes the manifest of a checkpoint whose shards are all in its folder under their names
 /// ([`shard_file`]), durably and all at once.
-pub fn store(checkpoint: &Checkpoint) -> Result<(), CkptError> {
+pub fn store(disk: &dyn Disk, checkpoint: &Checkpoint) -> Result<(), CkptError> {
     let dir = &checkpoint.dir;
     let entry = |s: &Shard| Entry {
         rank: s.rank,
@@ -68,14 +72,15 @@ pub fn store(checkpoint: &Checkpoint) -> Result<(), CkptError> {
         consumed: checkpoint.consumed.clone(),
         reward: checkpoint.reward,
         at_us: checkpoint.at.map(|at| at.0),
+        adam_step: checkpoint.adam_step,
         tensors: checkpoint.tensors.clone(),
     };
     let path = dir.join(FILE);
     let text = digest(&body)
         .and_then(|xxh3| serde_json::to_string_pretty(&File { xxh3, body }))
         .map_err(|e| CkptError::io("encode", &path)(e.into()))?;
-    files::replace(&path, text.as_bytes())?;
-    files::sync_dir(dir)
+    files::replace(disk, &path, text.as_bytes())?;
+    files::sync_dir(disk, dir)
 }
 
 /// Reads a manifest; the error is a sentence. None when there is none.
@@ -114,6 +119,7 @@ pub fn load(dir: &Path) -> Result<Option<Checkpoint>, String> {
         consumed: body.consumed,
         reward: body.reward,
         at: body.at_us.map(Time),
+        adam_step: body.adam_step,
         tensors: body.tensors,
     }))
 }

@@ -1,4 +1,5 @@
 //! Pins: a file beside the manifest, so that a lost database forgets none.
+use crate::disk::Disk;
 use crate::{CkptError, files};
 use std::path::Path;
 
@@ -11,16 +12,16 @@ pub fn is_pinned(dir: &Path) -> bool {
 }
 
 /// Makes it stay, or lets it go with the others; durable when it returns.
-pub fn set(dir: &Path, pinned: bool) -> Result<(), CkptError> {
+pub fn set(disk: &dyn Disk, dir: &Path, pinned: bool) -> Result<(), CkptError> {
     let path = dir.join(FILE);
     match pinned {
-        true => files::replace(&path, b"")?,
-        false => match std::fs::remove_file(&path) {
+        true => files::replace(disk, &path, b"")?,
+        false => match disk.remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(CkptError::io("remove", &path)(e));
             }
             _ => {}
         },
     }
-    files::sync_dir(dir)
+    files::sync_dir(disk, dir)
 }

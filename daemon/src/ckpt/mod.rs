@@ -10,7 +10,7 @@
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
-pub mod staging;
+mod room;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -19,12 +19,15 @@ mod write;
 pub use error::WriteError;
 pub use worker::Checkpointer;
 
-use robust_ckpt::{Retention, Shard};
+use robust_ckpt::Retention;
+use robust_ckpt::disk::Disk;
 use robust_shared::core::Severity;
+use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::weights::TensorSpec;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A committed step to be written to disk.
@@ -34,7 +37,7 @@ pub struct Request {
     pub step: Step,
     /// The gang that made it.
     pub generation: Generation,
-    /// All ranks' slots, in rank order.
+    /// All ranks' snapshots, in rank order.
     pub shards: Vec<Shard>,
     /// The trajectories its step consumed.
     pub consumed: Vec<TrajectoryId>,
@@ -74,6 +77,20 @@ pub enum CkptEvent {
         /// Why.
         error: WriteError,
     },
+    /// There is no room for the step's checkpoint, and none is written until there is.
+    Paused {
+        /// The step.
+        step: Step,
+        /// Bytes left.
+        free: u64,
+        /// Bytes that must be free.
+        wanted: u64,
+    },
+    /// There is room again; the next step offered is written.
+    Resumed {
+        /// Bytes left.
+        free: u64,
+    },
     /// The checkpoints are well, the index or old folders are not.
     Untidy(String),
 }
@@ -82,8 +99,8 @@ impl CkptEvent {
     /// How grave it is.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::Written { .. } => Severity::Info,
-            Self::Failed { .. } | Self::Untidy(_) => Severity::Warn,
+            Self::Written { .. } | Self::Resumed { .. } => Severity::Info,
+            Self::Failed { .. } | Self::Paused { .. } | Self::Untidy(_) => Severity::Warn,
         }
     }
 }
@@ -110,16 +127,29 @@ impl fmt::Display for CkptEvent {
             Self::Failed { step, error } => {
                 write!(f, "no checkpoint of step {step}: {error}; the job goes on")
             }
+            Self::Paused { step, free, wanted } => write!(
+                f,
+                "no room for the checkpoint of step {step} ({} MiB left, {} MiB wanted): none is \
+                 written until there is; the job goes on",
+                free >> 20,
+                wanted.div_ceil(1 << 20)
+            ),
+            Self::Resumed { free } => {
+                let mib = free >> 20;
+                write!(f, "there is room for checkpoints again ({mib} MiB left)")
+            }
             Self::Untidy(what) => f.write_str(what),
         }
     }
 }
 
 /// Where checkpoints go and how many stay.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The folder, `STATE/ckpt`.
     pub dir: PathBuf,
     /// Which stay.
     pub keep: Retention,
+    /// What its files are written through.
+    pub disk: Arc<dyn Disk>,
 }

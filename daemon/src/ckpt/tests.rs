@@ -1,7 +1,11 @@
 //! With real files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod faults;
+
 use super::*;
 use crate::store::Store;
+use robust_ckpt::disk::{self, RealDisk};
+use robust_ckpt::slot::{Image, Taken};
 use robust_ckpt::{Found, Retention, files, manifest, newest_complete, pin};
 use robust_shared::ids::{Generation, Step};
 use std::os::unix::fs::FileExt;
@@ -35,11 +39,16 @@ impl Bench {
     }
 
     fn keeping(dir: TempDir, keep: Retention) -> Self {
+        Self::on(dir, keep, disk::real())
+    }
+
+    fn on(dir: TempDir, keep: Retention, disk: Arc<dyn Disk>) -> Self {
         let (store, _) = Store::open(dir.path()).unwrap();
         let (sender, events) = unbounded_channel();
         let config = Config {
             dir: dir.path().join("ckpt"),
             keep,
+            disk,
         };
         let checkpointer = Checkpointer::start(config, store.clone(), sender).unwrap();
         Self {
@@ -76,17 +85,23 @@ impl Bench {
 
 /// Slots of two ranks, lengths that are no multiple of anything.
 fn request(dir: &Path, step: u64) -> Request {
+    sized(dir, step, 5_000_001)
+}
+
+fn sized(dir: &Path, step: u64, bytes: usize) -> Request {
     let shards = (0..2_u32)
         .map(|rank| {
-            let length = 5_000_001 + 8191 * rank as usize;
+            let length = bytes + 8191 * rank as usize;
             let bytes: Vec<u8> = (0..length).map(|i| (i as u64 * 131 + step) as u8).collect();
             let path = dir.join(format!("trainer-{rank}.slot{}", step % 2));
             std::fs::write(&path, &bytes).unwrap();
             Shard {
-                rank,
-                path,
+                step: Step(step),
+                path: path.to_string_lossy().into_owned(),
                 bytes: length as u64,
-                xxh3: xxh3_64(&bytes),
+                xxh3: Some(xxh3_64(&bytes)),
+                generation: Generation(3),
+                adam_step: Some(step),
             }
         })
         .collect();
@@ -197,7 +212,7 @@ fn a_slot_overwritten_meanwhile_gives_no_checkpoint() {
     let good = request(bench.dir.path(), 1);
     bench.write(good.clone());
     let torn = request(bench.dir.path(), 2);
-    flip_a_bit(&torn.shards[1].path, 77);
+    flip_a_bit(Path::new(&torn.shards[1].path), 77);
     let said = bench.write(torn.clone());
     assert!(
         said.starts_with("no checkpoint of step 2: the snapshot "),
@@ -291,13 +306,13 @@ fn child_whose_disk_is_full() {
     let ckpt = Path::new(&dir).join("ckpt");
     std::fs::create_dir(&ckpt).unwrap();
     let bytes = std::fs::read(slots.join("slot")).unwrap();
-    let shard = Shard {
-        rank: 0,
-        path: slots.join("slot"),
+    let taken = Taken {
+        step: Step(1),
+        generation: Generation(1),
         bytes: bytes.len() as u64,
-        xxh3: xxh3_64(&bytes),
     };
-    let error = write::copy_shard(&shard, &ckpt.join("rank-0"), &staging::HostMemory);
+    let image = Image::open(&slots.join("slot"), taken).unwrap();
+    let error = write::copy_shard(&RealDisk, &image, None, &ckpt.join("rank-0"));
     std::fs::write(
         Path::new(&dir).join("error"),
         error.unwrap_err().to_string(),
@@ -330,16 +345,6 @@ fn on_a_full_disk_the_copy_fails_with_words_and_leaves_nothing() {
 }
 
 #[test]
-fn staging_blocks_are_aligned_for_direct_writes() {
-    let mut block = staging::detect().block().unwrap();
-    let bytes = block.bytes().unwrap();
-    assert_eq!(
-        (bytes.as_ptr().align_offset(staging::ALIGN), bytes.len()),
-        (0, 4 << 20)
-    );
-}
-
-#[test]
 fn pinned_and_best_checkpoints_stay_beside_the_newest() {
     let keep = Retention {
         last: 1,
@@ -352,7 +357,7 @@ fn pinned_and_best_checkpoints_stay_beside_the_newest() {
         request.reward = Some(if step == 3 { 9.0 } else { 0.1 });
         bench.write(request);
         if step == 2 {
-            pin::set(&bench.ckpt().join("step-2"), true).unwrap();
+            pin::set(&RealDisk, &bench.ckpt().join("step-2"), true).unwrap();
         }
     }
     assert_eq!(bench.names(), ["step-2", "step-3", "step-5"]);
@@ -365,7 +370,7 @@ fn pinned_and_best_checkpoints_stay_beside_the_newest() {
 fn the_index_follows_when_an_operator_collects_a_checkpoint() {
     let mut bench = Bench::new();
     bench.write(request(bench.dir.path(), 1));
-    files::remove(&bench.ckpt().join("step-1")).unwrap();
+    files::remove(&RealDisk, &bench.ckpt().join("step-1")).unwrap();
     bench.write(request(bench.dir.path(), 2));
     let indexed = bench.store.checkpoints().unwrap();
     assert_eq!(indexed.iter().map(|c| c.step.0).collect::<Vec<_>>(), [2]);

@@ -1,16 +1,20 @@
 //! The thread that writes checkpoints, one at a time.
-use super::staging::{HostMemory, SnapshotMemory};
+use super::room::{LOOK_EVERY, Room};
 use super::{CkptEvent, Config, Offer, Request, WriteError, write};
 use crate::store::{Store, StoreError, StoredCheckpoint};
+use robust_ckpt::disk::Disk;
+use robust_ckpt::slot::{Image, Taken};
 use robust_ckpt::{
-    Checkpoint, CkptError, Known, Listed, files, folder_name, folders, list, manifest,
+    Checkpoint, CkptError, Known, Listed, Shard, files, folder_name, folders, list, manifest,
 };
+use robust_shared::dispatch::calls;
 use robust_shared::ids::Step;
 use robust_shared::time::Time;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -35,16 +39,6 @@ impl Checkpointer {
         store: Store,
         events: UnboundedSender<CkptEvent>,
     ) -> io::Result<Self> {
-        Self::start_with(config, store, events, Box::new(HostMemory))
-    }
-
-    /// Like [`Self::start`], staging in other memory.
-    pub fn start_with(
-        config: Config,
-        store: Store,
-        events: UnboundedSender<CkptEvent>,
-        memory: Box<dyn SnapshotMemory>,
-    ) -> io::Result<Self> {
         std::fs::create_dir_all(&config.dir)?;
         let (requests, receiver) = channel();
         let state = Arc::new(State::default());
@@ -52,8 +46,8 @@ impl Checkpointer {
             config,
             store,
             events,
-            memory,
             state: Arc::clone(&state),
+            room: Room::default(),
         };
         std::thread::Builder::new()
             .name("checkpoints".to_owned())
@@ -83,8 +77,8 @@ struct Worker {
     config: Config,
     store: Store,
     events: UnboundedSender<CkptEvent>,
-    memory: Box<dyn SnapshotMemory>,
     state: Arc<State>,
+    room: Room,
 }
 
 impl Worker {
@@ -94,31 +88,60 @@ impl Worker {
                 "checkpoints could not be indexed: {error}"
             )));
         }
-        while let Ok((request, offered)) = requests.recv() {
-            let step = request.step;
-            let written = self.write(&request);
-            let event = match written {
-                Ok(direct) => {
-                    let bytes = request.shards.iter().map(|s| s.bytes).sum();
-                    if let Err(error) = self.tidy(step) {
-                        let text = format!("after the checkpoint of step {step}: {error}");
-                        self.tell(CkptEvent::Untidy(text));
-                    }
-                    CkptEvent::Written {
-                        step,
-                        bytes,
-                        took: offered.elapsed(),
-                        direct,
-                    }
-                }
-                Err(error) => {
-                    let error = error.into();
-                    CkptEvent::Failed { step, error }
-                }
+        while let Some((request, offered)) = self.next(requests) {
+            let event = match self.room.look(&self.config, &request) {
+                Some(paused) => paused,
+                None => self.attempt(&request, offered),
             };
             // Before the event, so that whoever sees it can offer the next one.
             self.state.busy.store(false, Ordering::Release);
             self.tell(event);
+        }
+    }
+
+    /// The next step offered. While there was no room for the last one, the disk is looked at.
+    fn next(&self, requests: &Receiver<(Request, Instant)>) -> Option<(Request, Instant)> {
+        while self.room.is_paused() {
+            match requests.recv_timeout(LOOK_EVERY) {
+                Ok(next) => return Some(next),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self
+                    .room
+                    .look_again(&self.config)
+                    .into_iter()
+                    .for_each(|event| self.tell(event)),
+            }
+        }
+        requests.recv().ok()
+    }
+
+    fn attempt(&self, request: &Request, offered: Instant) -> CkptEvent {
+        let step = request.step;
+        match self.write(request) {
+            Ok(direct) => {
+                // One that was offered while it seemed full, and fits after all.
+                self.room
+                    .look_again(&self.config)
+                    .into_iter()
+                    .for_each(|event| self.tell(event));
+                if let Err(error) = self.tidy(step) {
+                    let text = format!("after the checkpoint of step {step}: {error}");
+                    self.tell(CkptEvent::Untidy(text));
+                }
+                CkptEvent::Written {
+                    step,
+                    bytes: request.shards.iter().map(|s| s.bytes).sum(),
+                    took: offered.elapsed(),
+                    direct,
+                }
+            }
+            Err(error) => {
+                let paused = self.room.failed(&self.config, request, &error);
+                paused.unwrap_or_else(|| CkptEvent::Failed {
+                    step,
+                    error: error.into(),
+                })
+            }
         }
     }
 
@@ -128,41 +151,47 @@ impl Worker {
     }
 
     fn write(&self, request: &Request) -> Result<bool, CkptError> {
+        let disk = &*self.config.disk;
         let dir = self.config.dir.join(folder_name(request.step.0));
         // The step may have been committed before, by a gang that was rolled back. What an operator
         // pinned was that one, which is history that did not happen.
-        files::remove(&dir)?;
-        std::fs::create_dir(&dir).map_err(CkptError::io("make", &dir))?;
+        files::remove(disk, &dir)?;
+        disk.make_dir(&dir).map_err(CkptError::io("make", &dir))?;
         let shards = || {
-            let mut direct = true;
-            for shard in &request.shards {
-                let to = dir.join(manifest::shard_file(shard.rank));
-                direct &= write::copy_shard(shard, &to, &*self.memory)?;
+            let (mut direct, mut shards) = (true, Vec::new());
+            for (rank, shard) in (0..).zip(&request.shards) {
+                let (written, how) = write_shard(disk, &dir, rank, shard)?;
+                shards.push(written);
+                direct &= how;
             }
-            files::sync_dir(&dir)?;
-            manifest::store(&Checkpoint {
-                step: request.step,
-                generation: request.generation,
-                dir: dir.clone(),
-                shards: request.shards.clone(),
-                consumed: request.consumed.clone(),
-                reward: request.reward,
-                at: Some(now()),
-                tensors: request.tensors.clone(),
-            })?;
-            files::sync_dir(&self.config.dir)?;
+            files::sync_dir(disk, &dir)?;
+            manifest::store(
+                disk,
+                &Checkpoint {
+                    step: request.step,
+                    generation: request.generation,
+                    dir: dir.clone(),
+                    shards,
+                    consumed: request.consumed.clone(),
+                    reward: request.reward,
+                    at: Some(now()),
+                    adam_step: request.shards.first().and_then(|s| s.adam_step),
+                    tensors: request.tensors.clone(),
+                },
+            )?;
+            files::sync_dir(disk, &self.config.dir)?;
             Ok(direct)
         };
         shards().inspect_err(|_| {
             // Gives its space back; the error at hand is the one to tell.
-            let _ = files::remove(&dir);
+            let _ = files::remove(disk, &dir);
         })
     }
 
     /// Removes what need not stay, and leftovers of attempts before this one that never got their
     /// manifest; then the index is brought in line.
     fn tidy(&self, step: Step) -> Result<(), WriteError> {
-        let dir = &self.config.dir;
+        let (dir, disk) = (&self.config.dir, &*self.config.disk);
         let listed = list(dir).map_err(CkptError::io("list", dir))?;
         // Newer ones stem from a gang that was rolled back behind them: they are history that did
         // not happen, and must not be found as the newest.
@@ -172,13 +201,13 @@ impl Worker {
         let gone = |l: &&Listed| surplus.contains(&l.step);
         let abandoned = abandoned.into_iter();
         for old in abandoned.chain(listed.iter().filter(gone)) {
-            files::remove(&old.dir)?;
+            files::remove(disk, &old.dir)?;
         }
         let left = folders(dir)
             .map_err(CkptError::io("list", dir))?
             .into_iter();
         for (_, partial) in left.filter(|(_, dir)| !dir.join(manifest::FILE).exists()) {
-            files::remove(&partial)?;
+            files::remove(disk, &partial)?;
         }
         Ok(self.reindex()?)
     }
@@ -204,6 +233,29 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+fn write_shard(
+    disk: &dyn Disk,
+    dir: &Path,
+    rank: u32,
+    shard: &calls::Shard,
+) -> Result<(Shard, bool), CkptError> {
+    let taken = Taken {
+        step: shard.step,
+        generation: shard.generation,
+        bytes: shard.bytes,
+    };
+    let path = dir.join(manifest::shard_file(rank));
+    let image = Image::open(Path::new(&shard.path), taken)?;
+    let copied = write::copy_shard(disk, &image, shard.xxh3, &path)?;
+    let shard = Shard {
+        rank,
+        path,
+        bytes: shard.bytes,
+        xxh3: copied.xxh3,
+    };
+    Ok((shard, copied.direct))
 }
 
 fn known(listed: &Listed) -> Known {

@@ -26,27 +26,6 @@ pub enum Failure {
     /// The job file is wrong.
     #[error("{0}")]
     Job(Box<JobError>),
-    /// The store knows of no job, yet checkpoints of one are there: its database was lost or set
-    /// aside, and a job begun anew would overwrite them.
-    #[error(
-        "{dir} holds checkpoints up to step {step}, but the store beside it knows of no job (its \
-         database was lost, or damaged and set aside); move the checkpoints away to keep them, or \
-         start over with --fresh, which deletes them"
-    )]
-    Orphans {
-        /// Where the checkpoints are.
-        dir: PathBuf,
-        /// The newest complete one.
-        step: u64,
-    },
-    /// The checkpoints cannot be looked at.
-    #[error("cannot read the checkpoints in {dir}: {source}")]
-    Checkpoints {
-        /// Where.
-        dir: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// There is nothing to show.
     #[error("{dir} has no job: job.json: {source}; name its state directory with --state-dir")]
     NoJob {
@@ -151,8 +130,6 @@ impl Failure {
             Self::StateDir(_)
             | Self::OtherJob(_)
             | Self::Store(_)
-            | Self::Orphans { .. }
-            | Self::Checkpoints { .. }
             | Self::Past(_)
             | Self::Driver(_) => ExitCode::Store,
             Self::NodeConfig(_) => ExitCode::BadJob,

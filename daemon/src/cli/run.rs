@@ -14,7 +14,7 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
-use crate::ckpt::{self, Checkpointer, staging};
+use crate::ckpt::{self, Checkpointer};
 use crate::control::report;
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
@@ -25,14 +25,14 @@ use crate::launcher::Launcher;
 use crate::metrics;
 use crate::nodes::{JobToken, Shards};
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
-use crate::store::Store;
 use crate::store::lock::StateLock;
+use crate::store::{OpenNote, Options, Store};
 use crate::telemetry::Telemetry;
 use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome, Refusal};
-use std::path::Path;
+use robust_shared::job::Job;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -49,15 +49,16 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
-    let store = open_store(&state, args.fresh).await?;
+    let (store, note) = open_store(&state, args.fresh, &prepared.job).await?;
     state.remove_sockets()?;
     let past = driver::past(&store)?;
     let listeners = Listeners::bind(&prepared, &state, past.is_empty()).await?;
     let first_job = job_json(&prepared)?;
     write_job(&state, &first_job)?;
-    if past.is_empty() {
-        no_orphans(&state.checkpoints())?;
-    }
+    let past = match past.is_empty() {
+        true => driver::without_database(&state, &store, &prepared.job, note).await?,
+        false => past,
+    };
     if let Some(job) = past.job(&state)? {
         tracing::info!("going on with the job as it was changed while it ran");
         prepared.job = job;
@@ -71,20 +72,6 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn job_json(prepared: &Prepared) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?)
-}
-
-/// A job begun anew would remove what an earlier one left as abandoned history.
-fn no_orphans(dir: &Path) -> Result<(), Failure> {
-    let dir = dir.to_owned();
-    match robust_ckpt::newest_complete(&dir).map(|found| found.checkpoint) {
-        Ok(Some(left)) => Err(Failure::Orphans {
-            dir,
-            step: left.step.0,
-        }),
-        Ok(None) => Ok(()),
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(Failure::Checkpoints { dir, source }),
-    }
 }
 
 /// Everything held before anything is started.
@@ -315,6 +302,7 @@ fn assemble(
             every: job.checkpoint.keep_every,
             best: job.checkpoint.keep_best as usize,
         },
+        disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let parts = Parts {
@@ -325,13 +313,8 @@ fn assemble(
         launcher: Launcher::new(exits).map_err(start("the launcher"))?,
         telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,
-        checkpointer: Checkpointer::start_with(
-            checkpoint_config,
-            store.clone(),
-            written,
-            staging::detect(),
-        )
-        .map_err(start("the checkpoint writer"))?,
+        checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
+            .map_err(start("the checkpoint writer"))?,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),
@@ -350,6 +333,7 @@ fn assemble(
             launches,
             samples,
             checkpoints,
+            store: store.condition(),
         },
     ))
 }
@@ -364,15 +348,19 @@ where
     }
 }
 
-async fn open_store(state: &StateDir, fresh: bool) -> Result<Store, Failure> {
+async fn open_store(
+    state: &StateDir,
+    fresh: bool,
+    job: &Job,
+) -> Result<(Store, Option<OpenNote>), Failure> {
     if fresh {
         discard(state).await?;
     }
-    let (store, note) = Store::open(state.root())?;
-    if let Some(note) = note {
-        tracing::warn!("{note}");
-    }
-    Ok(store)
+    let options = Options {
+        keep_checkpoints: job.checkpoint.keep as usize,
+        ..Options::default()
+    };
+    Ok(Store::open_with(state.root(), options, |commit| commit)?)
 }
 
 /// Ends what is left of the job and removes its state.

@@ -8,7 +8,7 @@ use robust_shared::dispatch::calls::{
     OldLogprobs, Peer, Publish, Region, Restore, Served, Shard, Snapshot, Update, UpdateMetrics,
     columns,
 };
-use robust_shared::ids::Step;
+use robust_shared::ids::{Generation, Step};
 use robust_shared::weights::Manifest;
 
 /// A call that can go over the link.
@@ -156,28 +156,36 @@ pub(super) fn shard_to_wire(shard: &Shard) -> v1::SnapshotReply {
         path,
         bytes,
         xxh3,
+        generation,
+        adam_step,
     } = shard;
     v1::SnapshotReply {
         step: step.0,
         path: path.clone(),
         bytes: *bytes,
         xxh3: *xxh3,
+        generation: generation.0,
+        adam_step: *adam_step,
     }
 }
 
 /// A shard from a message.
-pub(super) fn shard_from_wire(shard: &v1::SnapshotReply) -> Shard {
+pub(crate) fn shard_from_wire(shard: &v1::SnapshotReply) -> Shard {
     let v1::SnapshotReply {
         step,
         path,
         bytes,
         xxh3,
+        generation,
+        adam_step,
     } = shard;
     Shard {
         step: Step(*step),
         path: path.clone(),
         bytes: *bytes,
         xxh3: *xxh3,
+        generation: Generation(*generation),
+        adam_step: *adam_step,
     }
 }
 

@@ -3,7 +3,6 @@
 use super::happening::{Down, Fenced, Happening};
 use super::world::Arrival;
 use super::{Driver, LinkSample, WaitingRoute, translate};
-use crate::ckpt::CkptEvent;
 use crate::control::StepOutcome;
 use crate::driver::LinkId;
 use crate::launcher::LaunchEvent;
@@ -31,6 +30,7 @@ impl Driver {
             }
             Arrival::Samples(samples) => self.on_samples(*samples),
             Arrival::Checkpoint(event) => self.on_checkpoint(&event),
+            Arrival::Store(condition) => self.on_store(&condition),
             Arrival::Timeout => self.inputs.push_back(Input::Timeout),
             Arrival::StatusDue => self.dirty = true,
         }
@@ -97,6 +97,7 @@ impl Driver {
                 self.inputs.push_back(Input::RouteReleased { ticket });
             }
             Happening::Stepped { task, outcome } => self.on_stepped(task, *outcome),
+            Happening::Replayed { task, replayed } => self.on_replayed(task, *replayed),
             Happening::Probed { incarnation, ok } => {
                 self.inputs.push_back(Input::Probed { incarnation, ok });
             }
@@ -143,7 +144,10 @@ impl Driver {
                 answer,
             } => self.on_change(role, change, answer),
             Happening::Revised { revision, written } => self.on_revised(*revision, written),
-            Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
+            Happening::Stop => {
+                self.outbox.hurry();
+                self.inputs.push_back(Input::Operator(Request::Stop));
+            }
             Happening::NodeJoined { joined, admitted } => {
                 self.on_node_joined(*joined, admitted);
             }
@@ -312,16 +316,6 @@ impl Driver {
                 finding: found.finding,
             });
         }
-    }
-
-    pub(super) fn on_checkpoint(&mut self, event: &CkptEvent) {
-        if let CkptEvent::Written { step, .. } = event {
-            self.written = Some(*step);
-        }
-        let now = self.parts.clock.now();
-        self.parts
-            .feeds
-            .note(now, event.severity(), "checkpoint", event.to_string());
     }
 
     fn on_stepped(&mut self, task: u64, outcome: StepOutcome) {

@@ -133,16 +133,18 @@ impl Driver {
         while let Ok(Some(event)) = timeout_at(deadline, world.checkpoints.recv()).await {
             self.on_checkpoint(&event);
             match event {
-                CkptEvent::Written { step: of, .. } | CkptEvent::Failed { step: of, .. }
+                CkptEvent::Written { step: of, .. }
+                | CkptEvent::Failed { step: of, .. }
+                | CkptEvent::Paused { step: of, .. }
                     if of == step =>
                 {
                     return;
                 }
                 // The writer was busy with an earlier step when this one was offered.
-                CkptEvent::Written { .. } | CkptEvent::Failed { .. } => {
+                CkptEvent::Written { .. } | CkptEvent::Failed { .. } | CkptEvent::Paused { .. } => {
                     self.offer_last_checkpoint();
                 }
-                CkptEvent::Untidy(_) => {}
+                CkptEvent::Resumed { .. } | CkptEvent::Untidy(_) => {}
             }
         }
         tracing::warn!("the checkpoint of step {step} was not written in time");
@@ -157,27 +159,30 @@ enum Ended {
 
 /// Kills the role processes of a job that is being discarded; those that do not end are returned.
 pub async fn kill_leftovers(store: &Store) -> std::io::Result<Vec<u32>> {
+    let stored = store.instances().unwrap_or_default();
+    let known = stored.into_iter().map(|i| {
+        let (pid, start_time) = (i.pid, i.start_time);
+        (i.incarnation, Running { pid, start_time })
+    });
+    kill_and_wait(known.collect()).await
+}
+
+/// Kills processes that no life of this daemon started; those that do not end are returned.
+pub async fn kill_and_wait(processes: Vec<(Incarnation, Running)>) -> std::io::Result<Vec<u32>> {
     let (events, mut exits) = unbounded_channel();
     let launcher = Launcher::new(events)?;
-    let stored = store.instances().unwrap_or_default();
-    let mut left: Vec<_> = stored
-        .into_iter()
-        .filter(|i| {
-            let running = Running {
-                pid: i.pid,
-                start_time: i.start_time,
-            };
-            launcher.adopt(i.incarnation, running, None) && launcher.kill(i.incarnation)
-        })
-        .collect();
+    let mut left = processes;
+    left.retain(|(incarnation, running)| {
+        launcher.adopt(*incarnation, *running, None) && launcher.kill(*incarnation)
+    });
     let deadline = Instant::now() + FORCED;
     while !left.is_empty() {
         match timeout_at(deadline, exits.recv()).await {
             Ok(Some(LaunchEvent::Exited { incarnation, .. })) => {
-                left.retain(|i| i.incarnation != incarnation);
+                left.retain(|(known, _)| *known != incarnation);
             }
             Ok(None) | Err(_) => break,
         }
     }
-    Ok(left.iter().map(|i| i.pid).collect())
+    Ok(left.iter().map(|(_, running)| running.pid).collect())
 }

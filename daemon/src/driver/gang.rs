@@ -2,18 +2,16 @@
 use super::Driver;
 use super::happening::Happening;
 use crate::ckpt::{Offer, Request};
-use crate::control::{self, Gang, RestoreFrom, StepError, StepOutcome};
-use robust_ckpt::Shard;
-use robust_shared::core::{Input, Severity};
+use crate::control::{self, Gang, StepError, StepOutcome, shard_from_wire};
+use robust_shared::core::Input;
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 use std::future::Future;
-use std::path::PathBuf;
 use tokio::task::JoinHandle;
 
 /// What a task is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+pub(super) enum Work {
     Restore(Step),
     Prepare(Step),
     Train(Step),
@@ -47,17 +45,6 @@ impl Drop for GangTask {
 }
 
 impl Driver {
-    pub(super) fn restore(&mut self, generation: Generation, ranks: Vec<Incarnation>, step: Step) {
-        let from = RestoreFrom {
-            snapshot: self.snapshots.get(step).cloned(),
-            checkpoints: self.parts.checkpoints.clone(),
-        };
-        let peers = self.peers(&ranks);
-        self.begin(Work::Restore(step), generation, ranks, |gang| {
-            control::restore(gang, step, from, peers)
-        });
-    }
-
     pub(super) fn train(
         &mut self,
         generation: Generation,
@@ -99,8 +86,13 @@ impl Driver {
 
     /// Starts the work unless this very work is running: its calls go out again over new links by
     /// themselves. Other work is replaced.
-    fn begin<F, O>(&mut self, work: Work, generation: Generation, ranks: Vec<Incarnation>, start: F)
-    where
+    pub(super) fn begin<F, O>(
+        &mut self,
+        work: Work,
+        generation: Generation,
+        ranks: Vec<Incarnation>,
+        start: F,
+    ) where
         F: FnOnce(Gang) -> O,
         O: Future<Output = Result<StepOutcome, StepError>> + Send + 'static,
     {
@@ -115,6 +107,7 @@ impl Driver {
             calls: self.calls.clone(),
             generation,
             ranks: ranks.clone(),
+            attempt: 0,
         };
         let doing = start(gang);
         let happenings = self.parts.happenings.clone();
@@ -154,9 +147,7 @@ impl Driver {
                 step,
                 from,
             } => {
-                let text = format!("gang {generation} is at step {step}: {from}");
-                let now = self.parts.clock.now();
-                self.parts.feeds.note(now, Severity::Info, "restored", text);
+                self.note_restored(generation, step, &from);
                 Input::Restored { generation, step }
             }
             StepOutcome::Prepared {
@@ -191,6 +182,7 @@ impl Driver {
                 for (rank, served) in served {
                     self.served.add(rank, served);
                 }
+                self.compare_published(generation, version, &digest);
                 Input::Published {
                     generation,
                     version,
@@ -215,7 +207,7 @@ impl Driver {
     }
 
     /// Removes shards of other nodes' ranks that no restore can need any more.
-    fn tidy_kept_shards(&self) {
+    pub(super) fn tidy_kept_shards(&self) {
         if let Some((oldest, newest)) = self.snapshots.span() {
             let in_use = self.snapshots.paths();
             self.parts.shards.tidy(oldest.0, newest.0, &in_use);
@@ -233,13 +225,7 @@ impl Driver {
         let Some(snapshot) = self.snapshots.get(step) else {
             return true;
         };
-        let shard = |(rank, s): (u32, &robust_proto::v1::SnapshotReply)| Shard {
-            rank,
-            path: PathBuf::from(&s.path),
-            bytes: s.bytes,
-            xxh3: s.xxh3,
-        };
-        let shards = (0..).zip(&snapshot.shards).map(shard).collect();
+        let shards = snapshot.shards.iter().map(shard_from_wire).collect();
         let request = Request {
             step,
             generation,
@@ -251,7 +237,7 @@ impl Driver {
         self.parts.checkpointer.offer(request) == Offer::Taken
     }
 
-    fn peers(&self, ranks: &[Incarnation]) -> Vec<Peer> {
+    pub(super) fn peers(&self, ranks: &[Incarnation]) -> Vec<Peer> {
         let peer = |(rank, incarnation): (u32, &Incarnation)| {
             let hello = self.links.hello(*incarnation).unwrap_or_default();
             let region = |r: robust_proto::v1::Region| Region {

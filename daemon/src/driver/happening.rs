@@ -1,5 +1,5 @@
 //! What reaches the driver from outside, on one channel.
-use crate::control::StepOutcome;
+use crate::control::{Replayed, StepOutcome};
 use crate::driver::{Change, LinkId, Revision};
 use crate::nodes::{Joined, Via};
 use robust_proto::v1;
@@ -79,6 +79,13 @@ pub enum Happening {
         task: u64,
         /// How.
         outcome: Box<StepOutcome>,
+    },
+    /// The gang trains committed steps again on its way to the last one.
+    Replayed {
+        /// Names the task.
+        task: u64,
+        /// How far it is.
+        replayed: Box<Replayed>,
     },
     /// A probe ended.
     Probed {

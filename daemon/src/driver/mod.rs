@@ -19,6 +19,7 @@
 //! measured on, in the dying process's own share of a core: 50 to 120 ms when four others compute on
 //! the two cores, against 1 to 16 ms for a process of 1 MB.
 mod adopt;
+mod alarms;
 mod arrivals;
 mod assign;
 mod change;
@@ -32,10 +33,12 @@ mod hands;
 mod happening;
 mod leases;
 mod links;
+mod lost;
 mod nodes;
 mod outbox;
 mod probe;
 mod pulled;
+mod restoring;
 mod saved;
 mod served;
 mod spawn;
@@ -45,6 +48,7 @@ mod translate;
 mod world;
 
 pub use adopt::{AdoptError, Past, past};
+pub use alarms::Alarm;
 pub use change::{Change, Revision};
 pub use clock::Clock;
 pub use console::{print, summary};
@@ -53,6 +57,7 @@ pub use feeds::Feeds;
 pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
 pub use leases::{LeaseError, Leases};
 pub use links::{LinkId, Links};
+pub use lost::without_database;
 pub use saved::{SavedError, SnapshotShards};
 pub use spawn::{ARITHMETIC, WorkerPlan};
 pub use status::{Frame, incident, slot};
@@ -72,7 +77,7 @@ use outbox::Outbox;
 use pulled::Pulls;
 use robust_proto::v1;
 use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
-use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId};
+use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use robust_shared::weights::PlanCache;
@@ -160,6 +165,10 @@ pub struct Driver {
     served: Served,
     plans: PlanCache,
     snapshots: Snapshots,
+    /// The newest version that was published, with the digest of its content.
+    version_digest: Option<(WeightVersion, String)>,
+    /// The gang that came to its step by training again.
+    replayed: Option<Generation>,
     routes: HashMap<u64, WaitingRoute>,
     requests: HashMap<u64, oneshot::Sender<Result<Reply, Refusal>>>,
     revising: change::Revising,

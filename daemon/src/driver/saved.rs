@@ -1,7 +1,7 @@
 //! What the daemon remembers across its own death, written with every record in one piece.
 use robust_proto::v1;
 use robust_shared::core::State;
-use robust_shared::ids::{Generation, Step};
+use robust_shared::ids::{Generation, Step, WeightVersion};
 use robust_shared::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,6 +49,11 @@ impl Snapshots {
         shards.map(|s| PathBuf::from(&s.path)).collect()
     }
 
+    /// All of them.
+    pub fn all(&self) -> &BTreeMap<Step, SnapshotShards> {
+        &self.0
+    }
+
     /// A step's snapshot.
     pub fn get(&self, step: Step) -> Option<&SnapshotShards> {
         self.0.get(&step)
@@ -65,6 +70,22 @@ pub struct Saved {
     pub core: State,
     /// The driver's.
     pub snapshots: Snapshots,
+    /// The newest version that was published, with the digest of its content.
+    #[serde(default)]
+    pub published: Option<(WeightVersion, String)>,
+}
+
+impl Saved {
+    /// A memory of the core's alone.
+    pub fn new(at: Time, core: State) -> Self {
+        Self {
+            version: VERSION,
+            at,
+            core,
+            snapshots: Snapshots::default(),
+            published: None,
+        }
+    }
 }
 
 /// Why a memory cannot be used.
@@ -85,13 +106,19 @@ struct Header {
 }
 
 /// Encodes the memory; the parts are borrowed because this happens with every record.
-pub fn encode(at: Time, core: &State, snapshots: &Snapshots) -> Result<Vec<u8>, SavedError> {
+pub fn encode(
+    at: Time,
+    core: &State,
+    snapshots: &Snapshots,
+    published: &Option<(WeightVersion, String)>,
+) -> Result<Vec<u8>, SavedError> {
     #[derive(Serialize)]
     struct Borrowed<'a> {
         version: u32,
         at: Time,
         core: &'a State,
         snapshots: &'a Snapshots,
+        published: &'a Option<(WeightVersion, String)>,
     }
     let mut bytes = Vec::new();
     let saved = Borrowed {
@@ -99,6 +126,7 @@ pub fn encode(at: Time, core: &State, snapshots: &Snapshots) -> Result<Vec<u8>, 
         at,
         core,
         snapshots,
+        published,
     };
     ciborium::into_writer(&saved, &mut bytes).map_err(|e| SavedError::Unreadable(e.to_string()))?;
     Ok(bytes)

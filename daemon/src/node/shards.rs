@@ -2,21 +2,23 @@
 //! a rank is told to restore them.
 use super::Upstream;
 use super::files::client;
+use crate::nodes::{parts_of, taken};
 use robust_ckpt::files::digest;
+use robust_ckpt::slot::{Image, Taken};
 use robust_proto::v1;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::sync::{Mutex, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Mutex;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use xxhash_rust::xxh3::Xxh3;
 
 const PREFIX: &str = "fetched-";
-/// Parts read ahead of the network.
-const AHEAD: usize = 4;
 
 /// Digest and size name a shard's content.
 type Content = (u64, u64);
@@ -27,6 +29,7 @@ pub(super) struct Shards {
     folder: PathBuf,
     /// Where a rank wrote what the leader was sent. The rank may have overwritten it since.
     written: Arc<Mutex<HashMap<Content, PathBuf>>>,
+    fetches: Arc<AtomicU64>,
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> Status {
@@ -40,6 +43,7 @@ impl Shards {
         Self {
             folder,
             written: Arc::default(),
+            fetches: Arc::default(),
         }
     }
 
@@ -56,18 +60,20 @@ impl Shards {
             rank,
             step: shard.step,
             bytes: shard.bytes,
-            xxh3: shard.xxh3,
         };
         let path = PathBuf::from(&shard.path);
-        let parts = ReceiverStream::new(read(header, path.clone()));
+        let parts = parts_of(path.clone(), taken_of(&shard), Some(header));
+        // Cut short at an error: the leader keeps nothing whose digest did not come.
+        let parts = ReceiverStream::new(parts).map_while(Result::ok);
         let request = upstream.request(parts);
         let kept = client(upstream).keep_shard(request).await?.into_inner();
         let mut written = self.written.lock().await;
         // Two slots a rank; what is older was overwritten.
         written.retain(|_, at| *at != path);
-        written.insert((shard.xxh3, shard.bytes), path);
+        written.insert((kept.xxh3, shard.bytes), path);
         Ok(v1::SnapshotReply {
             path: kept.path,
+            xxh3: Some(kept.xxh3),
             ..shard
         })
     }
@@ -83,11 +89,13 @@ impl Shards {
         self.remove_all_but(&shards);
         let mut here = Vec::new();
         for shard in shards {
-            let content = (shard.xxh3, shard.bytes);
-            let own = written.get(&content).cloned();
+            let own = shard
+                .xxh3
+                .and_then(|xxh3| written.get(&(xxh3, shard.bytes)));
+            let own = own.filter(|path| Image::open(path, taken_of(&shard)).is_ok());
             let path = match own {
-                Some(path) if is(&path, content).await => path,
-                _ => self.fetch(upstream, &shard).await?,
+                Some(path) => path.clone(),
+                None => self.fetch(upstream, &shard).await?,
             };
             let path = path.display().to_string();
             here.push(v1::SnapshotReply { path, ..shard });
@@ -95,37 +103,36 @@ impl Shards {
         Ok(here)
     }
 
-    fn path(&self, shard: &v1::SnapshotReply) -> PathBuf {
-        let name = format!("{PREFIX}{:016x}-{}.shard", shard.xxh3, shard.bytes);
-        self.folder.join(name)
-    }
-
     async fn fetch(
         &self,
         upstream: &Upstream,
         shard: &v1::SnapshotReply,
     ) -> Result<PathBuf, Status> {
-        let content = (shard.xxh3, shard.bytes);
-        let path = self.path(shard);
-        if is(&path, content).await {
+        let path = self.fetched(shard);
+        if let Some(xxh3) = shard.xxh3
+            && is(&path, (xxh3, shard.bytes)).await
+        {
             return Ok(path);
         }
         let request = upstream.request(v1::ReadShardRequest {
             path: shard.path.clone(),
+            step: shard.step,
+            generation: shard.generation,
+            bytes: shard.bytes,
         });
         let mut parts = client(upstream).read_shard(request).await?.into_inner();
         let temporary = path.with_extension("part");
         let mut file = File::create(&temporary).map_err(failed(&temporary))?;
-        let (mut hash, mut bytes) = (Xxh3::new(), 0);
+        let (mut hash, mut bytes, mut sent) = (Xxh3::new(), 0, None);
         while let Some(part) = parts.message().await? {
-            // A slot may be longer than its image.
-            let wanted = usize::try_from(shard.bytes - bytes).unwrap_or(usize::MAX);
-            let data = &part.data[..part.data.len().min(wanted)];
-            bytes += data.len() as u64;
-            hash.update(data);
-            file.write_all(data).map_err(failed(&temporary))?;
+            bytes += part.data.len() as u64;
+            hash.update(&part.data);
+            sent = part.xxh3;
+            file.write_all(&part.data).map_err(failed(&temporary))?;
         }
-        if (hash.digest(), bytes) != content {
+        // The leader's own digest where it had none before: the network is checked all the same.
+        let content = sent.map(|sent| (shard.xxh3.unwrap_or(sent), shard.bytes));
+        if content != Some((hash.digest(), bytes)) {
             let text = format!("{} changed on its way here", shard.path);
             return Err(Status::data_loss(text));
         }
@@ -133,17 +140,41 @@ impl Shards {
         Ok(path)
     }
 
+    /// Where a shard is put. One whose digest nobody knows yet is fetched by every rank anew: nothing
+    /// says that a file which lies there is that very one.
+    fn fetched(&self, shard: &v1::SnapshotReply) -> PathBuf {
+        let number = self.fetches.fetch_add(1, Ordering::Relaxed);
+        let stem = stem(shard);
+        match shard.xxh3 {
+            Some(_) => self.folder.join(stem),
+            None => self.folder.join(format!("{stem}{number}.shard")),
+        }
+    }
+
     /// What was fetched for an earlier restore is not needed again.
     fn remove_all_but(&self, needed: &[v1::SnapshotReply]) {
-        let keep: Vec<PathBuf> = needed.iter().map(|s| self.path(s)).collect();
+        let keep: Vec<String> = needed.iter().map(stem).collect();
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let fetched = entry.file_name().to_string_lossy().starts_with(PREFIX);
-            if fetched && !keep.contains(&entry.path()) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let needed = keep.iter().any(|stem| name.starts_with(stem));
+            if name.starts_with(PREFIX) && !needed {
                 // Memory only: it is fetched again when it is asked for.
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
+}
+
+/// How the names of a shard's fetched files begin.
+fn stem(shard: &v1::SnapshotReply) -> String {
+    match shard.xxh3 {
+        Some(xxh3) => format!("{PREFIX}{xxh3:016x}-{}.shard", shard.bytes),
+        None => format!("{PREFIX}step-{}-{}-", shard.step, shard.generation),
+    }
+}
+
+fn taken_of(shard: &v1::SnapshotReply) -> Taken {
+    taken(shard.step, shard.generation, shard.bytes)
 }
 
 /// Whether a file is that shard, and nothing else.
@@ -154,36 +185,4 @@ async fn is(path: &Path, content: Content) -> bool {
         Ok::<_, io::Error>((xxh3, bytes))
     });
     matches!(hashed.await, Ok(Ok(found)) if found == content)
-}
-
-/// The shard's parts; it ends early when the file does, and the leader sees that it is torn.
-fn read(header: v1::ShardHeader, path: PathBuf) -> mpsc::Receiver<v1::ShardPart> {
-    let (sender, receiver) = mpsc::channel(AHEAD);
-    tokio::task::spawn_blocking(move || {
-        let bytes = header.bytes;
-        let mut header = Some(header);
-        let Ok(file) = File::open(&path) else {
-            return;
-        };
-        let mut file = file.take(bytes);
-        loop {
-            let mut data = Vec::with_capacity(crate::nodes::PART_BYTES);
-            let read = file
-                .by_ref()
-                .take(crate::nodes::PART_BYTES as u64)
-                .read_to_end(&mut data);
-            let empty = data.is_empty();
-            let part = v1::ShardPart {
-                header: header.take(),
-                data,
-            };
-            if read.is_err() || empty && part.header.is_none() {
-                return;
-            }
-            if sender.blocking_send(part).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }

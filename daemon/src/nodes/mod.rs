@@ -9,12 +9,14 @@
 //! down the stream. Neither side is protected against somebody who can change packets on the way:
 //! that takes TLS. Hence nodes are listened for on loopback or on a network named as trusted.
 mod files;
+mod outgoing;
 mod proof;
 mod service;
 mod sessions;
 mod shards;
 
 pub use files::{JobFiles, PART_BYTES};
+pub use outgoing::{parts_of, taken};
 pub use proof::{Handshake, JobToken, NONCE_BYTES, Secret, SecretError, Side, nonce};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions, Via};

@@ -3,7 +3,7 @@ use super::files::parts;
 use super::proof::{Handshake, NONCE_BYTES, Secret, Side, nonce};
 use super::sessions::Sessions;
 use super::shards::{ShardError, Shards};
-use super::{HANDSHAKE, JobFiles};
+use super::{HANDSHAKE, JobFiles, outgoing};
 use crate::driver::{Happening, Happenings, LinkId, NodeRefused};
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::NodeHost;
@@ -248,7 +248,7 @@ impl NodeHostService {
 impl NodeHost for NodeHostService {
     type JoinStream = Pin<Box<dyn Stream<Item = Result<LeaderMessage, Status>> + Send>>;
     type ReadFileStream = PartStream;
-    type ReadShardStream = PartStream;
+    type ReadShardStream = ReceiverStream<Result<v1::ShardPart, Status>>;
 
     async fn join(
         &self,
@@ -282,8 +282,11 @@ impl NodeHost for NodeHostService {
         request: Request<v1::ReadShardRequest>,
     ) -> Result<Response<Self::ReadShardStream>, Status> {
         self.sessions.check(&request)?;
-        let path = self.shards.find(&request.into_inner().path)?;
-        Ok(Response::new(ReceiverStream::new(parts(path))))
+        let asked = request.into_inner();
+        let path = self.shards.find(&asked.path)?;
+        let taken = outgoing::taken(asked.step, asked.generation, asked.bytes);
+        let parts = outgoing::parts_of(path, taken, None);
+        Ok(Response::new(ReceiverStream::new(parts)))
     }
 
     async fn keep_shard(
@@ -291,32 +294,36 @@ impl NodeHost for NodeHostService {
         request: Request<Streaming<v1::ShardPart>>,
     ) -> Result<Response<v1::KeptShard>, Status> {
         self.sessions.check(&request)?;
-        let path = self.keep(request.into_inner()).await?;
+        let (path, xxh3) = self.keep(request.into_inner()).await?;
         let path = path.display().to_string();
-        Ok(Response::new(v1::KeptShard { path }))
+        Ok(Response::new(v1::KeptShard { path, xxh3 }))
     }
 }
 
 impl NodeHostService {
-    async fn keep(&self, mut parts: Streaming<v1::ShardPart>) -> Result<PathBuf, Status> {
+    async fn keep(&self, mut parts: Streaming<v1::ShardPart>) -> Result<(PathBuf, u64), Status> {
         let first = parts.message().await?.unwrap_or_default();
         let header = first
             .header
             .ok_or_else(|| Status::invalid_argument("a shard begins with its header"))?;
-        let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(4);
+        let (sender, mut receiver) = mpsc::channel::<v1::ShardPart>(4);
         let shards = self.shards.clone();
         let writing = tokio::task::spawn_blocking(move || {
-            let mut keeping = shards.keep(header)?;
-            while let Some(data) = receiver.blocking_recv() {
-                keeping.add(&data)?;
+            let (mut keeping, mut xxh3) = (shards.keep(header)?, None);
+            while let Some(part) = receiver.blocking_recv() {
+                keeping.add(&part.data)?;
+                xxh3 = part.xxh3;
             }
-            keeping.finish()
+            keeping.finish(xxh3)
         });
-        let mut data = first.data;
+        let mut part = v1::ShardPart {
+            header: None,
+            ..first
+        };
         // A writer that failed says why below.
-        while sender.send(data).await.is_ok() {
+        while sender.send(part).await.is_ok() {
             match parts.message().await? {
-                Some(part) => data = part.data,
+                Some(next) => part = next,
                 None => break,
             }
         }

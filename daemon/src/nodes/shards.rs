@@ -170,19 +170,19 @@ impl Keeping {
             .map_err(|source| self.failed(source))
     }
 
-    /// All bytes came: the shard is there, whole, if they are those announced.
-    pub fn finish(self) -> Result<PathBuf, ShardError> {
+    /// No more bytes come: the shard is there, whole, if they are those that the sender hashed. One that
+    /// did not get to the end, or saw the slot change, knows no digest.
+    pub fn finish(self, xxh3: Option<u64>) -> Result<(PathBuf, u64), ShardError> {
         let (bytes, digest) = (self.bytes, self.hash.digest());
-        if (bytes, digest) != (self.header.bytes, self.header.xxh3) {
-            let wanted = (self.header.bytes, self.header.xxh3);
-            let detail = format!(
-                "{bytes} bytes with digest {digest:016x} instead of {} with {:016x}",
-                wanted.0, wanted.1
-            );
+        if (bytes, Some(digest)) != (self.header.bytes, xxh3) {
+            let sent = xxh3.map_or_else(|| "none".to_owned(), |xxh3| format!("{xxh3:016x}"));
+            let wanted = self.header.bytes;
+            let detail =
+                format!("{bytes} bytes with digest {digest:016x} instead of {wanted} with {sent}");
             return Err(torn(&self.header, detail));
         }
         fs::rename(&self.temporary, &self.path).map_err(|source| self.failed(source))?;
-        Ok(self.path.clone())
+        Ok((self.path.clone(), digest))
     }
 
     fn failed(&self, source: io::Error) -> ShardError {
@@ -212,7 +212,6 @@ mod tests {
             rank: 1,
             step,
             bytes: data.len() as u64,
-            xxh3: xxh3_64(data),
         }
     }
 
@@ -227,7 +226,7 @@ mod tests {
         let mut keeping = shards.keep(header(step, b"hello")).unwrap();
         keeping.add(b"he").unwrap();
         keeping.add(b"llo").unwrap();
-        keeping.finish().unwrap()
+        keeping.finish(Some(xxh3_64(b"hello"))).unwrap().0
     }
 
     #[test]
@@ -239,7 +238,12 @@ mod tests {
         assert_eq!(shards.find(kept.to_str().unwrap()).unwrap(), kept);
         let mut torn = shards.keep(header(4, b"hello")).unwrap();
         torn.add(b"hellx").unwrap();
-        assert!(matches!(torn.finish(), Err(ShardError::Torn { .. })));
+        let digest = Some(xxh3_64(b"hello"));
+        assert!(matches!(torn.finish(digest), Err(ShardError::Torn { .. })));
+        let mut without_end = shards.keep(header(4, b"hello")).unwrap();
+        without_end.add(b"hello").unwrap();
+        let error = without_end.finish(None);
+        assert!(matches!(error, Err(ShardError::Torn { .. })));
         let mut long = shards.keep(header(4, b"hello")).unwrap();
         long.add(b"hello").unwrap();
         assert!(long.add(b"!").is_err());

@@ -55,6 +55,29 @@ impl Store {
         })
     }
 
+    /// The trajectories that a committed step consumed and that are still there, in order. They are
+    /// consumed, and removed, all at once: where any is, all are.
+    pub fn consumed_by(&self, step: Step) -> Result<Vec<TrajectoryId>, StoreError> {
+        let first = |batch| TrajectoryId {
+            batch,
+            group: 0,
+            member: 0,
+        };
+        let (first, end) = (first(step.0).key(), first(step.0 + 1).key());
+        self.read(|reader| {
+            let (mut found, mut from) = (Vec::new(), first);
+            while let Some(number) = first_from(reader, from)?.filter(|n| *n < end) {
+                let id = TrajectoryId::from_key(number);
+                // Of one without its end only the consumption is on record.
+                if consumer(reader, id)? == Some(step) && finish_of(reader, number)?.is_some() {
+                    found.push(id);
+                }
+                from = number + 1;
+            }
+            Ok(found)
+        })
+    }
+
     /// Finished trajectories of batches after `after` that no step consumed, in order.
     pub fn finished_unconsumed(
         &self,

@@ -74,6 +74,20 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
+    /// The oldest of the newest `count` checkpoints that were on record before this group.
+    pub fn oldest_checkpoint_of_last(&self, count: usize) -> Result<Option<u64>, StoreError> {
+        let all = Key::Checkpoint(0).encode()..=Key::Checkpoint(u64::MAX).encode();
+        let newest = self.tree.range(all).keys().rev().take(count.max(1));
+        let Some(key) = newest.last() else {
+            return Ok(None);
+        };
+        let key = key.map_err(|e| StoreError::sled("scan", self.path, e))?;
+        Ok(match Key::decode(&key) {
+            Some(Key::Checkpoint(step)) => Some(step),
+            _ => None,
+        })
+    }
+
     /// Whether a key has a value.
     pub fn has(&self, key: &Key) -> Result<bool, StoreError> {
         Ok(self.get_raw(&key.encode())?.is_some())

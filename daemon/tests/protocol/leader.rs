@@ -286,10 +286,11 @@ async fn a_node_that_proves_itself_is_welcome_for_as_long_as_its_stream_lives() 
     peer.say(beat());
     assert!(matches!(leader.next().await, Happening::NodeSaid { .. }));
     let mut client = NodeHostClient::new(leader.channel.clone());
-    let path = "/etc/passwd".to_owned();
-    let outside = client
-        .read_shard(shown(v1::ReadShardRequest { path }, Some(&key)))
-        .await;
+    let outside = v1::ReadShardRequest {
+        path: "/etc/passwd".to_owned(),
+        ..Default::default()
+    };
+    let outside = client.read_shard(shown(outside, Some(&key))).await;
     assert_eq!(outside.unwrap_err().code(), Code::InvalidArgument);
     let nothing = tokio_stream::iter(Vec::<v1::ShardPart>::new());
     let refusal = client

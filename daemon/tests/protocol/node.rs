@@ -157,7 +157,7 @@ fn nonsense(down: &Sender) {
 impl NodeHost for Leader {
     type JoinStream = UnboundedReceiverStream<Result<LeaderMessage, Status>>;
     type ReadFileStream = ReceiverStream<Result<Part, Status>>;
-    type ReadShardStream = ReceiverStream<Result<Part, Status>>;
+    type ReadShardStream = ReceiverStream<Result<v1::ShardPart, Status>>;
 
     async fn join(
         &self,

@@ -183,13 +183,21 @@ pub struct UpdateReply {
 pub struct SnapshotReply {
     #[prost(uint64, tag = "1")]
     pub step: u64,
-    /// the slot's file in shared memory: a complete safetensors image
+    /// the slot's file in shared memory, or a copy: a complete safetensors image
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
+    /// of the image
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
-    #[prost(uint64, tag = "4")]
-    pub xxh3: u64,
+    /// of the image; absent: not hashed yet
+    #[prost(uint64, optional, tag = "4")]
+    pub xxh3: ::core::option::Option<u64>,
+    /// the gang that took it
+    #[prost(uint64, tag = "5")]
+    pub generation: u64,
+    /// the optimiser's steps; absent: the image's metadata says it (version 1)
+    #[prost(uint64, optional, tag = "6")]
+    pub adam_step: ::core::option::Option<u64>,
 }
 /// A version that can be fetched at one place, with the manifest to check it by.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1675,9 +1683,25 @@ pub struct Status {
     /// of the published version's manifest, hex; a rollout says its own at /weights_digest
     #[prost(string, tag = "29")]
     pub weight_digest: ::prost::alloc::string::String,
+    /// what an operator must act on, while it holds
+    #[prost(message, repeated, tag = "43")]
+    pub alarms: ::prost::alloc::vec::Vec<Alarm>,
     /// thrown away and generated again (policy task)
     #[prost(uint64, tag = "28")]
     pub trajectories_discarded: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Alarm {
+    /// database full | database damaged | checkpoints paused
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3522,6 +3546,13 @@ pub struct ReadShardRequest {
     /// the leader's
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
+    /// What must lie there.
+    #[prost(uint64, tag = "2")]
+    pub step: u64,
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3534,11 +3565,14 @@ pub struct Part {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShardPart {
-    /// with the first part
+    /// with the first part of one that is to be kept
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ShardHeader>,
     #[prost(bytes = "vec", tag = "2")]
     pub data: ::prost::alloc::vec::Vec<u8>,
+    /// with the last part: all of the shard, hashed by the sender on the way
+    #[prost(fixed64, optional, tag = "3")]
+    pub xxh3: ::core::option::Option<u64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3552,8 +3586,6 @@ pub struct ShardHeader {
     pub step: u64,
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    #[prost(uint64, tag = "5")]
-    pub xxh3: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3562,6 +3594,8 @@ pub struct KeptShard {
     /// the leader's
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
+    #[prost(fixed64, tag = "2")]
+    pub xxh3: u64,
 }
 /// Generated client implementations.
 pub mod node_host_client {
@@ -3705,7 +3739,7 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ReadShardRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::Part>>,
+            tonic::Response<tonic::codec::Streaming<super::ShardPart>>,
             tonic::Status,
         > {
             self.inner
@@ -3785,7 +3819,7 @@ pub mod node_host_server {
         ) -> std::result::Result<tonic::Response<Self::ReadFileStream>, tonic::Status>;
         /// Server streaming response type for the ReadShard method.
         type ReadShardStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::Part, tonic::Status>,
+                Item = std::result::Result<super::ShardPart, tonic::Status>,
             >
             + std::marker::Send
             + 'static;
@@ -3973,7 +4007,7 @@ pub mod node_host_server {
                         T: NodeHost,
                     > tonic::server::ServerStreamingService<super::ReadShardRequest>
                     for ReadShardSvc<T> {
-                        type Response = super::Part;
+                        type Response = super::ShardPart;
                         type ResponseStream = T::ReadShardStream;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,

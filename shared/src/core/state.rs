@@ -230,6 +230,23 @@ impl State {
         }
     }
 
+    /// The memory of a job of which only a checkpoint is left: nothing of it runs any more, and what
+    /// was generated for later batches is generated again. Generations go on after the one that made
+    /// the checkpoint, incarnations after `seen`, so that nobody of before passes for somebody (I-1).
+    pub fn at_checkpoint(
+        config: &super::CoreConfig,
+        committed: Step,
+        generation: Generation,
+        seen: Incarnation,
+    ) -> Self {
+        Self {
+            committed,
+            next_generation: generation.next(),
+            next_incarnation: seen.next(),
+            ..Self::new(config)
+        }
+    }
+
     /// A stopped job to be gone on with: every process of it has ended, so all places are empty and
     /// nothing is leased; what was committed, stored, issued and published stays. Others are as is.
     pub(super) fn resumed(mut self, config: &super::CoreConfig) -> Self {

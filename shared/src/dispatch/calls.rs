@@ -1,7 +1,7 @@
 //! The calls to the trainer's ranks: arguments, replies, and how replies come together.
 use super::{DispatchError, OneToAll, Shape, Split, SplitDp, WorkerCall};
 use crate::batch::{Batch, BatchError, Column, Jagged};
-use crate::ids::{Incarnation, Step, WeightVersion};
+use crate::ids::{Generation, Incarnation, Step, WeightVersion};
 use crate::weights::Manifest;
 
 /// Columns of the batch that the calls read.
@@ -27,12 +27,16 @@ pub mod columns {
 pub struct Shard {
     /// The step it is of.
     pub step: Step,
-    /// The file: a complete safetensors image.
+    /// The file: a slot or a copy, with a complete safetensors image.
     pub path: String,
-    /// Its size.
+    /// Size of the image.
     pub bytes: u64,
-    /// Its digest.
-    pub xxh3: u64,
+    /// Its digest, once somebody hashed it.
+    pub xxh3: Option<u64>,
+    /// The gang that took it.
+    pub generation: Generation,
+    /// The optimiser's steps; none where the image itself says it (version 1).
+    pub adam_step: Option<u64>,
 }
 
 /// Memory that peers fetch with one-sided reads.

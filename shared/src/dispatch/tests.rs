@@ -2,7 +2,7 @@
 use super::calls::{OldLogprobs, Publish, Region, Served, Shard, Snapshot, Update, UpdateMetrics};
 use super::*;
 use crate::batch::{Batch, Jagged};
-use crate::ids::{Step, WeightVersion};
+use crate::ids::{Generation, Step, WeightVersion};
 use crate::weights::Manifest;
 use proptest::prelude::*;
 
@@ -143,7 +143,9 @@ fn replies_must_come_once_from_each_rank_called() {
         step: Step(step),
         path: "p".into(),
         bytes: 1,
-        xxh3: 2,
+        xxh3: Some(2),
+        generation: Generation(1),
+        adam_step: None,
     };
     let plan = || {
         group(2)

@@ -147,6 +147,17 @@ impl Adam {
         flat::tensor_bytes(&self.v)
     }
 
+    /// First and second moments to write to, with [`Self::set_step_count`]: puts saved state back in
+    /// place.
+    pub fn moments_mut(&mut self) -> [&mut [u8]; 2] {
+        [&mut self.m, &mut self.v].map(flat::tensor_bytes_mut)
+    }
+
+    /// Steps done so far, of a state that was put back.
+    pub fn set_step_count(&mut self, step: u64) {
+        self.step = step;
+    }
+
     /// Puts saved state back.
     pub fn restore(&mut self, step: u64, m: &[u8], v: &[u8]) -> Result<(), AdamError> {
         let expected = self.m.numel() * size_of::<f32>();

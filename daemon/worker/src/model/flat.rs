@@ -190,6 +190,11 @@ impl FlatParams {
         tensor_bytes(&self.flat)
     }
 
+    /// The buffer's memory to write to.
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        tensor_bytes_mut(&mut self.flat)
+    }
+
     /// Replaces all weights.
     pub fn copy_from_bytes(&mut self, bytes: &[u8]) -> Result<(), WrongLength> {
         copy_into_tensor(&mut self.flat, bytes)
@@ -222,19 +227,26 @@ pub(crate) fn tensor_bytes(tensor: &Tensor) -> &[u8] {
     }
 }
 
-/// Overwrites a contiguous float32 tensor on the CPU.
-pub(crate) fn copy_into_tensor(tensor: &mut Tensor, bytes: &[u8]) -> Result<(), WrongLength> {
+/// The same to write to; any bytes are valid float32.
+pub(crate) fn tensor_bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
     debug_assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float);
     let len = tensor.numel() * size_of::<f32>();
-    if bytes.len() != len {
+    // SAFETY: as in `tensor_bytes`; the tensor is borrowed mutably.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::slice::from_raw_parts_mut(tensor.data_ptr() as *mut u8, len)
+    }
+}
+
+/// Overwrites a contiguous float32 tensor on the CPU.
+pub(crate) fn copy_into_tensor(tensor: &mut Tensor, bytes: &[u8]) -> Result<(), WrongLength> {
+    let memory = tensor_bytes_mut(tensor);
+    if bytes.len() != memory.len() {
         return Err(WrongLength {
-            expected: len,
+            expected: memory.len(),
             got: bytes.len(),
         });
     }
-    // SAFETY: as in `tensor_bytes`; the tensor is borrowed mutably, any bytes are valid float32.
-    #[allow(unsafe_code)]
-    let memory = unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr() as *mut u8, len) };
     memory.copy_from_slice(bytes);
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
+use robust_ckpt::CkptError;
 use robust_proto::v1::call::Body;
 use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::{
@@ -14,7 +15,7 @@ use robust_shared::phase::Phase;
 use super::exchange::{Exchange, ExchangeError};
 use super::restore::{RestoreError, restore};
 use super::served::{Facts, PublishError, Regions};
-use super::snapshot::{Slots, SnapshotError};
+use super::snapshot::Slots;
 use super::state::TrainState;
 use crate::attach::{DaemonEpoch, Link};
 use crate::model::adam::AdamError;
@@ -59,9 +60,9 @@ pub enum CallError {
     /// See [`ExchangeError`].
     #[error("gradient exchange: {0}")]
     Exchange(#[from] ExchangeError),
-    /// See [`SnapshotError`].
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
+    /// The slot cannot be written.
+    #[error("snapshot: {0}")]
+    Snapshot(#[from] CkptError),
     /// See [`PublishError`].
     #[error("publish: {0}")]
     Publish(#[from] PublishError),

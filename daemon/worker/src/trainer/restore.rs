@@ -1,14 +1,19 @@
 //! A rank's state from the gang's shards, or from the model folder.
+//!
+//! All shards are looked at before the first byte of the state changes; then each is read straight into
+//! the place it belongs to.
 
 use std::path::{Path, PathBuf};
 
+use robust_ckpt::CkptError;
+use robust_ckpt::image::{FORMAT, TENSORS, VERSION};
+use robust_ckpt::slot::{Image, Taken};
 use robust_proto::v1::{Restore, SnapshotReply};
-use safetensors::{Dtype, SafeTensors};
-use xxhash_rust::xxh3::xxh3_64;
+use robust_shared::ids::{Generation, Step};
+use safetensors::Dtype;
+use safetensors::tensor::TensorInfo;
 
-use super::snapshot::{FORMAT, TENSORS, VERSION};
 use super::state::TrainState;
-use crate::model::adam::AdamError;
 use crate::model::flat::WrongLength;
 use crate::model::hf::{self, HfError};
 
@@ -16,15 +21,10 @@ use crate::model::hf::{self, HfError};
 /// again before anything else.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// A shard's file could not be read.
-    #[error("reading shard {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A shard's bytes are not those that were written.
+    /// A shard cannot be read, or its bytes are not those that were written.
+    #[error("shard {0}")]
+    Shard(#[from] CkptError),
+    /// A shard is not what this build can restore.
     #[error("shard {path} is corrupt: {why}")]
     Corrupt {
         /// The file.
@@ -41,9 +41,6 @@ pub enum RestoreError {
     /// A size differs.
     #[error(transparent)]
     Length(#[from] WrongLength),
-    /// A size differs.
-    #[error(transparent)]
-    Adam(#[from] AdamError),
 }
 
 /// Puts the state of `request` in place.
@@ -72,98 +69,134 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// The flat buffers as far as the shards have filled them.
-#[derive(Default)]
-struct Gathered {
-    buffers: [Vec<u8>; TENSORS.len()],
-    adam_step: Option<u64>,
-}
-
 fn from_shards(state: &mut TrainState, request: &Restore) -> Result<(), RestoreError> {
-    let mut gathered = Gathered::default();
+    let elements = state.model.params().len();
+    let mut looked_at = LookedAt::default();
     for shard in &request.shards {
-        gathered.add(shard, request.step, state.model.params().len())?;
+        looked_at.add(shard, request.step, elements)?;
     }
-    let [params, m, v] = &gathered.buffers;
-    state.model.params_mut().copy_from_bytes(params)?;
-    state.adam.restore(gathered.adam_step.unwrap_or(0), m, v)?;
+    if looked_at.end != elements {
+        let (found, expected) = (looked_at.end * 4, elements * 4);
+        let why = format!("they have {found} bytes of weights, the model {expected}");
+        return Err(RestoreError::Mismatch(why));
+    }
+    let [params, m, v] = state.memory_mut();
+    for part in looked_at.parts {
+        let bytes = part.first * 4..(part.first + part.count) * 4;
+        let [mut params, mut m, mut v] = [
+            &mut params[bytes.clone()],
+            &mut m[bytes.clone()],
+            &mut v[bytes],
+        ];
+        part.image
+            .restore(part.data, &mut [&mut params, &mut m, &mut v], part.xxh3)?;
+    }
+    state
+        .adam
+        .set_step_count(looked_at.adam_step.unwrap_or_default());
     Ok(())
 }
 
-impl Gathered {
+/// One shard and its place in the flat buffers, in elements.
+struct Part {
+    image: Image,
+    /// Where the tensors begin in the image.
+    data: u64,
+    first: usize,
+    count: usize,
+    xxh3: Option<u64>,
+}
+
+/// The shards so far.
+#[derive(Default)]
+struct LookedAt {
+    parts: Vec<Part>,
+    /// Elements that they have together.
+    end: usize,
+    adam_step: Option<u64>,
+}
+
+impl LookedAt {
     fn add(
         &mut self,
         shard: &SnapshotReply,
         step: u64,
         elements: usize,
     ) -> Result<(), RestoreError> {
-        let path = PathBuf::from(&shard.path);
-        let image = std::fs::read(&path).map_err(|source| RestoreError::Read {
-            path: path.clone(),
-            source,
-        })?;
+        let taken = Taken {
+            step: Step(shard.step),
+            generation: Generation(shard.generation),
+            bytes: shard.bytes,
+        };
+        let image = Image::open(Path::new(&shard.path), taken)?;
+        let header = image.header()?;
         let corrupt = |why: String| RestoreError::Corrupt {
-            path: path.clone(),
+            path: image.path().to_owned(),
             why,
         };
-        // A slot may be longer than its image if an earlier layout was larger.
-        let image = usize::try_from(shard.bytes)
-            .ok()
-            .and_then(|bytes| image.get(..bytes));
-        let Some(image) = image else {
-            return Err(corrupt(format!("it is shorter than {} bytes", shard.bytes)));
-        };
-        let xxh3 = xxh3_64(image);
-        if xxh3 != shard.xxh3 {
-            return Err(corrupt(format!(
-                "xxh3 is {xxh3:016x}, recorded was {:016x}",
-                shard.xxh3
-            )));
-        }
-        let (_, header) = SafeTensors::read_metadata(image).map_err(|e| corrupt(e.to_string()))?;
-        let tensors = SafeTensors::deserialize(image).map_err(|e| corrupt(e.to_string()))?;
-        let metadata = header.metadata().clone().unwrap_or_default();
+        let mismatch = |why: String| Err(RestoreError::Mismatch(why));
+        let metadata = header.tensors.metadata().clone().unwrap_or_default();
         let text = |key: &str| metadata.get(key).map_or("", String::as_str);
         let number = |key: &str| {
             text(key)
                 .parse::<u64>()
                 .map_err(|_| corrupt(format!("metadata {key} is no number")))
         };
-        if (text("format"), text("version")) != (FORMAT, VERSION) {
-            let (format, version) = (text("format"), text("version"));
-            return Err(corrupt(format!(
-                "format {format:?} version {version:?} is not known"
-            )));
+        let version = number("version")?;
+        if text("format") != FORMAT || !(1..=VERSION.into()).contains(&version) {
+            let why = format!("format {:?} version {version} is not known", text("format"));
+            return Err(corrupt(why));
         }
-        let mismatch = |why: String| Err(RestoreError::Mismatch(why));
-        if number("step")? != step {
-            return mismatch(format!("{} is of step {}", path.display(), number("step")?));
+        // What version 1 says in the image, the message about it says now.
+        let of = if version == 1 {
+            number("step")?
+        } else {
+            shard.step
+        };
+        if of != step {
+            return mismatch(format!("{} is of step {of}", image.path().display()));
         }
-        if number("elements")? != elements as u64 {
-            let found = number("elements")?;
+        let found = number("elements")?;
+        if found != elements as u64 {
             return mismatch(format!("{found} elements, the model has {elements}"));
         }
-        if number("first")? * 4 != self.buffers[0].len() as u64 {
-            return mismatch(format!(
-                "{} does not follow the shard before it",
-                path.display()
-            ));
+        if number("first")? != self.end as u64 {
+            let path = image.path().display();
+            return mismatch(format!("{path} does not follow the shard before it"));
         }
-        let adam_step = number("adam_step")?;
-        if self
-            .adam_step
-            .replace(adam_step)
-            .is_some_and(|before| before != adam_step)
-        {
+        let adam_step = match (version, shard.adam_step) {
+            (1, _) => number("adam_step")?,
+            (_, Some(step)) => step,
+            _ => return Err(corrupt("the optimiser's step is not known".to_owned())),
+        };
+        let before = self.adam_step.replace(adam_step);
+        if before.is_some_and(|before| before != adam_step) {
             return mismatch("the shards' optimisers are at different steps".into());
         }
-        for (name, buffer) in TENSORS.into_iter().zip(&mut self.buffers) {
-            let tensor = tensors.tensor(name).map_err(|e| corrupt(e.to_string()))?;
-            if tensor.dtype() != Dtype::F32 {
-                return Err(corrupt(format!("{name} is {:?}", tensor.dtype())));
-            }
-            buffer.extend_from_slice(tensor.data());
-        }
+        let infos = TENSORS.map(|name| header.tensors.info(name));
+        let count = tensors(infos).ok_or_else(|| corrupt("its tensors are others".to_owned()))?;
+        let first = self.end;
+        self.end += count;
+        self.parts.push(Part {
+            image,
+            data: header.data,
+            first,
+            count,
+            xxh3: shard.xxh3,
+        });
         Ok(())
     }
+}
+
+/// Elements of each of the tensors, if they are alike and lie one after the other.
+fn tensors(infos: [Option<&TensorInfo>; TENSORS.len()]) -> Option<usize> {
+    let bytes = infos[0]?.data_offsets.1;
+    for (index, info) in infos.into_iter().enumerate() {
+        let info = info?;
+        let offsets = (index * bytes, (index + 1) * bytes);
+        if info.dtype != Dtype::F32 || info.data_offsets != offsets {
+            return None;
+        }
+    }
+    Some(bytes / 4)
 }

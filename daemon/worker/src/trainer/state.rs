@@ -65,6 +65,12 @@ impl TrainState {
         }
     }
 
+    /// The weights, first and second moments, to be restored in place.
+    pub fn memory_mut(&mut self) -> [&mut [u8]; 3] {
+        let [m, v] = self.adam.moments_mut();
+        [self.model.params_mut().as_bytes_mut(), m, v]
+    }
+
     /// Forgets everything but the settings.
     pub fn reset_optimiser(&mut self) {
         self.adam = Adam::new(self.model.params(), self.adam_config);

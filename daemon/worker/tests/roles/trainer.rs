@@ -19,6 +19,7 @@ use robust_worker::model::grpo::{self, GrpoConfig, TrainBatch, TrainSample};
 use robust_worker::model::qwen3::Qwen3;
 use robust_worker::trainer;
 use tch::Tensor;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::fixture::{Running, args, model};
 use super::host::FakeHost;
@@ -304,12 +305,20 @@ fn a_new_gang_goes_on_from_the_snapshot_as_if_nothing_had_happened() {
     assert!(refused(third.restore(2, reversed)).contains("does not follow"));
     let error = refused(third.restore(2, shards[..1].to_vec()));
     assert!(error.contains("bytes"), "{error}");
-    let mut image = std::fs::read(&shards[1].path).unwrap();
-    let middle = image.len() / 2;
-    image[middle] ^= 1;
-    std::fs::write(&shards[1].path, image).unwrap();
-    let error = refused(third.restore(2, shards.clone()));
+    let mut file = std::fs::read(&shards[1].path).unwrap();
+    let mut hashed = shards.clone();
+    hashed[1].xxh3 = Some(xxh3_64(&file[4096..][..shards[1].bytes as usize]));
+    worked(&third.restore(2, hashed.clone()));
+    let middle = file.len() / 2;
+    file[middle] ^= 1;
+    std::fs::write(&shards[1].path, &file).unwrap();
+    let error = refused(third.restore(2, hashed));
     assert!(error.contains("is corrupt: xxh3 is"), "{error}");
+    // A trainer that died in the middle of writing its slot.
+    file[16] |= 1;
+    std::fs::write(&shards[1].path, &file).unwrap();
+    let error = refused(third.restore(2, shards.clone()));
+    assert!(error.contains("(it is being written)"), "{error}");
     third.end();
 }
 

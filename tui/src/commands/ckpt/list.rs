@@ -4,6 +4,7 @@ use crate::error::CliError;
 use crate::format;
 use crate::paint::Paint;
 use crate::table::Table;
+use robust_ckpt::disk::RealDisk;
 use robust_ckpt::{Known, Listed, files, pin};
 use serde_json::{Value, json};
 
@@ -119,7 +120,7 @@ pub(super) fn pin(state: &State, step: u64, pinned: bool, json: bool) -> Result<
     if pinned {
         readable(listed)?;
     }
-    pin::set(&listed.dir, pinned).map_err(failed)?;
+    pin::set(&RealDisk, &listed.dir, pinned).map_err(failed)?;
     if json {
         return put_json(&json!({ "step": step, "pinned": pinned }));
     }
@@ -149,7 +150,7 @@ pub(super) fn collect(state: &State, dry_run: bool, json: bool) -> Result<(), Cl
             .map_or(0, robust_ckpt::Checkpoint::bytes);
         steps.push(l.step.0);
         if !dry_run {
-            files::remove(&l.dir).map_err(failed)?;
+            files::remove(&RealDisk, &l.dir).map_err(failed)?;
         }
     }
     if json {

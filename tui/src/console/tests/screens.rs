@@ -11,6 +11,7 @@ use crossterm::event::KeyCode;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
+use robust_proto::v1;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
@@ -230,6 +231,31 @@ fn with_several_nodes_each_role_shows_where_it_is() {
     assert!(line("ROLE").ends_with("NODE"), "{screen}");
     assert!(line("rollout-0").ends_with("node-a"), "{screen}");
     assert!(line("rollout-2").ends_with("node-b"), "{screen}");
+}
+
+#[test]
+fn an_alarm_is_on_every_screen_for_as_long_as_it_holds() {
+    let mut s = healthy();
+    s.alarms.push(v1::Alarm {
+        kind: "database full".into(),
+        text: "the database's disk is full (3 MiB left): the job waits".into(),
+        since_ms: NOW - 5_000,
+    });
+    let banner = |s: &v1::Status, width, key| {
+        let mut state = showing(s.clone());
+        let _ = state.handle(NOW, press(key));
+        let screen = screen(&state, width, 24);
+        screen.lines().nth(3).unwrap().to_owned()
+    };
+    for (width, _) in SIZES {
+        for key in '1'..='8' {
+            let line = banner(&s, width, key);
+            let text = "the database's disk is full (3 MiB left)";
+            assert!(line.contains(text), "{line}");
+        }
+    }
+    s.alarms.clear();
+    assert!(!banner(&s, 80, '1').contains("full"));
 }
 
 #[test]

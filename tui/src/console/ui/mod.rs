@@ -4,7 +4,7 @@
 //! ```text
 //!  tabs     1 line: the screens and their keys
 //!  header   2 lines: job, state, age of data; step gauge, version, reward
-//!  banner   0 or 1: daemon lost, job over
+//!  banner   0 or 1: daemon lost, job over, an alarm
 //!  body     the screen
 //!  footer   keys, what is being typed, or the answer to the last action
 //! ```
