@@ -46,6 +46,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Bench(BenchCommand::Weights(args)) = &command {
         return bench::weights(args, global.json);
     }
+    if let Command::Bench(BenchCommand::Console(args)) = &command {
+        return bench::console(args, global.json).await;
+    }
     if let Command::Ckpt(command) = &command {
         return ckpt::run(command, &global).await;
     }
