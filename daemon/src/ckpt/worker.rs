@@ -97,6 +97,7 @@ impl Worker {
                     }
                     CkptEvent::Written {
                         step,
+                        generation: request.generation,
                         bytes,
                         took: offered.elapsed(),
                         direct,

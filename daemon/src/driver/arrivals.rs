@@ -32,7 +32,10 @@ impl Driver {
             Arrival::Samples(samples) => self.on_samples(*samples),
             Arrival::Checkpoint(event) => self.on_checkpoint(&event),
             Arrival::Timeout => self.inputs.push_back(Input::Timeout),
-            Arrival::StatusDue => self.dirty = true,
+            Arrival::StatusDue => {
+                self.dirty = true;
+                self.press_checkpoint();
+            }
         }
     }
 
@@ -98,6 +101,10 @@ impl Driver {
             }
             Happening::Stepped { task, outcome } => self.on_stepped(task, *outcome),
             Happening::Replayed { task, replayed } => self.on_replayed(task, *replayed),
+            Happening::Brought { step, brought } => {
+                self.snapshots.moved(step, brought);
+                self.replicate(step);
+            }
             Happening::Probed { incarnation, ok } => {
                 self.inputs.push_back(Input::Probed { incarnation, ok });
             }
@@ -316,8 +323,12 @@ impl Driver {
     }
 
     pub(super) fn on_checkpoint(&mut self, event: &CkptEvent) {
-        if let CkptEvent::Written { step, .. } = event {
-            self.written = Some(*step);
+        if let CkptEvent::Written {
+            step, generation, ..
+        } = event
+        {
+            self.written = Some((*step, *generation));
+            self.say_what_is_safe();
             if let Some(uploader) = &self.parts.uploader {
                 // One that is behind is counted, and the next one is another chance.
                 let _ = uploader.offer(*step);
@@ -337,8 +348,15 @@ impl Driver {
         {
             return;
         }
-        self.gang = None;
+        let task = self.gang.take();
+        let step = match &outcome {
+            StepOutcome::Done { step, .. } => Some(*step),
+            _ => None,
+        };
         let input = self.note_outcome(outcome);
-        self.inputs.push_back(input);
+        match (step, task) {
+            (Some(step), Some(task)) => self.on_done(task, step, input),
+            _ => self.inputs.push_back(input),
+        }
     }
 }
