@@ -66,6 +66,8 @@ pub enum CkptEvent {
     Written {
         /// The step.
         step: Step,
+        /// The gang that made it.
+        generation: Generation,
         /// Bytes of all shards.
         bytes: u64,
         /// From the offer to the manifest.
@@ -136,6 +138,7 @@ impl fmt::Display for CkptEvent {
         match self {
             Self::Written {
                 step,
+                generation: _,
                 bytes,
                 took,
                 direct,

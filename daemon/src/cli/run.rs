@@ -15,7 +15,7 @@ use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
-use crate::control::report;
+use crate::control::{Far, report};
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
     World,
@@ -182,6 +182,7 @@ impl Daemon {
             leases.clone(),
         )?;
         let feed = parts.feeds.status();
+        let shards = parts.shards.clone();
         let mut driver = Driver::new(parts, self.past).await?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
@@ -195,7 +196,7 @@ impl Daemon {
             let service = NodesListener::service(
                 (nodes.secret, nodes.run),
                 &self.prepared,
-                &self.state,
+                shards,
                 happenings,
                 job,
             );
@@ -303,6 +304,8 @@ fn assemble(
         every: job.checkpoint.keep_every,
         best: job.checkpoint.keep_best as usize,
     };
+    let far = prepared.remote.clone();
+    let far = far.map(|remote| Arc::new(Far::new(remote, run.clone(), state.checkpoints())));
     let remote = prepared.remote.clone().map(|remote| RemoteConfig {
         remote,
         run,
@@ -331,6 +334,7 @@ fn assemble(
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
             .map_err(start("the checkpoint writer"))?,
         uploader,
+        far,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),
