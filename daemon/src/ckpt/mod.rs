@@ -12,6 +12,7 @@
 mod error;
 mod remote;
 mod room;
+mod save;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -70,6 +71,8 @@ pub enum CkptEvent {
         generation: Generation,
         /// Bytes of all shards.
         bytes: u64,
+        /// Of these, those that an earlier checkpoint had already: linked, not written.
+        unchanged: u64,
         /// From the offer to the manifest.
         took: Duration,
         /// Whether the page cache was bypassed.
@@ -140,18 +143,24 @@ impl fmt::Display for CkptEvent {
                 step,
                 generation: _,
                 bytes,
+                unchanged,
                 took,
                 direct,
             } => {
-                let mib = *bytes as f64 / f64::from(1 << 20);
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 let (s, how) = (
                     took.as_secs_f64(),
                     if *direct { "direct" } else { "buffered" },
                 );
                 write!(
                     f,
-                    "checkpoint of step {step}: {mib:.1} MiB in {s:.2} s ({how})"
-                )
+                    "checkpoint of step {step}: {:.1} MiB in {s:.2} s ({how})",
+                    mib(*bytes)
+                )?;
+                match unchanged {
+                    0 => Ok(()),
+                    some => write!(f, ", {:.1} MiB of it unchanged and linked", mib(*some)),
+                }
             }
             Self::Failed { step, error } => {
                 write!(f, "no checkpoint of step {step}: {error}; the job goes on")

@@ -290,9 +290,10 @@ impl Driver {
     fn show(&mut self, view: &View, at: Time) {
         let (replicas, remote) = (self.replica_status(), self.remote_status());
         self.parts.feeds.durable(replicas, remote);
+        let skipped = self.parts.checkpointer.skipped();
         self.parts
             .feeds
-            .publish(view, at, &self.pulls, &self.served);
+            .publish(view, at, &self.pulls, &self.served, skipped);
         self.published = Instant::now();
     }
 }

@@ -75,6 +75,10 @@ impl Snapshot {
             .collect();
         let help = "1 for what an operator must act on, such as a full disk.";
         sheet.gauges("alarm", help, alarms)?;
+        let help = "Checkpoints skipped because an earlier one was still being written: the disk is slower \
+                    than the steps. Normal: 0, or a few where checkpoints are frequent.";
+        let skipped = [(Labels::new(), s.checkpoints_skipped)];
+        sheet.counters("checkpoints_skipped", help, skipped)?;
         let plain = [
             ("step", "The last committed step.", s.step as f64),
             ("job_steps", "Steps of the whole job.", s.steps_total as f64),

@@ -1785,6 +1785,9 @@ pub struct Status {
     /// what an operator must act on, while it holds
     #[prost(message, repeated, tag = "43")]
     pub alarms: ::prost::alloc::vec::Vec<Alarm>,
+    /// since the daemon began: an earlier one was still being written
+    #[prost(uint64, tag = "50")]
+    pub checkpoints_skipped: u64,
     /// thrown away and generated again (policy task)
     #[prost(uint64, tag = "28")]
     pub trajectories_discarded: u64,
