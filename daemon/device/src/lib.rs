@@ -23,6 +23,8 @@
 //! - **D-4** The driver's library is loaded when a device is opened. Where it is missing, or too old,
 //!   that is one error in words, and no panic later.
 //!
+//! [`Tensor`] is the device's side of a snapshot: a trainer's slot takes it as it takes host memory.
+//!
 //! Bytes are digested where they lie in a block, in host memory: what the device does to them on the
 //! way is its ECC's to find. A direct path (a NIC that writes into device memory) needs a UCX with
 //! CUDA support and is not here; staging costs one copy over PCIe more than it would.
@@ -34,6 +36,7 @@ mod error;
 mod memory;
 mod pool;
 mod staging;
+mod tensor;
 
 pub use copies::{Copied, Copy, Way};
 pub use driver::Device;
@@ -41,3 +44,4 @@ pub use error::DeviceError;
 pub use memory::Memory;
 pub use pool::{BLOCK_BYTES, Block, Purpose};
 pub use staging::{SMALLEST, Staging};
+pub use tensor::Tensor;

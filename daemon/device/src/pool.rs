@@ -71,8 +71,10 @@ impl Pool {
         Some(self.block(index, purpose))
     }
 
-    /// A free block, as soon as there is one.
-    pub fn wait(self: &Arc<Self>, purpose: Purpose) -> Block {
+    /// A free block, as soon as there is one; for [`Purpose::Local`] only, the others' users must not
+    /// wait.
+    pub fn wait(self: &Arc<Self>) -> Block {
+        let purpose = Purpose::Local;
         let mut free = self.free();
         loop {
             if let Some(index) = free[purpose as usize].pop() {

@@ -48,6 +48,11 @@ impl Staging {
         self.pool.take(purpose)
     }
 
+    /// A local block, as soon as one is free.
+    pub(crate) fn wait(&self) -> Block {
+        self.pool.wait()
+    }
+
     /// How many blocks of a purpose are free.
     pub fn left(&self, purpose: Purpose) -> usize {
         self.pool.left(purpose)
@@ -115,7 +120,7 @@ type Sent = ((usize, usize), Receiver<(Block, Copied)>);
 impl<'a> Turn<'a> {
     /// With one block, waited for, and a second one if it is free: two callers may share them.
     fn new(staging: &'a Staging, way: Way) -> Self {
-        let mut spare = vec![staging.pool.wait(Purpose::Local)];
+        let mut spare = vec![staging.wait()];
         spare.extend(staging.take(Purpose::Local));
         Turn {
             staging,
