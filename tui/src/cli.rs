@@ -276,6 +276,8 @@ pub enum BenchCommand {
     Weights(BenchWeightsArgs),
     /// The console with 1,000 instances at 200x60: time of a frame, CPU while nothing is touched
     Console(BenchConsoleArgs),
+    /// Snapshots, checkpoints and the store, beside plain copies and writes, and torch's ways to save
+    Store(BenchStoreArgs),
 }
 
 /// Options of `bench console`.
@@ -307,6 +309,26 @@ pub struct BenchWeightsArgs {
     /// Size of a chunk in the simulated network
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     pub sim_chunk_mib: u64,
+}
+
+/// Options of `bench store`.
+#[derive(Debug, ClapArgs)]
+pub struct BenchStoreArgs {
+    /// Rounds of each measurement; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Size of a rank's snapshot
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub mib: u32,
+    /// A folder on the disk to measure [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Only these parts
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Write the result as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// What to do with trajectories.

@@ -67,6 +67,8 @@ pub enum CkptEvent {
     Written {
         /// The step.
         step: Step,
+        /// The gang that made it.
+        generation: Generation,
         /// Bytes of all shards.
         bytes: u64,
         /// Of these, those that an earlier checkpoint had already: linked, not written.
@@ -139,6 +141,7 @@ impl fmt::Display for CkptEvent {
         match self {
             Self::Written {
                 step,
+                generation: _,
                 bytes,
                 unchanged,
                 took,

@@ -76,7 +76,7 @@ impl NodesListener {
     pub fn service(
         (secret, run): (Secret, String),
         prepared: &Prepared,
-        state: &StateDir,
+        shards: Shards,
         happenings: Happenings,
         job: String,
     ) -> NodeHostService {
@@ -90,7 +90,7 @@ impl NodesListener {
             run,
             job: job.into(),
             files,
-            shards: Shards::new(state.snapshots(), state.checkpoints()),
+            shards,
             sessions: Sessions::default(),
             numbers: Arc::new(AtomicU64::new(1)),
         }

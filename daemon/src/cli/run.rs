@@ -6,7 +6,7 @@
 //!    ─► roles ended, last checkpoint ─► report ─► linger
 //! ```
 //! Nothing is started before everything that can be checked is.
-use super::args::{Args, ExitCode};
+use super::args::{Args, Command, ExitCode};
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
 use super::inspect;
@@ -14,8 +14,9 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
+use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
-use crate::control::report;
+use crate::control::{Far, report};
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
     World,
@@ -39,8 +40,23 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
+async fn measure(args: BenchArgs) -> Result<ExitCode, Failure> {
+    let measuring = tokio::task::spawn_blocking(move || bench::run(&args));
+    let ended = measuring.await.unwrap_or_else(|e| Err(e.to_string()));
+    Ok(match ended {
+        Ok(()) => ExitCode::Completed,
+        Err(error) => {
+            tracing::error!("bench-store: {error}");
+            ExitCode::Failed
+        }
+    })
+}
+
 /// Runs the daemon from the checks to its end.
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
+    if let Some(Command::BenchStore(bench)) = args.command {
+        return measure(bench).await;
+    }
     if let Some(leader) = &args.join.join {
         return join::run(&args, leader).await;
     }
@@ -182,6 +198,7 @@ impl Daemon {
             leases.clone(),
         )?;
         let feed = parts.feeds.status();
+        let shards = parts.shards.clone();
         let mut driver = Driver::new(parts, self.past).await?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
@@ -195,7 +212,7 @@ impl Daemon {
             let service = NodesListener::service(
                 (nodes.secret, nodes.run),
                 &self.prepared,
-                &self.state,
+                shards,
                 happenings,
                 job,
             );
@@ -303,6 +320,8 @@ fn assemble(
         every: job.checkpoint.keep_every,
         best: job.checkpoint.keep_best as usize,
     };
+    let far = prepared.remote.clone();
+    let far = far.map(|remote| Arc::new(Far::new(remote, run.clone(), state.checkpoints())));
     let remote = prepared.remote.clone().map(|remote| RemoteConfig {
         remote,
         run,
@@ -331,6 +350,7 @@ fn assemble(
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
             .map_err(start("the checkpoint writer"))?,
         uploader,
+        far,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),

@@ -226,7 +226,8 @@ impl Driver {
             let view = self.core.view(self.parts.clock.now());
             super::console::step_line(step, &metrics, &view);
             let every = self.parts.job.checkpoint.every;
-            if every > 0 && step.0.is_multiple_of(every) {
+            let there = self.written == Some((step, generation));
+            if every > 0 && step.0.is_multiple_of(every) && !there {
                 let reward = Some(metrics.reward);
                 self.offer_checkpoint(step, generation, trajectories.clone(), reward);
             }

@@ -7,7 +7,7 @@ use crate::ckpt::CkptEvent;
 use crate::launcher::{LaunchEvent, Launcher, Running};
 use crate::store::Store;
 use robust_proto::v1::{self, host_message::Body, leader_message};
-use robust_shared::ids::{Incarnation, NodeId, Step};
+use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
@@ -114,7 +114,10 @@ impl Driver {
     /// The initial weights always are: they are the model folder.
     fn last_step_is_on_disk(&self) -> bool {
         let step = self.core.view(self.parts.clock.now()).step;
-        step.0 == 0 || self.written == Some(step)
+        // A gang that was rolled back may have written another one.
+        let of = self.snapshots.get(step).map(|s| s.generation);
+        let is = |(s, g): (Step, Generation)| s == step && of.is_none_or(|of| of == g);
+        step.0 == 0 || self.written.is_some_and(is)
     }
 
     fn offer_last_checkpoint(&mut self) -> Option<Step> {
@@ -159,7 +162,7 @@ impl Driver {
 
     /// Has the last checkpoint put into the object store, and waits for as long as bytes move.
     async fn upload_last(&mut self, world: &mut World) {
-        let (Some(uploader), Some(step)) = (self.parts.uploader.clone(), self.written) else {
+        let (Some(uploader), Some((step, _))) = (self.parts.uploader.clone(), self.written) else {
             return;
         };
         let (mut sent, mut offered) = (0, false);

@@ -38,6 +38,7 @@ mod nodes;
 mod outbox;
 mod probe;
 mod pulled;
+mod replicas;
 mod restoring;
 mod saved;
 mod served;
@@ -64,7 +65,7 @@ pub use status::{Frame, incident, slot};
 pub use world::{Arrival, World};
 
 use crate::ckpt::{Checkpointer, Uploader};
-use crate::control::{Ahead, GangCalls, Prompts};
+use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::nodes::Shards;
 use crate::state::StateDir;
@@ -75,6 +76,7 @@ use hands::{Here, Process};
 use nodes::Nodes;
 use outbox::Outbox;
 use pulled::Pulls;
+use replicas::Replicas;
 use robust_proto::v1;
 use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
@@ -132,6 +134,8 @@ pub struct Parts {
     pub checkpointer: Checkpointer,
     /// Puts them into the object store, where the job has one.
     pub uploader: Option<Uploader>,
+    /// Brings them back from there.
+    pub far: Option<Arc<Far>>,
     /// Where they are.
     pub checkpoints: PathBuf,
     /// Where shards of ranks on other nodes are kept.
@@ -167,6 +171,7 @@ pub struct Driver {
     served: Served,
     plans: PlanCache,
     snapshots: Snapshots,
+    replicas: Replicas,
     /// The newest version that was published, with the digest of its content.
     version_digest: Option<(WeightVersion, String)>,
     /// The gang that came to its step by training again.
@@ -180,8 +185,10 @@ pub struct Driver {
     inputs: VecDeque<Input>,
     outbox: Outbox,
     outcome: Option<Outcome>,
-    /// The last step that a checkpoint on disk has.
-    written: Option<Step>,
+    /// The last step that a checkpoint on disk has, and the gang that made it.
+    written: Option<(Step, Generation)>,
+    /// When a step that waits for its checkpoint was last offered.
+    pressed: Option<Instant>,
     dirty: bool,
     published: Instant,
     /// What the write under way makes true, when the status was due as it began.
@@ -281,6 +288,8 @@ impl Driver {
     }
 
     fn show(&mut self, view: &View, at: Time) {
+        let (replicas, remote) = (self.replica_status(), self.remote_status());
+        self.parts.feeds.durable(replicas, remote);
         let skipped = self.parts.checkpointer.skipped();
         self.parts
             .feeds

@@ -1794,6 +1794,15 @@ pub struct Status {
     /// older than max_staleness at their end, generated again
     #[prost(uint64, tag = "40")]
     pub trajectories_stale: u64,
+    /// of the last snapshot, on other nodes
+    #[prost(message, optional, tag = "44")]
+    pub replicas: ::core::option::Option<ReplicaStatus>,
+    /// checkpoints in the object store, where the job has one
+    #[prost(message, optional, tag = "45")]
+    pub remote: ::core::option::Option<RemoteStatus>,
+    /// snapshot | replica | disk
+    #[prost(string, tag = "46")]
+    pub publish_after: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1807,6 +1816,45 @@ pub struct Alarm {
     /// Unix time
     #[prost(uint64, tag = "3")]
     pub since_ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplicaStatus {
+    /// of the snapshot; 0: none yet
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    /// none yet | alone | copying | short | safe
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    /// of the copies where safe: machines | racks | data centres
+    #[prost(string, tag = "3")]
+    pub spread: ::prost::alloc::string::String,
+    /// what a step that is done waits for before it is committed; empty: nothing
+    #[prost(string, tag = "4")]
+    pub waiting: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoteStatus {
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+    /// of the last checkpoint that was put there
+    #[prost(uint64, optional, tag = "2")]
+    pub step: ::core::option::Option<u64>,
+    /// since the daemon started
+    #[prost(uint64, tag = "3")]
+    pub sent_bytes: u64,
+    /// checkpoints, because an earlier one was still on its way
+    #[prost(uint64, tag = "4")]
+    pub skipped: u64,
+    /// uploads
+    #[prost(uint64, tag = "5")]
+    pub failed: u64,
+    /// why the last one failed; empty once one succeeded
+    #[prost(string, tag = "6")]
+    pub failing: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3349,7 +3397,7 @@ pub mod control_server {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeMessage {
-    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub body: ::core::option::Option<node_message::Body>,
 }
 /// Nested message and enum types in `NodeMessage`.
@@ -3379,6 +3427,12 @@ pub mod node_message {
         /// the last message
         #[prost(message, tag = "9")]
         Leave(super::NodeLeave),
+        /// from now on
+        #[prost(message, tag = "10")]
+        Held(super::HeldShard),
+        /// it could not be had, or is not there any more
+        #[prost(message, tag = "11")]
+        NotHeld(super::ShardNotHeld),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -3420,6 +3474,9 @@ pub struct NodeProof {
     pub ended: ::prost::alloc::vec::Vec<RoleExited>,
     #[prost(string, tag = "10")]
     pub version: ::prost::alloc::string::String,
+    /// shards of snapshots that are in its memory
+    #[prost(message, repeated, tag = "11")]
+    pub held: ::prost::alloc::vec::Vec<HeldShard>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3524,7 +3581,7 @@ pub struct NodeLeave {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaderMessage {
-    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub body: ::core::option::Option<leader_message::Body>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -3549,6 +3606,10 @@ pub mod leader_message {
         /// the last message
         #[prost(message, tag = "7")]
         Ended(super::JobEnded),
+        #[prost(message, tag = "8")]
+        Hold(super::HoldShard),
+        #[prost(message, tag = "9")]
+        Give(super::GiveShard),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -3704,6 +3765,53 @@ pub struct KeptShard {
     pub path: ::prost::alloc::string::String,
     #[prost(fixed64, tag = "2")]
     pub xxh3: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeldShard {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    #[prost(uint32, tag = "3")]
+    pub rank: u32,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// absent: a slot, which nobody hashed
+    #[prost(fixed64, optional, tag = "5")]
+    pub xxh3: ::core::option::Option<u64>,
+}
+/// The node is to hold a shard, which it reads from the leader.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HoldShard {
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    /// where the leader has it, and what it is
+    #[prost(message, optional, tag = "2")]
+    pub shard: ::core::option::Option<SnapshotReply>,
+    /// copies of steps before this one are of no use any more
+    #[prost(uint64, tag = "3")]
+    pub oldest: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardNotHeld {
+    #[prost(message, optional, tag = "1")]
+    pub shard: ::core::option::Option<HeldShard>,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// The leader lost a shard: it is sent with KeepShard, under incarnation 0.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GiveShard {
+    #[prost(message, optional, tag = "1")]
+    pub shard: ::core::option::Option<HeldShard>,
 }
 /// Generated client implementations.
 pub mod node_host_client {

@@ -185,6 +185,12 @@ impl Table {
         self.nodes.iter().filter(has).map(|(name, _)| name.as_str())
     }
 
+    /// What a node says it holds.
+    pub fn held_by(&self, name: &str) -> impl Iterator<Item = ShardKey> + use<'_> {
+        let node = self.nodes.get(name);
+        node.into_iter().flat_map(|node| node.held.iter().copied())
+    }
+
     /// How safe a step's snapshot is.
     pub fn safety(&self, step: Step) -> Safety {
         let of_step: Vec<_> = self.shards.iter().filter(|(k, _)| k.step == step).collect();

@@ -43,8 +43,12 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Sim(args) = &command {
         return sim::run(args, global.json);
     }
-    if let Command::Bench(BenchCommand::Weights(args)) = &command {
-        return bench::weights(args, global.json);
+    if let Command::Bench(what) = &command {
+        return match what {
+            BenchCommand::Weights(args) => bench::weights(args, global.json),
+            BenchCommand::Store(args) => bench::store(args, global.json),
+            BenchCommand::Console(args) => bench::console(args, global.json).await,
+        };
     }
     if let Command::Ckpt(command) = &command {
         return ckpt::run(command, &global).await;

@@ -5,7 +5,7 @@ use crate::error::CliError;
 use robust_ckpt::Listed;
 use robust_proto::v1;
 use robust_shared::ids::TrajectoryId;
-use std::path::PathBuf;
+use std::path::Path;
 use tokio_stream::StreamExt as _;
 
 /// Trajectories shown of each state; more would only be scrolled through.
@@ -100,7 +100,7 @@ pub async fn look(endpoint: Endpoint, at: u64) -> Stored {
     }
 }
 
-fn on_disk(folder: &PathBuf) -> Result<Vec<CheckpointRow>, String> {
+fn on_disk(folder: &Path) -> Result<Vec<CheckpointRow>, String> {
     let listed = robust_ckpt::list(folder)
         .map_err(|e| format!("{} cannot be read: {e}", folder.display()))?;
     Ok(listed.into_iter().rev().map(CheckpointRow::from).collect())

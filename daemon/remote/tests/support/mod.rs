@@ -46,6 +46,7 @@ pub fn checkpoint(ckpt: &Path, generation: u64, step: u64, length: usize) -> Pat
         }],
         reward: Some(step as f64),
         at: None,
+        adam_step: None,
         tensors: Vec::new(),
         dir: dir.clone(),
     };

@@ -8,7 +8,7 @@
 //!  ─► table, verdicts, JSON
 //! ```
 mod daemon;
-mod outcome;
+pub mod outcome;
 mod progress;
 mod run;
 mod striker;

@@ -251,23 +251,6 @@ pub fn task_restart() -> v1::Status {
     s
 }
 
-/// So many rollouts, beside two trainer ranks.
-pub fn large(rollouts: u32) -> v1::Status {
-    let mut s = healthy();
-    s.roles.truncate(2);
-    for index in 0..rollouts {
-        let mut r = role("rollout", index, "generating", 400 + u64::from(index));
-        r.pull_source = match index {
-            0 => "trainer-0".into(),
-            n => format!("rollout-{}", (n - 1) / 2),
-        };
-        (r.pull_chunks, r.pull_chunks_total) = (5, 5);
-        r.pull_bytes_per_s = 2.1e9;
-        s.roles.push(r);
-    }
-    s
-}
-
 /// A minute of statuses before this one, so that there is a past to show.
 pub fn with_past(state: &mut State, last: &v1::Status, link: u64) {
     const ROUND: [(&str, u64); 6] = [

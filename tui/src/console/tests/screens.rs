@@ -241,19 +241,21 @@ fn an_alarm_is_on_every_screen_for_as_long_as_it_holds() {
         text: "the database's disk is full (3 MiB left): the job waits".into(),
         since_ms: NOW - 5_000,
     });
-    let banner = |s: &v1::Status, width| {
-        let screen = screen(&showing(s.clone()), width, 24);
-        screen.lines().nth(2).unwrap().to_owned()
+    let banner = |s: &v1::Status, width, key| {
+        let mut state = showing(s.clone());
+        let _ = state.handle(NOW, press(key));
+        let screen = screen(&state, width, 24);
+        screen.lines().nth(3).unwrap().to_owned()
     };
     for (width, _) in SIZES {
-        let line = banner(&s, width);
-        assert!(
-            line.contains("the database's disk is full (3 MiB left)"),
-            "{line}"
-        );
+        for key in '1'..='8' {
+            let line = banner(&s, width, key);
+            let text = "the database's disk is full (3 MiB left)";
+            assert!(line.contains(text), "{line}");
+        }
     }
     s.alarms.clear();
-    assert!(!banner(&s, 80).contains("full"));
+    assert!(!banner(&s, 80, '1').contains("full"));
 }
 
 #[test]
