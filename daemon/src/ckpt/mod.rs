@@ -11,6 +11,7 @@
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
 mod remote;
+mod room;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -101,6 +102,20 @@ pub enum CkptEvent {
         /// Why.
         error: RemoteError,
     },
+    /// There is no room for the step's checkpoint, and none is written until there is.
+    Paused {
+        /// The step.
+        step: Step,
+        /// Bytes left.
+        free: u64,
+        /// Bytes that must be free.
+        wanted: u64,
+    },
+    /// There is room again; the next step offered is written.
+    Resumed {
+        /// Bytes left.
+        free: u64,
+    },
     /// The checkpoints are well, the index or old folders are not.
     Untidy(String),
 }
@@ -109,8 +124,11 @@ impl CkptEvent {
     /// How grave it is.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::Written { .. } | Self::Uploaded { .. } => Severity::Info,
-            Self::Failed { .. } | Self::NotUploaded { .. } | Self::Untidy(_) => Severity::Warn,
+            Self::Written { .. } | Self::Uploaded { .. } | Self::Resumed { .. } => Severity::Info,
+            Self::Failed { .. }
+            | Self::Paused { .. }
+            | Self::NotUploaded { .. }
+            | Self::Untidy(_) => Severity::Warn,
         }
     }
 }
@@ -155,6 +173,17 @@ impl fmt::Display for CkptEvent {
                     f,
                     "the checkpoint of step {step} is not in {url}: {error}; the job goes on"
                 )
+            }
+            Self::Paused { step, free, wanted } => write!(
+                f,
+                "no room for the checkpoint of step {step} ({} MiB left, {} MiB wanted): none is \
+                 written until there is; the job goes on",
+                free >> 20,
+                wanted.div_ceil(1 << 20)
+            ),
+            Self::Resumed { free } => {
+                let mib = free >> 20;
+                write!(f, "there is room for checkpoints again ({mib} MiB left)")
             }
             Self::Untidy(what) => f.write_str(what),
         }

@@ -1,5 +1,7 @@
 //! With real files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod faults;
+
 use super::*;
 use crate::store::Store;
 use robust_ckpt::disk::{self, RealDisk};
@@ -37,12 +39,16 @@ impl Bench {
     }
 
     fn keeping(dir: TempDir, keep: Retention) -> Self {
+        Self::on(dir, keep, disk::real())
+    }
+
+    fn on(dir: TempDir, keep: Retention, disk: Arc<dyn Disk>) -> Self {
         let (store, _) = Store::open(dir.path()).unwrap();
         let (sender, events) = unbounded_channel();
         let config = Config {
             dir: dir.path().join("ckpt"),
             keep,
-            disk: disk::real(),
+            disk,
         };
         let checkpointer = Checkpointer::start(config, store.clone(), sender).unwrap();
         Self {
@@ -79,9 +85,13 @@ impl Bench {
 
 /// Slots of two ranks, lengths that are no multiple of anything.
 fn request(dir: &Path, step: u64) -> Request {
+    sized(dir, step, 5_000_001)
+}
+
+fn sized(dir: &Path, step: u64, bytes: usize) -> Request {
     let shards = (0..2_u32)
         .map(|rank| {
-            let length = 5_000_001 + 8191 * rank as usize;
+            let length = bytes + 8191 * rank as usize;
             let bytes: Vec<u8> = (0..length).map(|i| (i as u64 * 131 + step) as u8).collect();
             let path = dir.join(format!("trainer-{rank}.slot{}", step % 2));
             std::fs::write(&path, &bytes).unwrap();

@@ -1,4 +1,5 @@
 //! The thread that writes checkpoints, one at a time.
+use super::room::{LOOK_EVERY, Room};
 use super::{CkptEvent, Config, Offer, Request, WriteError, write};
 use crate::store::{Store, StoreError, StoredCheckpoint};
 use robust_ckpt::disk::Disk;
@@ -13,7 +14,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -46,6 +47,7 @@ impl Checkpointer {
             store,
             events,
             state: Arc::clone(&state),
+            room: Room::default(),
         };
         std::thread::Builder::new()
             .name("checkpoints".to_owned())
@@ -76,6 +78,7 @@ struct Worker {
     store: Store,
     events: UnboundedSender<CkptEvent>,
     state: Arc<State>,
+    room: Room,
 }
 
 impl Worker {
@@ -85,32 +88,61 @@ impl Worker {
                 "checkpoints could not be indexed: {error}"
             )));
         }
-        while let Ok((request, offered)) = requests.recv() {
-            let step = request.step;
-            let written = self.write(&request);
-            let event = match written {
-                Ok(direct) => {
-                    let bytes = request.shards.iter().map(|s| s.bytes).sum();
-                    if let Err(error) = self.tidy(step) {
-                        let text = format!("after the checkpoint of step {step}: {error}");
-                        self.tell(CkptEvent::Untidy(text));
-                    }
-                    CkptEvent::Written {
-                        step,
-                        generation: request.generation,
-                        bytes,
-                        took: offered.elapsed(),
-                        direct,
-                    }
-                }
-                Err(error) => {
-                    let error = error.into();
-                    CkptEvent::Failed { step, error }
-                }
+        while let Some((request, offered)) = self.next(requests) {
+            let event = match self.room.look(&self.config, &request) {
+                Some(paused) => paused,
+                None => self.attempt(&request, offered),
             };
             // Before the event, so that whoever sees it can offer the next one.
             self.state.busy.store(false, Ordering::Release);
             self.tell(event);
+        }
+    }
+
+    /// The next step offered. While there was no room for the last one, the disk is looked at.
+    fn next(&self, requests: &Receiver<(Request, Instant)>) -> Option<(Request, Instant)> {
+        while self.room.is_paused() {
+            match requests.recv_timeout(LOOK_EVERY) {
+                Ok(next) => return Some(next),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self
+                    .room
+                    .look_again(&self.config)
+                    .into_iter()
+                    .for_each(|event| self.tell(event)),
+            }
+        }
+        requests.recv().ok()
+    }
+
+    fn attempt(&self, request: &Request, offered: Instant) -> CkptEvent {
+        let step = request.step;
+        match self.write(request) {
+            Ok(direct) => {
+                // One that was offered while it seemed full, and fits after all.
+                self.room
+                    .look_again(&self.config)
+                    .into_iter()
+                    .for_each(|event| self.tell(event));
+                if let Err(error) = self.tidy(step) {
+                    let text = format!("after the checkpoint of step {step}: {error}");
+                    self.tell(CkptEvent::Untidy(text));
+                }
+                CkptEvent::Written {
+                    step,
+                    generation: request.generation,
+                    bytes: request.shards.iter().map(|s| s.bytes).sum(),
+                    took: offered.elapsed(),
+                    direct,
+                }
+            }
+            Err(error) => {
+                let paused = self.room.failed(&self.config, request, &error);
+                paused.unwrap_or_else(|| CkptEvent::Failed {
+                    step,
+                    error: error.into(),
+                })
+            }
         }
     }
 

@@ -83,7 +83,7 @@ fn copy(
     }
     let xxh3 = std::thread::scope(|scope| {
         let reading = scope.spawn(move || read(image, &blank, &full));
-        write(output, path, direct, filled, &empty)?;
+        write(output, path, direct, filled, empty)?;
         reading
             .join()
             .unwrap_or_else(|_| Err(CkptError::bad(image.path(), "its reader failed")))
@@ -128,7 +128,8 @@ fn write(
     path: &Path,
     direct: bool,
     filled: Receiver<Block>,
-    empty: &Sender<Block>,
+    // By value: a reader that waits for a block must not outwait a write that failed.
+    empty: Sender<Block>,
 ) -> Result<(), CkptError> {
     for mut block in filled {
         let mut length = block.filled;

@@ -353,6 +353,7 @@ fn assemble(
             launches,
             samples,
             checkpoints,
+            store: store.condition(),
         },
     ))
 }

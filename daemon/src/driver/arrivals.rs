@@ -3,7 +3,6 @@
 use super::happening::{Down, Fenced, Happening};
 use super::world::Arrival;
 use super::{Driver, LinkSample, WaitingRoute, translate};
-use crate::ckpt::CkptEvent;
 use crate::control::StepOutcome;
 use crate::driver::LinkId;
 use crate::launcher::LaunchEvent;
@@ -31,6 +30,7 @@ impl Driver {
             }
             Arrival::Samples(samples) => self.on_samples(*samples),
             Arrival::Checkpoint(event) => self.on_checkpoint(&event),
+            Arrival::Store(condition) => self.on_store(&condition),
             Arrival::Timeout => self.inputs.push_back(Input::Timeout),
             Arrival::StatusDue => {
                 self.dirty = true;
@@ -151,7 +151,10 @@ impl Driver {
                 answer,
             } => self.on_change(role, change, answer),
             Happening::Revised { revision, written } => self.on_revised(*revision, written),
-            Happening::Stop => self.inputs.push_back(Input::Operator(Request::Stop)),
+            Happening::Stop => {
+                self.outbox.hurry();
+                self.inputs.push_back(Input::Operator(Request::Stop));
+            }
             Happening::NodeJoined { joined, admitted } => {
                 self.on_node_joined(*joined, admitted);
             }
@@ -320,24 +323,6 @@ impl Driver {
                 finding: found.finding,
             });
         }
-    }
-
-    pub(super) fn on_checkpoint(&mut self, event: &CkptEvent) {
-        if let CkptEvent::Written {
-            step, generation, ..
-        } = event
-        {
-            self.written = Some((*step, *generation));
-            self.say_what_is_safe();
-            if let Some(uploader) = &self.parts.uploader {
-                // One that is behind is counted, and the next one is another chance.
-                let _ = uploader.offer(*step);
-            }
-        }
-        let now = self.parts.clock.now();
-        self.parts
-            .feeds
-            .note(now, event.severity(), "checkpoint", event.to_string());
     }
 
     fn on_stepped(&mut self, task: u64, outcome: StepOutcome) {

@@ -140,17 +140,20 @@ impl Driver {
         while let Ok(Some(event)) = timeout_at(deadline, world.checkpoints.recv()).await {
             self.on_checkpoint(&event);
             match event {
-                CkptEvent::Written { step: of, .. } | CkptEvent::Failed { step: of, .. }
+                CkptEvent::Written { step: of, .. }
+                | CkptEvent::Failed { step: of, .. }
+                | CkptEvent::Paused { step: of, .. }
                     if of == step =>
                 {
                     return;
                 }
                 // The writer was busy with an earlier step when this one was offered.
-                CkptEvent::Written { .. } | CkptEvent::Failed { .. } => {
+                CkptEvent::Written { .. } | CkptEvent::Failed { .. } | CkptEvent::Paused { .. } => {
                     self.offer_last_checkpoint();
                 }
                 CkptEvent::Uploaded { .. }
                 | CkptEvent::NotUploaded { .. }
+                | CkptEvent::Resumed { .. }
                 | CkptEvent::Untidy(_) => {}
             }
         }

@@ -1,4 +1,5 @@
 //! What operators see of the driver: status and events.
+use super::alarms::{Alarm, Alarms};
 use super::pulled::Pulls;
 use super::served::Served;
 use super::status::Frame;
@@ -7,7 +8,7 @@ use crate::store::Store;
 use robust_proto::v1;
 use robust_shared::core::{Event, Severity, View};
 use robust_shared::time::Time;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 
 /// Events a slow reader may be behind before it is sent back to the store.
@@ -20,6 +21,7 @@ pub struct Feeds {
     events: broadcast::Sender<(u64, Event)>,
     rules: watch::Sender<Arc<v1::Rules>>,
     metrics: Arc<Metrics>,
+    alarms: Mutex<Alarms>,
     store: Store,
     durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
 }
@@ -45,6 +47,7 @@ impl Feeds {
             events,
             rules,
             metrics,
+            alarms: Mutex::default(),
             store,
             durable: (None, None),
         }
@@ -99,10 +102,44 @@ impl Feeds {
         self.show(status);
     }
 
-    fn show(&self, status: v1::Status) {
+    fn show(&self, mut status: v1::Status) {
+        status.alarms = self.with_alarms(|alarms| alarms.shown());
         let status = Arc::new(status);
         self.metrics.status(&status);
         self.status.send_replace(status);
+    }
+
+    fn with_alarms<T>(&self, with: impl FnOnce(&mut Alarms) -> T) -> T {
+        with(&mut self.alarms.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Shows an alarm from now on; the rest of the status stays as it is, which may be all that can be
+    /// shown while nothing becomes durable. An event tells if it is news.
+    pub(super) fn raise(
+        &self,
+        now: Time,
+        alarm: Alarm,
+        severity: Severity,
+        kind: &str,
+        text: String,
+    ) {
+        if self.with_alarms(|alarms| alarms.raise(alarm, text.clone(), now.millis())) {
+            self.note(now, severity, kind, text);
+        }
+        self.show_alarms();
+    }
+
+    /// Shows it no more, and tells why in an event.
+    pub(super) fn lower(&self, now: Time, alarm: Alarm, kind: &str, text: String) {
+        if self.with_alarms(|alarms| alarms.lower(alarm)) {
+            self.note(now, Severity::Info, kind, text);
+            self.show_alarms();
+        }
+    }
+
+    fn show_alarms(&self) {
+        let status = v1::Status::clone(&self.status.borrow());
+        self.show(status);
     }
 
     /// Stores, logs and shows an event.

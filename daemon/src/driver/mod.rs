@@ -19,6 +19,7 @@
 //! measured on, in the dying process's own share of a core: 50 to 120 ms when four others compute on
 //! the two cores, against 1 to 16 ms for a process of 1 MB.
 mod adopt;
+mod alarms;
 mod arrivals;
 mod assign;
 mod change;
@@ -48,6 +49,7 @@ mod translate;
 mod world;
 
 pub use adopt::{AdoptError, Past, past};
+pub use alarms::Alarm;
 pub use change::{Change, Revision};
 pub use clock::Clock;
 pub use console::{print, summary};

@@ -16,10 +16,13 @@ use crate::store::{Durable, StoreError};
 use futures::future::BoxFuture;
 use robust_shared::core::{Output, Record};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long records are tried again (a full disk may be freed) before the daemon gives up in order.
+/// How long records are tried again before the daemon gives up in order. On a full disk, until there is
+/// room, or somebody wants the job to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -37,9 +40,19 @@ pub(super) struct Outbox {
     /// Outputs at the front that may leave now.
     free: usize,
     write: Option<Write>,
+    hurried: Arc<AtomicBool>,
 }
 
 impl Outbox {
+    /// Somebody wants the end: a full disk is not waited for without end any more.
+    pub fn hurry(&self) {
+        self.hurried.store(true, Ordering::Release);
+    }
+
+    fn hurried(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.hurried)
+    }
+
     /// More to do, behind all that waits.
     pub fn push(&mut self, output: Output) {
         self.queue.push_back(output);
@@ -100,6 +113,7 @@ async fn patiently(
     first: Durable<()>,
     again: impl Fn() -> Durable<()> + Send,
     describe: String,
+    hurried: Arc<AtomicBool>,
 ) -> Result<(), StoreError> {
     let began = Instant::now();
     let mut attempt = first;
@@ -110,9 +124,17 @@ async fn patiently(
                 tracing::debug!(ms, "recorded: {describe}");
                 return Ok(());
             }
-            Err(error) if error.is_refusal() || began.elapsed() > PATIENCE => return Err(error),
+            Err(error) if error.is_refusal() => return Err(error),
             Err(error) => {
-                tracing::error!("nothing goes on before this can be stored: {error}");
+                let is_full = matches!(error, StoreError::Full { .. });
+                let patient = is_full && !hurried.load(Ordering::Acquire);
+                if !patient && began.elapsed() > PATIENCE {
+                    return Err(error);
+                }
+                // The store itself tells when the disk is full, and when it is no more.
+                if !is_full {
+                    tracing::error!("nothing goes on before this can be stored: {error}");
+                }
                 tokio::time::sleep(RETRY).await;
                 attempt = again();
             }
@@ -144,7 +166,7 @@ impl Driver {
         let describe = format!("{} records, {} bytes of state", records.len(), state.len());
         let store = self.parts.store.clone();
         let write = move || store.record(records.clone(), state.clone());
-        let writing = patiently(write(), write, describe);
+        let writing = patiently(write(), write, describe, self.outbox.hurried());
         self.outbox.begin(Box::pin(writing));
         self.due_lost = self.lost_nodes();
         if self.published.elapsed() >= STATUS_MIN {

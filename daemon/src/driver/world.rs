@@ -4,10 +4,12 @@ use super::clock::Clock;
 use super::happening::Happening;
 use crate::ckpt::CkptEvent;
 use crate::launcher::LaunchEvent;
+use crate::store::Condition;
 use crate::telemetry;
 use robust_shared::time::Time;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Something arrived.
@@ -21,6 +23,8 @@ pub enum Arrival {
     Samples(Box<telemetry::Samples>),
     /// From the checkpoint writer.
     Checkpoint(CkptEvent),
+    /// The database's condition changed.
+    Store(Condition),
     /// The core's time has come.
     Timeout,
     /// Time to publish the status.
@@ -38,6 +42,8 @@ pub struct World {
     pub samples: UnboundedReceiver<telemetry::Samples>,
     /// From the checkpoint writer.
     pub checkpoints: UnboundedReceiver<CkptEvent>,
+    /// How the database is.
+    pub store: watch::Receiver<Condition>,
 }
 
 /// Longest the driver sleeps; the core's own timeouts are usually sooner.
@@ -55,6 +61,9 @@ impl World {
             () = tokio::time::sleep_until(status_due) => Arrival::StatusDue,
             Some(samples) = self.samples.recv() => Arrival::Samples(Box::new(samples)),
             Some(event) = self.checkpoints.recv() => Arrival::Checkpoint(event),
+            Ok(()) = self.store.changed() => {
+                Arrival::Store(self.store.borrow_and_update().clone())
+            }
         }
     }
 
@@ -86,11 +95,13 @@ mod tests {
         let (launch, launches) = unbounded_channel();
         let (_sample, samples) = unbounded_channel();
         let (write, checkpoints) = unbounded_channel();
+        let (_condition, store) = watch::channel(Condition::Sound);
         let mut world = World {
             happenings,
             launches,
             samples,
             checkpoints,
+            store,
         };
         let clock = Clock::starting_after(Time::default());
         let exited = |n| LaunchEvent::Exited {

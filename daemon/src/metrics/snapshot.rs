@@ -69,6 +69,12 @@ impl Snapshot {
             (labels([("state", state)]), is)
         });
         sheet.gauges("job_state", "1 for the state the job is in.", states)?;
+        let alarms = s.alarms.iter();
+        let alarms: Vec<_> = alarms
+            .map(|a| (labels([("kind", &*a.kind)]), 1.0))
+            .collect();
+        let help = "1 for what an operator must act on, such as a full disk.";
+        sheet.gauges("alarm", help, alarms)?;
         let plain = [
             ("step", "The last committed step.", s.step as f64),
             ("job_steps", "Steps of the whole job.", s.steps_total as f64),

@@ -158,7 +158,7 @@ impl Store {
             if at > 0 {
                 std::thread::sleep(BETWEEN);
             }
-            found = match self.read(|reader| (look.borrow_mut())(reader)) {
+            found = match self.look(|reader| (look.borrow_mut())(reader)) {
                 Err(StoreError::Corrupt { detail, .. }) => Some(detail),
                 other => other?,
             };

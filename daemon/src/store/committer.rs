@@ -7,16 +7,22 @@
 //! A job that is refused leaves nothing in the batch; the others of its group go on. When a commit
 //! fails, every job of the group gets the error, and the database is opened anew before the next
 //! group, because sled answers everything with its first error from then on.
+//!
+//! While there is no [`room`], jobs are refused before they run, but for those that nobody waits for
+//! (events): these are kept, so many of them, and are the first when there is room again.
+use super::condition::{Condition, Conditions};
 use super::database::{self, Commit};
 use super::durable::Durable;
 use super::error::StoreError;
 use super::keys::Key;
+use super::room;
 use super::txn::Txn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Jobs of one group at most; bounds the wait of the first one.
@@ -24,17 +30,25 @@ const GROUP_JOBS: usize = 4096;
 /// A group is closed once it has this many bytes.
 const GROUP_BYTES: usize = 4 << 20;
 
+/// Jobs kept for when there is room again; later ones are refused.
+const KEPT_JOBS: usize = 1024;
+/// How often a full disk is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
 /// The open database, or the error that closed it.
 pub type Slot = Result<sled::Db, StoreError>;
 
 trait Job: Send {
     fn run(&mut self, txn: &mut Txn<'_>) -> bool;
+    /// Whether it may be kept for later.
+    fn waits(&self) -> bool;
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
 struct Work<T, F> {
     write: Option<F>,
     outcome: Option<Result<T, StoreError>>,
+    waits: bool,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
@@ -46,6 +60,10 @@ where
     fn run(&mut self, txn: &mut Txn<'_>) -> bool {
         self.outcome = self.write.take().map(|write| write(txn));
         matches!(self.outcome, Some(Ok(_)))
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
@@ -70,6 +88,7 @@ impl Committer {
         path: PathBuf,
         slot: Arc<RwLock<Slot>>,
         commit: Box<dyn Commit>,
+        conditions: Conditions,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = channel();
         let thread = std::thread::Builder::new()
@@ -80,6 +99,9 @@ impl Committer {
                     slot,
                     commit,
                     next_journal: None,
+                    conditions,
+                    full: false,
+                    kept: Vec::new(),
                 }
                 .run(&jobs)
             })?;
@@ -89,8 +111,9 @@ impl Committer {
         })
     }
 
-    /// Queues a write. It runs on the committer thread after all that were queued before.
-    pub fn submit<T, F>(&self, write: F) -> Durable<T>
+    /// Queues a write. It runs on the committer thread after all that were queued before; one that
+    /// `waits` may run later, when there is room.
+    pub fn submit<T, F>(&self, write: F, waits: bool) -> Durable<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Txn<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -99,6 +122,7 @@ impl Committer {
         let work = Box::new(Work {
             write: Some(write),
             outcome: None,
+            waits,
             reply,
         });
         if let Some(queue) = &self.queue {
@@ -123,22 +147,56 @@ struct Groups {
     slot: Arc<RwLock<Slot>>,
     commit: Box<dyn Commit>,
     next_journal: Option<u64>,
+    conditions: Conditions,
+    /// There was no room when it was last looked.
+    full: bool,
+    kept: Vec<Box<dyn Job>>,
 }
 
 impl Groups {
     fn run(&mut self, jobs: &Receiver<Box<dyn Job>>) {
-        while let Ok(first) = jobs.recv() {
-            let mut group = vec![first];
+        while let Some(first) = self.next(jobs) {
+            let room = room::look(&*self.commit, &self.path, &self.conditions, self.full);
+            self.full = room.is_err();
+            if let Err(full) = room {
+                first.into_iter().for_each(|job| self.put_off(job, &full));
+                continue;
+            }
+            let mut group = std::mem::take(&mut self.kept);
+            group.extend(first);
             let attempt = catch_unwind(AssertUnwindSafe(|| self.group(&mut group, jobs)));
             let result = attempt
                 .unwrap_or_else(|panic| Err(database::panicked(&self.path, "committing", &panic)));
-            if let Err(error) = &result {
-                tracing::error!("{} writes failed: {error}", group.len());
-                self.close(error.clone());
+            match &result {
+                Ok(()) => self.conditions.set(Condition::Sound),
+                Err(error) => {
+                    tracing::error!("{} writes failed: {error}", group.len());
+                    self.close(error.clone());
+                }
             }
             for job in group {
                 job.answer(result.clone());
             }
+        }
+    }
+
+    /// The next job, or none yet while the disk is full; nothing when the store closes.
+    fn next(&self, jobs: &Receiver<Box<dyn Job>>) -> Option<Option<Box<dyn Job>>> {
+        if !self.full {
+            return jobs.recv().ok().map(Some);
+        }
+        match jobs.recv_timeout(LOOK_EVERY) {
+            Ok(job) => Some(Some(job)),
+            Err(RecvTimeoutError::Timeout) => Some(None),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn put_off(&mut self, job: Box<dyn Job>, full: &StoreError) {
+        if job.waits() && self.kept.len() < KEPT_JOBS {
+            self.kept.push(job);
+        } else {
+            job.answer(Err(full.clone()));
         }
     }
 
@@ -153,11 +211,14 @@ impl Groups {
             None => last_journal(&db, &self.path)? + 1,
         };
         let mut txn = Txn::new(&db, &self.path, next);
-        run_job(group.first_mut(), &mut txn);
+        group.iter_mut().for_each(|job| run_job(job, &mut txn));
         while group.len() < GROUP_JOBS && txn.bytes() < GROUP_BYTES {
             let Ok(job) = jobs.try_recv() else { break };
             group.push(job);
-            run_job(group.last_mut(), &mut txn);
+            group
+                .last_mut()
+                .into_iter()
+                .for_each(|job| run_job(job, &mut txn));
         }
         self.next_journal = Some(txn.next_journal);
         let number = database::last_group(&db, &self.path)? + 1;
@@ -183,18 +244,25 @@ impl Groups {
 
     /// Readers must not see what is not durable, and sled is of no use after its first error.
     fn close(&mut self, error: StoreError) {
+        if let StoreError::Full { .. } = &error {
+            let space = self.commit.space().map_or((0, 0), |s| (s.free, s.total));
+            let wanted = room::reserve(space.1);
+            self.conditions.set(Condition::Full {
+                free: space.0,
+                wanted,
+            });
+            self.full = true;
+        }
         *self.slot.write().unwrap_or_else(PoisonError::into_inner) = Err(error);
         self.next_journal = None;
     }
 }
 
-fn run_job(job: Option<&mut Box<dyn Job>>, txn: &mut Txn<'_>) {
-    if let Some(job) = job {
-        if job.run(txn) {
-            txn.keep_job()
-        } else {
-            txn.drop_job()
-        }
+fn run_job(job: &mut Box<dyn Job>, txn: &mut Txn<'_>) {
+    if job.run(txn) {
+        txn.keep_job()
+    } else {
+        txn.drop_job()
     }
 }
 

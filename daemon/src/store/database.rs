@@ -1,9 +1,11 @@
 //! Opening sled, and making a batch survive a power cut.
 use super::OpenNote;
 use super::error::StoreError;
-use super::keys::{Key, VERSION};
+use super::keys::{self, Key, VERSION};
 use super::lock;
+use robust_ckpt::disk::{Disk, RealDisk, Space};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -17,10 +19,16 @@ const SEGMENT_BYTES: usize = 2 << 20;
 /// acknowledged group.
 const MARK: &str = "acknowledged";
 
+/// The file, beside it, that makes the next opening read everything: something was found damaged.
+const SUSPECT: &str = "suspect";
+
 /// Commits batches. The seam where tests make the disk fail.
 pub trait Commit: Send {
     /// Applies the batch; when this returns, it survives SIGKILL and a power cut.
     fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError>;
+
+    /// Room where the database is.
+    fn space(&self) -> io::Result<Space>;
 }
 
 /// The real thing.
@@ -50,6 +58,10 @@ impl Commit for SledCommit {
             .and_then(|f| f.sync_data())
             .map_err(|e| StoreError::io("sync", &file, e))
     }
+
+    fn space(&self) -> io::Result<Space> {
+        RealDisk.space(&self.path)
+    }
 }
 
 /// Opens `DIR/db`; a damaged one is set aside and a new one made.
@@ -66,8 +78,10 @@ pub fn open(dir: &Path) -> Result<(sled::Db, Option<OpenNote>), StoreError> {
     }
 }
 
-/// Opens the database and checks its schema and every page. sled panics on some damage; a panic
-/// here is damage too.
+/// Opens the database and checks its schema, that nothing acknowledged is missing, and all that
+/// is not a trajectory, an event or the journal: those are most of it, and a restart must not wait for
+/// them. They are read by [`super::scrub`] while the daemon runs, and here when a reader or the scrub
+/// found damage before ([`suspect`]). sled panics on some damage; a panic here is damage too.
 pub fn open_existing(path: &Path) -> Result<sled::Db, StoreError> {
     let attempt = catch_unwind(AssertUnwindSafe(|| {
         let config = sled::Config::new()
@@ -131,9 +145,7 @@ fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
             }
         }
     }
-    for entry in db.iter() {
-        entry.map_err(|e| StoreError::sled("read", path, e))?;
-    }
+    read_tables(db, path)?;
     let (found, acknowledged) = (last_group(db, path)?, mark(path));
     if found < acknowledged {
         return Err(corrupt(format!(
@@ -141,6 +153,34 @@ fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
         )));
     }
     Ok(())
+}
+
+/// Reads the small tables; everything where damage was met before.
+fn read_tables(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
+    let mark = path.join(SUSPECT);
+    let suspect = mark.exists();
+    let tables = keys::tables().into_iter().filter(|t| suspect || !t.is_long);
+    for table in tables {
+        for entry in db.scan_prefix([table.tag]) {
+            entry.map_err(|e| StoreError::sled("read", path, e))?;
+        }
+    }
+    if suspect {
+        // All of it could be read. If this fails, the next opening takes longer again, no more.
+        let _ = std::fs::remove_file(mark);
+    }
+    Ok(())
+}
+
+/// Notes beside the database that damage was met: the next opening reads everything, and sets the
+/// database aside if that is so.
+pub fn suspect(path: &Path, detail: &str) {
+    let mark = path.join(SUSPECT);
+    if !mark.exists()
+        && let Err(e) = std::fs::write(&mark, detail)
+    {
+        tracing::warn!("cannot write {}: {e}", mark.display());
+    }
 }
 
 /// The number of the last group in the database.

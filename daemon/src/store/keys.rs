@@ -120,6 +120,24 @@ impl Key {
     }
 }
 
+/// All keys with one first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// That byte.
+    pub tag: u8,
+    /// Grows with the job, beyond what a start may read.
+    pub is_long: bool,
+}
+
+/// Every table of the schema.
+pub fn tables() -> Vec<Table> {
+    let table = |tag: &u8| Table {
+        tag: *tag,
+        is_long: b"ejtx".contains(tag),
+    };
+    b"mgajesniktux".iter().map(table).collect()
+}
+
 /// The key of one part of a long value.
 pub fn part(key: &[u8], index: u32) -> Vec<u8> {
     [&b"x"[..], key, &index.to_be_bytes()].concat()
@@ -159,6 +177,12 @@ mod tests {
         #[test]
         fn every_key_reads_back_as_itself(key in any_key()) {
             prop_assert_eq!(Key::decode(&key.encode()), Some(key));
+        }
+
+        #[test]
+        fn every_key_belongs_to_a_table(key in any_key()) {
+            let tag = key.encode()[0];
+            prop_assert_eq!(tables().iter().filter(|t| t.tag == tag).count(), 1);
         }
 
         #[test]

@@ -7,6 +7,7 @@
 mod check;
 mod codec;
 mod committer;
+mod condition;
 pub mod database;
 mod durable;
 mod error;
@@ -15,6 +16,8 @@ pub mod lock;
 pub mod parts;
 mod reader;
 mod records;
+mod room;
+mod scrub;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -23,17 +26,22 @@ mod txn;
 mod types;
 
 pub use check::Checked;
+pub use condition::Condition;
 pub use durable::Durable;
 pub use error::StoreError;
+pub use room::reserve;
 pub use types::*;
 
 use committer::{Committer, Slot};
+use condition::Conditions;
 use database::{Commit, SledCommit};
 use reader::Reader;
 use robust_shared::time::Time;
+use scrub::Scrub;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
 use txn::Txn;
 
 /// What can be chosen about a store.
@@ -61,13 +69,15 @@ pub struct Store {
     inner: Arc<Inner>,
 }
 
-/// Fields drop in this order: the committer ends before the database closes, and the state
+/// Fields drop in this order: the threads end before the database closes, and the state
 /// directory is free only after both.
 struct Inner {
     committer: Committer,
+    _scrub: Scrub,
     slot: Arc<RwLock<Slot>>,
     path: PathBuf,
     next_event: Mutex<u64>,
+    conditions: Conditions,
     options: Options,
     _lock: lock::StateLock,
 }
@@ -90,14 +100,20 @@ impl Store {
         let (db, note) = database::open(dir)?;
         let slot = Arc::new(RwLock::new(Ok(db)));
         let commit = wrap(Box::new(SledCommit::new(&path)));
-        let committer = Committer::start(path.clone(), Arc::clone(&slot), commit)
-            .map_err(|e| StoreError::io("start the committer of", &path, e))?;
+        let conditions = Conditions::new();
+        let committer =
+            Committer::start(path.clone(), Arc::clone(&slot), commit, conditions.clone())
+                .map_err(|e| StoreError::io("start the committer of", &path, e))?;
+        let scrub = Scrub::start(path.clone(), Arc::clone(&slot), conditions.clone())
+            .map_err(|e| StoreError::io("start reading", &path, e))?;
         let next_event = Mutex::new(1);
         let inner = Inner {
             committer,
+            _scrub: scrub,
             slot,
             path,
             next_event,
+            conditions,
             options,
             _lock: lock,
         };
@@ -118,16 +134,40 @@ impl Store {
         self.submit(|_| Ok(()))
     }
 
+    /// Like [`Self::submit`], for what nobody waits for: on a full disk it is kept and written later.
+    fn submit_at_leisure<T, F>(&self, write: F) -> Durable<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Txn<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.inner.committer.submit(write, true)
+    }
+
     fn submit<T, F>(&self, write: F) -> Durable<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Txn<'_>) -> Result<T, StoreError> + Send + 'static,
     {
-        self.inner.committer.submit(write)
+        self.inner.committer.submit(write, false)
+    }
+
+    /// How it is, as that changes.
+    pub fn condition(&self) -> watch::Receiver<Condition> {
+        self.inner.conditions.watch()
+    }
+
+    /// Reads; damage that is met is shown, and looked into when the database is opened next.
+    fn read<T>(
+        &self,
+        read: impl Fn(&Reader<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let inner = &self.inner;
+        self.look(read)
+            .inspect_err(|error| scrub::found(error, &inner.path, &inner.conditions))
     }
 
     /// Reads under the slot's lock, so that no handle keeps a failed database open.
-    fn read<T>(
+    fn look<T>(
         &self,
         read: impl Fn(&Reader<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {

@@ -88,7 +88,7 @@ impl Store {
         *next += 1;
         (
             seq,
-            self.submit(move |txn| txn.put(&Key::Event(seq), &bytes?)),
+            self.submit_at_leisure(move |txn| txn.put(&Key::Event(seq), &bytes?)),
         )
     }
 

@@ -1683,6 +1683,9 @@ pub struct Status {
     /// of the published version's manifest, hex; a rollout says its own at /weights_digest
     #[prost(string, tag = "29")]
     pub weight_digest: ::prost::alloc::string::String,
+    /// what an operator must act on, while it holds
+    #[prost(message, repeated, tag = "43")]
+    pub alarms: ::prost::alloc::vec::Vec<Alarm>,
     /// thrown away and generated again (policy task)
     #[prost(uint64, tag = "28")]
     pub trajectories_discarded: u64,
@@ -1734,6 +1737,19 @@ pub struct RemoteStatus {
     /// why the last one failed; empty once one succeeded
     #[prost(string, tag = "6")]
     pub failing: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Alarm {
+    /// database full | database damaged | checkpoints paused
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

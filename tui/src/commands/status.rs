@@ -26,6 +26,11 @@ fn text(s: &v1::Status, paint: Paint) -> String {
     if !s.reason.is_empty() {
         text += &format!("reason   {}\n", s.reason);
     }
+    for alarm in &s.alarms {
+        let since = clock(s.now_ms.saturating_sub(alarm.since_ms) as f64 / 1000.0);
+        let line = format!("alarm    {} (for {since})", alarm.text);
+        text += &format!("{}\n", paint.bold(&line));
+    }
     text += &format!("\n{}", roles(s).render(paint));
     // A single node only when there is something about its slots that an operator would act on.
     let marked = |n: &v1::NodeStatus| n.cordoned || !n.lost.is_empty() || !n.draining.is_empty();

@@ -282,7 +282,8 @@ impl Disk for FaultyDisk {
         state.step(Operation::Remove)?;
         let kept = state.keep(path)?;
         RealDisk.remove_file(path)?;
-        (state.dirty.remove(path), state.lost.remove(path));
+        state.dirty.remove(path);
+        state.lost.remove(path);
         state.undo.push(Undo::Removed(path.to_owned(), kept));
         Ok(())
     }

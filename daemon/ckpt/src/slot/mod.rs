@@ -105,6 +105,7 @@ impl Seal {
             found,
         ] = words;
         match () {
+            () if magic == 0 => Words::Unsealed("nothing was written yet"),
             () if magic != MAGIC => Words::Plain,
             () if version != VERSION => Words::Unsealed("a newer build wrote it"),
             () if !sequence.is_multiple_of(2) => Words::Unsealed("it is being written"),

@@ -1,13 +1,18 @@
 //! Disks that fail.
 use super::*;
 use crate::store::database::Commit;
+use robust_ckpt::disk::Space;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const GIB: u64 = 1 << 30;
 
 /// Fails while the switch is on, after or before the batch reached sled.
 struct Failing {
     inner: Box<dyn Commit>,
     fails: Arc<AtomicBool>,
+    free: Arc<AtomicU64>,
     applies_first: bool,
 }
 
@@ -22,21 +27,109 @@ impl Commit for Failing {
         let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
         Err(StoreError::io("write", Path::new("db"), source))
     }
+
+    fn space(&self) -> std::io::Result<Space> {
+        Ok(Space {
+            free: self.free.load(Ordering::SeqCst),
+            total: GIB,
+        })
+    }
 }
 
 fn failing(applies_first: bool) -> (TempDir, Store, Arc<AtomicBool>) {
+    let (dir, store, fails, _) = on_a_disk(applies_first);
+    (dir, store, fails)
+}
+
+/// A store, the switch that makes commits fail, and how many bytes are free.
+fn on_a_disk(applies_first: bool) -> (TempDir, Store, Arc<AtomicBool>, Arc<AtomicU64>) {
     let dir = tempfile::tempdir().unwrap();
-    let fails = Arc::new(AtomicBool::new(false));
-    let switch = Arc::clone(&fails);
+    let (fails, free) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(GIB)),
+    );
+    let (switch, room) = (Arc::clone(&fails), Arc::clone(&free));
     let wrap = |inner| {
         Box::new(Failing {
             inner,
             fails: switch,
+            free: room,
             applies_first,
         }) as Box<dyn Commit>
     };
     let (store, _) = Store::open_with(dir.path(), Options::default(), wrap).unwrap();
-    (dir, store, fails)
+    (dir, store, fails, free)
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn writes_stop_while_there_is_still_room_and_what_is_stored_stays_readable() {
+    let (_dir, store, _, free) = on_a_disk(false);
+    let condition = store.condition();
+    let is_full = || matches!(*condition.borrow(), Condition::Full { .. });
+    store
+        .record(vec![issued(1)], b"one".to_vec())
+        .wait()
+        .unwrap();
+    free.store(reserve(GIB) - 1, Ordering::SeqCst);
+    let error = store
+        .record(vec![issued(2)], b"two".to_vec())
+        .wait()
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    assert!(is_full());
+    assert_eq!(store.load_core_state().unwrap().unwrap(), b"one");
+    // Nobody waits for an event: it is written when there is room, without another word.
+    let at = Time(5);
+    let (seq, event) = store.append_event(Event {
+        at,
+        severity: Severity::Fault,
+        kind: "disk".to_owned(),
+        id: None,
+        text: "full".to_owned(),
+    });
+    // A little more than the reserve is not enough: writes would stop again at once.
+    free.store(reserve(GIB) + 1, Ordering::SeqCst);
+    store.sync().wait().unwrap_err();
+    assert!(is_full() && store.events_since(0, 9).unwrap().is_empty());
+    free.store(reserve(GIB) * 2, Ordering::SeqCst);
+    event.wait().unwrap();
+    until("the store is sound again", || {
+        *condition.borrow() == Condition::Sound
+    });
+    assert_eq!(store.events_since(0, 9).unwrap()[0].0, seq);
+    store
+        .record(vec![issued(2)], b"two".to_vec())
+        .wait()
+        .unwrap();
+    assert_eq!(store.load_core_state().unwrap().unwrap(), b"two");
+}
+
+#[test]
+fn a_commit_that_found_no_room_after_all_is_shown_until_one_succeeds() {
+    let (_dir, store, fails) = failing(false);
+    let condition = store.condition();
+    fails.store(true, Ordering::SeqCst);
+    store
+        .record(vec![issued(1)], b"one".to_vec())
+        .wait()
+        .unwrap_err();
+    assert!(matches!(*condition.borrow(), Condition::Full { .. }));
+    fails.store(false, Ordering::SeqCst);
+    store
+        .record(vec![issued(1)], b"one".to_vec())
+        .wait()
+        .unwrap();
+    until("the store is sound again", || {
+        *condition.borrow() == Condition::Sound
+    });
 }
 
 #[test]

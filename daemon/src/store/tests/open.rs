@@ -1,6 +1,7 @@
 //! Opening: locks, versions, damage.
 use super::*;
 use crate::store::keys::{Key, VERSION};
+use prost::Message;
 use std::os::unix::fs::FileExt;
 
 #[test]
@@ -115,6 +116,94 @@ fn a_flipped_bit_in_the_log_is_noticed_although_sled_says_nothing() {
         // A byte that nothing refers to any more may change unnoticed.
         assert!(note.is_some() || all_there(), "{part}/8 of the log");
     }
+}
+
+/// Flips bits of turns in a part of the log that sled trusts: it was read at an opening, and is not
+/// read again at the next one.
+fn damaged_where_sled_does_not_look() -> TempDir {
+    let dir = filled();
+    let (store, _) = Store::open(dir.path()).unwrap();
+    for member in 0..250 {
+        let turn = turn(0, 3000);
+        store
+            .append_turn(id(2, member), vec![1], turn)
+            .wait()
+            .unwrap();
+    }
+    drop(store);
+    drop(Store::open(dir.path()).unwrap());
+    let file = dir.path().join("db/db");
+    let mut log = std::fs::read(&file).unwrap();
+    let needle = robust_proto::v1::Turn::encode_to_vec(&turn(0, 3000));
+    let needle = &needle[needle.len() / 2..][..64];
+    // sled reuses segments; the newest ones, by the number in their header, are read at every opening.
+    let lsn = |at: &usize| i64::from_le_bytes(log[at + 4..at + 12].try_into().unwrap()) ^ i64::MAX;
+    let mut segments: Vec<usize> = (0..log.len()).step_by(SEGMENT).collect();
+    segments.sort_by_key(lsn);
+    segments.truncate(segments.len() - 3);
+    let found: Vec<_> = (0..log.len() - 64)
+        .filter(|at| {
+            segments.contains(&(at / SEGMENT * SEGMENT))
+                && log[*at] == needle[0]
+                && log[*at..].starts_with(needle)
+        })
+        .collect();
+    assert!(found.len() >= 20, "{}", found.len());
+    found.into_iter().for_each(|at| log[at] ^= 4);
+    std::fs::write(file, log).unwrap();
+    dir
+}
+
+const SEGMENT: usize = 2 << 20;
+
+#[test]
+fn damage_that_a_reader_meets_is_shown_and_the_next_opening_sets_the_database_aside() {
+    let dir = damaged_where_sled_does_not_look();
+    let (store, note) = Store::open(dir.path()).unwrap();
+    assert_eq!(note, None, "opening reads the small tables only");
+    let error = (0..250).find_map(|m| store.trajectory(id(2, m)).err());
+    assert!(
+        matches!(error, Some(StoreError::Corrupt { .. })),
+        "{error:?}"
+    );
+    let condition = store.condition().borrow().clone();
+    assert!(
+        matches!(condition, Condition::Damaged { .. }),
+        "{condition}"
+    );
+    drop(store);
+    assert_set_aside(&dir);
+}
+
+#[test]
+fn damage_that_nobody_reads_is_found_in_the_background() {
+    let dir = damaged_where_sled_does_not_look();
+    let (store, note) = Store::open(dir.path()).unwrap();
+    assert_eq!(note, None);
+    let mut condition = store.condition();
+    let damaged = |c: &Condition| matches!(c, Condition::Damaged { .. });
+    let waiting = condition.wait_for(damaged);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let patience = std::time::Duration::from_secs(30);
+    runtime
+        .unwrap()
+        .block_on(async { tokio::time::timeout(patience, waiting).await.map(drop) })
+        .unwrap();
+    drop(store);
+    assert_set_aside(&dir);
+}
+
+#[test]
+fn a_false_alarm_costs_one_longer_opening() {
+    let dir = filled();
+    let mark = dir.path().join("db/suspect");
+    std::fs::write(&mark, "").unwrap();
+    let (store, note) = Store::open(dir.path()).unwrap();
+    assert_eq!(note, None);
+    assert!(!mark.exists());
+    assert_eq!(store.load_core_state().unwrap(), Some(vec![1; 50_000]));
 }
 
 #[test]

@@ -204,6 +204,7 @@ pub fn healthy() -> v1::Status {
         weight_digest: "5c".repeat(32),
         steps_repeated: 0,
         nodes: Vec::new(),
+        alarms: Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@ use crossterm::event::KeyCode;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
+use robust_proto::v1;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
@@ -61,6 +62,29 @@ fn with_several_nodes_each_role_shows_where_it_is() {
     assert!(line("ROLE").ends_with("NODE"), "{screen}");
     assert!(line("rollout-0").ends_with("node-a"), "{screen}");
     assert!(line("rollout-2").ends_with("node-b"), "{screen}");
+}
+
+#[test]
+fn an_alarm_is_on_every_screen_for_as_long_as_it_holds() {
+    let mut s = healthy();
+    s.alarms.push(v1::Alarm {
+        kind: "database full".into(),
+        text: "the database's disk is full (3 MiB left): the job waits".into(),
+        since_ms: NOW - 5_000,
+    });
+    let banner = |s: &v1::Status, width| {
+        let screen = screen(&showing(s.clone()), width, 24);
+        screen.lines().nth(2).unwrap().to_owned()
+    };
+    for (width, _) in SIZES {
+        let line = banner(&s, width);
+        assert!(
+            line.contains("the database's disk is full (3 MiB left)"),
+            "{line}"
+        );
+    }
+    s.alarms.clear();
+    assert!(!banner(&s, 80).contains("full"));
 }
 
 #[test]

@@ -68,11 +68,12 @@ fn progress(state: &State, s: &v1::Status, width: u16) -> Line<'static> {
 
 /// Whether a line is needed for something that must not be missed.
 pub fn has_banner(state: &State) -> bool {
-    let said = state.status.as_ref().is_some_and(|s| !s.reason.is_empty());
+    let says = |s: &v1::Status| !s.reason.is_empty() || !s.alarms.is_empty();
+    let said = state.status.as_ref().is_some_and(says);
     matches!(state.link, Link::Lost { .. }) || state.is_over() || said
 }
 
-/// Daemon lost, or job over.
+/// Daemon lost, job over, or an alarm.
 pub fn draw_banner(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     if area.is_empty() {
         return;
@@ -92,11 +93,16 @@ pub fn draw_banner(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) 
             let text = format!("daemon lost {away} ago, retrying {dash} {reason}");
             (text, look.alarm())
         }
+        _ if !s.alarms.is_empty() => {
+            let texts: Vec<&str> = s.alarms.iter().map(|a| &*a.text).collect();
+            (texts.join("; "), look.alarm())
+        }
         // What a starting job waits for, such as the warm-up of its model.
         _ => (s.reason.clone(), look.tone(Tone::Warn)),
     };
     let sign = match &state.link {
         Link::Lost { .. } if !state.is_over() => look.sign("warn"),
+        _ if !state.is_over() && !s.alarms.is_empty() => look.sign("warn"),
         _ => look.sign(&s.state),
     };
     buf.set_style(area, style);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  header   2 lines: job, state, age of data; step gauge, version, reward
-//!  banner   0 or 1: daemon lost, job over
+//!  banner   0 or 1: daemon lost, job over, an alarm
 //!  charts   sliding ETTR, and beside it from 100 columns on the reward
 //!  roles    heading and a line each; the selected one is struck by K and H
 //!  bottom   weights of each rollout | incidents

@@ -1,0 +1,132 @@
+//! What an operator must act on: shown for as long as it holds, in the status, the metrics and the
+//! console's header. Raising and lowering each make an event.
+use super::Driver;
+use crate::ckpt::CkptEvent;
+use crate::store::Condition;
+use robust_proto::v1;
+use robust_shared::core::Severity;
+use std::collections::BTreeMap;
+
+/// The kind of an alarm; one of each at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Alarm {
+    /// The database takes no writes, and the job waits.
+    DatabaseFull,
+    /// Something stored cannot be read.
+    DatabaseDamaged,
+    /// No room for checkpoints.
+    CheckpointsPaused,
+    /// The object store did not take the last checkpoint.
+    StoreAway,
+    /// No other node holds what the job wants held there.
+    NoReplica,
+}
+
+impl Alarm {
+    /// Its word in the status and the metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::DatabaseFull => "database full",
+            Self::DatabaseDamaged => "database damaged",
+            Self::CheckpointsPaused => "checkpoints paused",
+            Self::StoreAway => "object store away",
+            Self::NoReplica => "no replica",
+        }
+    }
+}
+
+/// The alarms that hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alarms(BTreeMap<Alarm, v1::Alarm>);
+
+impl Alarms {
+    /// Whether it is news.
+    pub fn raise(&mut self, alarm: Alarm, text: String, now_ms: u64) -> bool {
+        let news = !self.0.contains_key(&alarm);
+        let entry = self.0.entry(alarm).or_insert_with(|| v1::Alarm {
+            kind: alarm.word().to_owned(),
+            since_ms: now_ms,
+            ..Default::default()
+        });
+        entry.text = text;
+        news
+    }
+
+    /// Whether it was there.
+    pub fn lower(&mut self, alarm: Alarm) -> bool {
+        self.0.remove(&alarm).is_some()
+    }
+
+    /// For the status.
+    pub fn shown(&self) -> Vec<v1::Alarm> {
+        self.0.values().cloned().collect()
+    }
+}
+
+impl Driver {
+    /// The database's condition changed.
+    pub(super) fn on_store(&self, condition: &Condition) {
+        let now = self.parts.clock.now();
+        let feeds = &self.parts.feeds;
+        let text = condition.to_string();
+        match condition {
+            Condition::Full { .. } => {
+                feeds.raise(now, Alarm::DatabaseFull, Severity::Fault, "store", text);
+            }
+            Condition::Damaged { .. } => {
+                feeds.raise(now, Alarm::DatabaseDamaged, Severity::Fault, "store", text);
+            }
+            Condition::Sound => feeds.lower(now, Alarm::DatabaseFull, "store", text),
+        }
+    }
+
+    /// Something happened to a checkpoint.
+    pub(super) fn on_checkpoint(&mut self, event: &CkptEvent) {
+        if let CkptEvent::Written {
+            step, generation, ..
+        } = event
+        {
+            self.written = Some((*step, *generation));
+            self.say_what_is_safe();
+            if let Some(uploader) = &self.parts.uploader {
+                // One that is behind is counted, and the next one is another chance.
+                let _ = uploader.offer(*step);
+            }
+        }
+        let now = self.parts.clock.now();
+        let (feeds, text) = (&self.parts.feeds, event.to_string());
+        let (alarm, severity) = (Alarm::CheckpointsPaused, event.severity());
+        match event {
+            CkptEvent::Paused { .. } => feeds.raise(now, alarm, severity, "checkpoint", text),
+            CkptEvent::Resumed { .. } => feeds.lower(now, alarm, "checkpoint", text),
+            CkptEvent::NotUploaded { .. } => {
+                feeds.raise(now, Alarm::StoreAway, severity, "checkpoint", text);
+            }
+            CkptEvent::Uploaded { url, .. } => {
+                feeds.note(now, severity, "checkpoint", text);
+                let text = format!("{url} takes checkpoints again");
+                feeds.lower(now, Alarm::StoreAway, "checkpoint", text);
+            }
+            _ => feeds.note(now, severity, "checkpoint", text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_is_news_once_and_keeps_the_time_when_it_began() {
+        let mut alarms = Alarms::default();
+        assert!(alarms.raise(Alarm::DatabaseFull, "1 MiB left".to_owned(), 5));
+        assert!(!alarms.raise(Alarm::DatabaseFull, "0 MiB left".to_owned(), 9));
+        let shown = alarms.shown();
+        assert_eq!(shown.len(), 1);
+        assert_eq!((shown[0].since_ms, &*shown[0].text), (5, "0 MiB left"));
+        assert_eq!(shown[0].kind, "database full");
+        assert!(alarms.lower(Alarm::DatabaseFull));
+        assert!(!alarms.lower(Alarm::DatabaseFull));
+        assert_eq!(alarms.shown(), []);
+    }
+}
