@@ -12,6 +12,7 @@
 mod error;
 mod remote;
 mod room;
+mod save;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -70,6 +71,8 @@ pub enum CkptEvent {
         generation: Generation,
         /// Bytes of all shards.
         bytes: u64,
+        /// Of these, those that an earlier checkpoint had already: linked, not written.
+        unchanged: u64,
         /// From the offer to the manifest.
         took: Duration,
         /// Whether the page cache was bypassed.
@@ -81,6 +84,20 @@ pub enum CkptEvent {
         step: Step,
         /// Why.
         error: WriteError,
+    },
+    /// There is no room for the step's checkpoint, and none is written until there is.
+    Paused {
+        /// The step.
+        step: Step,
+        /// Bytes left.
+        free: u64,
+        /// Bytes that must be free.
+        wanted: u64,
+    },
+    /// There is room again; the next step offered is written.
+    Resumed {
+        /// Bytes left.
+        free: u64,
     },
     /// A checkpoint is in the object store.
     Uploaded {
@@ -102,20 +119,6 @@ pub enum CkptEvent {
         /// Why.
         error: RemoteError,
     },
-    /// There is no room for the step's checkpoint, and none is written until there is.
-    Paused {
-        /// The step.
-        step: Step,
-        /// Bytes left.
-        free: u64,
-        /// Bytes that must be free.
-        wanted: u64,
-    },
-    /// There is room again; the next step offered is written.
-    Resumed {
-        /// Bytes left.
-        free: u64,
-    },
     /// The checkpoints are well, the index or old folders are not.
     Untidy(String),
 }
@@ -124,7 +127,7 @@ impl CkptEvent {
     /// How grave it is.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::Written { .. } | Self::Uploaded { .. } | Self::Resumed { .. } => Severity::Info,
+            Self::Written { .. } | Self::Resumed { .. } | Self::Uploaded { .. } => Severity::Info,
             Self::Failed { .. }
             | Self::Paused { .. }
             | Self::NotUploaded { .. }
@@ -140,21 +143,38 @@ impl fmt::Display for CkptEvent {
                 step,
                 generation: _,
                 bytes,
+                unchanged,
                 took,
                 direct,
             } => {
-                let mib = *bytes as f64 / f64::from(1 << 20);
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 let (s, how) = (
                     took.as_secs_f64(),
                     if *direct { "direct" } else { "buffered" },
                 );
                 write!(
                     f,
-                    "checkpoint of step {step}: {mib:.1} MiB in {s:.2} s ({how})"
-                )
+                    "checkpoint of step {step}: {:.1} MiB in {s:.2} s ({how})",
+                    mib(*bytes)
+                )?;
+                match unchanged {
+                    0 => Ok(()),
+                    some => write!(f, ", {:.1} MiB of it unchanged and linked", mib(*some)),
+                }
             }
             Self::Failed { step, error } => {
                 write!(f, "no checkpoint of step {step}: {error}; the job goes on")
+            }
+            Self::Paused { step, free, wanted } => write!(
+                f,
+                "no room for the checkpoint of step {step} ({} MiB left, {} MiB wanted): none is \
+                 written until there is; the job goes on",
+                free >> 20,
+                wanted.div_ceil(1 << 20)
+            ),
+            Self::Resumed { free } => {
+                let mib = free >> 20;
+                write!(f, "there is room for checkpoints again ({mib} MiB left)")
             }
             Self::Uploaded {
                 step,
@@ -173,17 +193,6 @@ impl fmt::Display for CkptEvent {
                     f,
                     "the checkpoint of step {step} is not in {url}: {error}; the job goes on"
                 )
-            }
-            Self::Paused { step, free, wanted } => write!(
-                f,
-                "no room for the checkpoint of step {step} ({} MiB left, {} MiB wanted): none is \
-                 written until there is; the job goes on",
-                free >> 20,
-                wanted.div_ceil(1 << 20)
-            ),
-            Self::Resumed { free } => {
-                let mib = free >> 20;
-                write!(f, "there is room for checkpoints again ({mib} MiB left)")
             }
             Self::Untidy(what) => f.write_str(what),
         }

@@ -6,7 +6,7 @@
 //!    ─► roles ended, last checkpoint ─► report ─► linger
 //! ```
 //! Nothing is started before everything that can be checked is.
-use super::args::{Args, ExitCode};
+use super::args::{Args, Command, ExitCode};
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
 use super::inspect;
@@ -14,6 +14,7 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
+use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::{Far, report};
 use crate::driver::{
@@ -39,8 +40,23 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
+async fn measure(args: BenchArgs) -> Result<ExitCode, Failure> {
+    let measuring = tokio::task::spawn_blocking(move || bench::run(&args));
+    let ended = measuring.await.unwrap_or_else(|e| Err(e.to_string()));
+    Ok(match ended {
+        Ok(()) => ExitCode::Completed,
+        Err(error) => {
+            tracing::error!("bench-store: {error}");
+            ExitCode::Failed
+        }
+    })
+}
+
 /// Runs the daemon from the checks to its end.
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
+    if let Some(Command::BenchStore(bench)) = args.command {
+        return measure(bench).await;
+    }
     if let Some(leader) = &args.join.join {
         return join::run(&args, leader).await;
     }

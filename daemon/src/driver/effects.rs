@@ -176,6 +176,7 @@ impl Driver {
             answer: prompt.answer.clone(),
             seed: self.parts.job.trajectory_seed(),
             turns: stored.turns,
+            running: stored.running,
         };
         // Without an open link the core hands it out again when the agent links.
         self.links

@@ -93,8 +93,16 @@ impl Feeds {
     }
 
     /// Shows the core's view, and how pulls go.
-    pub(super) fn publish(&self, view: &View, now: Time, pulls: &Pulls, served: &Served) {
+    pub(super) fn publish(
+        &self,
+        view: &View,
+        now: Time,
+        pulls: &Pulls,
+        served: &Served,
+        checkpoints_skipped: u64,
+    ) {
         let mut status = self.frame.status(view, now);
+        status.checkpoints_skipped = checkpoints_skipped;
         let digest = view.version.and_then(|version| served.digest(version));
         (status.replicas, status.remote) = self.durable.clone();
         status.weight_digest = digest.unwrap_or_default();

@@ -56,7 +56,7 @@ pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
 pub use feeds::Feeds;
 pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
-pub use leases::{LeaseError, Leases};
+pub use leases::{Held, LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use lost::without_database;
 pub use saved::{SavedError, SnapshotShards};
@@ -290,9 +290,10 @@ impl Driver {
     fn show(&mut self, view: &View, at: Time) {
         let (replicas, remote) = (self.replica_status(), self.remote_status());
         self.parts.feeds.durable(replicas, remote);
+        let skipped = self.parts.checkpointer.skipped();
         self.parts
             .feeds
-            .publish(view, at, &self.pulls, &self.served);
+            .publish(view, at, &self.pulls, &self.served, skipped);
         self.published = Instant::now();
     }
 }

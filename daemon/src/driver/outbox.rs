@@ -127,8 +127,11 @@ async fn patiently(
             Err(error) if error.is_refusal() => return Err(error),
             Err(error) => {
                 let is_full = matches!(error, StoreError::Full { .. });
-                let patient = is_full && !hurried.load(Ordering::Acquire);
-                if !patient && began.elapsed() > PATIENCE {
+                let over = match is_full {
+                    true => hurried.load(Ordering::Acquire),
+                    false => began.elapsed() > PATIENCE,
+                };
+                if over {
                     return Err(error);
                 }
                 // The store itself tells when the disk is full, and when it is no more.

@@ -81,6 +81,7 @@ impl Frame {
             trajectories_in_flight: view.in_flight,
             trajectories_finished: view.finished,
             trajectories_discarded: view.discarded,
+            trajectories_stale: view.stale,
             context: view.context.map_or("", Context::word).to_owned(),
             reason: view.reason.clone(),
             weight_bytes: view.weight_bytes,

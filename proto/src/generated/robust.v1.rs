@@ -540,6 +540,9 @@ pub struct Dispatch {
     /// stored already
     #[prost(message, repeated, tag = "5")]
     pub turns: ::prost::alloc::vec::Vec<Turn>,
+    /// stored already of the turn after those: it goes on from there
+    #[prost(message, repeated, tag = "6")]
+    pub running: ::prost::alloc::vec::Vec<Span>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -623,6 +626,25 @@ pub struct AppendTurnRequest {
     pub prompt_ids: ::prost::alloc::vec::Vec<u32>,
     #[prost(message, optional, tag = "4")]
     pub turn: ::core::option::Option<Turn>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AppendSpansRequest {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    pub trajectory: u64,
+    /// with the first tokens of turn 0
+    #[prost(uint32, repeated, tag = "3")]
+    pub prompt_ids: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, tag = "4")]
+    pub turn: u32,
+    /// generated tokens of this turn before these
+    #[prost(uint32, tag = "5")]
+    pub offset: u32,
+    #[prost(message, repeated, tag = "6")]
+    pub spans: ::prost::alloc::vec::Vec<Span>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -818,6 +840,29 @@ pub mod role_host_client {
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendTurn"));
             self.inner.unary(req, path, codec).await
         }
+        /// Tokens of a turn under way, acknowledged like a turn. The turn itself follows with AppendTurn,
+        /// whole; it must begin with what was stored of it.
+        pub async fn append_spans(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AppendSpansRequest>,
+        ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/AppendSpans",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpans"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn finish_trajectory(
             &mut self,
             request: impl tonic::IntoRequest<super::FinishTrajectoryRequest>,
@@ -880,6 +925,12 @@ pub mod role_host_server {
         async fn append_turn(
             &self,
             request: tonic::Request<super::AppendTurnRequest>,
+        ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status>;
+        /// Tokens of a turn under way, acknowledged like a turn. The turn itself follows with AppendTurn,
+        /// whole; it must begin with what was stored of it.
+        async fn append_spans(
+            &self,
+            request: tonic::Request<super::AppendSpansRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status>;
         async fn finish_trajectory(
             &self,
@@ -1139,6 +1190,51 @@ pub mod role_host_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.RoleHost/AppendSpans" => {
+                    #[allow(non_camel_case_types)]
+                    struct AppendSpansSvc<T: RoleHost>(pub Arc<T>);
+                    impl<
+                        T: RoleHost,
+                    > tonic::server::UnaryService<super::AppendSpansRequest>
+                    for AppendSpansSvc<T> {
+                        type Response = super::Ack;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AppendSpansRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RoleHost>::append_spans(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AppendSpansSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.RoleHost/FinishTrajectory" => {
                     #[allow(non_camel_case_types)]
                     struct FinishTrajectorySvc<T: RoleHost>(pub Arc<T>);
@@ -1299,7 +1395,7 @@ pub struct Trajectory {
     /// generated; tools' tokens not among them
     #[prost(uint64, tag = "6")]
     pub tokens: u64,
-    /// of the weights that generated any of its spans
+    /// of the weights that generated any of its spans; 0 without any
     #[prost(uint64, tag = "7")]
     pub oldest_version: u64,
     /// once it has ended
@@ -1310,7 +1406,7 @@ pub struct Trajectory {
     /// the committed step that consumed it
     #[prost(uint64, optional, tag = "10")]
     pub consumed_by: ::core::option::Option<u64>,
-    /// steps between the oldest weights used and those it was trained into
+    /// Versions from the oldest weights used to those that its step trains, once it has tokens.
     #[prost(uint64, optional, tag = "11")]
     pub staleness: ::core::option::Option<u64>,
     /// with content
@@ -1319,6 +1415,9 @@ pub struct Trajectory {
     /// with content
     #[prost(message, repeated, tag = "13")]
     pub turns: ::prost::alloc::vec::Vec<Turn>,
+    /// with content: of the turn under way, as far as it is durable
+    #[prost(message, repeated, tag = "14")]
+    pub running: ::prost::alloc::vec::Vec<Span>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1686,9 +1785,15 @@ pub struct Status {
     /// what an operator must act on, while it holds
     #[prost(message, repeated, tag = "43")]
     pub alarms: ::prost::alloc::vec::Vec<Alarm>,
+    /// since the daemon began: an earlier one was still being written
+    #[prost(uint64, tag = "50")]
+    pub checkpoints_skipped: u64,
     /// thrown away and generated again (policy task)
     #[prost(uint64, tag = "28")]
     pub trajectories_discarded: u64,
+    /// older than max_staleness at their end, generated again
+    #[prost(uint64, tag = "40")]
+    pub trajectories_stale: u64,
     /// of the last snapshot, on other nodes
     #[prost(message, optional, tag = "44")]
     pub replicas: ::core::option::Option<ReplicaStatus>,
@@ -1698,6 +1803,19 @@ pub struct Status {
     /// snapshot | replica | disk
     #[prost(string, tag = "46")]
     pub publish_after: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Alarm {
+    /// database full | database damaged | checkpoints paused
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1737,19 +1855,6 @@ pub struct RemoteStatus {
     /// why the last one failed; empty once one succeeded
     #[prost(string, tag = "6")]
     pub failing: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Alarm {
-    /// database full | database damaged | checkpoints paused
-    #[prost(string, tag = "1")]
-    pub kind: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub text: ::prost::alloc::string::String,
-    /// Unix time
-    #[prost(uint64, tag = "3")]
-    pub since_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1943,6 +2048,9 @@ pub struct Report {
     pub trajectories: u64,
     #[prost(string, tag = "15")]
     pub reason: ::prost::alloc::string::String,
+    /// older than max_staleness at their end, generated again
+    #[prost(uint64, tag = "20")]
+    pub trajectories_stale: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -110,6 +110,7 @@ impl Job {
         )?;
         whole("agent.concurrency", a.concurrency.into(), 1, GROUP_LIMIT)?;
         whole("agent.max_turns", a.max_turns.into(), 1, 1000)?;
+        whole("agent.durable_every_ms", a.durable_every_ms, 0, 600_000)?;
         whole("agent.tool.timeout_ms", a.tool.timeout_ms, 1, 3_600_000)?;
         whole("agent.tool.memory_mb", a.tool.memory_mb, 16, 1 << 20)?;
         let kept = &self.checkpoint;

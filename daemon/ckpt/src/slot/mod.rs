@@ -139,6 +139,6 @@ impl fmt::Display for Taken {
             generation,
             bytes,
         } = self;
-        write!(f, "{bytes} bytes of step {step} by generation {generation}")
+        write!(f, "{bytes} bytes of step {step} by gang {generation}")
     }
 }
