@@ -31,6 +31,7 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         let line = format!("alarm    {} (for {since})", alarm.text);
         text += &format!("{}\n", paint.bold(&line));
     }
+    text += &durable(s);
     if s.checkpoints_skipped > 0 {
         let skipped = s.checkpoints_skipped;
         text += &format!("disk     slower than the steps: {skipped} checkpoints skipped\n");
@@ -47,6 +48,39 @@ fn text(s: &v1::Status, paint: Paint) -> String {
     }
     if !s.incidents.is_empty() {
         text += &format!("\n{}", incidents(&s.incidents).render(paint));
+    }
+    text
+}
+
+/// Where the last steps are besides this node's memory and disk.
+fn durable(s: &v1::Status) -> String {
+    let mut text = String::new();
+    if let Some(of) = s.replicas.as_ref().filter(|r| r.step > 0) {
+        let how = match of.state.as_str() {
+            "safe" => format!("held on two {}", of.spread),
+            "copying" => "on their way to other nodes".to_owned(),
+            "short" => "not all held elsewhere".to_owned(),
+            _ => "on this node alone".to_owned(),
+        };
+        let after = &s.publish_after;
+        text += &format!(
+            "copies   of step {}: {how}; published after {after}\n",
+            of.step
+        );
+        if !of.waiting.is_empty() {
+            text += &format!("waiting  {}\n", of.waiting);
+        }
+    }
+    if let Some(of) = &s.remote {
+        let step = of
+            .step
+            .map_or("nothing yet".to_owned(), |s| format!("step {s}"));
+        let skipped = match of.skipped {
+            0 => String::new(),
+            n => format!(", {n} skipped"),
+        };
+        let sent = bytes(of.sent_bytes);
+        text += &format!("remote   {step} in {}, {sent} sent{skipped}\n", of.url);
     }
     text
 }
