@@ -129,7 +129,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+    pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         let source = Arc::new(source);
         match source.kind() {
