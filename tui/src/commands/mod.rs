@@ -43,14 +43,17 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Sim(args) = &command {
         return sim::run(args, global.json);
     }
-    if let Command::Bench(BenchCommand::Weights(args)) = &command {
-        return bench::weights(args, global.json);
+    if let Command::Bench(what) = &command {
+        return match what {
+            BenchCommand::Weights(args) => bench::weights(args, global.json),
+            BenchCommand::Store(args) => bench::store(args, global.json),
+        };
     }
     if let Command::Bench(BenchCommand::Console(args)) = &command {
         return bench::console(args, global.json).await;
     }
     if let Command::Ckpt(command) = &command {
-        return ckpt::run(command, &global);
+        return ckpt::run(command, &global).await;
     }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),

@@ -2,7 +2,7 @@
 use crate::driver::SnapshotShards;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use robust_ckpt::{list, verify};
+use robust_ckpt::{Checkpoint, list, verify};
 use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::Step;
 use std::collections::BTreeMap;
@@ -102,15 +102,20 @@ fn verified(dir: &Path, step: Step) -> Result<Vec<Shard>, String> {
         .ok_or("its checkpoint is not there any more")?
         .manifest?;
     verify(&checkpoint, &mut |_| ())?;
+    Ok(shards_of(&checkpoint))
+}
+
+/// The shards of a checkpoint on disk.
+pub(super) fn shards_of(checkpoint: &Checkpoint) -> Vec<Shard> {
     let shard = |s: &robust_ckpt::Shard| Shard {
-        step,
+        step: checkpoint.step,
         path: s.path.display().to_string(),
         bytes: s.bytes,
         xxh3: Some(s.xxh3),
         generation: checkpoint.generation,
         adam_step: checkpoint.adam_step,
     };
-    Ok(checkpoint.shards.iter().map(shard).collect())
+    checkpoint.shards.iter().map(shard).collect()
 }
 
 fn beside<T: Send + 'static>(
