@@ -33,3 +33,66 @@ impl Drop for Screen {
         ratatui::restore();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::Screen;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    /// What the test below runs in a terminal of its own; it means nothing without one.
+    #[test]
+    #[ignore = "is run by the_terminal_is_given_back_before_a_panic_is_told"]
+    fn a_console_that_panics() {
+        let _screen = Screen::take(true).unwrap();
+        panic!("the console met something unforeseen");
+    }
+
+    #[test]
+    fn the_terminal_is_given_back_before_a_panic_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("tmux");
+        let tmux = |arguments: &[&str]| {
+            let mut command = Command::new("tmux");
+            command.arg("-S").arg(&socket).args(arguments);
+            command.env_remove("TMUX").env("LC_ALL", "C.UTF-8").output()
+        };
+        let own = std::env::current_exe().unwrap();
+        let test = "console::terminal::tests::a_console_that_panics";
+        let arguments = "--ignored --nocapture --test-threads 1 --exact";
+        let shell = format!("{} {arguments} {test}; echo over; exec cat", own.display());
+        let begin = [
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "120",
+            "-y",
+            "30",
+        ];
+        if tmux(&[&begin[..], &["sh", "-c", &shell]].concat()).is_err() {
+            eprintln!("SKIPPED: tmux is not installed");
+            return;
+        }
+        let show = |arguments: &[&str]| {
+            let shown = tmux(arguments).unwrap().stdout;
+            String::from_utf8(shown).unwrap()
+        };
+        let patience = Instant::now() + Duration::from_secs(30);
+        let screen = loop {
+            let screen = show(&["capture-pane", "-p", "-t", "0"]);
+            if screen.contains("over") || Instant::now() > patience {
+                break screen;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let modes = "#{alternate_on} #{mouse_any_flag} #{cursor_flag}";
+        let modes = show(&["display-message", "-p", "-t", "0", modes]);
+        let _ = tmux(&["kill-server"]);
+        // On the other screen its words would be gone with it.
+        assert!(screen.contains("met something unforeseen"), "{screen}");
+        assert_eq!(modes.trim(), "0 0 1", "{screen}");
+    }
+}

@@ -80,6 +80,7 @@ fn words(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
     };
     let along = match swept.as_slice() {
         [] => "no other instance".to_owned(),
+        [one] => format!("incarnation {one}"),
         all => format!("incarnations {}", all.join(", ")),
     };
     let facts = [

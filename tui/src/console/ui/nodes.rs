@@ -138,8 +138,8 @@ fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
     for (i, r) in here.enumerate() {
         let name = who(&r.role, r.index);
         let text = format!(
-            "{name:<11} {:<8} {} {:<11} {:<15} {:>4.0}% {:>8}",
-            look.fit(&r.slot, 8),
+            "{name:<11} {:<9} {} {:<11} {:<15} {:>4.0}% {:>8}",
+            look.fit(&r.slot, 9),
             look.sign(&r.state),
             r.state,
             r.phase,
