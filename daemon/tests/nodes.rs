@@ -1,6 +1,7 @@
 //! A job on three daemons, with fake role processes: joining, leaving, and each daemon killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod cluster;
+mod durable;
 mod fake;
 mod membership;
 
@@ -62,8 +63,8 @@ async fn a_rank_that_dies_on_another_node_is_started_there_from_the_leaders_copy
     let failed = |i: &v1::Incident| i.rule != "exit" || i.outcome == "failed";
     assert!(!status.incidents.iter().any(failed), "{status:#?}");
     let log = cluster.log("a");
-    assert!(log.contains("the snapshot in memory"), "{log}");
-    assert!(!log.contains("is not used"), "{log}");
+    assert!(log.contains(": from own memory"), "{log}");
+    assert!(!log.contains("passed over"), "{log}");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! The daemon as a program, with fake role processes: order of beginning and end, recovery, and
 //! every refusal with its exit code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod crash;
 mod fake;
+mod lost;
 mod watched;
 
 use hyper_util::rt::TokioIo;
@@ -97,18 +99,35 @@ impl Site {
     }
 
     fn start_with(&self, more: &[&str]) -> Daemon {
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.file("log"))
-            .unwrap();
+        let child = self.command(more).stderr(self.open_log()).spawn();
         Daemon {
-            child: self.command(more).stderr(log).spawn().unwrap(),
+            child: child.unwrap(),
         }
+    }
+
+    /// With these in the environment, and its printed lines nowhere.
+    fn start_env(&self, env: &[(&str, &str)]) -> Daemon {
+        let mut command = self.command(&[]);
+        command.envs(env.iter().copied()).stdout(Stdio::null());
+        Daemon {
+            child: command.stderr(self.open_log()).spawn().unwrap(),
+        }
+    }
+
+    fn open_log(&self) -> fs::File {
+        let mut options = fs::OpenOptions::new();
+        let log = options.create(true).append(true).open(self.file("log"));
+        log.unwrap()
     }
 
     /// Role processes of this site that live, found by the socket they were given.
     fn roles(&self) -> Vec<i32> {
+        self.roles_named("")
+    }
+
+    /// Those of a role.
+    fn roles_named(&self, role: &str) -> Vec<i32> {
+        let named = format!("FAKE_ROLE={role}");
         let socket = self.state().join("roles.sock").display().to_string();
         let of = |entry: fs::DirEntry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -116,7 +135,7 @@ impl Site {
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
             let alive = !stat.rsplit(')').next()?.trim_start().starts_with('Z');
             let environ = String::from_utf8_lossy(&environ);
-            (alive && environ.contains("FAKE_ROLE=") && environ.contains(&socket)).then_some(pid)
+            (alive && environ.contains(&named) && environ.contains(&socket)).then_some(pid)
         };
         fs::read_dir("/proc")
             .unwrap()
@@ -170,6 +189,13 @@ impl Site {
         }
     }
 
+    /// The last lines of the log, for a failing test.
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
     fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
@@ -183,6 +209,10 @@ impl Daemon {
     fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     fn output(mut self) -> (i32, String) {
@@ -396,7 +426,7 @@ async fn a_job_that_was_stopped_leaves_nothing_behind_and_goes_on_when_started_a
         let daemon = site.start();
         site.wait_for("next step", |s| s.step > last).await;
         let restored =
-            format!("is at step {last}: its snapshot is not in memory any more; restored");
+            format!("is at step {last}: from own disk; passed over: own memory at step {last}: ");
         assert!(site.log().contains(&restored), "{}", site.log());
         daemon.signal(Signal::SIGTERM);
         let (ended, out) = daemon.output();

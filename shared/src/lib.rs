@@ -30,6 +30,7 @@ pub mod hash;
 pub mod ids;
 pub mod job;
 pub mod phase;
+pub mod replicas;
 pub mod sim;
 pub mod time;
 pub mod weights;

@@ -119,6 +119,17 @@ impl Daemon {
         child.wait().unwrap();
     }
 
+    /// The machine's end: the daemon, its roles and what was in shared memory alone are gone.
+    pub fn end_machine(&mut self) {
+        self.kill_daemon();
+        // One that was being started is seen in the next round.
+        while !processes_naming(&self.state_dir()).is_empty() {
+            kill_naming(&self.state_dir());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        forget_snapshots(&self.state_dir());
+    }
+
     /// Runs `robustctl` against this daemon.
     pub fn ctl(&self, args: &[&str]) -> Output {
         Command::new(bin("robustctl"))
@@ -176,7 +187,8 @@ impl Daemon {
         })
     }
 
-    fn wait_for(&self, what: &str, done: impl Fn(&Self) -> bool) {
+    /// Waits until what can be seen from outside is so.
+    pub fn wait_for(&self, what: &str, done: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !done(self) {
             self.patience(start, what);

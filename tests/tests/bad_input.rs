@@ -83,24 +83,23 @@ fn an_occupied_port_is_refused_with_the_address() {
 }
 
 #[test]
-fn a_damaged_store_is_set_aside_and_its_checkpoints_are_not_overwritten() {
-    let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 400));
+fn a_damaged_store_is_set_aside_and_the_job_goes_on_from_its_newest_checkpoint() {
+    let job = JobFile::small().set("job", "steps", 400);
+    let mut daemon = Daemon::start(&job.set("checkpoint", "every", 1));
     daemon.until_step(2);
-    assert!(daemon.ctl(&["stop"]).status.success());
-    daemon.finish();
+    daemon.kill_daemon();
+    let before: Vec<i32> = daemon.processes().into_iter().map(|(pid, _)| pid).collect();
     let state = daemon.state_dir();
     std::fs::write(state.join("db/db"), b"this is no database").unwrap();
-    let job = state.parent().unwrap().join("job.toml");
-    for _ in 0..2 {
-        let out = robustd(state.parent().unwrap(), &job, &[]);
-        let text = String::from_utf8_lossy(&out.stderr);
-        assert_eq!(out.status.code(), Some(4), "{text}");
-        assert!(text.contains("holds checkpoints up to step"), "{text}");
-        assert!(text.contains("--fresh"), "{text}");
-    }
-    let kept = std::fs::read_dir(state.join("ckpt")).unwrap().count();
-    assert!(kept > 0, "the checkpoints are gone");
-    assert_eq!(daemon.processes(), vec![], "something was started");
+    daemon.launch();
+    daemon.until_step(3);
+    let now = daemon.processes();
+    assert!(now.iter().all(|(pid, _)| !before.contains(pid)), "{now:?}");
+    let said = daemon.events("store").join("\n");
+    assert!(
+        said.contains("is set aside as") && said.contains("goes on from the checkpoint of step"),
+        "{said}"
+    );
 }
 
 #[test]

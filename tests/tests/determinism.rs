@@ -51,6 +51,29 @@ fn two_runs_and_a_run_with_a_killed_trainer_end_with_identical_weights() {
 }
 
 #[test]
+fn a_machine_that_is_started_anew_trains_lost_steps_again_and_ends_with_identical_weights() {
+    let job = sync_job().set("checkpoint", "every", 2);
+    let mut undisturbed = Daemon::start(&job);
+    assert_eq!(undisturbed.finish(), 0, "{}", undisturbed.logs());
+    let mut daemon = Daemon::start(&job);
+    // Step 3 is in memory alone: the newest checkpoint is of step 2.
+    daemon.until_step(3);
+    daemon.end_machine();
+    daemon.launch();
+    let same = |d: &Daemon| d.events("replay").iter().any(|t| t.contains("bit for bit"));
+    daemon.wait_for("the version to be published again", same);
+    let said = daemon.events("restored").join("\n");
+    let how = "from own disk at step 2, then step 3 was trained again from their trajectories, with \
+               the same figures to the bit";
+    assert!(said.contains(how), "{said}");
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert!(
+        final_weights(&undisturbed) == final_weights(&daemon),
+        "I-9: the run whose machine ended differs"
+    );
+}
+
+#[test]
 fn hybrid_engines_change_no_bit_even_when_one_of_them_and_the_trainer_are_killed() {
     let run = |job: &JobFile, strikes: &[&str]| {
         let mut daemon = Daemon::start(job);

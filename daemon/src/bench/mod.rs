@@ -2,6 +2,7 @@
 //!
 //! `robustctl bench store` runs `robustd bench-store --json`. Rounds of what is compared alternate, so
 //! that they see about the same load. A part that fails is left out, with the reason in the report.
+pub mod appends;
 mod disk;
 mod memory;
 mod peers;

@@ -8,6 +8,7 @@ use crate::node::{NodeConfigError, NodeError};
 use crate::nodes::SecretError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
+use robust_remote::RemoteError;
 use robust_shared::job::JobError;
 use std::io;
 use std::path::PathBuf;
@@ -26,27 +27,6 @@ pub enum Failure {
     /// The job file is wrong.
     #[error("{0}")]
     Job(Box<JobError>),
-    /// The store knows of no job, yet checkpoints of one are there: its database was lost or set
-    /// aside, and a job begun anew would overwrite them.
-    #[error(
-        "{dir} holds checkpoints up to step {step}, but the store beside it knows of no job (its \
-         database was lost, or damaged and set aside); move the checkpoints away to keep them, or \
-         start over with --fresh, which deletes them"
-    )]
-    Orphans {
-        /// Where the checkpoints are.
-        dir: PathBuf,
-        /// The newest complete one.
-        step: u64,
-    },
-    /// The checkpoints cannot be looked at.
-    #[error("cannot read the checkpoints in {dir}: {source}")]
-    Checkpoints {
-        /// Where.
-        dir: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// There is nothing to show.
     #[error("{dir} has no job: job.json: {source}; name its state directory with --state-dir")]
     NoJob {
@@ -70,6 +50,9 @@ pub enum Failure {
         /// The system's words.
         source: io::Error,
     },
+    /// The object store cannot be used.
+    #[error("checkpoint.remote: {0}")]
+    Remote(#[from] RemoteError),
     /// The worker program is not there.
     #[error("the worker program {path}: {source}; build it, or name it with --worker")]
     NoWorker {
@@ -143,7 +126,9 @@ impl Failure {
             Self::JobUnreadable { .. } | Self::NoJob { .. } | Self::Job(_) => ExitCode::BadJob,
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
-            Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => ExitCode::Environment,
+            Self::Remote(_) | Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => {
+                ExitCode::Environment
+            }
             Self::Listen(ListenError::PathTooLong { .. } | ListenError::Mode(_)) => ExitCode::Store,
             Self::Listen(_) => ExitCode::Address,
             Self::Store(StoreError::Locked { .. })
@@ -151,8 +136,6 @@ impl Failure {
             Self::StateDir(_)
             | Self::OtherJob(_)
             | Self::Store(_)
-            | Self::Orphans { .. }
-            | Self::Checkpoints { .. }
             | Self::Past(_)
             | Self::Driver(_) => ExitCode::Store,
             Self::NodeConfig(_) => ExitCode::BadJob,

@@ -15,8 +15,8 @@ use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
 use crate::bench::{self, BenchArgs};
-use crate::ckpt::{self, Checkpointer};
-use crate::control::report;
+use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
+use crate::control::{Far, report};
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
     World,
@@ -26,14 +26,14 @@ use crate::launcher::Launcher;
 use crate::metrics;
 use crate::nodes::{JobToken, Shards};
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
-use crate::store::Store;
 use crate::store::lock::StateLock;
+use crate::store::{OpenNote, Options, Store};
 use crate::telemetry::Telemetry;
 use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome, Refusal};
-use std::path::Path;
+use robust_shared::job::Job;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -65,15 +65,16 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
-    let store = open_store(&state, args.fresh).await?;
+    let (store, note) = open_store(&state, args.fresh, &prepared.job).await?;
     state.remove_sockets()?;
     let past = driver::past(&store)?;
     let listeners = Listeners::bind(&prepared, &state, past.is_empty()).await?;
     let first_job = job_json(&prepared)?;
     write_job(&state, &first_job)?;
-    if past.is_empty() {
-        no_orphans(&state.checkpoints())?;
-    }
+    let past = match past.is_empty() {
+        true => driver::without_database(&state, &store, &prepared.job, note).await?,
+        false => past,
+    };
     if let Some(job) = past.job(&state)? {
         tracing::info!("going on with the job as it was changed while it ran");
         prepared.job = job;
@@ -87,20 +88,6 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn job_json(prepared: &Prepared) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?)
-}
-
-/// A job begun anew would remove what an earlier one left as abandoned history.
-fn no_orphans(dir: &Path) -> Result<(), Failure> {
-    let dir = dir.to_owned();
-    match robust_ckpt::newest_complete(&dir).map(|found| found.checkpoint) {
-        Ok(Some(left)) => Err(Failure::Orphans {
-            dir,
-            step: left.step.0,
-        }),
-        Ok(None) => Ok(()),
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(Failure::Checkpoints { dir, source }),
-    }
 }
 
 /// Everything held before anything is started.
@@ -118,6 +105,8 @@ struct Daemon {
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
     token: JobToken,
+    /// Names this life of the job.
+    run: String,
     servers: JoinSet<()>,
 }
 
@@ -187,6 +176,7 @@ impl Daemon {
             roles_socket,
             nodes: listeners.nodes,
             token: listeners.secret.job_token(),
+            run: listeners.run,
             servers,
         })
     }
@@ -200,7 +190,7 @@ impl Daemon {
         let leases = Leases::default();
         let (parts, mut world) = assemble(
             &self.prepared,
-            (&self.state, self.token),
+            (&self.state, self.token, self.run),
             &self.store,
             self.clock,
             self.feeds,
@@ -208,6 +198,7 @@ impl Daemon {
             leases.clone(),
         )?;
         let feed = parts.feeds.status();
+        let shards = parts.shards.clone();
         let mut driver = Driver::new(parts, self.past).await?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
@@ -221,7 +212,7 @@ impl Daemon {
             let service = NodesListener::service(
                 (nodes.secret, nodes.run),
                 &self.prepared,
-                &self.state,
+                shards,
                 happenings,
                 job,
             );
@@ -308,7 +299,7 @@ pub(super) async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>, s
 
 fn assemble(
     prepared: &Prepared,
-    (state, token): (&StateDir, JobToken),
+    (state, token, run): (&StateDir, JobToken, String),
     store: &Store,
     clock: Clock,
     feeds: Feeds,
@@ -324,13 +315,27 @@ fn assemble(
         .sampled
         .start(state)
         .map_err(start("the telemetry"))?;
+    let keep = Retention {
+        last: job.checkpoint.keep as usize,
+        every: job.checkpoint.keep_every,
+        best: job.checkpoint.keep_best as usize,
+    };
+    let far = prepared.remote.clone();
+    let far = far.map(|remote| Arc::new(Far::new(remote, run.clone(), state.checkpoints())));
+    let remote = prepared.remote.clone().map(|remote| RemoteConfig {
+        remote,
+        run,
+        dir: state.checkpoints(),
+        every: job.checkpoint.remote_every,
+        keep: keep.clone(),
+    });
+    let uploader = remote
+        .map(|config| Uploader::start(config, written.clone()))
+        .transpose()
+        .map_err(start("the uploads"))?;
     let checkpoint_config = ckpt::Config {
         dir: state.checkpoints(),
-        keep: Retention {
-            last: job.checkpoint.keep as usize,
-            every: job.checkpoint.keep_every,
-            best: job.checkpoint.keep_best as usize,
-        },
+        keep,
         disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
@@ -344,6 +349,8 @@ fn assemble(
             .map_err(start("the telemetry"))?,
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
             .map_err(start("the checkpoint writer"))?,
+        uploader,
+        far,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),
@@ -377,15 +384,19 @@ where
     }
 }
 
-async fn open_store(state: &StateDir, fresh: bool) -> Result<Store, Failure> {
+async fn open_store(
+    state: &StateDir,
+    fresh: bool,
+    job: &Job,
+) -> Result<(Store, Option<OpenNote>), Failure> {
     if fresh {
         discard(state).await?;
     }
-    let (store, note) = Store::open(state.root())?;
-    if let Some(note) = note {
-        tracing::warn!("{note}");
-    }
-    Ok(store)
+    let options = Options {
+        keep_checkpoints: job.checkpoint.keep as usize,
+        ..Options::default()
+    };
+    Ok(Store::open_with(state.root(), options, |commit| commit)?)
 }
 
 /// Ends what is left of the job and removes its state.

@@ -33,7 +33,8 @@ pub enum StepError {
     Store(#[from] StoreError),
     /// There is nothing to restore from.
     #[error(
-        "step {step} cannot be restored: {}; start the job again with --fresh",
+        "step {step} cannot be restored: {}; bring a checkpoint of step {step} back, or one after \
+         which nothing is missing, or start the job again with --fresh",
         tried.join("; ")
     )]
     NothingToRestore {
@@ -41,6 +42,8 @@ pub enum StepError {
         step: u64,
         /// What was tried, and why it did not do.
         tried: Vec<String>,
+        /// The rank that refused a state last, if one did.
+        rank: Option<Incarnation>,
     },
 }
 
@@ -49,6 +52,7 @@ impl StepError {
     pub fn rank(&self) -> Option<Incarnation> {
         match self {
             Self::Call(CallError::Failed { rank, .. }) => Some(*rank),
+            Self::NothingToRestore { rank, .. } => *rank,
             _ => None,
         }
     }
@@ -71,9 +75,19 @@ pub struct Gang {
     pub generation: Generation,
     /// Members in rank order.
     pub ranks: Vec<Incarnation>,
+    /// Tells work that is done again from the first time; 0: the first.
+    pub attempt: u64,
 }
 
 impl Gang {
+    /// The same gang, whose calls are none that it answered before.
+    pub(super) fn again(&self, attempt: u64) -> Self {
+        Self {
+            attempt,
+            ..self.clone()
+        }
+    }
+
     /// Makes one call of the dispatch table and waits for all replies. `number` (a step or a
     /// version) makes its key: the same work asked for again has the same key.
     pub(super) async fn call<C: WireCall>(
@@ -82,7 +96,7 @@ impl Gang {
         whole: C::Whole,
     ) -> Result<C::Output, StepError> {
         let key = format!("{}/{}/{number}", C::NAME, self.generation);
-        self.call_by::<C>(key, whole).await
+        self.call_by::<C>(self.named(key), whole).await
     }
 
     /// The same for a part of the work, told from other parts by a number of its own.
@@ -93,7 +107,14 @@ impl Gang {
         whole: C::Whole,
     ) -> Result<C::Output, StepError> {
         let key = format!("{}/{}/{number}/{part:x}", C::NAME, self.generation);
-        self.call_by::<C>(key, whole).await
+        self.call_by::<C>(self.named(key), whole).await
+    }
+
+    fn named(&self, key: String) -> String {
+        match self.attempt {
+            0 => key,
+            n => format!("{key}/again-{n}"),
+        }
     }
 
     async fn call_by<C: WireCall>(

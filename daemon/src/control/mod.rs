@@ -4,7 +4,7 @@
 //! ```text
 //!  prepare:  finished prompts ─► old (split), kept for the step
 //!  train:    trajectories ─► batch ─► old (split, what is missing) ─► advantages ─► update (split) ─► snapshot (all)
-//!  restore:  snapshot in memory, else checkpoint of that very step, else the initial weights
+//!  restore:  the newest state that is whole somewhere, and the steps after it trained again
 //!  publish:  publish (all); the manifests must agree
 //! ```
 mod calls;
@@ -13,6 +13,7 @@ mod dataset;
 mod gang;
 mod old;
 mod report;
+mod restore;
 mod step;
 mod wire;
 
@@ -24,4 +25,8 @@ pub use dataset::{DatasetError, Prompt, Prompts, read_dataset};
 pub use gang::{Gang, StepError};
 pub use old::{Ahead, Rows, prepare};
 pub use report::{first_and_last, report};
-pub use step::{RestoreFrom, StepOutcome, publish, restore, train};
+pub use restore::{
+    Again, Disk, Far, Memory, Origin, PeerHolder, PeerMemory, PeerView, Peers, Progress, Replayed,
+    Source, Way, restore,
+};
+pub use step::{StepOutcome, publish, train};

@@ -9,7 +9,7 @@ use crate::driver::Links;
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};
 use robust_proto::v1;
-use robust_shared::core::{Core, CoreConfig, Exit, Input};
+use robust_shared::core::{Core, CoreConfig, Exit, Input, Severity};
 use robust_shared::ids::{Incarnation, NodeId, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
@@ -18,7 +18,9 @@ use std::collections::{HashMap, VecDeque};
 /// What an earlier life left; nothing for a new job.
 #[derive(Debug, Default)]
 pub struct Past {
-    saved: Option<Saved>,
+    pub(super) saved: Option<Saved>,
+    /// What has to be said of how it was found; a sentence.
+    pub(super) said: Option<String>,
 }
 
 impl Past {
@@ -88,22 +90,44 @@ pub enum AdoptError {
         /// Why.
         why: String,
     },
+    /// The store knows of no job, and whether there was one cannot be looked at.
+    #[error("cannot read the checkpoints in {dir}: {source}")]
+    Checkpoints {
+        /// Where.
+        dir: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Old role processes cannot be killed for want of a thread.
+    #[error("cannot start the launcher: {0}")]
+    Strangers(std::io::Error),
+    /// Old role processes are in the way.
+    #[error("processes {pids:?} of the job that was here cannot be killed; end them and try again")]
+    Unkilled {
+        /// Which.
+        pids: Vec<u32>,
+    },
 }
 
 /// Reads what an earlier life left.
 pub fn past(store: &Store) -> Result<Past, AdoptError> {
     let bytes = store.load_core_state()?;
     let saved = bytes.map(|bytes| saved::decode(&bytes)).transpose()?;
-    Ok(Past { saved })
+    Ok(Past { saved, said: None })
 }
 
 impl Driver {
     /// A driver that goes on from the past: living role processes are adopted, dead ones reported.
     pub async fn new(parts: Parts, past: Past) -> Result<Self, AdoptError> {
         let config = CoreConfig::from(&*parts.job);
-        let (core, snapshots, again) = match past.saved {
-            None => (Core::new(config), saved::Snapshots::default(), false),
-            Some(saved) => (Core::restore(config, saved.core), saved.snapshots, true),
+        let (core, snapshots, version_digest, again) = match past.saved {
+            None => (Core::new(config), saved::Snapshots::default(), None, false),
+            Some(Saved {
+                core,
+                snapshots,
+                published,
+                ..
+            }) => (Core::restore(config, core), snapshots, published, true),
         };
         let links = Links::default();
         // Numbers from the clock: those of an earlier life are all smaller.
@@ -132,6 +156,9 @@ impl Driver {
             served: Default::default(),
             plans: Default::default(),
             snapshots,
+            replicas: Default::default(),
+            version_digest,
+            replayed: None,
             routes: HashMap::new(),
             requests: HashMap::new(),
             revising: Default::default(),
@@ -141,11 +168,17 @@ impl Driver {
             outbox: Default::default(),
             outcome: None,
             written: None,
+            pressed: None,
             dirty: true,
             published: tokio::time::Instant::now(),
             due_view: None,
             due_lost: Vec::new(),
         };
+        if let Some(text) = past.said {
+            let now = driver.parts.clock.now();
+            driver.parts.feeds.note(now, Severity::Warn, "store", text);
+        }
+        driver.begin_replicas();
         if again {
             driver.take_over().await?;
         }

@@ -1,9 +1,10 @@
 //! The gang's tasks: at most one at a time, ended with the life of the gang it is for.
 use super::Driver;
 use super::happening::Happening;
+use super::replicas::Done;
 use crate::ckpt::{Offer, Request};
-use crate::control::{self, Gang, RestoreFrom, StepError, StepOutcome, shard_from_wire};
-use robust_shared::core::{Input, Severity};
+use crate::control::{self, Gang, StepError, StepOutcome, shard_from_wire};
+use robust_shared::core::Input;
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 use std::future::Future;
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 
 /// What a task is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+pub(super) enum Work {
     Restore(Step),
     Prepare(Step),
     Train(Step),
@@ -33,9 +34,11 @@ pub(super) struct GangTask {
     /// Tells its outcome from that of an earlier task.
     pub number: u64,
     work: Work,
-    generation: Generation,
-    ranks: Vec<Incarnation>,
+    pub(super) generation: Generation,
+    pub(super) ranks: Vec<Incarnation>,
     task: JoinHandle<()>,
+    /// The step is done, and is said to be once its result is as safe as the job wants it.
+    pub(super) done: Option<Done>,
 }
 
 impl Drop for GangTask {
@@ -45,17 +48,6 @@ impl Drop for GangTask {
 }
 
 impl Driver {
-    pub(super) fn restore(&mut self, generation: Generation, ranks: Vec<Incarnation>, step: Step) {
-        let from = RestoreFrom {
-            snapshot: self.snapshots.get(step).cloned(),
-            checkpoints: self.parts.checkpoints.clone(),
-        };
-        let peers = self.peers(&ranks);
-        self.begin(Work::Restore(step), generation, ranks, |gang| {
-            control::restore(gang, step, from, peers)
-        });
-    }
-
     pub(super) fn train(
         &mut self,
         generation: Generation,
@@ -66,6 +58,7 @@ impl Driver {
         let store = self.parts.store.clone();
         let group_size = self.parts.job.batch.responses as usize;
         let known = self.ahead.of(generation, step);
+        self.replicas.trains(step, trajectories.clone());
         self.begin(Work::Train(step), generation, ranks, |gang| {
             control::train(gang, store, step, trajectories, group_size, known)
         });
@@ -97,8 +90,13 @@ impl Driver {
 
     /// Starts the work unless this very work is running: its calls go out again over new links by
     /// themselves. Other work is replaced.
-    fn begin<F, O>(&mut self, work: Work, generation: Generation, ranks: Vec<Incarnation>, start: F)
-    where
+    pub(super) fn begin<F, O>(
+        &mut self,
+        work: Work,
+        generation: Generation,
+        ranks: Vec<Incarnation>,
+        start: F,
+    ) where
         F: FnOnce(Gang) -> O,
         O: Future<Output = Result<StepOutcome, StepError>> + Send + 'static,
     {
@@ -113,6 +111,7 @@ impl Driver {
             calls: self.calls.clone(),
             generation,
             ranks: ranks.clone(),
+            attempt: 0,
         };
         let doing = start(gang);
         let happenings = self.parts.happenings.clone();
@@ -130,6 +129,7 @@ impl Driver {
             generation,
             ranks,
             task,
+            done: None,
         });
     }
 
@@ -152,9 +152,7 @@ impl Driver {
                 step,
                 from,
             } => {
-                let text = format!("gang {generation} is at step {step}: {from}");
-                let now = self.parts.clock.now();
-                self.parts.feeds.note(now, Severity::Info, "restored", text);
+                self.note_restored(generation, step, &from);
                 Input::Restored { generation, step }
             }
             StepOutcome::Prepared {
@@ -172,6 +170,7 @@ impl Driver {
                 snapshot,
             } => {
                 self.snapshots.add(step, snapshot);
+                self.replicate(step);
                 self.tidy_kept_shards();
                 Input::StepDone {
                     generation,
@@ -189,6 +188,7 @@ impl Driver {
                 for (rank, served) in served {
                     self.served.add(rank, served);
                 }
+                self.compare_published(generation, version, &digest);
                 Input::Published {
                     generation,
                     version,
@@ -213,7 +213,7 @@ impl Driver {
     }
 
     /// Removes shards of other nodes' ranks that no restore can need any more.
-    fn tidy_kept_shards(&self) {
+    pub(super) fn tidy_kept_shards(&self) {
         if let Some((oldest, newest)) = self.snapshots.span() {
             let in_use = self.snapshots.paths();
             self.parts.shards.tidy(oldest.0, newest.0, &in_use);
@@ -243,7 +243,7 @@ impl Driver {
         self.parts.checkpointer.offer(request) == Offer::Taken
     }
 
-    fn peers(&self, ranks: &[Incarnation]) -> Vec<Peer> {
+    pub(super) fn peers(&self, ranks: &[Incarnation]) -> Vec<Peer> {
         let peer = |(rank, incarnation): (u32, &Incarnation)| {
             let hello = self.links.hello(*incarnation).unwrap_or_default();
             let region = |r: robust_proto::v1::Region| Region {

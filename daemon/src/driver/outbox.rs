@@ -127,8 +127,11 @@ async fn patiently(
             Err(error) if error.is_refusal() => return Err(error),
             Err(error) => {
                 let is_full = matches!(error, StoreError::Full { .. });
-                let patient = is_full && !hurried.load(Ordering::Acquire);
-                if !patient && began.elapsed() > PATIENCE {
+                let over = match is_full {
+                    true => hurried.load(Ordering::Acquire),
+                    false => began.elapsed() > PATIENCE,
+                };
+                if over {
                     return Err(error);
                 }
                 // The store itself tells when the disk is full, and when it is no more.
@@ -157,7 +160,12 @@ impl Driver {
                 self.parts.leases.end(trajectories).await;
             }
         }
-        let state = saved::encode(self.parts.clock.now(), self.core.state(), &self.snapshots)?;
+        let state = saved::encode(
+            self.parts.clock.now(),
+            self.core.state(),
+            &self.snapshots,
+            &self.version_digest,
+        )?;
         let describe = format!("{} records, {} bytes of state", records.len(), state.len());
         let store = self.parts.store.clone();
         let write = move || store.record(records.clone(), state.clone());

@@ -1,7 +1,7 @@
 //! What the daemon remembers across its own death, written with every record in one piece.
 use robust_proto::v1;
 use robust_shared::core::State;
-use robust_shared::ids::{Generation, Step};
+use robust_shared::ids::{Generation, Step, WeightVersion};
 use robust_shared::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,6 +37,22 @@ impl Snapshots {
         }
     }
 
+    /// The shards of a snapshot that is known are elsewhere now.
+    pub fn moved(&mut self, step: Step, shards: SnapshotShards) {
+        let known = self.0.get_mut(&step);
+        if let Some(known) = known.filter(|k| k.generation == shards.generation) {
+            *known = shards;
+        }
+    }
+
+    /// Somebody read a shard whole: its digest is known from now on.
+    pub fn hashed(&mut self, step: Step, generation: Generation, rank: u32, xxh3: u64) {
+        let known = self.0.get_mut(&step).filter(|k| k.generation == generation);
+        if let Some(shard) = known.and_then(|k| k.shards.get_mut(rank as usize)) {
+            shard.xxh3.get_or_insert(xxh3);
+        }
+    }
+
     /// The oldest and the newest step of which there is one.
     pub fn span(&self) -> Option<(Step, Step)> {
         let ends = (self.0.first_key_value()?, self.0.last_key_value()?);
@@ -47,6 +63,11 @@ impl Snapshots {
     pub fn paths(&self) -> Vec<PathBuf> {
         let shards = self.0.values().flat_map(|s| &s.shards);
         shards.map(|s| PathBuf::from(&s.path)).collect()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &BTreeMap<Step, SnapshotShards> {
+        &self.0
     }
 
     /// A step's snapshot.
@@ -65,6 +86,22 @@ pub struct Saved {
     pub core: State,
     /// The driver's.
     pub snapshots: Snapshots,
+    /// The newest version that was published, with the digest of its content.
+    #[serde(default)]
+    pub published: Option<(WeightVersion, String)>,
+}
+
+impl Saved {
+    /// A memory of the core's alone.
+    pub fn new(at: Time, core: State) -> Self {
+        Self {
+            version: VERSION,
+            at,
+            core,
+            snapshots: Snapshots::default(),
+            published: None,
+        }
+    }
 }
 
 /// Why a memory cannot be used.
@@ -85,13 +122,19 @@ struct Header {
 }
 
 /// Encodes the memory; the parts are borrowed because this happens with every record.
-pub fn encode(at: Time, core: &State, snapshots: &Snapshots) -> Result<Vec<u8>, SavedError> {
+pub fn encode(
+    at: Time,
+    core: &State,
+    snapshots: &Snapshots,
+    published: &Option<(WeightVersion, String)>,
+) -> Result<Vec<u8>, SavedError> {
     #[derive(Serialize)]
     struct Borrowed<'a> {
         version: u32,
         at: Time,
         core: &'a State,
         snapshots: &'a Snapshots,
+        published: &'a Option<(WeightVersion, String)>,
     }
     let mut bytes = Vec::new();
     let saved = Borrowed {
@@ -99,6 +142,7 @@ pub fn encode(at: Time, core: &State, snapshots: &Snapshots) -> Result<Vec<u8>, 
         at,
         core,
         snapshots,
+        published,
     };
     ciborium::into_writer(&saved, &mut bytes).map_err(|e| SavedError::Unreadable(e.to_string()))?;
     Ok(bytes)

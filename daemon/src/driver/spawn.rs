@@ -14,6 +14,12 @@ use std::path::PathBuf;
 /// processors (AVX-512 was seen to) unless it is told to be strict; other libraries ignore the key.
 pub const ARITHMETIC: [(&str, &str); 2] = [("OMP_NUM_THREADS", "1"), ("MKL_CBWR", "AVX2,STRICT")];
 
+/// Names, in a role's environment, the state directory it belongs to: found again by it when nobody
+/// remembers the process.
+pub const OWNER_VARIABLE: &str = "ROBUST_ROLE_OF";
+/// Its incarnation, in the same place.
+pub const INCARNATION_VARIABLE: &str = "ROBUST_INCARNATION";
+
 /// How the built-in worker is started for each role.
 #[derive(Clone, Debug)]
 pub struct WorkerPlan {
@@ -84,7 +90,7 @@ impl WorkerPlan {
         SpawnSpec {
             incarnation,
             argv: argv.into(),
-            env: self.environment(),
+            env: self.environment(incarnation),
             log_path: self.log_path(id),
             header: format!(
                 "=== {id} incarnation {} generation {}",
@@ -98,7 +104,7 @@ impl WorkerPlan {
         self.state.logs().join(format!("{id}.log"))
     }
 
-    fn environment(&self) -> Vec<(String, String)> {
+    fn environment(&self, incarnation: Incarnation) -> Vec<(String, String)> {
         let mut environment: Vec<_> = ARITHMETIC
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -113,6 +119,10 @@ impl WorkerPlan {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);
+        let owner = self.state.root().display().to_string();
+        environment.push((OWNER_VARIABLE.to_owned(), owner));
+        let number = incarnation.0.to_string();
+        environment.push((INCARNATION_VARIABLE.to_owned(), number));
         environment
     }
 }

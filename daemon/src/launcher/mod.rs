@@ -13,6 +13,7 @@ mod debugger;
 mod evidence;
 #[cfg(test)]
 mod evidence_tests;
+mod find;
 pub mod proc_stat;
 mod spawn;
 mod tail;
@@ -21,6 +22,7 @@ mod tests;
 mod watch;
 
 pub use evidence::evidence;
+pub use find::owned_by;
 pub use rustix::process::Signal;
 pub use watch::Launcher;
 

@@ -112,7 +112,15 @@ impl Snapshot {
         ];
         let trajectories = trajectories.map(|(state, n)| (labels([("state", state)]), n as f64));
         let help = "Trajectories held by agent workers, and finished but not yet trained on.";
-        sheet.gauges("trajectories", help, trajectories)
+        sheet.gauges("trajectories", help, trajectories)?;
+        let lost = [
+            ("stale", s.trajectories_stale),
+            ("task restart", s.trajectories_discarded),
+        ];
+        let lost = lost.map(|(cause, n)| (labels([("cause", cause)]), n));
+        let help = "Trajectories thrown away and generated again: too old to train on, which is \
+                    rare unless an engine serves old weights; or by policy `task`.";
+        sheet.counters("trajectories_discarded", help, lost)
     }
 
     fn ettr(&self, sheet: &mut Sheet<'_>) -> fmt::Result {

@@ -18,6 +18,7 @@ mod reader;
 mod records;
 mod room;
 mod scrub;
+mod spans;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use condition::Condition;
 pub use durable::Durable;
 pub use error::StoreError;
 pub use room::reserve;
+pub use spans::Tokens;
 pub use types::*;
 
 use committer::{Committer, Slot};
@@ -47,14 +49,19 @@ use txn::Txn;
 /// What can be chosen about a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Trajectories of batches older than this many steps are removed when a step commits. Larger
-    /// than the distance to the oldest kept checkpoint, going back to it generates nothing again.
+    /// Trajectories of batches older than this many steps are removed when a step commits.
     pub keep_steps: u64,
+    /// But none that a step after the oldest of so many newest checkpoints consumed: going back to
+    /// it, the steps after it are trained again and nothing is generated again.
+    pub keep_checkpoints: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keep_steps: 64 }
+        Self {
+            keep_steps: 64,
+            keep_checkpoints: 3,
+        }
     }
 }
 

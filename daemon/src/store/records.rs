@@ -5,7 +5,7 @@ use super::keys::{self, Key};
 use super::parts::Get;
 use super::txn::Txn;
 use super::types::StoredStep;
-use super::{Durable, Store};
+use super::{Durable, Options, Store};
 use robust_shared::core::{Event, Incident, Record};
 use robust_shared::ettr::Interval;
 use robust_shared::ids::{Step, TrajectoryId};
@@ -17,15 +17,26 @@ impl Store {
     /// prunes those of long past steps.
     pub fn record(&self, records: Vec<Record>, core_state: Vec<u8>) -> Durable<()> {
         let at = super::now();
-        let keep_steps = self.inner.options.keep_steps;
+        let keep = self.inner.options;
         self.submit(move |txn| {
             for record in &records {
                 let seq = txn.next_journal;
                 txn.put(&Key::Journal(seq), &encode("record", record)?)?;
                 txn.next_journal = seq + 1;
-                apply(txn, record, at, keep_steps)?;
+                apply(txn, record, at, keep)?;
             }
             txn.put(&Key::CoreState, &core_state)
+        })
+    }
+
+    /// Puts on record which trajectories steps consumed, as the manifests of checkpoints say.
+    pub fn mark_consumed(&self, consumed: Vec<(Step, Vec<TrajectoryId>)>) -> Durable<()> {
+        self.submit(move |txn| {
+            let each = consumed
+                .iter()
+                .flat_map(|(step, ids)| ids.iter().map(|id| (*id, *step)));
+            each.into_iter()
+                .try_for_each(|(id, step)| consume(txn, id, step))
         })
     }
 
@@ -42,6 +53,11 @@ impl Store {
     /// Every committed step's figures, in order.
     pub fn steps(&self) -> Result<Vec<StoredStep>, StoreError> {
         self.values(Key::Step(0), Key::Step(u64::MAX))
+    }
+
+    /// One committed step's figures.
+    pub fn step(&self, step: Step) -> Result<Option<StoredStep>, StoreError> {
+        Ok(self.values(Key::Step(step.0), Key::Step(step.0))?.pop())
     }
 
     /// Every incident in its last state, in order.
@@ -120,7 +136,7 @@ impl Store {
     }
 }
 
-fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep_steps: u64) -> Result<(), StoreError> {
+fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep: Options) -> Result<(), StoreError> {
     match record {
         Record::Committed {
             step,
@@ -138,7 +154,7 @@ fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep_steps: u64) -> Resul
             trajectories
                 .iter()
                 .try_for_each(|id| consume(txn, *id, *step))?;
-            prune(txn, step.0.saturating_sub(keep_steps))
+            prune(txn, first_kept(txn, *step, keep)?)
         }
         Record::Incident(incident) => txn.put(
             &Key::Incident(incident.id.0),
@@ -184,6 +200,14 @@ fn remove_range(txn: &mut Txn<'_>, from: u64, to: u64) -> Result<(), StoreError>
     let parts = [&b"x"[..], &whole.start].concat()..[&b"x"[..], &whole.end].concat();
     txn.remove_range(whole)?;
     txn.remove_range(parts)
+}
+
+/// The first batch whose trajectories a way back may need: those after the oldest checkpoint that
+/// retention keeps for being new, and of so many steps in any case.
+fn first_kept(txn: &Txn<'_>, committed: Step, keep: Options) -> Result<u64, StoreError> {
+    let by_number = committed.0.saturating_sub(keep.keep_steps);
+    let oldest = txn.oldest_checkpoint_of_last(keep.keep_checkpoints)?;
+    Ok(oldest.map_or(by_number, |oldest| by_number.min(oldest + 1)))
 }
 
 /// Removes every trajectory of a batch before `step`.

@@ -1,6 +1,8 @@
 //! A conversation of two turns whose tokens follow from the trajectory's number.
+use prost::Message;
 use robust_proto::v1::{self, role_host_client::RoleHostClient};
 use tonic::transport::Channel;
+use xxhash_rust::xxh3::xxh3_64;
 
 fn turn(trajectory: u64, index: u32) -> v1::Turn {
     let id = u32::try_from(trajectory % 97).unwrap() + index;
@@ -17,6 +19,11 @@ fn turn(trajectory: u64, index: u32) -> v1::Turn {
     }
 }
 
+/// Names what a turn says.
+pub fn content(turn: &v1::Turn) -> u64 {
+    xxh3_64(&turn.encode_to_vec())
+}
+
 /// Goes on after the turns stored already; gives up when the daemon says that the lease is void.
 pub async fn converse(
     mut client: RoleHostClient<Channel>,
@@ -30,7 +37,9 @@ pub async fn converse(
             trajectory,
         };
         let ticket = client.route(request).await.ok()?.into_inner().ticket;
-        let turn = Some(turn(trajectory, index));
+        let turn = turn(trajectory, index);
+        let line = format!("turn {trajectory} {index} {:016x}", content(&turn));
+        let turn = Some(turn);
         let prompt_ids = vec![1, 2, 3];
         let request = v1::AppendTurnRequest {
             incarnation,
@@ -39,6 +48,7 @@ pub async fn converse(
             turn,
         };
         client.append_turn(request).await.ok()?;
+        super::note(&line);
         client
             .release_route(v1::ReleaseRouteRequest { ticket })
             .await
@@ -53,5 +63,7 @@ pub async fn converse(
         turns: 2,
         answer,
     };
-    client.finish_trajectory(end).await.ok().map(|_| ())
+    client.finish_trajectory(end).await.ok()?;
+    super::note(&format!("end {trajectory}"));
+    Some(())
 }

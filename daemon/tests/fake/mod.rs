@@ -1,7 +1,10 @@
-//! Role processes without libtorch or UCX: they keep the contract and compute nothing. The test
-//! binary runs itself as such a process, through a script that stands for `robust-worker`.
+//! Role processes without libtorch or UCX: they keep the contract and compute next to nothing. The
+//! test binary runs itself as such a process, through a script that stands for `robust-worker`.
+//!
+//! What they were acknowledged, and what follows from acknowledged things, they write to the file that
+//! [`LOG`] names: evidence that lies outside of the daemon's reach.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-mod agent;
+pub mod agent;
 mod trainer;
 
 use hyper_util::rt::TokioIo;
@@ -10,6 +13,8 @@ use robust_proto::v1::{self, HostMessage, RoleMessage, host_message, role_messag
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights::{Manifest, TensorSpec};
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -17,12 +22,30 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+/// Where acknowledgements are written, a line each; nowhere when it is not set.
+pub const LOG: &str = "FAKE_LOG";
+/// How many milliseconds an update takes.
+pub const UPDATE_MS: &str = "FAKE_UPDATE_MS";
+
 /// What every role may change while it runs; repeated in each hello.
 pub struct Fake {
     pub hello: v1::Hello,
     pub snapshots: PathBuf,
     replies: HashMap<String, v1::CallReply>,
-    trainer_step: u64,
+    trained: trainer::Trained,
+}
+
+/// Writes down what was acknowledged, in one piece: whoever is killed leaves whole lines.
+pub fn note(line: &str) {
+    let Some(path) = std::env::var_os(LOG) else {
+        return;
+    };
+    let mut log = File::options()
+        .append(true)
+        .create(true)
+        .open(path)
+        .unwrap();
+    log.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
 /// A way to say something to the daemon.
@@ -43,8 +66,8 @@ pub async fn connect(socket: PathBuf) -> Result<RoleHostClient<Channel>, tonic::
     Ok(RoleHostClient::new(channel))
 }
 
-/// The bytes of a version: the same on every rank.
-pub fn served(version: u64) -> v1::ServedVersion {
+/// A version with this content: the same on every rank.
+pub fn served(version: u64, content: u64) -> v1::ServedVersion {
     let (name, dtype, shape) = ("w".to_owned(), "F32".to_owned(), vec![2]);
     let tensor = TensorSpec {
         name,
@@ -53,7 +76,7 @@ pub fn served(version: u64) -> v1::ServedVersion {
         offset: 0,
         bytes: 8,
     };
-    let buffer = version.to_le_bytes();
+    let buffer = content.to_le_bytes();
     let m = Manifest::build(WeightVersion(version), &buffer, 4, vec![tensor]).unwrap();
     let tensors = m.tensors.iter().map(|t| v1::TensorSpec {
         name: t.name.clone(),
@@ -81,6 +104,20 @@ pub fn served(version: u64) -> v1::ServedVersion {
     }
 }
 
+/// What a puller serves once it has what it was sent to fetch.
+fn pulled(pull: v1::PullWeights) -> v1::ServedVersion {
+    let manifest = pull.manifest.unwrap();
+    let region = Some(v1::Region {
+        key: vec![1],
+        bytes: manifest.bytes,
+    });
+    v1::ServedVersion {
+        version: pull.version,
+        manifest: Some(manifest),
+        region,
+    }
+}
+
 /// Runs the role that the command line names, until it is told to end or fenced.
 pub fn run(args: &str) {
     let words: Vec<&str> = args.split_whitespace().collect();
@@ -101,7 +138,7 @@ pub fn run(args: &str) {
         hello,
         snapshots,
         replies: HashMap::new(),
-        trainer_step: 0,
+        trained: trainer::Trained::default(),
     };
     let socket = PathBuf::from(after("--host-socket"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -138,18 +175,12 @@ impl Fake {
                     say(&up, Body::Reply(reply));
                 }
                 host_message::Body::Pull(pull) => {
-                    let version = served(pull.version);
-                    assert_eq!(pull.manifest, version.manifest);
-                    self.hello.version = Some(pull.version);
-                    self.hello.served = Some(version.clone());
-                    let result = Some(v1::pull_done::Result::Ok(version));
-                    say(
-                        &up,
-                        Body::PullDone(v1::PullDone {
-                            version: pull.version,
-                            result,
-                        }),
-                    );
+                    let version = pull.version;
+                    let served = pulled(pull);
+                    self.hello.version = Some(version);
+                    self.hello.served = Some(served.clone());
+                    let result = Some(v1::pull_done::Result::Ok(served));
+                    say(&up, Body::PullDone(v1::PullDone { version, result }));
                 }
                 host_message::Body::Dispatch(dispatch) => {
                     let me = self.hello.incarnation;

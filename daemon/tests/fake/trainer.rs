@@ -1,13 +1,60 @@
-//! A rank that counts steps.
-use super::{Fake, Up, say, served};
+//! A rank whose state follows from all that it was trained on: two ranks of a number that were trained
+//! on the same, in the same order, have the same state, and no others.
+use super::{Fake, Up, note, say, served};
 use robust_ckpt::slot::{Image, Slot, SnapshotMemory, Taken};
 use robust_proto::v1::{self, call, call_reply, role_message::Body};
 use robust_shared::ids::{Generation, Step};
 use std::path::Path;
 use std::time::Duration;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Long enough for a test to strike in the middle of it.
 const UPDATE: Duration = Duration::from_millis(100);
+
+/// What a rank came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trained {
+    step: u64,
+    /// Follows from what all ranks know of every step: the weights, which are the same on all.
+    weights: u64,
+    /// Follows from the rank's own share of every batch.
+    share: u64,
+}
+
+impl Trained {
+    fn after(self, update: &v1::Update) -> Self {
+        let mut weights = Xxh3::with_seed(self.weights);
+        weights.update(&update.step.to_le_bytes());
+        weights.update(&update.batch_trainable_tokens.to_le_bytes());
+        let mut share = Xxh3::with_seed(self.share);
+        for sample in &update.samples {
+            let old = sample.old_logprobs.iter().map(|p| p.to_bits());
+            let words = sample.ids.iter().copied().chain(old);
+            words.for_each(|word| share.update(&word.to_le_bytes()));
+            share.update(&sample.advantage.to_bits().to_le_bytes());
+        }
+        Self {
+            step: update.step,
+            weights: weights.digest(),
+            share: share.digest(),
+        }
+    }
+
+    fn image(self) -> String {
+        format!("{} {:016x} {:016x}", self.step, self.weights, self.share)
+    }
+
+    fn of_image(image: &str) -> Self {
+        let mut words = image.split_whitespace();
+        let step = words.next().unwrap().parse().unwrap();
+        let mut hex = || u64::from_str_radix(words.next().unwrap(), 16).unwrap();
+        Self {
+            step,
+            weights: hex(),
+            share: hex(),
+        }
+    }
+}
 
 impl Fake {
     /// Does a call once; a repeated key is answered from memory.
@@ -19,64 +66,83 @@ impl Fake {
                 ..known.clone()
             };
         }
-        let result = Some(self.perform(up, call.body.unwrap()).await);
+        let (error, result) = match self.perform(up, call.body.unwrap()).await {
+            Ok(result) => (String::new(), Some(result)),
+            Err(error) => (error, None),
+        };
         let reply = v1::CallReply {
             call_id: call.call_id,
-            error: String::new(),
+            error,
             numeric: false,
             result,
         };
-        self.replies.insert(call.key, reply.clone());
+        if reply.error.is_empty() {
+            self.replies.insert(call.key, reply.clone());
+        }
         reply
     }
 
-    async fn perform(&mut self, up: &Up, body: call::Body) -> call_reply::Result {
+    async fn perform(&mut self, up: &Up, body: call::Body) -> Result<call_reply::Result, String> {
         match body {
-            call::Body::Restore(restore) => {
-                restore.shards.iter().for_each(check);
-                self.trainer_step = restore.step;
-                self.hello.step = Some(restore.step);
-                call_reply::Result::Restore(v1::RestoreReply { step: restore.step })
-            }
+            call::Body::Restore(restore) => self.restore(&restore),
             call::Body::OldLogprobs(old) => {
                 let row = |s: &v1::Sample| v1::Floats {
                     values: vec![-0.5; s.ids.len() - 1],
                 };
                 let rows = old.samples.iter().map(row).collect();
-                call_reply::Result::Logprobs(v1::LogprobsReply { rows })
+                Ok(call_reply::Result::Logprobs(v1::LogprobsReply { rows }))
             }
             call::Body::Update(update) => {
-                assert_eq!(update.step, self.trainer_step + 1);
+                assert_eq!(update.step, self.trained.step + 1);
                 let phase = v1::PhaseChange {
                     phase: "update".into(),
                     step: update.step,
                 };
                 say(up, Body::Phase(phase));
-                tokio::time::sleep(UPDATE).await;
-                self.trainer_step = update.step;
+                tokio::time::sleep(update_time()).await;
+                self.trained = self.trained.after(&update);
                 self.hello.step = Some(update.step);
-                call_reply::Result::Update(v1::UpdateReply {
+                Ok(call_reply::Result::Update(v1::UpdateReply {
                     loss: 1.0,
                     ..Default::default()
-                })
+                }))
             }
-            call::Body::Snapshot(snapshot) => self.snapshot(snapshot.step),
+            call::Body::Snapshot(snapshot) => Ok(self.snapshot(snapshot.step)),
             call::Body::Publish(publish) => {
-                self.hello.served = Some(served(publish.version));
-                call_reply::Result::Publish(served(publish.version))
+                let weights = self.trained.weights;
+                note(&format!("publish {} {weights:016x}", publish.version));
+                let served = served(publish.version, weights);
+                self.hello.served = Some(served.clone());
+                Ok(call_reply::Result::Publish(served))
             }
         }
+    }
+
+    fn restore(&mut self, restore: &v1::Restore) -> Result<call_reply::Result, String> {
+        self.trained = Trained::default();
+        for (rank, shard) in (0..).zip(&restore.shards) {
+            let trained = read(shard)?;
+            assert_eq!(trained.step, restore.step);
+            if rank == self.hello.index {
+                self.trained = trained;
+            }
+        }
+        assert_eq!(self.trained.step, restore.step);
+        self.hello.step = Some(restore.step);
+        let step = restore.step;
+        Ok(call_reply::Result::Restore(v1::RestoreReply { step }))
     }
 
     fn snapshot(&self, step: u64) -> call_reply::Result {
         let (rank, slot) = (self.hello.index, step % 2);
         let path = self.snapshots.join(format!("trainer-{rank}.slot{slot}"));
-        let image = format!("rank {rank} step {step}");
+        let image = self.trained.image();
         let generation = self.hello.generation;
         let mut slot = Slot::open(&path, image.len() as u64).unwrap();
         let taken = (Step(step), Generation(generation));
         let part: &dyn SnapshotMemory = &image.as_bytes();
         slot.write(taken, step, &[part]).unwrap();
+        note(&format!("state {rank} {image}"));
         call_reply::Result::Snapshot(v1::SnapshotReply {
             step,
             path: path.display().to_string(),
@@ -88,19 +154,23 @@ impl Fake {
     }
 }
 
-/// The shard is what the step's snapshot was, whoever wrote it.
-fn check(shard: &v1::SnapshotReply) {
+/// What a shard holds, which is what the step's snapshot was, whoever wrote it.
+fn read(shard: &v1::SnapshotReply) -> Result<Trained, String> {
     let taken = Taken {
         step: Step(shard.step),
         generation: Generation(shard.generation),
         bytes: shard.bytes,
     };
-    let image = Image::open(Path::new(&shard.path), taken).unwrap();
     let mut text = vec![0; shard.bytes as usize];
-    image
-        .restore(0, &mut [&mut &mut *text], shard.xxh3)
-        .unwrap();
-    let text = String::from_utf8(text).unwrap();
-    assert!(text.ends_with(&format!(" step {}", shard.step)), "{text}");
+    let image = Image::open(Path::new(&shard.path), taken).map_err(|e| e.to_string())?;
+    let restored = image.restore(0, &mut [&mut &mut *text], shard.xxh3);
+    restored.map_err(|e| e.to_string())?;
     assert_eq!(shard.adam_step, Some(shard.step));
+    Ok(Trained::of_image(&String::from_utf8(text).unwrap()))
+}
+
+fn update_time() -> Duration {
+    let given = std::env::var(super::UPDATE_MS).ok();
+    let given = given.and_then(|ms| ms.parse().ok());
+    given.map_or(UPDATE, Duration::from_millis)
 }

@@ -188,7 +188,9 @@ impl Core {
             i.id.role == Role::Trainer && phase.is_trainer_compute(),
         );
         if trains {
-            self.mark(id, "compute");
+            // A gang that is being restored computes nothing new: it trains committed steps again.
+            let again = self.s.gang.stage == Stage::Restoring;
+            self.mark(id, if again { "replay" } else { "compute" });
         }
         if changes {
             self.learn_phase(role, left, took);

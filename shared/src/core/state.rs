@@ -65,6 +65,9 @@ pub struct State {
     /// Trajectories whose work was thrown away (policy `task`).
     #[serde(default)]
     pub(super) discarded: u64,
+    /// Trajectories that ended too old to train on.
+    #[serde(default)]
+    pub(super) stale: u64,
     /// Task restarts since the last committed step.
     pub(super) task_restarts: u32,
     /// How long phases took, by role.
@@ -224,9 +227,27 @@ impl State {
             step_duration: Duration::ZERO,
             finished_since: 0,
             discarded: 0,
+            stale: 0,
             task_restarts: 0,
             durations: BTreeMap::new(),
             proven: Vec::new(),
+        }
+    }
+
+    /// The memory of a job of which only a checkpoint is left: nothing of it runs any more, and what
+    /// was generated for later batches is generated again. Generations go on after the one that made
+    /// the checkpoint, incarnations after `seen`, so that nobody of before passes for somebody (I-1).
+    pub fn at_checkpoint(
+        config: &super::CoreConfig,
+        committed: Step,
+        generation: Generation,
+        seen: Incarnation,
+    ) -> Self {
+        Self {
+            committed,
+            next_generation: generation.next(),
+            next_incarnation: seen.next(),
+            ..Self::new(config)
         }
     }
 

@@ -79,6 +79,9 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
         match s.trajectories_discarded {
             0 => String::new(),
             lost => format!(", {lost} thrown away"),
+        } + &match s.trajectories_stale {
+            0 => String::new(),
+            stale => format!(", {stale} too old and generated again"),
         },
     )
 }

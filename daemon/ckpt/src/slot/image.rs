@@ -189,6 +189,14 @@ impl Image {
     }
 }
 
+/// What the slot at `path` holds now; none where it is no slot or holds no snapshot.
+pub fn held(path: &Path) -> Option<Seal> {
+    match look(&File::open(path).ok()?).ok()? {
+        Words::Sealed(seal) => Some(seal),
+        Words::Plain | Words::Unsealed(_) => None,
+    }
+}
+
 /// Reads the seal as it is now.
 fn look(file: &File) -> io::Result<Words> {
     let mut bytes = [0; WORDS * 8];

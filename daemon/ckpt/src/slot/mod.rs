@@ -21,7 +21,7 @@ mod memory;
 mod tests;
 mod write;
 
-pub use image::Image;
+pub use image::{Image, held};
 pub use memory::{RestoreMemory, SnapshotMemory};
 pub use write::Slot;
 

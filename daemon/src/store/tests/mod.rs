@@ -4,7 +4,9 @@ mod crash;
 mod failure;
 mod model;
 mod open;
+mod power;
 mod schema;
+mod spans;
 
 use super::*;
 use robust_proto::v1::{Span, Turn};
@@ -105,6 +107,7 @@ fn a_trajectory_reads_back_as_it_was_written() {
     let expected = StoredTrajectory {
         prompt_ids: vec![7, 8, 9],
         turns: vec![turn(0, 4), long],
+        running: vec![],
         finished: Some(finish(2)),
         consumed_by: None,
     };
@@ -216,9 +219,69 @@ fn a_trajectory_is_consumed_by_exactly_one_step() {
 }
 
 #[test]
+fn what_was_consumed_after_the_oldest_kept_checkpoint_stays_to_be_trained_on_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        keep_steps: 1,
+        keep_checkpoints: 2,
+    };
+    let (store, _) = Store::open_with(dir.path(), options, |c| c).unwrap();
+    let checkpoint = |step| {
+        let entry = StoredCheckpoint {
+            step: Step(step),
+            folder: format!("step-{step}"),
+            bytes: 1,
+            at: Time(1),
+        };
+        store.put_checkpoint(entry).wait().unwrap();
+    };
+    let commit = |step| {
+        for member in [1, 0] {
+            store
+                .append_turn(id(step, member), vec![1], turn(0, 3))
+                .wait()
+                .unwrap();
+            store.finish(id(step, member), finish(1)).wait().unwrap();
+        }
+        let ids = vec![id(step, 0), id(step, 1)];
+        store
+            .record(vec![committed(step, ids)], vec![])
+            .wait()
+            .unwrap();
+    };
+    let replayable = || -> Vec<u64> {
+        let there = |step: &u64| !store.consumed_by(Step(*step)).unwrap().is_empty();
+        (1..=8).filter(there).collect()
+    };
+    (1..=2).for_each(commit);
+    assert_eq!(
+        replayable(),
+        [1, 2],
+        "without a checkpoint the number counts"
+    );
+    checkpoint(2);
+    (3..=5).for_each(commit);
+    assert_eq!(replayable(), [3, 4, 5]);
+    checkpoint(4);
+    checkpoint(5);
+    (6..=8).for_each(commit);
+    assert_eq!(
+        replayable(),
+        [5, 6, 7, 8],
+        "after the older of the last two"
+    );
+    assert_eq!(store.consumed_by(Step(7)).unwrap(), [id(7, 0), id(7, 1)]);
+    assert_eq!(store.step(Step(7)).unwrap().unwrap().step, Step(7));
+    assert_eq!(store.step(Step(9)).unwrap(), None);
+}
+
+#[test]
 fn trajectories_of_long_past_steps_are_removed_with_every_part() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep_steps: 2 };
+    let options = Options {
+        keep_steps: 2,
+        ..Options::default()
+    };
     let (store, _) = Store::open_with(dir.path(), options, |c| c).unwrap();
     for step in 1..=4 {
         store

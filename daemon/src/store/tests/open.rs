@@ -33,8 +33,8 @@ fn a_database_of_a_later_schema_is_refused_and_left_alone() {
         matches!(
             error,
             StoreError::TooNew {
-                found: 2,
-                supported: 1,
+                found: 3,
+                supported: 2,
                 ..
             }
         ),
@@ -123,24 +123,30 @@ fn a_flipped_bit_in_the_log_is_noticed_although_sled_says_nothing() {
 fn damaged_where_sled_does_not_look() -> TempDir {
     let dir = filled();
     let (store, _) = Store::open(dir.path()).unwrap();
-    for member in 0..250 {
-        let turn = turn(0, 3000);
-        store
-            .append_turn(id(2, member), vec![1], turn)
-            .wait()
-            .unwrap();
+    // In groups of some: each is a write of its own in the log.
+    for members in (0..500).collect::<Vec<_>>().chunks(20) {
+        let append = |m: &u32| {
+            let turn = if (100..200).contains(m) {
+                struck()
+            } else {
+                turn(0, 1500)
+            };
+            store.append_turn(id(2, *m), vec![1], turn)
+        };
+        let appended: Vec<_> = members.iter().map(append).collect();
+        appended.into_iter().for_each(|a| drop(a.wait().unwrap()));
     }
     drop(store);
     drop(Store::open(dir.path()).unwrap());
     let file = dir.path().join("db/db");
     let mut log = std::fs::read(&file).unwrap();
-    let needle = robust_proto::v1::Turn::encode_to_vec(&turn(0, 3000));
+    let needle = struck().encode_to_vec();
     let needle = &needle[needle.len() / 2..][..64];
     // sled reuses segments; the newest ones, by the number in their header, are read at every opening.
     let lsn = |at: &usize| i64::from_le_bytes(log[at + 4..at + 12].try_into().unwrap()) ^ i64::MAX;
     let mut segments: Vec<usize> = (0..log.len()).step_by(SEGMENT).collect();
     segments.sort_by_key(lsn);
-    segments.truncate(segments.len() - 3);
+    segments.truncate(segments.len() / 2);
     let found: Vec<_> = (0..log.len() - 64)
         .filter(|at| {
             segments.contains(&(at / SEGMENT * SEGMENT))
@@ -148,20 +154,38 @@ fn damaged_where_sled_does_not_look() -> TempDir {
                 && log[*at..].starts_with(needle)
         })
         .collect();
-    assert!(found.len() >= 20, "{}", found.len());
+    assert!(!found.is_empty());
     found.into_iter().for_each(|at| log[at] ^= 4);
     std::fs::write(file, log).unwrap();
     dir
+}
+
+/// A turn unlike the others; those that are damaged share no page with a small table.
+fn struck() -> Turn {
+    let mut turn = turn(0, 1500);
+    turn.spans[0].ids.reverse();
+    turn
+}
+
+/// Opened without a word. A page that is struck may by chance be one that openings read; then the
+/// database is set aside at once, which is as good, and another one is tried.
+fn opened_though_damaged() -> (TempDir, Store) {
+    let attempt = |_| {
+        let dir = damaged_where_sled_does_not_look();
+        let (store, note) = Store::open(dir.path()).unwrap();
+        note.is_none().then_some((dir, store))
+    };
+    (0..8)
+        .find_map(attempt)
+        .expect("every opening reads all pages")
 }
 
 const SEGMENT: usize = 2 << 20;
 
 #[test]
 fn damage_that_a_reader_meets_is_shown_and_the_next_opening_sets_the_database_aside() {
-    let dir = damaged_where_sled_does_not_look();
-    let (store, note) = Store::open(dir.path()).unwrap();
-    assert_eq!(note, None, "opening reads the small tables only");
-    let error = (0..250).find_map(|m| store.trajectory(id(2, m)).err());
+    let (dir, store) = opened_though_damaged();
+    let error = (0..500).find_map(|m| store.trajectory(id(2, m)).err());
     assert!(
         matches!(error, Some(StoreError::Corrupt { .. })),
         "{error:?}"
@@ -177,9 +201,7 @@ fn damage_that_a_reader_meets_is_shown_and_the_next_opening_sets_the_database_as
 
 #[test]
 fn damage_that_nobody_reads_is_found_in_the_background() {
-    let dir = damaged_where_sled_does_not_look();
-    let (store, note) = Store::open(dir.path()).unwrap();
-    assert_eq!(note, None);
+    let (dir, store) = opened_though_damaged();
     let mut condition = store.condition();
     let damaged = |c: &Condition| matches!(c, Condition::Damaged { .. });
     let waiting = condition.wait_for(damaged);

@@ -10,6 +10,7 @@ mod quality;
 mod random;
 mod scale;
 mod silence;
+mod staleness;
 mod table;
 
 use super::*;
@@ -93,6 +94,38 @@ fn a_job_without_faults_commits_every_step_once() {
         assert_eq!((view.state.as_str(), view.step), ("completed", Step(6)));
         assert!(view.ettr.total > 0.3 && view.ettr.goodput <= view.ettr.total);
     }
+}
+
+/// Design section 9: a database that is lost costs what came after the newest checkpoint, no more.
+#[test]
+fn a_job_of_which_a_checkpoint_is_left_goes_on_after_it_with_numbers_of_its_own() {
+    const T: Time = Time(1_000);
+    let config = small(Mode::Sync, 6);
+    let state = State::at_checkpoint(&config, Step(4), Generation(3), Incarnation(9));
+    let mut core = Core::restore(config.clone(), state);
+    core.handle(T, Input::Start);
+    let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
+    let spawned = outputs.iter().filter_map(|o| match o {
+        Output::Spawn {
+            incarnation,
+            generation,
+            id,
+            ..
+        } => Some((*incarnation, *generation, id.role)),
+        _ => None,
+    });
+    for (incarnation, generation, role) in spawned {
+        assert!(incarnation > Incarnation(9), "{incarnation} may still run");
+        let expected = if role == Role::Trainer { 4 } else { 0 };
+        assert_eq!(
+            generation,
+            Generation(expected),
+            "I-1: after the one that is gone"
+        );
+    }
+    assert_eq!(core.view(T).step, Step(4));
+    assert_eq!(core.batch_prompts(4), None, "it is consumed (I-3)");
+    assert_eq!(core.batch_prompts(5), Some(config.prompts));
 }
 
 #[test]

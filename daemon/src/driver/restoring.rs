@@ -1,0 +1,120 @@
+//! Restoring the gang: where from, what is said meanwhile, and whether it came to what was published.
+use super::Driver;
+use super::gang::Work;
+use super::happening::Happening;
+use crate::control::{self, Disk, Memory, Origin, PeerMemory, Progress, Replayed, Source, Way};
+use robust_shared::core::Severity;
+use robust_shared::ids::{Generation, Incarnation, Step, WeightVersion};
+use std::sync::Arc;
+
+impl Driver {
+    pub(super) fn restore(&mut self, generation: Generation, ranks: Vec<Incarnation>, step: Step) {
+        // The number that the task will have, if it is started.
+        let attempt = self.tasks + 1;
+        let way = Way {
+            sources: self.sources(),
+            peers: self.peers(&ranks),
+            store: self.parts.store.clone(),
+            progress: self.progress(attempt),
+            attempt,
+        };
+        self.begin(Work::Restore(step), generation, ranks, |gang| {
+            control::restore(gang, step, way)
+        });
+    }
+
+    /// Where states may be; of one step, the first is preferred.
+    fn sources(&mut self) -> Vec<Arc<dyn Source>> {
+        let (known, peers) = (self.snapshots.all().clone(), self.peer_memory());
+        let mut sources: Vec<Arc<dyn Source>> = vec![
+            Arc::new(Memory::new(known.clone())),
+            Arc::new(PeerMemory::new(known, peers)),
+            Arc::new(Disk::new(self.parts.checkpoints.clone())),
+        ];
+        if let Some(far) = &self.parts.far {
+            let far = Arc::clone(far);
+            sources.push(far);
+        }
+        sources
+    }
+
+    fn progress(&self, task: u64) -> Progress {
+        let happenings = self.parts.happenings.clone();
+        Box::new(move |replayed| {
+            let replayed = Box::new(replayed);
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Replayed { task, replayed });
+        })
+    }
+
+    /// The gang is on its way to the committed step.
+    pub(super) fn on_replayed(&mut self, task: u64, replayed: Replayed) {
+        if self.gang.as_ref().is_none_or(|t| t.number != task) {
+            return;
+        }
+        let now = self.parts.clock.now();
+        match replayed {
+            Replayed::Begins { text } => {
+                self.parts.feeds.note(now, Severity::Warn, "replay", text);
+            }
+            Replayed::Step {
+                generation,
+                again,
+                until,
+                snapshot,
+            } => {
+                self.replayed = Some(generation);
+                self.snapshots.add(again.step, snapshot);
+                self.replicate(again.step);
+                self.tidy_kept_shards();
+                let how = match again.same {
+                    true => "with the same figures",
+                    false => "with other figures than the first time",
+                };
+                let text = format!("step {} of {until} trained again, {how}", again.step);
+                self.parts.feeds.note(now, Severity::Info, "replay", text);
+            }
+        }
+    }
+
+    pub(super) fn note_restored(&mut self, generation: Generation, step: Step, from: &Origin) {
+        let severity = match from.again.iter().all(|a| a.same) {
+            true => Severity::Info,
+            false => Severity::Warn,
+        };
+        let text = format!("gang {generation} is at step {step}: {from}");
+        let now = self.parts.clock.now();
+        self.parts.feeds.note(now, severity, "restored", text);
+    }
+
+    /// A version that is published again must be what it was; after a replay this says whether.
+    pub(super) fn compare_published(
+        &mut self,
+        generation: Generation,
+        version: WeightVersion,
+        digest: &str,
+    ) {
+        let before = self.version_digest.replace((version, digest.to_owned()));
+        let Some((_, before)) = before.filter(|(of, _)| *of == version) else {
+            return;
+        };
+        let replayed = self.replayed.take_if(|g| *g == generation).is_some();
+        let (severity, text) = match (before == digest, replayed) {
+            (true, false) => return,
+            (true, true) => (
+                Severity::Info,
+                format!("{version} is bit for bit what was published before: {digest}"),
+            ),
+            (false, _) => (
+                Severity::Warn,
+                format!(
+                    "{version} is not what was published before ({before}, now {digest}): the gang \
+                     does not compute the same bits twice; whoever has the earlier one keeps it \
+                     until the next version"
+                ),
+            ),
+        };
+        let now = self.parts.clock.now();
+        self.parts.feeds.note(now, severity, "replay", text);
+    }
+}
