@@ -26,6 +26,7 @@ pub(super) fn run(state: &State, step: Option<u64>, json: bool) -> Result<(), Cl
         let line = |(step, folder, problem): &(u64, String, Option<String>)| json!({ "step": step, "folder": folder, "ok": problem.is_none(), "reason": problem });
         put_json(&json!({ "verified": results.iter().map(line).collect::<Vec<_>>() }))?;
     } else {
+        put(&super::list::set_aside(state))?;
         for (step, _, problem) in &results {
             match problem {
                 None => put(&format!("step {step}: every byte is as written\n"))?,
