@@ -6,6 +6,9 @@
 #                  of 10,000 nodes
 #   weights.json   transfers of weights between processes, beside UCX's perf tool, TCP, memcpy and gloo; relays
 #                  on shaped links; recovery; the simulator's curve for 1 to 256 rollouts
+#   console.json   the console with 1,000 instances at 200x60: time of a frame, CPU while nobody touches it
+#   store.json     snapshots, checkpoints and the store, beside memcpy, plain writes and torch's ways to save
+#                  (ROBUST_BENCH_PYTHON: a Python with torch)
 #   drill.json     fixtures/drills/paper.toml: no faults, policy task, policy role
 # Everything is shared-machine timing: medians, with the load beside them.
 set -euo pipefail
@@ -34,4 +37,6 @@ both = json.loads(parts[0]) | json.loads(parts[1]) | {"load": os.getloadavg()[0]
 json.dump(both, open(out, "w"), indent=1)
 EOT
 "$bin/robustctl" bench weights --out "$out/weights.json"
+"$bin/robustctl" bench console --out "$out/console.json"
+"$bin/robustctl" bench store --out "$out/store.json"
 "$bin/robustctl" drill fixtures/drills/paper.toml --out "$out/drill.json"

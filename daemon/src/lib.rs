@@ -6,6 +6,7 @@
 //!            │  └────► launcher, telemetry             └──► happenings ──► driver
 //!            └───────► store, ckpt (durable)
 //! ```
+pub mod bench;
 pub mod ckpt;
 pub mod cli;
 pub mod control;

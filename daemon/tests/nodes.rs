@@ -1,6 +1,7 @@
 //! A job on three daemons, with fake role processes: joining, leaving, and each daemon killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod cluster;
+mod durable;
 mod fake;
 mod membership;
 

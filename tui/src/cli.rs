@@ -120,6 +120,21 @@ pub struct TuiArgs {
     /// Open the console also when no daemon can be reached yet
     #[arg(long)]
     pub wait_for_daemon: bool,
+    /// Only look: nothing that changes the job can be done from here
+    #[arg(long)]
+    pub read_only: bool,
+    /// Leave the mouse to the terminal
+    #[arg(long)]
+    pub no_mouse: bool,
+    /// Write all that the daemon says to this file, to be played again with --replay
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub record: Option<PathBuf>,
+    /// Play a recording instead of looking at a daemon
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["exit_when_done", "wait_for_daemon"])]
+    pub replay: Option<PathBuf>,
+    /// Folder of the drill files [default: fixtures/drills, here or above robustctl]
+    #[arg(long, value_name = "DIR")]
+    pub drills: Option<PathBuf>,
 }
 
 /// Colour themes of the console.
@@ -259,6 +274,27 @@ pub struct DrillArgs {
 pub enum BenchCommand {
     /// Transfers of weights between processes: against UCX's perf tool, TCP, memcpy and gloo
     Weights(BenchWeightsArgs),
+    /// The console with 1,000 instances at 200x60: time of a frame, CPU while nothing is touched
+    Console(BenchConsoleArgs),
+    /// Snapshots, checkpoints and the store, beside plain copies and writes, and torch's ways to save
+    Store(BenchStoreArgs),
+}
+
+/// Options of `bench console`.
+#[derive(Debug, ClapArgs)]
+pub struct BenchConsoleArgs {
+    /// Instances of the job that is shown
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub instances: u32,
+    /// Frames of each screen
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub frames: u32,
+    /// How long the idle console is watched
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub idle: f64,
+    /// Write the result as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Options of `bench weights`.
@@ -273,6 +309,26 @@ pub struct BenchWeightsArgs {
     /// Size of a chunk in the simulated network
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     pub sim_chunk_mib: u64,
+}
+
+/// Options of `bench store`.
+#[derive(Debug, ClapArgs)]
+pub struct BenchStoreArgs {
+    /// Rounds of each measurement; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Size of a rank's snapshot
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub mib: u32,
+    /// A folder on the disk to measure [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Only these parts
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Write the result as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// What to do with trajectories.
@@ -334,7 +390,7 @@ pub enum StoreCommand {
 #[derive(Debug, Subcommand)]
 pub enum CkptCommand {
     /// List them, oldest first
-    Ls,
+    Ls(RemoteArgs),
     /// What one consists of
     Show(StepArgs),
     /// Read every byte and compare with the digests; exit 1 if anything differs
@@ -342,6 +398,16 @@ pub enum CkptCommand {
         /// Only this step's
         #[arg(value_name = "STEP")]
         step: Option<u64>,
+        #[command(flatten)]
+        remote: RemoteArgs,
+    },
+    /// Bring one back from the object store, where a job goes on from it like from any other
+    Fetch {
+        /// The step, or `latest`
+        #[arg(value_name = "STEP")]
+        step: String,
+        #[command(flatten)]
+        remote: RemoteArgs,
     },
     /// Keep one, whatever the job's retention says
     Pin(StepArgs),
@@ -374,6 +440,17 @@ pub enum CkptCommand {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
+}
+
+/// Where checkpoints are looked for.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct RemoteArgs {
+    /// In the object store: the job's own, or this one
+    #[arg(long, value_name = "URL", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub remote: Option<String>,
+    /// Of this run only: a life of a job, as `ckpt ls --remote` shows it
+    #[arg(long, value_name = "RUN", requires = "remote")]
+    pub run: Option<String>,
 }
 
 /// Which checkpoint.

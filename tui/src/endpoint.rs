@@ -87,6 +87,14 @@ impl Endpoint {
         Ok(Endpoint::Tcp { addr, token })
     }
 
+    /// The state directory whose files can be read from here.
+    pub fn state_dir(&self) -> Option<&Path> {
+        match self {
+            Endpoint::Unix { state_dir } => Some(state_dir),
+            Endpoint::Tcp { .. } => None,
+        }
+    }
+
     /// The place in words, for messages.
     pub fn place(&self) -> String {
         match self {

@@ -63,6 +63,17 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
+/// `1.93 GB/s`: rates are decimal, as links are sold and other tools print them.
+pub fn rate(bytes_per_s: f64) -> String {
+    match bytes_per_s {
+        r if !r.is_finite() || r <= 0.0 => "-".to_owned(),
+        r if r < 999.5 => format!("{r:.0} B/s"),
+        r if r < 999_500.0 => format!("{:.0} kB/s", r / 1e3),
+        r if r < 999_500_000.0 => format!("{:.0} MB/s", r / 1e6),
+        r => format!("{:.2} GB/s", r / 1e9),
+    }
+}
+
 /// Counts in at most five characters: `987`, `12.3k`, `4.5M`.
 pub fn count(n: f64) -> String {
     match n {

@@ -99,13 +99,17 @@ pub fn is_newer(dir: &Path) -> bool {
 
 /// Reads a manifest; the error is a sentence. None when there is none.
 pub fn load(dir: &Path) -> Result<Option<Checkpoint>, String> {
-    let text = match std::fs::read(dir.join(FILE)) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(format!("its manifest cannot be read: {e}")),
-    };
+    match std::fs::read(dir.join(FILE)) {
+        Ok(text) => parse(&text, dir).map(Some),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(format!("its manifest cannot be read: {e}")),
+    }
+}
+
+/// What a manifest says, of a checkpoint in that folder; the error is a sentence.
+pub fn parse(text: &[u8], dir: &Path) -> Result<Checkpoint, String> {
     let unreadable = |e: serde_json::Error| format!("its manifest cannot be read: {e}");
-    let File { xxh3, body } = serde_json::from_slice(&text).map_err(unreadable)?;
+    let File { xxh3, body } = serde_json::from_slice(text).map_err(unreadable)?;
     if body.format > FORMAT {
         return Err(format!("its format {} is newer than {FORMAT}", body.format));
     }
@@ -121,7 +125,7 @@ pub fn load(dir: &Path) -> Result<Option<Checkpoint>, String> {
             xxh3,
         })
     };
-    Ok(Some(Checkpoint {
+    Ok(Checkpoint {
         step: body.step,
         generation: body.generation,
         dir: dir.to_owned(),
@@ -135,7 +139,7 @@ pub fn load(dir: &Path) -> Result<Option<Checkpoint>, String> {
         at: body.at_us.map(Time),
         adam_step: body.adam_step,
         tensors: body.tensors,
-    }))
+    })
 }
 
 fn digest(body: &Body) -> Result<String, serde_json::Error> {

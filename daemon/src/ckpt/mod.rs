@@ -10,17 +10,21 @@
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
 mod error;
+mod remote;
 mod room;
+mod save;
 #[cfg(test)]
 mod tests;
 mod worker;
 mod write;
 
 pub use error::WriteError;
+pub use remote::{RemoteConfig, RemoteStanding, Uploader};
 pub use worker::Checkpointer;
 
 use robust_ckpt::Retention;
 use robust_ckpt::disk::Disk;
+use robust_remote::RemoteError;
 use robust_shared::core::Severity;
 use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::{Generation, Step, TrajectoryId};
@@ -63,8 +67,12 @@ pub enum CkptEvent {
     Written {
         /// The step.
         step: Step,
+        /// The gang that made it.
+        generation: Generation,
         /// Bytes of all shards.
         bytes: u64,
+        /// Of these, those that an earlier checkpoint had already: linked, not written.
+        unchanged: u64,
         /// From the offer to the manifest.
         took: Duration,
         /// Whether the page cache was bypassed.
@@ -91,6 +99,26 @@ pub enum CkptEvent {
         /// Bytes left.
         free: u64,
     },
+    /// A checkpoint is in the object store.
+    Uploaded {
+        /// The step.
+        step: Step,
+        /// Bytes of all shards.
+        bytes: u64,
+        /// From the begin to the manifest.
+        took: Duration,
+        /// Which store.
+        url: String,
+    },
+    /// A checkpoint is not in the object store; the next one is another chance.
+    NotUploaded {
+        /// The step.
+        step: Step,
+        /// Which store.
+        url: String,
+        /// Why.
+        error: RemoteError,
+    },
     /// The checkpoints are well, the index or old folders are not.
     Untidy(String),
 }
@@ -99,8 +127,11 @@ impl CkptEvent {
     /// How grave it is.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::Written { .. } | Self::Resumed { .. } => Severity::Info,
-            Self::Failed { .. } | Self::Paused { .. } | Self::Untidy(_) => Severity::Warn,
+            Self::Written { .. } | Self::Resumed { .. } | Self::Uploaded { .. } => Severity::Info,
+            Self::Failed { .. }
+            | Self::Paused { .. }
+            | Self::NotUploaded { .. }
+            | Self::Untidy(_) => Severity::Warn,
         }
     }
 }
@@ -110,19 +141,26 @@ impl fmt::Display for CkptEvent {
         match self {
             Self::Written {
                 step,
+                generation: _,
                 bytes,
+                unchanged,
                 took,
                 direct,
             } => {
-                let mib = *bytes as f64 / f64::from(1 << 20);
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 let (s, how) = (
                     took.as_secs_f64(),
                     if *direct { "direct" } else { "buffered" },
                 );
                 write!(
                     f,
-                    "checkpoint of step {step}: {mib:.1} MiB in {s:.2} s ({how})"
-                )
+                    "checkpoint of step {step}: {:.1} MiB in {s:.2} s ({how})",
+                    mib(*bytes)
+                )?;
+                match unchanged {
+                    0 => Ok(()),
+                    some => write!(f, ", {:.1} MiB of it unchanged and linked", mib(*some)),
+                }
             }
             Self::Failed { step, error } => {
                 write!(f, "no checkpoint of step {step}: {error}; the job goes on")
@@ -137,6 +175,24 @@ impl fmt::Display for CkptEvent {
             Self::Resumed { free } => {
                 let mib = free >> 20;
                 write!(f, "there is room for checkpoints again ({mib} MiB left)")
+            }
+            Self::Uploaded {
+                step,
+                bytes,
+                took,
+                url,
+            } => {
+                let (mib, s) = (*bytes as f64 / f64::from(1 << 20), took.as_secs_f64());
+                write!(
+                    f,
+                    "checkpoint of step {step} is in {url}: {mib:.1} MiB in {s:.2} s"
+                )
+            }
+            Self::NotUploaded { step, url, error } => {
+                write!(
+                    f,
+                    "the checkpoint of step {step} is not in {url}: {error}; the job goes on"
+                )
             }
             Self::Untidy(what) => f.write_str(what),
         }

@@ -1,6 +1,7 @@
 //! With real files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod faults;
+mod unchanged;
 
 use super::*;
 use crate::store::Store;

@@ -1,21 +1,17 @@
 //! The thread that writes checkpoints, one at a time.
 use super::room::{LOOK_EVERY, Room};
-use super::{CkptEvent, Config, Offer, Request, WriteError, write};
+use super::save::{now, save};
+use super::{CkptEvent, Config, Offer, Request, WriteError};
 use crate::store::{Store, StoreError, StoredCheckpoint};
-use robust_ckpt::disk::Disk;
-use robust_ckpt::slot::{Image, Taken};
 use robust_ckpt::{
-    Checkpoint, CkptError, Known, Listed, Shard, files, folder_name, folders, list, manifest,
+    Checkpoint, CkptError, Known, Listed, files, folder_name, folders, list, manifest,
 };
-use robust_shared::dispatch::calls;
 use robust_shared::ids::Step;
-use robust_shared::time::Time;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Writes checkpoints in the background. Cheap to clone; the thread ends with the last clone, once
@@ -117,8 +113,8 @@ impl Worker {
 
     fn attempt(&self, request: &Request, offered: Instant) -> CkptEvent {
         let step = request.step;
-        match self.write(request) {
-            Ok(direct) => {
+        match save(&self.config, request) {
+            Ok(saved) => {
                 // One that was offered while it seemed full, and fits after all.
                 self.room
                     .look_again(&self.config)
@@ -131,8 +127,9 @@ impl Worker {
                 CkptEvent::Written {
                     step,
                     bytes: request.shards.iter().map(|s| s.bytes).sum(),
+                    unchanged: saved.unchanged,
                     took: offered.elapsed(),
-                    direct,
+                    direct: saved.direct,
                 }
             }
             Err(error) => {
@@ -148,44 +145,6 @@ impl Worker {
     fn tell(&self, event: CkptEvent) {
         // The receiver is gone when the daemon ends.
         let _ = self.events.send(event);
-    }
-
-    fn write(&self, request: &Request) -> Result<bool, CkptError> {
-        let disk = &*self.config.disk;
-        let dir = self.config.dir.join(folder_name(request.step.0));
-        // The step may have been committed before, by a gang that was rolled back. What an operator
-        // pinned was that one, which is history that did not happen.
-        files::remove(disk, &dir)?;
-        disk.make_dir(&dir).map_err(CkptError::io("make", &dir))?;
-        let shards = || {
-            let (mut direct, mut shards) = (true, Vec::new());
-            for (rank, shard) in (0..).zip(&request.shards) {
-                let (written, how) = write_shard(disk, &dir, rank, shard)?;
-                shards.push(written);
-                direct &= how;
-            }
-            files::sync_dir(disk, &dir)?;
-            manifest::store(
-                disk,
-                &Checkpoint {
-                    step: request.step,
-                    generation: request.generation,
-                    dir: dir.clone(),
-                    shards,
-                    consumed: request.consumed.clone(),
-                    reward: request.reward,
-                    at: Some(now()),
-                    adam_step: request.shards.first().and_then(|s| s.adam_step),
-                    tensors: request.tensors.clone(),
-                },
-            )?;
-            files::sync_dir(disk, &self.config.dir)?;
-            Ok(direct)
-        };
-        shards().inspect_err(|_| {
-            // Gives its space back; the error at hand is the one to tell.
-            let _ = files::remove(disk, &dir);
-        })
     }
 
     /// Removes what need not stay, and leftovers of attempts before this one that never got their
@@ -235,42 +194,12 @@ impl Worker {
     }
 }
 
-fn write_shard(
-    disk: &dyn Disk,
-    dir: &Path,
-    rank: u32,
-    shard: &calls::Shard,
-) -> Result<(Shard, bool), CkptError> {
-    let taken = Taken {
-        step: shard.step,
-        generation: shard.generation,
-        bytes: shard.bytes,
-    };
-    let path = dir.join(manifest::shard_file(rank));
-    let image = Image::open(Path::new(&shard.path), taken)?;
-    let copied = write::copy_shard(disk, &image, shard.xxh3, &path)?;
-    let shard = Shard {
-        rank,
-        path,
-        bytes: shard.bytes,
-        xxh3: copied.xxh3,
-    };
-    Ok((shard, copied.direct))
-}
-
 fn known(listed: &Listed) -> Known {
     Known {
         step: listed.step,
         reward: listed.manifest.as_ref().ok().and_then(|c| c.reward),
         pinned: listed.pinned,
     }
-}
-
-fn now() -> Time {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Time(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 fn entry(checkpoint: &Checkpoint) -> StoredCheckpoint {

@@ -1,7 +1,8 @@
 //! The command line and how the program ends.
+use crate::bench::BenchArgs;
 use crate::node::JoinArgs;
 use crate::telemetry;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,7 +11,11 @@ use std::path::PathBuf;
 /// roles.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "robustd", version, after_help = EXIT_CODES)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// What else than a job is run.
+    #[command(subcommand)]
+    pub command: Option<Command>,
     /// The job file (TOML)
     #[arg(long, value_name = "FILE", required_unless_present_any = ["join", "inspect"])]
     pub job: Option<PathBuf>,
@@ -63,6 +68,14 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", env = "ROBUST_NVML_STUCK_S", hide = true)]
     #[arg(default_value_t = 10.0, value_parser = positive)]
     pub nvml_stuck_after: f64,
+}
+
+/// What else than a job is run.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Measure snapshots, checkpoints and the store on this machine (`robustctl bench store`)
+    #[command(hide = true)]
+    BenchStore(BenchArgs),
 }
 
 fn positive(text: &str) -> Result<f64, String> {

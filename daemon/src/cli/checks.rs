@@ -6,6 +6,7 @@ use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
 use crate::grpc::{for_nodes, loopback_only};
 use crate::nodes::Secret;
+use robust_remote::Remote;
 use robust_shared::job::Job;
 use std::fs::{self, File};
 use std::io;
@@ -32,6 +33,8 @@ pub(super) struct Prepared {
     pub nodes: Option<(SocketAddr, IpAddr)>,
     /// The token's secret, where it is not that of the state directory.
     pub secret: Option<Secret>,
+    /// Where checkpoints are put besides the disk.
+    pub remote: Option<Remote>,
     /// What is sampled besides the processes.
     pub sampled: Sampled,
 }
@@ -61,6 +64,8 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
             source,
         })?;
     }
+    let remote = job.checkpoint.remote.as_deref();
+    let remote = remote.map(Remote::open).transpose()?;
     let prompts = read_dataset(&job.data.prompts)?;
     let worker = find_worker(args.worker.as_deref())?;
     let warmup = match job.model.path {
@@ -76,6 +81,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         metrics,
         nodes,
         secret,
+        remote,
         sampled: Sampled::new(args),
     })
 }

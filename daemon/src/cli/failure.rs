@@ -8,6 +8,7 @@ use crate::node::{NodeConfigError, NodeError};
 use crate::nodes::SecretError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
+use robust_remote::RemoteError;
 use robust_shared::job::JobError;
 use std::io;
 use std::path::PathBuf;
@@ -49,6 +50,9 @@ pub enum Failure {
         /// The system's words.
         source: io::Error,
     },
+    /// The object store cannot be used.
+    #[error("checkpoint.remote: {0}")]
+    Remote(#[from] RemoteError),
     /// The worker program is not there.
     #[error("the worker program {path}: {source}; build it, or name it with --worker")]
     NoWorker {
@@ -122,7 +126,9 @@ impl Failure {
             Self::JobUnreadable { .. } | Self::NoJob { .. } | Self::Job(_) => ExitCode::BadJob,
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
-            Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => ExitCode::Environment,
+            Self::Remote(_) | Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => {
+                ExitCode::Environment
+            }
             Self::Listen(ListenError::PathTooLong { .. } | ListenError::Mode(_)) => ExitCode::Store,
             Self::Listen(_) => ExitCode::Address,
             Self::Store(StoreError::Locked { .. })

@@ -19,6 +19,8 @@ pub(super) struct Listeners {
     pub nodes: Option<NodesListener>,
     /// What nodes prove to know, and roles to each other a part of.
     pub secret: Secret,
+    /// Names this life of the job.
+    pub run: String,
 }
 
 /// Where nodes join, not served yet.
@@ -46,11 +48,12 @@ impl Listeners {
             Some(secret) => secret,
             None => Token::load_or_create(&state.token())?.secret(),
         };
+        let run = state.run(is_new)?;
         let nodes = match prepared.nodes {
             Some((addr, _)) => Some(NodesListener {
                 listener: bind_tcp("--listen-nodes", addr).await?,
                 secret: secret.clone(),
-                run: state.run(is_new)?,
+                run: run.clone(),
             }),
             None => None,
         };
@@ -63,6 +66,7 @@ impl Listeners {
             metrics,
             nodes,
             secret,
+            run,
         })
     }
 }
@@ -72,7 +76,7 @@ impl NodesListener {
     pub fn service(
         (secret, run): (Secret, String),
         prepared: &Prepared,
-        state: &StateDir,
+        shards: Shards,
         happenings: Happenings,
         job: String,
     ) -> NodeHostService {
@@ -86,7 +90,7 @@ impl NodesListener {
             run,
             job: job.into(),
             files,
-            shards: Shards::new(state.snapshots(), state.checkpoints()),
+            shards,
             sessions: Sessions::default(),
             numbers: Arc::new(AtomicU64::new(1)),
         }

@@ -6,7 +6,7 @@
 //!    ─► roles ended, last checkpoint ─► report ─► linger
 //! ```
 //! Nothing is started before everything that can be checked is.
-use super::args::{Args, ExitCode};
+use super::args::{Args, Command, ExitCode};
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
 use super::inspect;
@@ -14,8 +14,9 @@ use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::signals::{self, Asked};
 use super::warmup;
-use crate::ckpt::{self, Checkpointer};
-use crate::control::report;
+use crate::bench::{self, BenchArgs};
+use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
+use crate::control::{Far, report};
 use crate::driver::{
     self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
     World,
@@ -39,8 +40,23 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
+async fn measure(args: BenchArgs) -> Result<ExitCode, Failure> {
+    let measuring = tokio::task::spawn_blocking(move || bench::run(&args));
+    let ended = measuring.await.unwrap_or_else(|e| Err(e.to_string()));
+    Ok(match ended {
+        Ok(()) => ExitCode::Completed,
+        Err(error) => {
+            tracing::error!("bench-store: {error}");
+            ExitCode::Failed
+        }
+    })
+}
+
 /// Runs the daemon from the checks to its end.
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
+    if let Some(Command::BenchStore(bench)) = args.command {
+        return measure(bench).await;
+    }
     if let Some(leader) = &args.join.join {
         return join::run(&args, leader).await;
     }
@@ -89,6 +105,8 @@ struct Daemon {
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
     token: JobToken,
+    /// Names this life of the job.
+    run: String,
     servers: JoinSet<()>,
 }
 
@@ -158,6 +176,7 @@ impl Daemon {
             roles_socket,
             nodes: listeners.nodes,
             token: listeners.secret.job_token(),
+            run: listeners.run,
             servers,
         })
     }
@@ -171,7 +190,7 @@ impl Daemon {
         let leases = Leases::default();
         let (parts, mut world) = assemble(
             &self.prepared,
-            (&self.state, self.token),
+            (&self.state, self.token, self.run),
             &self.store,
             self.clock,
             self.feeds,
@@ -179,6 +198,7 @@ impl Daemon {
             leases.clone(),
         )?;
         let feed = parts.feeds.status();
+        let shards = parts.shards.clone();
         let mut driver = Driver::new(parts, self.past).await?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
@@ -192,7 +212,7 @@ impl Daemon {
             let service = NodesListener::service(
                 (nodes.secret, nodes.run),
                 &self.prepared,
-                &self.state,
+                shards,
                 happenings,
                 job,
             );
@@ -279,7 +299,7 @@ pub(super) async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>, s
 
 fn assemble(
     prepared: &Prepared,
-    (state, token): (&StateDir, JobToken),
+    (state, token, run): (&StateDir, JobToken, String),
     store: &Store,
     clock: Clock,
     feeds: Feeds,
@@ -295,13 +315,27 @@ fn assemble(
         .sampled
         .start(state)
         .map_err(start("the telemetry"))?;
+    let keep = Retention {
+        last: job.checkpoint.keep as usize,
+        every: job.checkpoint.keep_every,
+        best: job.checkpoint.keep_best as usize,
+    };
+    let far = prepared.remote.clone();
+    let far = far.map(|remote| Arc::new(Far::new(remote, run.clone(), state.checkpoints())));
+    let remote = prepared.remote.clone().map(|remote| RemoteConfig {
+        remote,
+        run,
+        dir: state.checkpoints(),
+        every: job.checkpoint.remote_every,
+        keep: keep.clone(),
+    });
+    let uploader = remote
+        .map(|config| Uploader::start(config, written.clone()))
+        .transpose()
+        .map_err(start("the uploads"))?;
     let checkpoint_config = ckpt::Config {
         dir: state.checkpoints(),
-        keep: Retention {
-            last: job.checkpoint.keep as usize,
-            every: job.checkpoint.keep_every,
-            best: job.checkpoint.keep_best as usize,
-        },
+        keep,
         disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
@@ -315,6 +349,8 @@ fn assemble(
             .map_err(start("the telemetry"))?,
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
             .map_err(start("the checkpoint writer"))?,
+        uploader,
+        far,
         checkpoints: state.checkpoints(),
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),

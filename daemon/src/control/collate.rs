@@ -131,6 +131,7 @@ mod tests {
             version,
         };
         StoredTrajectory {
+            running: Vec::new(),
             prompt_ids: vec![1, 2],
             turns: vec![
                 Turn {

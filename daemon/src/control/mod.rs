@@ -25,5 +25,8 @@ pub use dataset::{DatasetError, Prompt, Prompts, read_dataset};
 pub use gang::{Gang, StepError};
 pub use old::{Ahead, Rows, prepare};
 pub use report::{first_and_last, report};
-pub use restore::{Again, Disk, Memory, Origin, Progress, Replayed, Source, Way, restore};
+pub use restore::{
+    Again, Disk, Far, Memory, Origin, PeerHolder, PeerMemory, PeerView, Peers, Progress, Replayed,
+    Source, Way, restore,
+};
 pub use step::{StepOutcome, publish, train};

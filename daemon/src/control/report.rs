@@ -49,6 +49,7 @@ fn assemble(
         step_lines: lines(steps, status.started_ms),
         // Each committed step consumed exactly one batch (I-3).
         trajectories: steps.len() as u64 * samples_per_step,
+        trajectories_stale: status.trajectories_stale,
         reason: status.reason.clone(),
     }
 }

@@ -156,6 +156,7 @@ impl Driver {
             served: Default::default(),
             plans: Default::default(),
             snapshots,
+            replicas: Default::default(),
             version_digest,
             replayed: None,
             routes: HashMap::new(),
@@ -167,6 +168,7 @@ impl Driver {
             outbox: Default::default(),
             outcome: None,
             written: None,
+            pressed: None,
             dirty: true,
             published: tokio::time::Instant::now(),
             due_view: None,
@@ -176,6 +178,7 @@ impl Driver {
             let now = driver.parts.clock.now();
             driver.parts.feeds.note(now, Severity::Warn, "store", text);
         }
+        driver.begin_replicas();
         if again {
             driver.take_over().await?;
         }

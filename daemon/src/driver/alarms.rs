@@ -76,8 +76,16 @@ impl Driver {
 
     /// Something happened to a checkpoint.
     pub(super) fn on_checkpoint(&mut self, event: &CkptEvent) {
-        if let CkptEvent::Written { step, .. } = event {
-            self.written = Some(*step);
+        if let CkptEvent::Written {
+            step, generation, ..
+        } = event
+        {
+            self.written = Some((*step, *generation));
+            self.say_what_is_safe();
+            if let Some(uploader) = &self.parts.uploader {
+                // One that is behind is counted, and the next one is another chance.
+                let _ = uploader.offer(*step);
+            }
         }
         let now = self.parts.clock.now();
         let (feeds, text) = (&self.parts.feeds, event.to_string());

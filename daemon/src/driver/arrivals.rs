@@ -32,7 +32,10 @@ impl Driver {
             Arrival::Checkpoint(event) => self.on_checkpoint(&event),
             Arrival::Store(condition) => self.on_store(&condition),
             Arrival::Timeout => self.inputs.push_back(Input::Timeout),
-            Arrival::StatusDue => self.dirty = true,
+            Arrival::StatusDue => {
+                self.dirty = true;
+                self.press_checkpoint();
+            }
         }
     }
 
@@ -98,6 +101,10 @@ impl Driver {
             }
             Happening::Stepped { task, outcome } => self.on_stepped(task, *outcome),
             Happening::Replayed { task, replayed } => self.on_replayed(task, *replayed),
+            Happening::Brought { step, brought } => {
+                self.snapshots.moved(step, brought);
+                self.replicate(step);
+            }
             Happening::Probed { incarnation, ok } => {
                 self.inputs.push_back(Input::Probed { incarnation, ok });
             }
@@ -326,8 +333,15 @@ impl Driver {
         {
             return;
         }
-        self.gang = None;
+        let task = self.gang.take();
+        let step = match &outcome {
+            StepOutcome::Done { step, .. } => Some(*step),
+            _ => None,
+        };
         let input = self.note_outcome(outcome);
-        self.inputs.push_back(input);
+        match (step, task) {
+            (Some(step), Some(task)) => self.on_done(task, step, input),
+            _ => self.inputs.push_back(input),
+        }
     }
 }

@@ -176,6 +176,7 @@ impl Driver {
             answer: prompt.answer.clone(),
             seed: self.parts.job.trajectory_seed(),
             turns: stored.turns,
+            running: stored.running,
         };
         // Without an open link the core hands it out again when the agent links.
         self.links
@@ -225,7 +226,8 @@ impl Driver {
             let view = self.core.view(self.parts.clock.now());
             super::console::step_line(step, &metrics, &view);
             let every = self.parts.job.checkpoint.every;
-            if every > 0 && step.0.is_multiple_of(every) {
+            let there = self.written == Some((step, generation));
+            if every > 0 && step.0.is_multiple_of(every) && !there {
                 let reward = Some(metrics.reward);
                 self.offer_checkpoint(step, generation, trajectories.clone(), reward);
             }

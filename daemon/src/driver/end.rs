@@ -7,7 +7,7 @@ use crate::ckpt::CkptEvent;
 use crate::launcher::{LaunchEvent, Launcher, Running};
 use crate::store::Store;
 use robust_proto::v1::{self, host_message::Body, leader_message};
-use robust_shared::ids::{Incarnation, NodeId, Step};
+use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
@@ -18,6 +18,9 @@ const GENTLE: Duration = Duration::from_secs(2);
 const FORCED: Duration = Duration::from_secs(5);
 /// How long the last checkpoint may take.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(60);
+
+/// How long the object store may take nothing before the last upload is given up.
+const LAST_UPLOAD: Duration = Duration::from_secs(20);
 
 /// What was left when the daemon ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +51,7 @@ impl Driver {
         if let Some(step) = last {
             self.wait_for_checkpoint(world, step).await;
         }
+        self.upload_last(world).await;
         // What the store was given last becomes durable; a failure was said when it happened.
         let _ = self.parts.store.sync().await;
         let here = |p: &&Process| p.node == NodeId::LEADER;
@@ -110,7 +114,10 @@ impl Driver {
     /// The initial weights always are: they are the model folder.
     fn last_step_is_on_disk(&self) -> bool {
         let step = self.core.view(self.parts.clock.now()).step;
-        step.0 == 0 || self.written == Some(step)
+        // A gang that was rolled back may have written another one.
+        let of = self.snapshots.get(step).map(|s| s.generation);
+        let is = |(s, g): (Step, Generation)| s == step && of.is_none_or(|of| of == g);
+        step.0 == 0 || self.written.is_some_and(is)
     }
 
     fn offer_last_checkpoint(&mut self) -> Option<Step> {
@@ -144,10 +151,44 @@ impl Driver {
                 CkptEvent::Written { .. } | CkptEvent::Failed { .. } | CkptEvent::Paused { .. } => {
                     self.offer_last_checkpoint();
                 }
-                CkptEvent::Resumed { .. } | CkptEvent::Untidy(_) => {}
+                CkptEvent::Resumed { .. }
+                | CkptEvent::Uploaded { .. }
+                | CkptEvent::NotUploaded { .. }
+                | CkptEvent::Untidy(_) => {}
             }
         }
         tracing::warn!("the checkpoint of step {step} was not written in time");
+    }
+
+    /// Has the last checkpoint put into the object store, and waits for as long as bytes move.
+    async fn upload_last(&mut self, world: &mut World) {
+        let (Some(uploader), Some((step, _))) = (self.parts.uploader.clone(), self.written) else {
+            return;
+        };
+        let (mut sent, mut offered) = (0, false);
+        loop {
+            let standing = uploader.standing();
+            if standing.is_idle() {
+                if standing.step == Some(step) || std::mem::replace(&mut offered, true) {
+                    return;
+                }
+                tracing::info!(
+                    "putting the checkpoint of step {step} into {}",
+                    uploader.url()
+                );
+                uploader.offer_now(step);
+            }
+            match timeout_at(Instant::now() + LAST_UPLOAD, world.checkpoints.recv()).await {
+                Ok(Some(event)) => self.on_checkpoint(&event),
+                Ok(None) => return,
+                Err(_) if uploader.standing().sent_bytes > sent => {}
+                Err(_) => {
+                    let url = uploader.url();
+                    return tracing::warn!("{url} takes nothing: step {step} is not put there");
+                }
+            }
+            sent = uploader.standing().sent_bytes;
+        }
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Feeds {
     metrics: Arc<Metrics>,
     alarms: Mutex<Alarms>,
     store: Store,
+    durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
 }
 
 impl Feeds {
@@ -48,7 +49,17 @@ impl Feeds {
             metrics,
             alarms: Mutex::default(),
             store,
+            durable: (None, None),
         }
+    }
+
+    /// What is shown from now on of copies elsewhere.
+    pub(super) fn durable(
+        &mut self,
+        replicas: v1::ReplicaStatus,
+        remote: Option<v1::RemoteStatus>,
+    ) {
+        self.durable = (Some(replicas), remote);
     }
 
     /// This machine's name.
@@ -82,9 +93,18 @@ impl Feeds {
     }
 
     /// Shows the core's view, and how pulls go.
-    pub(super) fn publish(&self, view: &View, now: Time, pulls: &Pulls, served: &Served) {
+    pub(super) fn publish(
+        &self,
+        view: &View,
+        now: Time,
+        pulls: &Pulls,
+        served: &Served,
+        checkpoints_skipped: u64,
+    ) {
         let mut status = self.frame.status(view, now);
+        status.checkpoints_skipped = checkpoints_skipped;
         let digest = view.version.and_then(|version| served.digest(version));
+        (status.replicas, status.remote) = self.durable.clone();
         status.weight_digest = digest.unwrap_or_default();
         status.roles.iter_mut().for_each(|role| pulls.show(role));
         self.show(status);

@@ -1,6 +1,7 @@
 //! The gang's tasks: at most one at a time, ended with the life of the gang it is for.
 use super::Driver;
 use super::happening::Happening;
+use super::replicas::Done;
 use crate::ckpt::{Offer, Request};
 use crate::control::{self, Gang, StepError, StepOutcome, shard_from_wire};
 use robust_shared::core::Input;
@@ -33,9 +34,11 @@ pub(super) struct GangTask {
     /// Tells its outcome from that of an earlier task.
     pub number: u64,
     work: Work,
-    generation: Generation,
-    ranks: Vec<Incarnation>,
+    pub(super) generation: Generation,
+    pub(super) ranks: Vec<Incarnation>,
     task: JoinHandle<()>,
+    /// The step is done, and is said to be once its result is as safe as the job wants it.
+    pub(super) done: Option<Done>,
 }
 
 impl Drop for GangTask {
@@ -55,6 +58,7 @@ impl Driver {
         let store = self.parts.store.clone();
         let group_size = self.parts.job.batch.responses as usize;
         let known = self.ahead.of(generation, step);
+        self.replicas.trains(step, trajectories.clone());
         self.begin(Work::Train(step), generation, ranks, |gang| {
             control::train(gang, store, step, trajectories, group_size, known)
         });
@@ -125,6 +129,7 @@ impl Driver {
             generation,
             ranks,
             task,
+            done: None,
         });
     }
 
@@ -165,6 +170,7 @@ impl Driver {
                 snapshot,
             } => {
                 self.snapshots.add(step, snapshot);
+                self.replicate(step);
                 self.tidy_kept_shards();
                 Input::StepDone {
                     generation,

@@ -1,10 +1,10 @@
 //! What reaches the driver from outside, on one channel.
 use crate::control::{Replayed, StepOutcome};
-use crate::driver::{Change, LinkId, Revision};
+use crate::driver::{Change, LinkId, Revision, SnapshotShards};
 use crate::nodes::{Joined, Via};
 use robust_proto::v1;
 use robust_shared::core::{Fault, Refusal, Reply, Request};
-use robust_shared::ids::{Incarnation, InstanceId, Role, TrajectoryId};
+use robust_shared::ids::{Incarnation, InstanceId, Role, Step, TrajectoryId};
 use tokio::sync::{mpsc, oneshot};
 
 /// The way to the driver. Unbounded: whoever tells the driver something may hold a lease that the
@@ -86,6 +86,13 @@ pub enum Happening {
         task: u64,
         /// How far it is.
         replayed: Box<Replayed>,
+    },
+    /// A snapshot's shards are in this machine's memory again.
+    Brought {
+        /// Of which step.
+        step: Step,
+        /// Where they are now.
+        brought: SnapshotShards,
     },
     /// A probe ended.
     Probed {

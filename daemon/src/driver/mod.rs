@@ -38,6 +38,7 @@ mod nodes;
 mod outbox;
 mod probe;
 mod pulled;
+mod replicas;
 mod restoring;
 mod saved;
 mod served;
@@ -55,7 +56,7 @@ pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
 pub use feeds::Feeds;
 pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
-pub use leases::{LeaseError, Leases};
+pub use leases::{Held, LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use lost::without_database;
 pub use saved::{SavedError, SnapshotShards};
@@ -63,8 +64,8 @@ pub use spawn::{ARITHMETIC, WorkerPlan};
 pub use status::{Frame, incident, slot};
 pub use world::{Arrival, World};
 
-use crate::ckpt::Checkpointer;
-use crate::control::{Ahead, GangCalls, Prompts};
+use crate::ckpt::{Checkpointer, Uploader};
+use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::nodes::Shards;
 use crate::state::StateDir;
@@ -75,6 +76,7 @@ use hands::{Here, Process};
 use nodes::Nodes;
 use outbox::Outbox;
 use pulled::Pulls;
+use replicas::Replicas;
 use robust_proto::v1;
 use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
@@ -130,6 +132,10 @@ pub struct Parts {
     pub telemetry: Telemetry,
     /// Writes checkpoints.
     pub checkpointer: Checkpointer,
+    /// Puts them into the object store, where the job has one.
+    pub uploader: Option<Uploader>,
+    /// Brings them back from there.
+    pub far: Option<Arc<Far>>,
     /// Where they are.
     pub checkpoints: PathBuf,
     /// Where shards of ranks on other nodes are kept.
@@ -165,6 +171,7 @@ pub struct Driver {
     served: Served,
     plans: PlanCache,
     snapshots: Snapshots,
+    replicas: Replicas,
     /// The newest version that was published, with the digest of its content.
     version_digest: Option<(WeightVersion, String)>,
     /// The gang that came to its step by training again.
@@ -178,8 +185,10 @@ pub struct Driver {
     inputs: VecDeque<Input>,
     outbox: Outbox,
     outcome: Option<Outcome>,
-    /// The last step that a checkpoint on disk has.
-    written: Option<Step>,
+    /// The last step that a checkpoint on disk has, and the gang that made it.
+    written: Option<(Step, Generation)>,
+    /// When a step that waits for its checkpoint was last offered.
+    pressed: Option<Instant>,
     dirty: bool,
     published: Instant,
     /// What the write under way makes true, when the status was due as it began.
@@ -279,9 +288,12 @@ impl Driver {
     }
 
     fn show(&mut self, view: &View, at: Time) {
+        let (replicas, remote) = (self.replica_status(), self.remote_status());
+        self.parts.feeds.durable(replicas, remote);
+        let skipped = self.parts.checkpointer.skipped();
         self.parts
             .feeds
-            .publish(view, at, &self.pulls, &self.served);
+            .publish(view, at, &self.pulls, &self.served, skipped);
         self.published = Instant::now();
     }
 }

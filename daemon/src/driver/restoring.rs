@@ -2,7 +2,7 @@
 use super::Driver;
 use super::gang::Work;
 use super::happening::Happening;
-use crate::control::{self, Disk, Memory, Origin, Progress, Replayed, Source, Way};
+use crate::control::{self, Disk, Memory, Origin, PeerMemory, Progress, Replayed, Source, Way};
 use robust_shared::core::Severity;
 use robust_shared::ids::{Generation, Incarnation, Step, WeightVersion};
 use std::sync::Arc;
@@ -24,11 +24,18 @@ impl Driver {
     }
 
     /// Where states may be; of one step, the first is preferred.
-    fn sources(&self) -> Vec<Arc<dyn Source>> {
-        vec![
-            Arc::new(Memory::new(self.snapshots.all().clone())),
+    fn sources(&mut self) -> Vec<Arc<dyn Source>> {
+        let (known, peers) = (self.snapshots.all().clone(), self.peer_memory());
+        let mut sources: Vec<Arc<dyn Source>> = vec![
+            Arc::new(Memory::new(known.clone())),
+            Arc::new(PeerMemory::new(known, peers)),
             Arc::new(Disk::new(self.parts.checkpoints.clone())),
-        ]
+        ];
+        if let Some(far) = &self.parts.far {
+            let far = Arc::clone(far);
+            sources.push(far);
+        }
+        sources
     }
 
     fn progress(&self, task: u64) -> Progress {
@@ -58,6 +65,7 @@ impl Driver {
             } => {
                 self.replayed = Some(generation);
                 self.snapshots.add(again.step, snapshot);
+                self.replicate(again.step);
                 self.tidy_kept_shards();
                 let how = match again.same {
                     true => "with the same figures",

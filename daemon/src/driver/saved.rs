@@ -37,6 +37,22 @@ impl Snapshots {
         }
     }
 
+    /// The shards of a snapshot that is known are elsewhere now.
+    pub fn moved(&mut self, step: Step, shards: SnapshotShards) {
+        let known = self.0.get_mut(&step);
+        if let Some(known) = known.filter(|k| k.generation == shards.generation) {
+            *known = shards;
+        }
+    }
+
+    /// Somebody read a shard whole: its digest is known from now on.
+    pub fn hashed(&mut self, step: Step, generation: Generation, rank: u32, xxh3: u64) {
+        let known = self.0.get_mut(&step).filter(|k| k.generation == generation);
+        if let Some(shard) = known.and_then(|k| k.shards.get_mut(rank as usize)) {
+            shard.xxh3.get_or_insert(xxh3);
+        }
+    }
+
     /// The oldest and the newest step of which there is one.
     pub fn span(&self) -> Option<(Step, Step)> {
         let ends = (self.0.first_key_value()?, self.0.last_key_value()?);

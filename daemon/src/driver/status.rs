@@ -19,6 +19,7 @@ pub struct Frame {
     policy: &'static str,
     steps: u64,
     node: String,
+    publish_after: &'static str,
 }
 
 impl Frame {
@@ -29,6 +30,7 @@ impl Frame {
             mode: job.job.mode.name(),
             policy: job.job.policy.name(),
             steps: job.job.steps,
+            publish_after: job.checkpoint.publish_after.name(),
             node: job
                 .nodes
                 .first()
@@ -54,6 +56,7 @@ impl Frame {
             node: self.node.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             reason: reason.to_owned(),
+            publish_after: self.publish_after.to_owned(),
             ..Default::default()
         }
     }
@@ -78,6 +81,7 @@ impl Frame {
             trajectories_in_flight: view.in_flight,
             trajectories_finished: view.finished,
             trajectories_discarded: view.discarded,
+            trajectories_stale: view.stale,
             context: view.context.map_or("", Context::word).to_owned(),
             reason: view.reason.clone(),
             weight_bytes: view.weight_bytes,

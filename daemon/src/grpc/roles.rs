@@ -1,7 +1,7 @@
 //! What role processes ask of their daemon.
-use crate::driver::{Happening, Happenings, LeaseError, Leases, LinkId};
+use crate::driver::{Happening, Happenings, Held, LeaseError, Leases, LinkId};
 use crate::nodes::Via;
-use crate::store::{Appended, Finish, Store, StoreError};
+use crate::store::{Appended, Durable, Finish, Store, StoreError, Tokens};
 use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
 use robust_shared::ids::{Incarnation, TrajectoryId};
 use std::sync::Arc;
@@ -204,15 +204,40 @@ impl RoleHost for RoleHostService {
         let turn = request
             .turn
             .ok_or_else(|| Status::invalid_argument("no turn given"))?;
-        let _held = self.leases.check(incarnation, trajectory).await?;
-        let stored = self
-            .store
-            .append_turn(trajectory, request.prompt_ids, turn)
-            .await;
-        match stored.map_err(not_stored)? {
+        let held = self.leases.check(incarnation, trajectory).await?;
+        let write = self.store.append_turn(trajectory, request.prompt_ids, turn);
+        match written_under(held, write).await? {
             Appended::Stored | Appended::Repeated => Ok(Response::new(v1::Ack {})),
             Appended::Already => Err(Status::invalid_argument(format!(
-                "{trajectory} has another turn of this index; it stays as it is"
+                "{trajectory} has another turn of this index, or another beginning of it; that stays"
+            ))),
+        }
+    }
+
+    async fn append_spans(
+        &self,
+        request: Request<v1::AppendSpansRequest>,
+    ) -> Result<Response<v1::Ack>, Status> {
+        let request = request.into_inner();
+        let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
+        let whole = |span: &v1::Span| !span.ids.is_empty() && span.ids.len() == span.logprobs.len();
+        if request.spans.is_empty() || !request.spans.iter().all(whole) {
+            let text = "every span has tokens, and a logprob for each";
+            return Err(Status::invalid_argument(text));
+        }
+        let tokens = Tokens {
+            turn: request.turn,
+            offset: request.offset,
+            spans: request.spans,
+        };
+        let held = self.leases.check(incarnation, trajectory).await?;
+        let write = self
+            .store
+            .append_spans(trajectory, request.prompt_ids, tokens);
+        match written_under(held, write).await? {
+            Appended::Stored | Appended::Repeated => Ok(Response::new(v1::Ack {})),
+            Appended::Already => Err(Status::invalid_argument(format!(
+                "{trajectory} has other tokens there; they stay as they are"
             ))),
         }
     }
@@ -229,18 +254,40 @@ impl RoleHost for RoleHostService {
             ));
         }
         let held = self.leases.check(incarnation, trajectory).await?;
-        let oldest_version = self.store_end(trajectory, &request).await?;
-        // Told while the lease is held: the driver hears of the end before it can move the lease.
-        let reward = request.reward;
-        self.tell(Happening::Finished {
-            incarnation,
-            trajectory,
-            reward,
-            oldest_version,
-        })?;
-        drop(held);
-        Ok(Response::new(v1::Ack {}))
+        let service = self.clone();
+        to_its_end(async move {
+            let oldest_version = service.store_end(trajectory, &request).await?;
+            // Told while the lease is held: the driver hears of the end before it can move the lease.
+            let reward = request.reward;
+            service.tell(Happening::Finished {
+                incarnation,
+                trajectory,
+                reward,
+                oldest_version,
+            })?;
+            drop(held);
+            Ok(Response::new(v1::Ack {}))
+        })
+        .await
     }
+}
+
+/// Writes under a lease, which stays until the write is durable, also when the caller is gone by
+/// then: tonic drops the request of a process that died, and a write that is queued comes after all.
+async fn written_under(held: Held, write: Durable<Appended>) -> Result<Appended, Status> {
+    to_its_end(async move {
+        let written = write.await;
+        drop(held);
+        written.map_err(not_stored)
+    })
+    .await
+}
+
+/// Runs on though the caller be gone.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    tokio::spawn(work).await.unwrap_or_else(|_| Err(ending()))
 }
 
 impl RoleHostService {
@@ -277,3 +324,8 @@ impl RoleHostService {
 fn named(incarnation: u64, trajectory: u64) -> (Incarnation, TrajectoryId) {
     (Incarnation(incarnation), TrajectoryId::from_key(trajectory))
 }
+
+#[cfg(test)]
+#[path = "roles_tests.rs"]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -2,7 +2,8 @@
 use super::control::unreadable;
 use crate::store::{Store, StoredTrajectory};
 use robust_proto::v1;
-use robust_shared::ids::TrajectoryId;
+use robust_shared::core::staleness;
+use robust_shared::ids::{TrajectoryId, WeightVersion};
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
 
@@ -84,12 +85,10 @@ impl Wanted {
 }
 
 fn shown(id: TrajectoryId, stored: StoredTrajectory, content: bool) -> v1::Trajectory {
-    let spans = || stored.turns.iter().flat_map(|turn| &turn.spans);
-    let oldest = spans().map(|span| span.version).min().unwrap_or(0);
-    let oldest_version = stored
-        .finished
-        .as_ref()
-        .map_or(oldest, |f| f.oldest_version);
+    let whole = || stored.turns.iter().flat_map(|turn| &turn.spans);
+    let spans = || whole().chain(&stored.running);
+    let ended = stored.finished.as_ref().map(|end| end.oldest_version);
+    let oldest = ended.or_else(|| spans().map(|span| span.version).min());
     let consumed_by = stored.consumed_by.map(|step| step.0);
     let state = match (consumed_by, &stored.finished) {
         (Some(_), _) => "consumed",
@@ -103,17 +102,18 @@ fn shown(id: TrajectoryId, stored: StoredTrajectory, content: bool) -> v1::Traje
         state: state.to_owned(),
         turn_count: u32::try_from(stored.turns.len()).unwrap_or(u32::MAX),
         tokens: spans().map(|span| span.ids.len() as u64).sum(),
-        oldest_version,
+        oldest_version: oldest.unwrap_or(0),
         reward: stored.finished.as_ref().map(|f| f.reward),
         answer: stored.finished.map(|f| f.answer).unwrap_or_default(),
         consumed_by,
-        // Step n trains the weights of version n - 1.
-        staleness: consumed_by.map(|step| step.saturating_sub(1 + oldest_version)),
+        // Its batch's number is that of the step that trains it.
+        staleness: oldest.map(|oldest| staleness(id, WeightVersion(oldest))),
         prompt_ids: if content {
             stored.prompt_ids
         } else {
             Vec::new()
         },
         turns: if content { stored.turns } else { Vec::new() },
+        running: if content { stored.running } else { Vec::new() },
     }
 }

@@ -75,6 +75,10 @@ impl Snapshot {
             .collect();
         let help = "1 for what an operator must act on, such as a full disk.";
         sheet.gauges("alarm", help, alarms)?;
+        let help = "Checkpoints skipped because an earlier one was still being written: the disk is slower \
+                    than the steps. Normal: 0, or a few where checkpoints are frequent.";
+        let skipped = [(Labels::new(), s.checkpoints_skipped)];
+        sheet.counters("checkpoints_skipped", help, skipped)?;
         let plain = [
             ("step", "The last committed step.", s.step as f64),
             ("job_steps", "Steps of the whole job.", s.steps_total as f64),
@@ -108,7 +112,15 @@ impl Snapshot {
         ];
         let trajectories = trajectories.map(|(state, n)| (labels([("state", state)]), n as f64));
         let help = "Trajectories held by agent workers, and finished but not yet trained on.";
-        sheet.gauges("trajectories", help, trajectories)
+        sheet.gauges("trajectories", help, trajectories)?;
+        let lost = [
+            ("stale", s.trajectories_stale),
+            ("task restart", s.trajectories_discarded),
+        ];
+        let lost = lost.map(|(cause, n)| (labels([("cause", cause)]), n));
+        let help = "Trajectories thrown away and generated again: too old to train on, which is \
+                    rare unless an engine serves old weights; or by policy `task`.";
+        sheet.counters("trajectories_discarded", help, lost)
     }
 
     fn ettr(&self, sheet: &mut Sheet<'_>) -> fmt::Result {

@@ -1,4 +1,5 @@
 //! The node's own small state: what runs here, and whether somebody leads.
+use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::driver::WorkerPlan;
@@ -54,7 +55,9 @@ pub(super) struct Actor {
     pub(super) plan: Option<WorkerPlan>,
     token: JobToken,
     pub(super) up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
-    upstream: watch::Sender<Option<Upstream>>,
+    pub(super) upstream: watch::Sender<Option<Upstream>>,
+    /// Copies of other nodes' shards.
+    pub(super) held: Held,
     pub(super) evidence: mpsc::UnboundedSender<(Incarnation, String)>,
     /// Ends that no leader was told of, and those told to one that has not answered yet.
     ended: Vec<v1::RoleExited>,
@@ -85,6 +88,7 @@ impl Actor {
     pub fn new(parts: ActorParts) -> Result<Self, MemoryError> {
         let memory = Memory::load(&parts.state)?;
         let mut actor = Self {
+            held: Held::new(parts.state.snapshots()),
             state: parts.state,
             config: parts.config,
             program: parts.program,
@@ -197,6 +201,7 @@ impl Actor {
         if self.memory.run != run {
             self.memory.run = run;
             (self.ended, self.told) = Default::default();
+            self.held.forget();
             self.remember();
         }
         self.told.append(&mut self.ended);
@@ -204,6 +209,7 @@ impl Actor {
             identity: self.memory.identity.clone(),
             running: self.memory.started.keys().copied().collect(),
             ended: self.told.clone(),
+            held: self.held.list(),
         };
         // The link may be broken; then the next one asks again.
         let _ = answer.send(standing);

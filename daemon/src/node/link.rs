@@ -229,6 +229,7 @@ impl Link<'_> {
             pools: config.pools.clone().into_iter().collect(),
             running: standing.running,
             ended: standing.ended,
+            held: standing.held,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

@@ -18,6 +18,7 @@
 mod actor;
 mod args;
 mod files;
+mod held;
 mod link;
 mod memory;
 mod orders;
@@ -64,6 +65,7 @@ struct Standing {
     identity: String,
     running: Vec<u64>,
     ended: Vec<v1::RoleExited>,
+    held: Vec<v1::HeldShard>,
 }
 
 /// What the link hears.

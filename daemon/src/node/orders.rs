@@ -18,12 +18,45 @@ impl Actor {
             Down::Kill(kill) => self.on_kill(Incarnation(kill.incarnation)),
             Down::Signal(signal) => self.on_signal(&signal),
             Down::Collect(collect) => self.on_collect(&collect),
+            Down::Hold(order) => self.on_hold(order),
+            Down::Give(order) => self.on_give(order),
             Down::Ended(ended) => return self.on_ended(&ended),
             Down::Challenge(_) | Down::Welcome(_) => {
                 tracing::warn!("the leader shakes hands again within a session");
             }
         }
         None
+    }
+
+    fn on_hold(&mut self, order: v1::HoldShard) {
+        let upstream = self.upstream.borrow().clone();
+        let (Some(up), Some(upstream)) = (self.up.clone(), upstream) else {
+            return;
+        };
+        let held = self.held.clone();
+        tokio::spawn(async move {
+            let body = match held.hold(&upstream, &order).await {
+                Ok(shard) => Up::Held(shard),
+                Err(not_held) => Up::NotHeld(not_held),
+            };
+            // Over a link that broke it is told when the node joins again.
+            let _ = up.send(v1::NodeMessage { body: Some(body) });
+        });
+    }
+
+    fn on_give(&mut self, order: v1::GiveShard) {
+        let upstream = self.upstream.borrow().clone();
+        let (Some(up), Some(upstream), Some(shard)) = (self.up.clone(), upstream, order.shard)
+        else {
+            return;
+        };
+        let held = self.held.clone();
+        tokio::spawn(async move {
+            if let Err(not_held) = held.give(&upstream, shard).await {
+                let body = Some(Up::NotHeld(not_held));
+                let _ = up.send(v1::NodeMessage { body });
+            }
+        });
     }
 
     fn on_spawn(&mut self, spawn: &v1::SpawnRole) {

@@ -123,6 +123,15 @@ impl RoleHost for RoleProxy {
         Self::client(&upstream).append_turn(request).await
     }
 
+    async fn append_spans(
+        &self,
+        request: Request<v1::AppendSpansRequest>,
+    ) -> Result<Response<v1::Ack>, Status> {
+        let upstream = self.upstream()?;
+        let request = upstream.request(request.into_inner());
+        Self::client(&upstream).append_spans(request).await
+    }
+
     async fn finish_trajectory(
         &self,
         request: Request<v1::FinishTrajectoryRequest>,

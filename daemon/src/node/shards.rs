@@ -32,7 +32,7 @@ pub(super) struct Shards {
     fetches: Arc<AtomicU64>,
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> Status {
+pub(super) fn failed(path: &Path) -> impl FnOnce(io::Error) -> Status {
     let path = path.display().to_string();
     move |e| Status::resource_exhausted(format!("{path}: {e}"))
 }
@@ -114,29 +114,7 @@ impl Shards {
         {
             return Ok(path);
         }
-        let request = upstream.request(v1::ReadShardRequest {
-            path: shard.path.clone(),
-            step: shard.step,
-            generation: shard.generation,
-            bytes: shard.bytes,
-        });
-        let mut parts = client(upstream).read_shard(request).await?.into_inner();
-        let temporary = path.with_extension("part");
-        let mut file = File::create(&temporary).map_err(failed(&temporary))?;
-        let (mut hash, mut bytes, mut sent) = (Xxh3::new(), 0, None);
-        while let Some(part) = parts.message().await? {
-            bytes += part.data.len() as u64;
-            hash.update(&part.data);
-            sent = part.xxh3;
-            file.write_all(&part.data).map_err(failed(&temporary))?;
-        }
-        // The leader's own digest where it had none before: the network is checked all the same.
-        let content = sent.map(|sent| (shard.xxh3.unwrap_or(sent), shard.bytes));
-        if content != Some((hash.digest(), bytes)) {
-            let text = format!("{} changed on its way here", shard.path);
-            return Err(Status::data_loss(text));
-        }
-        fs::rename(&temporary, &path).map_err(failed(&path))?;
+        copy(upstream, shard, &path).await?;
         Ok(path)
     }
 
@@ -163,6 +141,39 @@ impl Shards {
             }
         }
     }
+}
+
+/// Copies a shard of the leader's to a file here, which appears whole; its digest.
+pub(super) async fn copy(
+    upstream: &Upstream,
+    shard: &v1::SnapshotReply,
+    path: &Path,
+) -> Result<u64, Status> {
+    let request = upstream.request(v1::ReadShardRequest {
+        path: shard.path.clone(),
+        step: shard.step,
+        generation: shard.generation,
+        bytes: shard.bytes,
+    });
+    let mut parts = client(upstream).read_shard(request).await?.into_inner();
+    let temporary = path.with_extension("part");
+    let mut file = File::create(&temporary).map_err(failed(&temporary))?;
+    let (mut hash, mut bytes, mut sent) = (Xxh3::new(), 0, None);
+    while let Some(part) = parts.message().await? {
+        bytes += part.data.len() as u64;
+        hash.update(&part.data);
+        sent = part.xxh3;
+        file.write_all(&part.data).map_err(failed(&temporary))?;
+    }
+    // The leader's own digest where it had none before: the network is checked all the same.
+    let content = sent.map(|sent| (shard.xxh3.unwrap_or(sent), shard.bytes));
+    let digest = hash.digest();
+    if content != Some((digest, bytes)) {
+        let text = format!("{} changed on its way here", shard.path);
+        return Err(Status::data_loss(text));
+    }
+    fs::rename(&temporary, path).map_err(failed(path))?;
+    Ok(digest)
 }
 
 /// How the names of a shard's fetched files begin.

@@ -20,7 +20,7 @@ pub use outgoing::{parts_of, taken};
 pub use proof::{Handshake, JobToken, NONCE_BYTES, Secret, SecretError, Side, nonce};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions, Via};
-pub use shards::{ShardError, Shards};
+pub use shards::{Expected, ShardError, Shards};
 
 use std::time::Duration;
 

@@ -4,10 +4,14 @@
 //! A kept shard has a file of its own, named after rank, step and incarnation, so that a rank of an
 //! older gang which still writes somewhere can damage nothing that is committed (I-1).
 use robust_proto::v1;
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::watch;
 use xxhash_rust::xxh3::Xxh3;
 
 const PREFIX: &str = "kept-";
@@ -43,11 +47,15 @@ pub enum ShardError {
     },
 }
 
-/// Where shards are.
+/// Where shards are. Clones are one and the same.
 #[derive(Clone, Debug)]
 pub struct Shards {
     snapshots: PathBuf,
     checkpoints: PathBuf,
+    /// What nodes brought back, by step and rank: file and digest.
+    brought: watch::Sender<HashMap<(u64, u32), (PathBuf, u64)>>,
+    /// Bytes that came, of whatever shard.
+    came: Arc<AtomicU64>,
 }
 
 impl Shards {
@@ -56,6 +64,19 @@ impl Shards {
         Self {
             snapshots,
             checkpoints,
+            brought: watch::Sender::default(),
+            came: Arc::default(),
+        }
+    }
+
+    /// A shard is about to be brought back; tells when it is here.
+    pub fn expect(&self, step: u64, rank: u32) -> Expected {
+        self.brought
+            .send_modify(|all| drop(all.remove(&(step, rank))));
+        Expected {
+            key: (step, rank),
+            brought: self.brought.subscribe(),
+            came: Arc::clone(&self.came),
         }
     }
 
@@ -101,6 +122,7 @@ impl Shards {
             file,
             hash: Xxh3::new(),
             bytes: 0,
+            shards: self.clone(),
         })
     }
 
@@ -154,12 +176,38 @@ pub struct Keeping {
     file: File,
     hash: Xxh3,
     bytes: u64,
+    shards: Shards,
+}
+
+/// A shard that a node was told to bring back.
+#[derive(Debug)]
+pub struct Expected {
+    key: (u64, u32),
+    brought: watch::Receiver<HashMap<(u64, u32), (PathBuf, u64)>>,
+    came: Arc<AtomicU64>,
+}
+
+impl Expected {
+    /// Waits until it is here; its file and digest.
+    pub async fn here(&mut self) -> Option<(PathBuf, u64)> {
+        let key = self.key;
+        let all = self.brought.wait_for(|all| all.contains_key(&key)).await;
+        all.ok()?.get(&key).cloned()
+    }
+
+    /// Bytes that came from nodes so far: as long as they do, patience pays.
+    pub fn came(&self) -> u64 {
+        self.came.load(Ordering::Relaxed)
+    }
 }
 
 impl Keeping {
     /// The next bytes.
     pub fn add(&mut self, data: &[u8]) -> Result<(), ShardError> {
         self.bytes += data.len() as u64;
+        self.shards
+            .came
+            .fetch_add(data.len() as u64, Ordering::Relaxed);
         if self.bytes > self.header.bytes {
             let detail = format!("more than {} bytes", self.header.bytes);
             return Err(torn(&self.header, detail));
@@ -182,6 +230,13 @@ impl Keeping {
             return Err(torn(&self.header, detail));
         }
         fs::rename(&self.temporary, &self.path).map_err(|source| self.failed(source))?;
+        if self.header.incarnation == 0 {
+            let key = (self.header.step, self.header.rank);
+            let here = (self.path.clone(), digest);
+            self.shards
+                .brought
+                .send_modify(|all| drop(all.insert(key, here)));
+        }
         Ok((self.path.clone(), digest))
     }
 

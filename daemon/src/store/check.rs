@@ -2,13 +2,15 @@
 //!
 //! It reads beside a running committer, so what looks wrong is looked at again before it is called
 //! a problem.
-use super::codec::decode;
+use super::codec::{decode, undecodable};
 use super::error::StoreError;
 use super::keys::Key;
 use super::parts::Get;
 use super::reader::Reader;
 use super::types::{Finish, StoredCheckpoint, StoredInstance, StoredStep};
-use super::{Store, trajectories};
+use super::{Store, spans, trajectories};
+use prost::Message;
+use robust_proto::v1::Span;
 use robust_shared::core::{Event, Incident, Record};
 use robust_shared::ids::{Step, TrajectoryId};
 use std::collections::BTreeMap;
@@ -198,6 +200,7 @@ fn entry(reader: &Reader<'_>, raw: &[u8]) -> Result<Option<String>, StoreError> 
         Key::Instance(_) => drop(decode::<StoredInstance>(path, raw, &bytes)?),
         Key::Checkpoint(_) => drop(decode::<StoredCheckpoint>(path, raw, &bytes)?),
         Key::Finish(_) => drop(decode::<Finish>(path, raw, &bytes)?),
+        Key::Span(..) => drop(Span::decode(&bytes[..]).map_err(|e| undecodable(path, raw, &e))?),
         Key::Version
         | Key::Group
         | Key::CoreState
@@ -220,7 +223,20 @@ fn trajectory(reader: &Reader<'_>, number: u64) -> Result<(u64, Option<String>),
     let ends = (Key::Turn(number, 0), Key::Turn(number, u32::MAX));
     let (there, turns) = (reader.keys(&ends.0, &ends.1).count(), stored.turns.len());
     let finished = stored.finished.as_ref();
-    let problem = if there != turns {
+    let next = u32::try_from(turns).unwrap_or(u32::MAX);
+    let all = (
+        Key::Span(number, 0, 0),
+        Key::Span(number, u32::MAX, u32::MAX),
+    );
+    let begun = reader.keys(&all.0, &all.1).count() as u64;
+    let (_, follow) = spans::of_turn(reader, number, next)?;
+    let problem = if begun != follow {
+        Some(format!(
+            "{begun} spans of turns under way, of which {follow} follow each other in turn {next}"
+        ))
+    } else if begun > 0 && finished.is_some() {
+        Some(format!("an end, and turn {next} is under way"))
+    } else if there != turns {
         Some(format!("{there} turns, of which {turns} follow each other"))
     } else if finished.is_some_and(|f| f.turns as usize != turns) {
         Some(format!(
@@ -306,6 +322,31 @@ mod tests {
             let raw = key.encode();
             store
                 .submit(move |txn| txn.remove_range(raw.clone()..[&raw[..], &[0]].concat()))
+                .wait()
+                .unwrap();
+            let said = problems(&store).join("\n");
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_a_turn_under_way_with_a_gap_or_without_a_place_are_named() {
+        let n = ID.key();
+        let span = |from: u32| Span {
+            ids: vec![from, from + 1],
+            logprobs: vec![-1.0; 2],
+            version: 1,
+        };
+        let harms = [
+            (Key::Span(n, 2, 0), "an end, and turn 2 is under way"),
+            (Key::Span(n, 2, 1), "1 spans of turns under way, of which 0"),
+            (Key::Span(n, 5, 0), "1 spans of turns under way, of which 0"),
+        ];
+        for (key, expected) in harms {
+            let dir = tempfile::tempdir().unwrap();
+            let store = store(dir.path());
+            store
+                .submit(move |txn| txn.put(&key, &span(0).encode_to_vec()))
                 .wait()
                 .unwrap();
             let said = problems(&store).join("\n");

@@ -123,11 +123,8 @@ fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
     let version = db
         .get(Key::Version.encode())
         .map_err(|e| StoreError::sled("read", path, e))?;
-    match version {
-        None if db.is_empty() => {
-            db.insert(Key::Version.encode(), &VERSION.to_be_bytes())
-                .map_err(|e| StoreError::sled("write", path, e))?;
-        }
+    let schema = match version {
+        None if db.is_empty() => None,
         None => return Err(corrupt("it has entries and no schema version".to_owned())),
         Some(bytes) => {
             let bytes: [u8; 4] = bytes
@@ -143,8 +140,9 @@ fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
                     supported: VERSION,
                 });
             }
+            Some(found)
         }
-    }
+    };
     read_tables(db, path)?;
     let (found, acknowledged) = (last_group(db, path)?, mark(path));
     if found < acknowledged {
@@ -152,6 +150,21 @@ fn check(db: &sled::Db, path: &Path) -> Result<(), StoreError> {
             "group {acknowledged} of writes was acknowledged, the log ends at {found}"
         )));
     }
+    own(db, path, schema)
+}
+
+/// Makes an empty database, or one that an older build wrote, this build's; the older one refuses it
+/// from then on.
+fn own(db: &sled::Db, path: &Path, schema: Option<u32>) -> Result<(), StoreError> {
+    match schema {
+        Some(VERSION) => return Ok(()),
+        // Schema 2 only added keys, so there is nothing more to do.
+        Some(older) => tracing::info!("{}: schema {older} becomes {VERSION}", path.display()),
+        None => {}
+    }
+    // Durable with the first group, before which no key of this schema is written.
+    db.insert(Key::Version.encode(), &VERSION.to_be_bytes())
+        .map_err(|e| StoreError::sled("write", path, e))?;
     Ok(())
 }
 

@@ -65,6 +65,28 @@ pub enum StoreError {
         /// The turn that came.
         got: u32,
     },
+    /// Tokens of a turn came before those they follow.
+    #[error(
+        "trajectory {trajectory}, turn {turn}: tokens from {got} on cannot be stored after {expected}"
+    )]
+    SpanGap {
+        /// Which.
+        trajectory: TrajectoryId,
+        /// Which of its turns.
+        turn: u32,
+        /// Tokens that are stored of it.
+        expected: u32,
+        /// Where those that came begin.
+        got: u32,
+    },
+    /// The end came in the middle of a turn.
+    #[error("trajectory {trajectory} cannot be finished: turn {turn} is under way")]
+    TurnOpen {
+        /// Which.
+        trajectory: TrajectoryId,
+        /// The turn of which tokens are stored.
+        turn: u32,
+    },
     /// A further turn for a trajectory that has its end.
     #[error("trajectory {trajectory} is finished; turn {index} comes too late")]
     AfterFinish {
@@ -107,7 +129,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         let source = Arc::new(source);
         match source.kind() {
@@ -143,6 +165,8 @@ impl StoreError {
         matches!(
             self,
             Self::TurnGap { .. }
+                | Self::SpanGap { .. }
+                | Self::TurnOpen { .. }
                 | Self::AfterFinish { .. }
                 | Self::TurnCount { .. }
                 | Self::ConsumedTwice { .. }

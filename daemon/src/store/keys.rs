@@ -17,12 +17,16 @@
 //! | `t` trajectory:8 `c` | the step that consumed it, u64 big-endian |
 //! | `t` trajectory:8 `f` | [`Finish`](super::Finish), CBOR |
 //! | `t` trajectory:8 `p` | prompt token ids, u32 little-endian each |
+//! | `t` trajectory:8 `s` turn:4 tokens:4 | `robust.v1.Span` of a turn under way, after so many tokens |
 //! | `t` trajectory:8 `t` index:4 | `robust.v1.Turn`, protobuf |
 //! | `u` trajectory:8 | empty: finished and not consumed |
 //! | `x` key part:4 | part of a long value, raw (see [`super::parts`]) |
+//!
+//! Schema 1 had no spans of turns under way; all else is the same, so that opening one of schema 1
+//! writes the new number and is done.
 
 /// The schema written by this build; a higher one found on disk is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A key. See the module's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub enum Key {
     Finish(u64),
     /// `t..p`
     Prompt(u64),
+    /// `t..s`
+    Span(u64, u32, u32),
     /// `t..t`
     Turn(u64, u32),
     /// `u`
@@ -76,6 +82,10 @@ impl Key {
             Key::Consumed(n) => of_trajectory(n, b"c"),
             Key::Finish(n) => of_trajectory(n, b"f"),
             Key::Prompt(n) => of_trajectory(n, b"p"),
+            Key::Span(n, turn, offset) => of_trajectory(
+                n,
+                &[&b"s"[..], &turn.to_be_bytes(), &offset.to_be_bytes()].concat(),
+            ),
             Key::Turn(n, index) => of_trajectory(n, &[&b"t"[..], &index.to_be_bytes()].concat()),
         }
     }
@@ -83,7 +93,11 @@ impl Key {
     /// The trajectory that it is part of.
     pub fn trajectory(&self) -> Option<u64> {
         match *self {
-            Key::Consumed(n) | Key::Finish(n) | Key::Prompt(n) | Key::Turn(n, _) => Some(n),
+            Key::Consumed(n)
+            | Key::Finish(n)
+            | Key::Prompt(n)
+            | Key::Span(n, ..)
+            | Key::Turn(n, _) => Some(n),
             _ => None,
         }
     }
@@ -112,6 +126,11 @@ impl Key {
             (b't', b"c") => Some(Key::Consumed(n)),
             (b't', b"f") => Some(Key::Finish(n)),
             (b't', b"p") => Some(Key::Prompt(n)),
+            (b't', [b's', place @ ..]) => {
+                let (turn, offset) = place.split_first_chunk::<4>()?;
+                let offset = u32::from_be_bytes(offset.try_into().ok()?);
+                Some(Key::Span(n, u32::from_be_bytes(*turn), offset))
+            }
             (b't', [b't', index @ ..]) => {
                 Some(Key::Turn(n, u32::from_be_bytes(index.try_into().ok()?)))
             }
@@ -170,6 +189,7 @@ mod tests {
             any::<u64>().prop_map(Key::Prompt),
             any::<u64>().prop_map(Key::Unconsumed),
             (any::<u64>(), any::<u32>()).prop_map(|(n, i)| Key::Turn(n, i)),
+            any::<(u64, u32, u32)>().prop_map(|(n, t, o)| Key::Span(n, t, o)),
         ]
     }
 
@@ -192,15 +212,19 @@ mod tests {
         }
     }
 
-    /// A change here makes every database of schema 1 unreadable: raise [`VERSION`] instead.
+    /// A change here makes every database of schema 2 unreadable: raise [`VERSION`] instead.
     #[test]
-    fn the_keys_of_schema_1_have_these_bytes() {
-        assert_eq!(VERSION, 1);
+    fn the_keys_of_schema_2_have_these_bytes() {
+        assert_eq!(VERSION, 2);
         assert_eq!(Key::Version.encode(), b"m");
         assert_eq!(Key::Group.encode(), b"g");
         assert_eq!(Key::CoreState.encode(), b"a");
         assert_eq!(Key::Journal(258).encode(), b"j\0\0\0\0\0\0\x01\x02");
         assert_eq!(Key::Turn(1, 2).encode(), b"t\0\0\0\0\0\0\0\x01t\0\0\0\x02");
+        assert_eq!(
+            Key::Span(1, 2, 3).encode(),
+            b"t\0\0\0\0\0\0\0\x01s\0\0\0\x02\0\0\0\x03"
+        );
         assert_eq!(Key::Finish(1).encode(), b"t\0\0\0\0\0\0\0\x01f");
         assert_eq!(part(b"a", 3), b"xa\0\0\0\x03");
     }
@@ -214,6 +238,7 @@ mod tests {
             b"j123",
             b"t12345678",
             b"t12345678tx",
+            b"t12345678s1234567",
             b"x12345678a",
         ] {
             assert_eq!(Key::decode(bytes), None, "{bytes:?}");

@@ -18,6 +18,7 @@ mod reader;
 mod records;
 mod room;
 mod scrub;
+mod spans;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use condition::Condition;
 pub use durable::Durable;
 pub use error::StoreError;
 pub use room::reserve;
+pub use spans::Tokens;
 pub use types::*;
 
 use committer::{Committer, Slot};

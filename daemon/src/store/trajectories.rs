@@ -8,7 +8,7 @@ use super::parts::Get;
 use super::reader::Reader;
 use super::txn::Txn;
 use super::types::{Appended, Finish, StoredTrajectory};
-use super::{Durable, Store};
+use super::{Durable, Store, spans};
 use prost::Message;
 use robust_proto::v1::Turn;
 use robust_shared::ids::{Step, TrajectoryId};
@@ -132,26 +132,53 @@ fn append(
             Appended::Already
         });
     }
-    if txn.has(&Key::Finish(number))? {
-        return Err(StoreError::AfterFinish {
-            trajectory,
-            index: turn.index,
-        });
-    }
-    let expected = turns_stored(txn, number, turn.index)?;
-    if expected != turn.index {
-        return Err(StoreError::TurnGap {
-            trajectory,
-            expected,
-            got: turn.index,
-        });
+    must_follow(txn, trajectory, turn.index)?;
+    if !spans::replace(txn, number, turn)? {
+        return Ok(Appended::Already);
     }
     if turn.index == 0 {
-        let prompt: Vec<u8> = prompt_ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-        txn.put(&Key::Prompt(number), &prompt)?;
+        put_prompt(txn, number, prompt_ids)?;
     }
     txn.put(&key, &bytes)?;
     Ok(Appended::Stored)
+}
+
+/// One stored turn.
+pub fn turn(txn: &Txn<'_>, number: u64, index: u32) -> Result<Option<Turn>, StoreError> {
+    let key = Key::Turn(number, index);
+    let decode = |bytes: Vec<u8>| {
+        Turn::decode(&bytes[..]).map_err(|e| undecodable(txn.path(), &key.encode(), &e))
+    };
+    txn.value(&key)?.map(decode).transpose()
+}
+
+/// Keeps the prompt, the first one of those that come.
+pub fn put_prompt(txn: &mut Txn<'_>, number: u64, ids: &[u32]) -> Result<(), StoreError> {
+    if txn.has(&Key::Prompt(number))? {
+        return Ok(());
+    }
+    let prompt: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    txn.put(&Key::Prompt(number), &prompt)
+}
+
+/// Refuses a turn, or tokens of one, that is not the next.
+pub fn must_follow(txn: &Txn<'_>, trajectory: TrajectoryId, index: u32) -> Result<(), StoreError> {
+    let number = trajectory.key();
+    if txn.has(&Key::Finish(number))? {
+        return Err(StoreError::AfterFinish { trajectory, index });
+    }
+    // Turns have no gap, so the one before says it all.
+    let Some(before) = index.checked_sub(1) else {
+        return Ok(());
+    };
+    if txn.has(&Key::Turn(number, before))? {
+        return Ok(());
+    }
+    Err(StoreError::TurnGap {
+        trajectory,
+        expected: turns_stored(txn, number, index)?,
+        got: index,
+    })
 }
 
 /// How many turns are stored, `most` at most.
@@ -186,6 +213,10 @@ fn end(
             named: finish.turns,
         });
     }
+    if spans::stored_tokens(txn, number, finish.turns)? > 0 {
+        let turn = finish.turns;
+        return Err(StoreError::TurnOpen { trajectory, turn });
+    }
     txn.put(&Key::Finish(number), &bytes)?;
     if consumer(txn, trajectory)?.is_none() {
         txn.put(&Key::Unconsumed(number), &[])?;
@@ -212,8 +243,8 @@ fn finish_of<G: Get>(from: &G, number: u64) -> Result<Option<Finish>, StoreError
         .transpose()
 }
 
-/// A trajectory with all its turns.
-pub fn load<G: Get>(from: &G, id: TrajectoryId) -> Result<Option<StoredTrajectory>, StoreError> {
+/// A trajectory with all its turns, and what is stored of the one under way.
+pub fn load(from: &Reader<'_>, id: TrajectoryId) -> Result<Option<StoredTrajectory>, StoreError> {
     let number = id.key();
     let finished = finish_of(from, number)?;
     let prompt = from.get(&Key::Prompt(number).encode())?;
@@ -226,11 +257,14 @@ pub fn load<G: Get>(from: &G, id: TrajectoryId) -> Result<Option<StoredTrajector
         let Some(bytes) = from.get(&key)? else { break };
         turns.push(Turn::decode(&bytes[..]).map_err(|e| undecodable(from.path(), &key, &e))?);
     }
+    let next = u32::try_from(turns.len()).unwrap_or(u32::MAX);
+    let (running, _) = spans::of_turn(from, number, next)?;
     let ids = prompt.unwrap_or_default();
     let (ids, _) = ids.as_chunks::<4>();
     Ok(Some(StoredTrajectory {
         prompt_ids: ids.iter().map(|b| u32::from_le_bytes(*b)).collect(),
         turns,
+        running,
         finished,
         consumed_by: consumer(from, id)?,
     }))

@@ -2,7 +2,7 @@
 use super::error::StoreError;
 use super::keys::Key;
 use super::parts::{self, Get};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -86,6 +86,53 @@ impl<'a> Txn<'a> {
             Some(Key::Checkpoint(step)) => Some(step),
             _ => None,
         })
+    }
+
+    /// Keys from `from` to `to`, both included, that have values, in order.
+    pub fn keys(&self, from: &Key, to: &Key) -> Result<Vec<Vec<u8>>, StoreError> {
+        let range = from.encode()..=to.encode();
+        let mut keys = BTreeSet::new();
+        for key in self.tree.range(range.clone()).keys() {
+            let key = key.map_err(|e| StoreError::sled("scan", self.path, e))?;
+            keys.insert(key.to_vec());
+        }
+        for writes in [&self.group, &self.job] {
+            for (key, value) in writes.range(range.clone()) {
+                match value {
+                    Some(_) => keys.insert(key.clone()),
+                    None => keys.remove(key),
+                };
+            }
+        }
+        Ok(keys.into_iter().collect())
+    }
+
+    /// The last of those, without looking at all of them.
+    pub fn last_key(&self, from: &Key, to: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+        let range = from.encode()..=to.encode();
+        let mut last = None;
+        for writes in [&self.group, &self.job] {
+            for (key, _) in writes.range(range.clone()).rev() {
+                if last.as_ref() >= Some(key) {
+                    break;
+                }
+                if self.get_raw(key)?.is_some() {
+                    last = Some(key.clone());
+                    break;
+                }
+            }
+        }
+        for key in self.tree.range(range).keys().rev() {
+            let key = key.map_err(|e| StoreError::sled("scan", self.path, e))?;
+            if last.as_deref() >= Some(&key) {
+                break;
+            }
+            if self.get_raw(&key)?.is_some() {
+                last = Some(key.to_vec());
+                break;
+            }
+        }
+        Ok(last)
     }
 
     /// Whether a key has a value.

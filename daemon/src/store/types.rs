@@ -1,5 +1,5 @@
 //! What the store gives back.
-use robust_proto::v1::Turn;
+use robust_proto::v1::{Span, Turn};
 use robust_shared::core::StepMetrics;
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Step};
 use robust_shared::time::Time;
@@ -27,7 +27,7 @@ impl std::fmt::Display for OpenNote {
     }
 }
 
-/// What became of a turn, or of a trajectory's end.
+/// What became of a turn, of tokens of one under way, or of a trajectory's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// Stored now.
@@ -58,6 +58,8 @@ pub struct StoredTrajectory {
     pub prompt_ids: Vec<u32>,
     /// Its turns, from 0 without a gap.
     pub turns: Vec<Turn>,
+    /// What is stored of the turn after those.
+    pub running: Vec<Span>,
     /// Its end, once it has one.
     pub finished: Option<Finish>,
     /// The committed step that consumed it, once one did.

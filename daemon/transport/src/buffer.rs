@@ -1,16 +1,22 @@
-//! Page-aligned host memory that peers may read and fetches may fill.
+//! Memory that peers may read and fetches may fill: this host's, or a device's.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use robust_device::{BLOCK_BYTES, Memory, Staging};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::digest::PartDigest;
 use crate::error::BufferError;
 use crate::loans::{Loans, Use};
+use crate::mapping::Mapping;
 
-/// Page-aligned, touched host memory.
+/// Bytes in page-aligned, touched host memory, or in a device's.
+///
+/// One interface for both: [`Buffer::read_at`], [`Buffer::write_at`], [`Buffer::each`] and
+/// [`Buffer::copy_to`] move bytes wherever they lie, those of a device through its pinned staging.
+/// What lends references is for host memory only and refused with [`BufferError::OnDevice`].
 ///
 /// Local accesses exclude each other by range (T-6): loans lend references, so they are refused
 /// with [`BufferError::Busy`] while a conflicting loan, or a fetch of one of the bytes, goes on.
@@ -18,14 +24,35 @@ use crate::loans::{Loans, Use};
 /// bytes are exposed, a peer may read what their owner is writing and get a mixture of old and
 /// new. Verify digests.
 pub struct Buffer {
-    /// As an integer: the compiler must not assume who else accesses the bytes.
-    address: usize,
+    place: Place,
     len: usize,
     loans: Mutex<Loans>,
 }
 
+/// Where the bytes are.
+enum Place {
+    Host(Mapping),
+    Device(OnDevice),
+}
+
+/// A buffer's part of a device.
+#[derive(Clone)]
+pub(crate) struct OnDevice {
+    pub memory: Memory,
+    pub staging: Arc<Staging>,
+}
+
 /// Ends a loan also when the closure panics.
 struct Loan<'a>(&'a Buffer, Range<usize>, fn(&mut Loans, &Range<usize>));
+
+impl Loan<'_> {
+    /// Shows the bytes of a shared loan; the buffer's begin at `start`, on the host.
+    fn read<R>(&self, start: *const u8, read: impl FnOnce(&[u8]) -> R) -> R {
+        // SAFETY: initialised bytes of the mapping, which lives as long as the buffer, in bounds;
+        // the loan keeps writers and fetches away from them until it drops, after `read`.
+        read(unsafe { std::slice::from_raw_parts(start.add(self.1.start), self.1.len()) })
+    }
+}
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
@@ -37,23 +64,33 @@ impl Buffer {
     /// Allocates `len` zeroed bytes and touches every page, so that no later access can fail or
     /// stall for want of memory.
     pub fn new(len: usize) -> Result<Arc<Buffer>, BufferError> {
-        let mapped = mapped_len(len).ok_or(BufferError::BadLength { len: len as u64 })?;
-        let no_memory = |e: rustix::io::Errno| BufferError::NoMemory {
-            len: len as u64,
-            reason: e.to_string(),
-        };
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new private anonymous mapping at an address of the kernel's choice.
-        let mapping =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, MapFlags::PRIVATE) };
-        // From here on it is unmapped when dropped.
-        let buffer = Buffer {
-            address: mapping.map_err(no_memory)?.expose_provenance(),
+        let mapping = Mapping::new(len)?;
+        Ok(Self::of(Place::Host(mapping), len))
+    }
+
+    /// Allocates `len` zeroed bytes on the device of `staging`, which they pass through on their
+    /// way to others and back.
+    pub fn on_device(staging: &Arc<Staging>, len: usize) -> Result<Arc<Buffer>, BufferError> {
+        if len == 0 {
+            return Err(BufferError::BadLength { len: 0 });
+        }
+        let memory = Memory::new(staging.device(), len)?;
+        Ok(Self::over(staging, memory))
+    }
+
+    /// Device memory that is there already: a tensor's, by [`Memory::borrowed`]. Of at least one
+    /// byte, and of the staging's device.
+    pub fn over(staging: &Arc<Staging>, memory: Memory) -> Arc<Buffer> {
+        let (len, staging) = (memory.len(), Arc::clone(staging));
+        Self::of(Place::Device(OnDevice { memory, staging }), len)
+    }
+
+    fn of(place: Place, len: usize) -> Arc<Buffer> {
+        Arc::new(Buffer {
+            place,
             len,
             loans: Mutex::default(),
-        };
-        populate(buffer.as_ptr(), mapped).map_err(no_memory)?;
-        Ok(Arc::new(buffer))
+        })
     }
 
     /// Length in bytes.
@@ -68,21 +105,95 @@ impl Buffer {
 
     /// Where the bytes are, for libraries that copy by address. The loans' rules are then the
     /// caller's to keep.
-    pub fn as_ptr(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.address)
+    pub fn as_ptr(&self) -> Result<*mut u8, BufferError> {
+        match &self.place {
+            Place::Host(mapping) => Ok(mapping.as_ptr()),
+            Place::Device(_) => Err(BufferError::OnDevice),
+        }
+    }
+
+    /// The device's side of it, if it is on one.
+    pub fn device_memory(&self) -> Option<&Memory> {
+        self.device().map(|device| &device.memory)
+    }
+
+    pub(crate) fn device(&self) -> Option<&OnDevice> {
+        match &self.place {
+            Place::Host(_) => None,
+            Place::Device(device) => Some(device),
+        }
     }
 
     /// Copies `bytes` to `offset`. Refused while one of these bytes is lent or being fetched.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), BufferError> {
         let range = self.range(offset, bytes.len())?;
-        self.with_range_mut(range, |target| target.copy_from_slice(bytes))
+        let Some(OnDevice { memory, staging }) = self.device() else {
+            return self.with_range_mut(range, |target| target.copy_from_slice(bytes));
+        };
+        let _loan = self.take(range)?;
+        Ok(staging.write(memory, offset, bytes)?)
     }
 
     /// Copies from `offset` into `bytes`. Refused while one of these bytes is being written or
     /// fetched; those of a fetch's part are free once it has arrived.
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), BufferError> {
         let range = self.range(offset, bytes.len())?;
-        self.with_range(range, |source| bytes.copy_from_slice(source))
+        self.each(range, |at, block| {
+            bytes[at..at + block.len()].copy_from_slice(block);
+        })
+    }
+
+    /// Shows the bytes of a range in order, with their place in it: all at once, or, from a device,
+    /// block by block, and then nothing else may be done meanwhile with a buffer on a device. Refused
+    /// as [`Buffer::read_at`] is.
+    pub fn each(
+        &self,
+        range: Range<usize>,
+        mut show: impl FnMut(usize, &[u8]),
+    ) -> Result<(), BufferError> {
+        let Some(OnDevice { memory, staging }) = self.device() else {
+            return self.with_range(range, |bytes| show(0, bytes));
+        };
+        let loan = self.share(range)?;
+        Ok(staging.each(memory, loan.1.clone(), show)?)
+    }
+
+    /// XXH3-64 (seed 0) of a range.
+    pub fn digest(&self, range: Range<usize>) -> Result<u64, BufferError> {
+        let mut digest = Xxh3Default::new();
+        self.each(range, |_, bytes| digest.update(bytes))?;
+        Ok(digest.digest())
+    }
+
+    /// Copies a range to the same place in another buffer; answers with the digest of what was
+    /// copied.
+    pub fn copy_to(&self, range: Range<usize>, to: &Buffer) -> Result<u64, BufferError> {
+        if self.device().is_some() && to.device().is_some() {
+            return self.copy_between_devices(range, to);
+        }
+        let (start, mut digest, mut written) = (range.start, Xxh3Default::new(), Ok(()));
+        self.each(range, |at, bytes| {
+            if written.is_ok() {
+                digest.update(bytes);
+                written = to.write_at(start + at, bytes);
+            }
+        })?;
+        written?;
+        Ok(digest.digest())
+    }
+
+    /// Through plain memory: whoever shows a block of staging while he waits for another one may
+    /// wait for himself.
+    fn copy_between_devices(&self, range: Range<usize>, to: &Buffer) -> Result<u64, BufferError> {
+        let mut digest = Xxh3Default::new();
+        let mut plain = vec![0; BLOCK_BYTES.min(range.len())];
+        for at in range.clone().step_by(BLOCK_BYTES) {
+            let part = &mut plain[..BLOCK_BYTES.min(range.end - at)];
+            self.read_at(at, part)?;
+            digest.update(part);
+            to.write_at(at, part)?;
+        }
+        Ok(digest.digest())
     }
 
     /// Lends all bytes for reading.
@@ -101,9 +212,9 @@ impl Buffer {
         range: Range<usize>,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, BufferError> {
-        self.check(&range)?;
-        self.loans().share(&range)?;
-        Ok(self.read_shared(range, read))
+        let start = self.as_ptr()?;
+        let loan = self.share(range)?;
+        Ok(loan.read(start, read))
     }
 
     /// Lends some bytes for writing in place.
@@ -112,14 +223,12 @@ impl Buffer {
         range: Range<usize>,
         write: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, BufferError> {
-        self.check(&range)?;
-        self.loans().take(&range, Use::Write)?;
-        let loan = Loan(self, range, Loans::give_back);
-        let (start, len) = (loan.1.start, loan.1.len());
-        // SAFETY: initialised bytes of the mapping, in bounds by `check`; the loan excludes every
+        let start = self.as_ptr()?;
+        let loan = self.take(range)?;
+        // SAFETY: initialised bytes of the mapping, in bounds by `take`; the loan excludes every
         // other local access to them until it drops, after `write`.
         Ok(write(unsafe {
-            std::slice::from_raw_parts_mut(self.as_ptr().add(start), len)
+            std::slice::from_raw_parts_mut(start.add(loan.1.start), loan.1.len())
         }))
     }
 
@@ -129,13 +238,16 @@ impl Buffer {
         Ok(Lent(Arc::clone(self)))
     }
 
-    /// `range` is within bounds and shared already; the loan ends here.
-    fn read_shared<R>(&self, range: Range<usize>, read: impl FnOnce(&[u8]) -> R) -> R {
-        let loan = Loan(self, range, Loans::unshare);
-        let (start, len) = (loan.1.start, loan.1.len());
-        // SAFETY: initialised bytes of the mapping, which lives as long as `self`, in bounds; the
-        // loan keeps writers and fetches away from them until it drops, after `read`.
-        read(unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), len) })
+    fn share(&self, range: Range<usize>) -> Result<Loan<'_>, BufferError> {
+        self.check(&range)?;
+        self.loans().share(&range)?;
+        Ok(Loan(self, range, Loans::unshare))
+    }
+
+    fn take(&self, range: Range<usize>) -> Result<Loan<'_>, BufferError> {
+        self.check(&range)?;
+        self.loans().take(&range, Use::Write)?;
+        Ok(Loan(self, range, Loans::give_back))
     }
 
     /// Copies the piece at `at` of a part to `offset`; a fetch's guard holds the range.
@@ -146,9 +258,10 @@ impl Buffer {
         (digest, at): (&mut PartDigest, usize),
     ) -> Result<(), BufferError> {
         self.range(offset, piece.len())?;
+        let start = self.as_ptr()?;
         // SAFETY: in bounds; the fetch's guard excludes every reference to these bytes, and its
         // pieces come one after the other. `piece` is UCX's memory.
-        unsafe { digest.copy(at, piece, self.as_ptr().add(offset)) };
+        unsafe { digest.copy(at, piece, start.add(offset)) };
         Ok(())
     }
 
@@ -174,44 +287,11 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if let Some(mapped) = mapped_len(self.len) {
-            // SAFETY: mapped by `new` with this length; the last reference is gone.
-            let _ = unsafe { munmap(self.as_ptr().cast(), mapped) };
-        }
-    }
-}
-
-/// Makes every page of a new mapping be there before anybody depends on it; huge pages if the
-/// system has them, for a version is read and written from end to end.
-fn populate(at: *mut u8, mapped: usize) -> Result<(), rustix::io::Errno> {
-    // SAFETY: advice for a whole mapping; it changes no byte. Without huge pages, small ones do.
-    let _ = unsafe { madvise(at.cast(), mapped, Advice::LinuxHugepage) };
-    // SAFETY: as before.
-    match unsafe { madvise(at.cast(), mapped, Advice::LinuxPopulateWrite) } {
-        // A kernel before 5.14.
-        Err(rustix::io::Errno::INVAL) => {
-            for page in (0..mapped).step_by(rustix::param::page_size()) {
-                // SAFETY: within the mapping, which nobody else knows and which is zero.
-                unsafe { at.add(page).write_volatile(0) };
-            }
-            Ok(())
-        }
-        done => done,
-    }
-}
-
-/// Whole pages for `len` bytes; none if that is no possible allocation.
-fn mapped_len(len: usize) -> Option<usize> {
-    let mapped = len.checked_next_multiple_of(rustix::param::page_size())?;
-    (mapped > 0 && isize::try_from(mapped).is_ok()).then_some(mapped)
-}
-
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Buffer")
             .field("len", &self.len)
+            .field("device", &self.device_memory())
             .finish_non_exhaustive()
     }
 }
@@ -287,7 +367,7 @@ impl FetchGuard {
 
     /// Lends the bytes of a part that the progress thread will not write to any more, and frees
     /// them afterwards.
-    pub fn arrived<R>(&self, part: usize, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    pub fn arrived<R>(&self, part: usize, look: impl FnOnce(PartBytes<'_>) -> R) -> Option<R> {
         let range = {
             let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
             let range = std::mem::take(ranges.get_mut(part)?);
@@ -297,8 +377,20 @@ impl FetchGuard {
             loans.share(&range).ok()?;
             range
         };
-        Some(self.buffer.read_shared(range, read))
+        let loan = Loan(&self.buffer, range, Loans::unshare);
+        Some(match self.buffer.as_ptr() {
+            Ok(start) => loan.read(start, |bytes| look(PartBytes::Here(bytes))),
+            Err(_) => look(PartBytes::On(&self.buffer, loan.1.clone())),
+        })
     }
+}
+
+/// The bytes of a part that has arrived.
+#[derive(Clone)]
+pub(crate) enum PartBytes<'a> {
+    Here(&'a [u8]),
+    /// On a device.
+    On(&'a Buffer, Range<usize>),
 }
 
 impl Drop for FetchGuard {

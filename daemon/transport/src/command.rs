@@ -98,9 +98,14 @@ impl CommandPort {
         self.sender
             .send(command)
             .map_err(|_| TransportError::Shutdown)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Ends the progress thread's sleep.
+    pub fn wake(&self) {
         // Fails only when the counter is full, and then the thread is awake anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        Ok(())
     }
 }
 

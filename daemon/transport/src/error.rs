@@ -180,6 +180,12 @@ pub enum BufferError {
         /// Length of the buffer.
         buffer: u64,
     },
+    /// The bytes are in a device's memory, where no reference reaches.
+    #[error("the buffer is in a device's memory")]
+    OnDevice,
+    /// The device, or the way to it, failed.
+    #[error(transparent)]
+    Device(#[from] robust_device::DeviceError),
     /// Another thread, or a fetch, uses the buffer in a way that excludes this one.
     #[error("the buffer is in use: {by}")]
     Busy {

@@ -10,7 +10,7 @@
 //!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(UCX, eventfd)
 //!   Transport::recv ◄── inbox ◄──────────┘
 //!
-//!   the protocol (RTP2), seen from one link
+//!   the protocol (RTP3), seen from one link
 //!   puller                                    source
 //!     │ connect ─ Hello: nonce ──────────────►│ Called: 64 at a time, for connect_timeout
 //!     │◄────────────── Welcome: nonce, proof  │ owner number: must be the key's
@@ -76,6 +76,18 @@
 //!   many copies, and none of that.
 //! - **Shared memory** (`UCX_MM_ERROR_HANDLING=y`): see `config`. The user may still set it.
 //!
+//! # Device memory
+//! A [`Buffer`] may lie in a device's memory; peers see no difference. Its bytes pass through pinned
+//! blocks of a [`Staging`], which is bounded (`[weights] buffer_mib`) and never grows: `robust-device`
+//! has the rules of the blocks, `engine::staged` and `engine::landing` who waits for one. Reads and
+//! pieces that find none wait, and their peers are told; fetching and serving have blocks of their
+//! own, and a piece whose source has to wait itself gives its block back. So nobody waits in a circle.
+//! Host memory needs no staging: UCX takes from it and gives to it.
+//!
+//! Digests are taken on staging. A path from the network straight into device memory (GPUDirect RDMA)
+//! needs a UCX with CUDA support, registered device memory and one-sided or rendezvous transfers, and
+//! digests computed on the device: not here; what it would save is one copy over PCIe each way.
+//!
 //! # Signals
 //! UCX's library constructor installs crash handlers before `main`. [`Transport::start`] takes
 //! them away again; set `UCX_HANDLE_ERRORS=none` in a child's environment to not have them at all.
@@ -90,6 +102,7 @@ mod exposed;
 mod inbox;
 mod key;
 mod loans;
+mod mapping;
 mod stats;
 mod token;
 mod transport;
@@ -101,6 +114,7 @@ pub use config::Config;
 pub use error::{BufferError, FetchError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};
+pub use robust_device::{DeviceError, Memory, SMALLEST as SMALLEST_STAGING, Staging};
 pub use stats::Stats;
 pub use token::JobToken;
 pub use transport::{Arrived, MAX_MESSAGE_BYTES, Transport};

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::buffer::{Buffer, FetchConflict, FetchGuard};
+use crate::buffer::{Buffer, FetchConflict, FetchGuard, PartBytes};
 use crate::cancel::Cancel;
 use crate::command::{Command, CommandPort, FetchCommand, FetchEvent, command_channel};
 use crate::config::Config;
 use crate::engine;
-use crate::error::{FetchError, TransportError};
+use crate::error::{BufferError, FetchError, TransportError};
 use crate::exposed::Exposed;
 use crate::inbox::Inbox;
 use crate::key::{Part, RegionKey};
@@ -45,20 +45,32 @@ pub(crate) struct Shared {
 }
 
 /// A part of a fetch that is there.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct Arrived<'a> {
     /// Its index among the parts asked for.
     pub part: usize,
-    /// Its bytes, in the target buffer.
-    pub bytes: &'a [u8],
+    bytes: PartBytes<'a>,
     digest: Option<u64>,
 }
 
 impl Arrived<'_> {
+    /// Its bytes, in the target buffer; none if that is on a device.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self.bytes {
+            PartBytes::Here(bytes) => Some(bytes),
+            PartBytes::On(..) => None,
+        }
+    }
+
     /// XXH3-64 (seed 0) of the bytes. As a rule it was computed while they were copied to their
-    /// place; otherwise (very short, or pieces that came out of order) it is computed now.
-    pub fn digest(&self) -> u64 {
-        self.digest.unwrap_or_else(|| xxh3_64(self.bytes))
+    /// place, or to staging on the way there; otherwise (very short, or pieces that came out of
+    /// order) it is computed now, for which a device has to be read again.
+    pub fn digest(&self) -> Result<u64, BufferError> {
+        match (self.digest, &self.bytes) {
+            (Some(digest), _) => Ok(digest),
+            (None, PartBytes::Here(bytes)) => Ok(xxh3_64(bytes)),
+            (None, PartBytes::On(buffer, range)) => buffer.digest(range.clone()),
+        }
     }
 }
 
@@ -68,12 +80,13 @@ impl Transport {
         let io = |doing| move |source| TransportError::Io { doing, source };
         let (port, queue) = command_channel().map_err(io("creating an eventfd"))?;
         let shared = Arc::new(Shared::default());
+        let port = Arc::new(port);
         let (ready, started) = channel();
         let thread = std::thread::Builder::new()
             .name("transport".into())
             .spawn({
-                let shared = Arc::clone(&shared);
-                move || engine::run(&config, queue, shared, ready)
+                let (shared, port) = (Arc::clone(&shared), Arc::clone(&port));
+                move || engine::run(&config, queue, (shared, port), ready)
             })
             .map_err(io("starting the progress thread"))?;
         let addr = match started.recv() {
@@ -88,7 +101,7 @@ impl Transport {
             }
         };
         let inner = Inner {
-            port: Arc::new(port),
+            port,
             tickets: AtomicU64::new(1),
             shared,
             addr,

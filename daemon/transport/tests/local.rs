@@ -225,7 +225,7 @@ fn buffers_check_bounds_and_loans() {
     ));
     let buffer = Buffer::new(10).unwrap();
     assert_eq!(buffer.len(), 10);
-    assert_eq!(buffer.as_ptr() as usize % 4096, 0);
+    assert_eq!(buffer.as_ptr().unwrap() as usize % 4096, 0);
     assert!(matches!(
         buffer.write_at(8, &[0; 3]),
         Err(BufferError::Bounds { .. })

@@ -48,7 +48,7 @@ fn a_fetch_from_another_process_delivers_identical_bytes() {
     let got = transport
         .fetch(peer.addr, &peer.key, &parts, &into, &cancel, |arrived| {
             let Part { src, len, .. } = parts[arrived.part];
-            assert!(arrived.bytes == &expected[src as usize..(src + len) as usize]);
+            assert!(arrived.bytes().unwrap() == &expected[src as usize..(src + len) as usize]);
             seen.push(arrived.part);
         })
         .unwrap();
@@ -408,15 +408,25 @@ fn a_stopped_reader_does_not_hold_up_who_withdraws() {
 
 #[test]
 fn whoever_withdraws_a_region_may_write_its_buffer_and_no_reader_gets_a_mixture() {
+    // Whether bytes are on their way when the reader stops is chance; as a rule they are.
+    let waited = (0..5).any(|_| withdraw_from_a_stopped_reader() >= GOES_ON / 2);
+    assert!(waited, "nothing was on its way, five times");
+}
+
+/// How long the reader stays stopped.
+const GOES_ON: Duration = Duration::from_millis(300);
+
+/// How long the withdrawal took.
+fn withdraw_from_a_stopped_reader() -> Duration {
     const LEN: usize = 24 << 20;
     let transport = transport(Duration::from_secs(120));
     let buffer = Buffer::new(LEN).unwrap();
     buffer.write_at(0, &pattern(3, LEN)).unwrap();
     let exposed = transport.expose(Arc::clone(&buffer)).unwrap();
     let mut reader = stopped_reader(&transport, &exposed);
-    let (goes_on, pid) = (Duration::from_millis(300), Pid::from_child(&reader));
+    let pid = Pid::from_child(&reader);
     let waker = std::thread::spawn(move || {
-        std::thread::sleep(goes_on); // what is on its way stays there until then
+        std::thread::sleep(GOES_ON); // what is on its way stays there until then
         kill_process(pid, Signal::CONT).unwrap();
     });
     let began = Instant::now();
@@ -427,7 +437,7 @@ fn whoever_withdraws_a_region_may_write_its_buffer_and_no_reader_gets_a_mixture(
     let lines = BufReader::new(reader.stdout.take().unwrap()).lines();
     let told: Vec<String> = lines.map(|line| line.unwrap()).collect();
     reader.wait().unwrap();
-    assert!(took >= goes_on / 2, "nothing was on its way: {took:?}");
     assert!(told.iter().any(|line| line.contains("REFUSED")), "{told:?}");
     assert!(!told.iter().any(|line| line.contains("MIXED")), "{told:?}");
+    took
 }

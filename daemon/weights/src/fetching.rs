@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use robust_shared::ids::Incarnation;
-use robust_shared::weights::{Manifest, Piece, PullTracker};
-use robust_transport::{Arrived, Buffer, Cancel, FetchError, Part, Transport};
+use robust_shared::weights::{ChunkError, Manifest, Piece, PullTracker};
+use robust_transport::{Arrived, Buffer, BufferError, Cancel, FetchError, Part, Transport};
 
 use crate::meter::Meter;
 use crate::slots::Slots;
@@ -115,16 +115,17 @@ impl Fetching<'_> {
         let whole = state.tracker.arrived(piece);
         drop(state);
         if let Some(range) = self.manifest.chunk_range(piece.chunk).filter(|_| whole) {
-            match self.verify(piece, &range, arrived) {
-                Ok(()) => {
+            let (kind, to_blame, reason) = match self.verify(piece, &range, arrived) {
+                Ok(Ok(())) => {
                     self.state().tracker.verified(piece.chunk);
-                    self.slots.ready(self.at, range);
+                    return self.slots.ready(self.at, range);
                 }
-                Err(reason) => {
-                    self.state().tracker.refused(piece.chunk);
-                    self.fail(PullErrorKind::Corrupt, Some(source), &reason);
-                }
-            }
+                Ok(Err(wrong)) => (PullErrorKind::Corrupt, Some(source), wrong.to_string()),
+                // Our own memory cannot be read: no source is to blame.
+                Err(own) => (PullErrorKind::Source, None, own.to_string()),
+            };
+            self.state().tracker.refused(piece.chunk);
+            self.fail(kind, to_blame, &reason);
         }
     }
 
@@ -135,17 +136,15 @@ impl Fetching<'_> {
         piece: &Piece,
         range: &Range<u64>,
         arrived: &Arrived<'_>,
-    ) -> Result<(), String> {
-        if piece.range() == *range {
-            let digest = || arrived.digest();
-            let checked = self.manifest.verify_digest(piece.chunk, piece.len, digest);
-            return checked.map_err(|error| error.to_string());
-        }
-        let range = range.start as usize..range.end as usize;
-        let check = |bytes: &[u8]| self.manifest.verify_chunk(piece.chunk, bytes);
-        let checked = self.buffer.with_range(range, check);
-        let checked = checked.map_err(|error| error.to_string())?;
-        checked.map_err(|error| error.to_string())
+    ) -> Result<Result<(), ChunkError>, BufferError> {
+        let digest = if piece.range() == *range {
+            arrived.digest()?
+        } else {
+            let bytes = range.start as usize..range.end as usize;
+            self.buffer.digest(bytes)?
+        };
+        let length = range.end - range.start;
+        Ok(self.manifest.verify_digest(piece.chunk, length, || digest))
     }
 
     fn fail(&self, kind: PullErrorKind, source: Option<Incarnation>, reason: &str) {

@@ -134,14 +134,12 @@ impl Pulls {
             }
             self.turns.check(ticket)?;
             let bytes = range.start as usize..range.end as usize;
-            let copied = from.with_range(bytes.clone(), |bytes_of_served| {
-                buffer.write_at(bytes.start, bytes_of_served)?;
-                Ok::<_, robust_transport::BufferError>(
-                    partial.tracker.accept(chunk, bytes_of_served),
-                )
-            });
+            let length = range.end - range.start;
+            let copied = from.copy_to(bytes, buffer);
+            let good = |digest| manifest.verify_digest(chunk, length, || digest).is_ok();
             // One that cannot be copied, or was damaged since, is fetched as the others are.
-            if matches!(copied, Ok(Ok(Ok(())))) {
+            if copied.is_ok_and(good) {
+                partial.tracker.verified(chunk);
                 self.slots.ready(at, range);
             }
         }

@@ -32,13 +32,19 @@ struct State {
 }
 
 impl Slots {
-    /// Allocates two buffers for versions of `bytes` bytes.
+    /// Allocates two buffers for versions of `bytes` bytes, in host memory.
     pub fn new(transport: &Transport, bytes: usize) -> Result<Arc<Self>, TransportError> {
-        Ok(Arc::new(Self {
+        let buffers = [Buffer::new(bytes)?, Buffer::new(bytes)?];
+        Ok(Self::over(transport, buffers))
+    }
+
+    /// Two buffers of one length, wherever they lie.
+    pub fn over(transport: &Transport, buffers: [Arc<Buffer>; 2]) -> Arc<Self> {
+        Arc::new(Self {
             transport: transport.clone(),
-            buffers: [Buffer::new(bytes)?, Buffer::new(bytes)?],
+            buffers,
             state: Mutex::default(),
-        }))
+        })
     }
 
     /// What is served, for those who want to fetch it.

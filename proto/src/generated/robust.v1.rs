@@ -540,6 +540,9 @@ pub struct Dispatch {
     /// stored already
     #[prost(message, repeated, tag = "5")]
     pub turns: ::prost::alloc::vec::Vec<Turn>,
+    /// stored already of the turn after those: it goes on from there
+    #[prost(message, repeated, tag = "6")]
+    pub running: ::prost::alloc::vec::Vec<Span>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -623,6 +626,25 @@ pub struct AppendTurnRequest {
     pub prompt_ids: ::prost::alloc::vec::Vec<u32>,
     #[prost(message, optional, tag = "4")]
     pub turn: ::core::option::Option<Turn>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AppendSpansRequest {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    pub trajectory: u64,
+    /// with the first tokens of turn 0
+    #[prost(uint32, repeated, tag = "3")]
+    pub prompt_ids: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, tag = "4")]
+    pub turn: u32,
+    /// generated tokens of this turn before these
+    #[prost(uint32, tag = "5")]
+    pub offset: u32,
+    #[prost(message, repeated, tag = "6")]
+    pub spans: ::prost::alloc::vec::Vec<Span>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -818,6 +840,29 @@ pub mod role_host_client {
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendTurn"));
             self.inner.unary(req, path, codec).await
         }
+        /// Tokens of a turn under way, acknowledged like a turn. The turn itself follows with AppendTurn,
+        /// whole; it must begin with what was stored of it.
+        pub async fn append_spans(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AppendSpansRequest>,
+        ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/AppendSpans",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpans"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn finish_trajectory(
             &mut self,
             request: impl tonic::IntoRequest<super::FinishTrajectoryRequest>,
@@ -880,6 +925,12 @@ pub mod role_host_server {
         async fn append_turn(
             &self,
             request: tonic::Request<super::AppendTurnRequest>,
+        ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status>;
+        /// Tokens of a turn under way, acknowledged like a turn. The turn itself follows with AppendTurn,
+        /// whole; it must begin with what was stored of it.
+        async fn append_spans(
+            &self,
+            request: tonic::Request<super::AppendSpansRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status>;
         async fn finish_trajectory(
             &self,
@@ -1139,6 +1190,51 @@ pub mod role_host_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.RoleHost/AppendSpans" => {
+                    #[allow(non_camel_case_types)]
+                    struct AppendSpansSvc<T: RoleHost>(pub Arc<T>);
+                    impl<
+                        T: RoleHost,
+                    > tonic::server::UnaryService<super::AppendSpansRequest>
+                    for AppendSpansSvc<T> {
+                        type Response = super::Ack;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AppendSpansRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RoleHost>::append_spans(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AppendSpansSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.RoleHost/FinishTrajectory" => {
                     #[allow(non_camel_case_types)]
                     struct FinishTrajectorySvc<T: RoleHost>(pub Arc<T>);
@@ -1299,7 +1395,7 @@ pub struct Trajectory {
     /// generated; tools' tokens not among them
     #[prost(uint64, tag = "6")]
     pub tokens: u64,
-    /// of the weights that generated any of its spans
+    /// of the weights that generated any of its spans; 0 without any
     #[prost(uint64, tag = "7")]
     pub oldest_version: u64,
     /// once it has ended
@@ -1310,7 +1406,7 @@ pub struct Trajectory {
     /// the committed step that consumed it
     #[prost(uint64, optional, tag = "10")]
     pub consumed_by: ::core::option::Option<u64>,
-    /// steps between the oldest weights used and those it was trained into
+    /// Versions from the oldest weights used to those that its step trains, once it has tokens.
     #[prost(uint64, optional, tag = "11")]
     pub staleness: ::core::option::Option<u64>,
     /// with content
@@ -1319,6 +1415,9 @@ pub struct Trajectory {
     /// with content
     #[prost(message, repeated, tag = "13")]
     pub turns: ::prost::alloc::vec::Vec<Turn>,
+    /// with content: of the turn under way, as far as it is durable
+    #[prost(message, repeated, tag = "14")]
+    pub running: ::prost::alloc::vec::Vec<Span>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1686,9 +1785,24 @@ pub struct Status {
     /// what an operator must act on, while it holds
     #[prost(message, repeated, tag = "43")]
     pub alarms: ::prost::alloc::vec::Vec<Alarm>,
+    /// since the daemon began: an earlier one was still being written
+    #[prost(uint64, tag = "50")]
+    pub checkpoints_skipped: u64,
     /// thrown away and generated again (policy task)
     #[prost(uint64, tag = "28")]
     pub trajectories_discarded: u64,
+    /// older than max_staleness at their end, generated again
+    #[prost(uint64, tag = "40")]
+    pub trajectories_stale: u64,
+    /// of the last snapshot, on other nodes
+    #[prost(message, optional, tag = "44")]
+    pub replicas: ::core::option::Option<ReplicaStatus>,
+    /// checkpoints in the object store, where the job has one
+    #[prost(message, optional, tag = "45")]
+    pub remote: ::core::option::Option<RemoteStatus>,
+    /// snapshot | replica | disk
+    #[prost(string, tag = "46")]
+    pub publish_after: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1702,6 +1816,45 @@ pub struct Alarm {
     /// Unix time
     #[prost(uint64, tag = "3")]
     pub since_ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplicaStatus {
+    /// of the snapshot; 0: none yet
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    /// none yet | alone | copying | short | safe
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    /// of the copies where safe: machines | racks | data centres
+    #[prost(string, tag = "3")]
+    pub spread: ::prost::alloc::string::String,
+    /// what a step that is done waits for before it is committed; empty: nothing
+    #[prost(string, tag = "4")]
+    pub waiting: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoteStatus {
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+    /// of the last checkpoint that was put there
+    #[prost(uint64, optional, tag = "2")]
+    pub step: ::core::option::Option<u64>,
+    /// since the daemon started
+    #[prost(uint64, tag = "3")]
+    pub sent_bytes: u64,
+    /// checkpoints, because an earlier one was still on its way
+    #[prost(uint64, tag = "4")]
+    pub skipped: u64,
+    /// uploads
+    #[prost(uint64, tag = "5")]
+    pub failed: u64,
+    /// why the last one failed; empty once one succeeded
+    #[prost(string, tag = "6")]
+    pub failing: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1895,6 +2048,9 @@ pub struct Report {
     pub trajectories: u64,
     #[prost(string, tag = "15")]
     pub reason: ::prost::alloc::string::String,
+    /// older than max_staleness at their end, generated again
+    #[prost(uint64, tag = "20")]
+    pub trajectories_stale: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3241,7 +3397,7 @@ pub mod control_server {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeMessage {
-    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub body: ::core::option::Option<node_message::Body>,
 }
 /// Nested message and enum types in `NodeMessage`.
@@ -3271,6 +3427,12 @@ pub mod node_message {
         /// the last message
         #[prost(message, tag = "9")]
         Leave(super::NodeLeave),
+        /// from now on
+        #[prost(message, tag = "10")]
+        Held(super::HeldShard),
+        /// it could not be had, or is not there any more
+        #[prost(message, tag = "11")]
+        NotHeld(super::ShardNotHeld),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -3312,6 +3474,9 @@ pub struct NodeProof {
     pub ended: ::prost::alloc::vec::Vec<RoleExited>,
     #[prost(string, tag = "10")]
     pub version: ::prost::alloc::string::String,
+    /// shards of snapshots that are in its memory
+    #[prost(message, repeated, tag = "11")]
+    pub held: ::prost::alloc::vec::Vec<HeldShard>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3416,7 +3581,7 @@ pub struct NodeLeave {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaderMessage {
-    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub body: ::core::option::Option<leader_message::Body>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -3441,6 +3606,10 @@ pub mod leader_message {
         /// the last message
         #[prost(message, tag = "7")]
         Ended(super::JobEnded),
+        #[prost(message, tag = "8")]
+        Hold(super::HoldShard),
+        #[prost(message, tag = "9")]
+        Give(super::GiveShard),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -3596,6 +3765,53 @@ pub struct KeptShard {
     pub path: ::prost::alloc::string::String,
     #[prost(fixed64, tag = "2")]
     pub xxh3: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeldShard {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    #[prost(uint32, tag = "3")]
+    pub rank: u32,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// absent: a slot, which nobody hashed
+    #[prost(fixed64, optional, tag = "5")]
+    pub xxh3: ::core::option::Option<u64>,
+}
+/// The node is to hold a shard, which it reads from the leader.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HoldShard {
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    /// where the leader has it, and what it is
+    #[prost(message, optional, tag = "2")]
+    pub shard: ::core::option::Option<SnapshotReply>,
+    /// copies of steps before this one are of no use any more
+    #[prost(uint64, tag = "3")]
+    pub oldest: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardNotHeld {
+    #[prost(message, optional, tag = "1")]
+    pub shard: ::core::option::Option<HeldShard>,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// The leader lost a shard: it is sent with KeepShard, under incarnation 0.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GiveShard {
+    #[prost(message, optional, tag = "1")]
+    pub shard: ::core::option::Option<HeldShard>,
 }
 /// Generated client implementations.
 pub mod node_host_client {

@@ -8,6 +8,9 @@ pub use crate::job::{Mode, Policy};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// A rollout that missed more versions than this is not worth asking: it pulls first.
+const ROUTE_STALENESS: u64 = 2;
+
 /// How many batches may be generated beyond the one that is trained on next.
 fn ahead(mode: Mode) -> u64 {
     match mode {
@@ -79,8 +82,8 @@ pub struct CoreConfig {
     pub switch_at: f64,
     /// Batches generated beyond the next one to train on: 0 in sync mode, else 1.
     pub ahead: u64,
-    /// In async mode, how many versions older than `batch - 1` a rollout may be.
-    pub max_staleness: u64,
+    /// Versions that a trajectory may be older than those its step trains; any number if none.
+    pub max_staleness: Option<u64>,
     /// Requests an engine is given at a time; more wait for the next one that has room, or else the
     /// first to verify a version would get all that wait for it.
     pub engine_requests: u32,
@@ -120,7 +123,7 @@ impl Default for CoreConfig {
             responses: 8,
             switch_at: 0.5,
             ahead: 1,
-            max_staleness: 2,
+            max_staleness: None,
             engine_requests: u32::MAX,
             pullers_per_source: 1,
             nodes: Vec::new(),
@@ -134,6 +137,12 @@ impl Default for CoreConfig {
 }
 
 impl CoreConfig {
+    /// Outside sync mode, how many versions older than those its step trains a rollout may be that
+    /// generates for a batch: what would be thrown away in the end is not begun.
+    pub fn route_staleness(&self) -> u64 {
+        self.max_staleness.unwrap_or(ROUTE_STALENESS)
+    }
+
     /// How many instances of a role the job has.
     pub fn count(&self, role: Role) -> u32 {
         match role {
@@ -234,6 +243,7 @@ impl From<&Job> for CoreConfig {
             agent_concurrency: job.agent.concurrency,
             prompts: job.batch.prompts,
             responses: job.batch.responses,
+            max_staleness: job.batch.max_staleness,
             hybrids: job.count(Role::Hybrid),
             // A few more than it decodes together, so that it need not wait for the next one.
             engine_requests: job.rollout.max_running + job.rollout.max_running.div_ceil(4),
@@ -246,7 +256,8 @@ impl From<&Job> for CoreConfig {
             evidence_timeout: job.detect.evidence(),
             budgets: job.restart.budgets(),
             max_task_restarts: job.restart.max_task_restarts,
-            ..Self::default()
+            #[cfg(feature = "mutations")]
+            mutation: None,
         }
     }
 }

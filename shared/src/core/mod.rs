@@ -91,6 +91,7 @@ pub use output::*;
 pub use refusal::{Refusal, Reply};
 pub use restart::{Action, Case, Plan, decide};
 pub use state::State;
+pub use trajectories::staleness;
 pub use view::{InstanceView, NodeView, View};
 
 use crate::ids::{Incarnation, InstanceId, Role};

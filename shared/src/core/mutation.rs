@@ -61,11 +61,13 @@ pub enum Mutation {
     FreeSourceEarly,
     /// The trainer gives away copies though relays have what is asked for.
     TrainerAgain,
+    /// What ended too old is trained on.
+    TrainStale,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 28] = [
+    pub const ALL: [Mutation; 29] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -94,6 +96,7 @@ impl Mutation {
         Mutation::RelayUnready,
         Mutation::FreeSourceEarly,
         Mutation::TrainerAgain,
+        Mutation::TrainStale,
     ];
 }
 

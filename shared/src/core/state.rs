@@ -65,6 +65,9 @@ pub struct State {
     /// Trajectories whose work was thrown away (policy `task`).
     #[serde(default)]
     pub(super) discarded: u64,
+    /// Trajectories that ended too old to train on.
+    #[serde(default)]
+    pub(super) stale: u64,
     /// Task restarts since the last committed step.
     pub(super) task_restarts: u32,
     /// How long phases took, by role.
@@ -224,6 +227,7 @@ impl State {
             step_duration: Duration::ZERO,
             finished_since: 0,
             discarded: 0,
+            stale: 0,
             task_restarts: 0,
             durations: BTreeMap::new(),
             proven: Vec::new(),

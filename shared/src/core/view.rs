@@ -37,6 +37,8 @@ pub struct View {
     pub finished: u64,
     /// Trajectories whose work was thrown away (policy `task`).
     pub discarded: u64,
+    /// Trajectories that ended too old to train on, and were generated again.
+    pub stale: u64,
     /// Whose turn the trainer's slots are; none without hybrid engines.
     pub context: Option<Context>,
     /// When the job began.
@@ -125,6 +127,7 @@ impl Core {
             in_flight,
             finished,
             discarded: s.discarded,
+            stale: s.stale,
             context: (self.config.hybrids > 0).then_some(s.gang.context),
             started: s.started_at,
             nodes: self.node_views(),

@@ -28,8 +28,8 @@ pub use order::WARMUP_RECIPE;
 pub use placement::Place;
 pub use sections::{
     Agent, BatchShape, Checkpoint, Data, Detect, DetectValue, General, KindBudget, Mode, Model,
-    ModelConfig, Node, Policy, Restart, Rollout, Swap, Tool, Train, Trainer, WarmupSettings,
-    Weights,
+    ModelConfig, Node, Policy, PublishAfter, Restart, Rollout, Swap, Tool, Train, Trainer,
+    WarmupSettings, Weights,
 };
 pub use update::updatable;
 

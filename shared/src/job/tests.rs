@@ -170,8 +170,16 @@ const BAD: &[(&str, &str)] = &[
         ":7:1: node `a` has 4 slots, but its pools take 5 (rollout 3, train 2): 1 missing; make pools smaller or share one between roles",
     ),
     (
+        "publish_after_what",
+        ":6:17: `checkpoint.publish_after` is `raid`; it must be `snapshot`, `replica` or `disk`",
+    ),
+    (
         "ranks_do_not_divide",
         ":6:1: `trainer.ranks` is 3; it must divide the samples of a step: `batch.prompts` x `batch.responses` = 16",
+    ),
+    (
+        "remote_without_scheme",
+        ":6:1: `checkpoint.remote` is \"bucket/prefix\"; write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER",
     ),
     (
         "rule_silent_in_phase",

@@ -27,6 +27,7 @@ impl Job {
     pub fn validate_values(&self) -> Result<(), Problem> {
         self.check_name()?;
         self.check_counts()?;
+        self.check_remote()?;
         self.check_mode()?;
         self.check_numbers()?;
         self.check_windows()?;
@@ -44,6 +45,26 @@ impl Job {
             return Err(bad("job.name", format!("{name:?}"), must));
         }
         Ok(())
+    }
+
+    fn check_remote(&self) -> Result<(), Problem> {
+        let Some(url) = &self.checkpoint.remote else {
+            return Ok(());
+        };
+        let known = [
+            "s3://", "s3a://", "gs://", "az://", "abfs://", "abfss://", "file:///",
+        ];
+        match known
+            .iter()
+            .any(|k| url.len() > k.len() && url.starts_with(k))
+        {
+            true => Ok(()),
+            false => {
+                let must = "write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX \
+                            or file:///FOLDER";
+                Err(bad("checkpoint.remote", format!("{url:?}"), must))
+            }
+        }
     }
 
     fn check_mode(&self) -> Result<(), Problem> {
@@ -89,12 +110,14 @@ impl Job {
         )?;
         whole("agent.concurrency", a.concurrency.into(), 1, GROUP_LIMIT)?;
         whole("agent.max_turns", a.max_turns.into(), 1, 1000)?;
+        whole("agent.durable_every_ms", a.durable_every_ms, 0, 600_000)?;
         whole("agent.tool.timeout_ms", a.tool.timeout_ms, 1, 3_600_000)?;
         whole("agent.tool.memory_mb", a.tool.memory_mb, 16, 1 << 20)?;
         let kept = &self.checkpoint;
         whole("checkpoint.keep", kept.keep.into(), 1, 10_000)?;
         whole("checkpoint.keep_every", kept.keep_every, 0, 1 << 40)?;
         whole("checkpoint.keep_best", kept.keep_best.into(), 0, 10_000)?;
+        whole("checkpoint.remote_every", kept.remote_every, 1, 1 << 40)?;
         whole("weights.chunk_kib", w.chunk_kib, 4, 1 << 20)?;
         whole(
             "weights.pullers_per_source",

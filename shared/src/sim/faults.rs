@@ -23,6 +23,9 @@ pub struct Weather {
     pub turn_ms: u64,
     /// Of a thousand turns so many are in a tail of up to 4 s.
     pub tail_per_mille: u64,
+    /// Of a thousand turns so many come from weights older than the engine has.
+    #[serde(default)]
+    pub stale_per_mille: u64,
 }
 
 /// One thing that goes wrong.
@@ -115,6 +118,7 @@ impl Schedule {
             weather,
             faults: Vec::new(),
         };
+        schedule.draw_staleness();
         let config = schedule.config();
         for _ in 0..dice.below(10) {
             schedule.faults.push(Timed {
@@ -126,6 +130,15 @@ impl Schedule {
             });
         }
         schedule
+    }
+
+    /// With dice of their own, so that all else stays as the seed had it before these were drawn.
+    fn draw_staleness(&mut self) {
+        let mut dice = Dice::keyed(self.seed, 2);
+        if dice.chance(300) {
+            self.shape.max_staleness = Some(dice.below(3));
+            self.weather.stale_per_mille = dice.below(250);
+        }
     }
 
     /// What the controller is told of the job.
@@ -147,6 +160,7 @@ impl Schedule {
             responses: s.responses,
             agent_concurrency: 8,
             max_task_restarts: s.max_task_restarts,
+            max_staleness: s.max_staleness,
             rules: quick_rules(),
             evidence_timeout: Duration::from_secs(1),
             ..CoreConfig::default()
@@ -161,6 +175,7 @@ impl Schedule {
             message: up_to(w.message_ms),
             store: up_to(w.store_ms),
             duplicate_per_mille: w.duplicate_per_mille,
+            stale_per_mille: w.stale_per_mille,
             tool: Span::between(ms(30), ms(30.max(w.tool_ms))),
             turn,
             relink: Span::between(ms(20), ms(200)),
@@ -193,6 +208,7 @@ impl Weather {
             tool_ms: sometimes(200, 12_000),
             turn_ms: sometimes(400, 800),
             tail_per_mille: sometimes(300, 100),
+            stale_per_mille: 0,
         }
     }
 }

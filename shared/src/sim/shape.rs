@@ -41,6 +41,9 @@ pub struct Shape {
     /// Agent workers live in the rollouts' slots.
     #[serde(default)]
     pub shared: bool,
+    /// Versions that a trajectory may be too old by.
+    #[serde(default)]
+    pub max_staleness: Option<u64>,
 }
 
 impl Shape {
@@ -122,6 +125,7 @@ impl Shape {
             far: dice.chance(200),
             hybrid: mode != Mode::Async && dice.chance(500),
             shared: dice.chance(150),
+            max_staleness: None,
             policy: match dice.chance(100) {
                 true => Policy::Task,
                 false => Policy::Role,

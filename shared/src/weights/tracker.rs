@@ -8,7 +8,7 @@
 //! Happy path: [`PullTracker::pieces`] cuts what the sources have into pieces of one chunk each, the
 //! puller fetches them, says of each that it [`PullTracker::arrived`], checks the chunk when that
 //! says it is whole, and notes the result with [`PullTracker::verified`].
-use super::manifest::{ChunkError, Manifest, ManifestError};
+use super::manifest::{Manifest, ManifestError};
 use super::ranges::Ranges;
 use std::ops::Range;
 use std::sync::Arc;
@@ -155,17 +155,6 @@ impl PullTracker {
     fn put(&mut self, range: Range<u64>) {
         self.here_bytes += total(&self.here.missing(range.clone()));
         self.here.insert(range);
-    }
-
-    /// Checks a chunk's bytes and keeps note of it; a refused one stays missing. Giving one twice
-    /// changes nothing.
-    pub fn accept(&mut self, chunk: u64, bytes: &[u8]) -> Result<(), ChunkError> {
-        let checked = self.manifest.verify_chunk(chunk, bytes);
-        match checked {
-            Ok(()) => self.verified(chunk),
-            Err(_) => self.refused(chunk),
-        }
-        checked
     }
 
     /// Whether the chunk was verified.

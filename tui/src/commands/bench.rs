@@ -1,12 +1,13 @@
 //! `robustctl bench`: measurements on this machine, beside what else can do the same.
 use super::sim::weights;
 use super::{put, put_json};
-use crate::cli::{BenchWeightsArgs, WeightsArgs};
+use crate::cli::{BenchConsoleArgs, BenchStoreArgs, BenchWeightsArgs, WeightsArgs};
+use crate::console;
 use crate::error::CliError;
 use crate::paint::Paint;
 use crate::table::Table;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What a figure should be.
@@ -16,8 +17,11 @@ enum Goal {
     AtMost(f64),
 }
 
-/// Figures with a goal, in the order they are shown.
-const GOALS: [(&str, Goal); 10] = [
+/// A figure's name and its goal.
+type Named = (&'static str, Goal);
+
+/// Figures of `bench weights` with a goal, in the order they are shown.
+const WEIGHTS: [Named; 10] = [
     ("pull_over_perftest", Goal::AtLeast(0.85)),
     ("pull_over_perftest_nodigest", Goal::AtLeast(0.85)),
     ("relay8_over_1", Goal::AtMost(1.3)),
@@ -28,6 +32,21 @@ const GOALS: [(&str, Goal); 10] = [
     ("idle_cpu_percent", Goal::AtMost(1.0)),
     ("sim_1", Goal::AtMost(1.15)),
     ("sim_256", Goal::AtMost(1.5)),
+];
+
+/// Figures of `bench store` with a goal, in the order they are shown.
+const STORE: [Named; 11] = [
+    ("snapshot_over_memcpy", Goal::AtMost(1.15)),
+    ("restore_over_memcpy", Goal::AtMost(1.25)),
+    ("persist_over_plain", Goal::AtLeast(0.85)),
+    ("disk_restore_over_plain", Goal::AtLeast(0.85)),
+    ("persist_rss_mib", Goal::AtMost(64.0)),
+    ("disk_over_kept", Goal::AtMost(1.05)),
+    ("appends_per_s", Goal::AtLeast(20_000.0)),
+    ("append_p99_ms", Goal::AtMost(25.0)),
+    ("reopen_s", Goal::AtMost(2.0)),
+    ("crash_points", Goal::AtLeast(200.0)),
+    ("lost", Goal::AtMost(0.0)),
 ];
 
 impl Goal {
@@ -48,7 +67,8 @@ impl Goal {
 
 /// Measures transfers of weights between real processes, and the curve of the simulator.
 pub fn weights(args: &BenchWeightsArgs, json: bool) -> Result<(), CliError> {
-    let mut all = measured(args)?;
+    let rounds = args.rounds.to_string();
+    let mut all = measured("robust-weights", &["bench", "--json", "--rounds", &rounds])?;
     let simulated = weights::find(&WeightsArgs {
         rollouts: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
         chunk_mib: args.sim_chunk_mib,
@@ -63,37 +83,75 @@ pub fn weights(args: &BenchWeightsArgs, json: bool) -> Result<(), CliError> {
     });
     all.extend(both);
     all.insert("sim".to_owned(), json!(simulated));
-    if let Some(path) = &args.out {
-        let text = serde_json::to_vec_pretty(&all)
+    report(&all, &WEIGHTS, args.out.as_deref(), json)
+}
+
+/// Measures what durable state costs.
+pub fn store(args: &BenchStoreArgs, json: bool) -> Result<(), CliError> {
+    let mut words = vec!["bench-store".to_owned(), "--json".to_owned()];
+    words.extend(["--rounds".to_owned(), args.rounds.to_string()]);
+    words.extend(["--mib".to_owned(), args.mib.to_string()]);
+    if let Some(dir) = &args.dir {
+        words.extend(["--dir".to_owned(), dir.display().to_string()]);
+    }
+    if !args.only.is_empty() {
+        words.extend(["--only".to_owned(), args.only.join(",")]);
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let all = measured("robustd", &words)?;
+    report(&all, &STORE, args.out.as_deref(), json)
+}
+
+fn report(
+    all: &Map<String, Value>,
+    goals: &[Named],
+    out: Option<&Path>,
+    json: bool,
+) -> Result<(), CliError> {
+    if let Some(path) = out {
+        let text = serde_json::to_vec_pretty(all)
             .map_err(|e| CliError::Protocol(format!("the report is no JSON: {e}")))?;
         std::fs::write(path, text)
             .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?;
     }
     match json {
-        true => put_json(&all),
-        false => put(&text(&all)),
+        true => put_json(all),
+        false => put(&text(all, goals)),
     }
 }
 
-/// What `robust-weights bench` found; it says on stderr what it does.
-fn measured(args: &BenchWeightsArgs) -> Result<Map<String, Value>, CliError> {
-    let program = beside()?;
-    let ran = Command::new(&program)
-        .args(["bench", "--json", "--rounds", &args.rounds.to_string()])
+/// Measures the console itself.
+pub async fn console(args: &BenchConsoleArgs, json: bool) -> Result<(), CliError> {
+    let result = console::bench::run(args).await?;
+    if let Some(path) = &args.out {
+        std::fs::write(path, format!("{result:#}\n"))
+            .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?;
+    }
+    match json {
+        true => put_json(&result),
+        false => put(&console::bench::text(&result)),
+    }
+}
+
+/// What a program beside this one found; it says on stderr what it does.
+fn measured(program: &str, words: &[&str]) -> Result<Map<String, Value>, CliError> {
+    let path = beside(program)?;
+    let ran = Command::new(&path)
+        .args(words)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|e| CliError::Usage(format!("{} cannot be run: {e}", program.display())))?;
+        .map_err(|e| CliError::Usage(format!("{} cannot be run: {e}", path.display())))?;
     if !ran.status.success() {
-        return Err(CliError::Failed(format!("robust-weights: {}", ran.status)));
+        return Err(CliError::Failed(format!("{program}: {}", ran.status)));
     }
     serde_json::from_slice(&ran.stdout)
-        .map_err(|e| CliError::Protocol(format!("robust-weights printed no JSON: {e}")))
+        .map_err(|e| CliError::Protocol(format!("{program} printed no JSON: {e}")))
 }
 
-fn beside() -> Result<PathBuf, CliError> {
+fn beside(program: &str) -> Result<PathBuf, CliError> {
     let own = std::env::current_exe().unwrap_or_default();
-    let path = own.with_file_name("robust-weights");
+    let path = own.with_file_name(program);
     match path.is_file() {
         true => Ok(path),
         false => Err(CliError::Usage(format!(
@@ -103,7 +161,7 @@ fn beside() -> Result<PathBuf, CliError> {
     }
 }
 
-fn text(all: &Map<String, Value>) -> String {
+fn text(all: &Map<String, Value>, goals: &[Named]) -> String {
     let mut table = Table::new(&["FIGURE", ">MEDIAN", ">MIN", ">MAX", ">LOAD", "GOAL", "MET"]);
     let number = |figure: &Value, key: &str| match figure[key].as_f64() {
         Some(value) => format!("{value:.3}"),
@@ -128,10 +186,10 @@ fn text(all: &Map<String, Value>) -> String {
             met.to_owned(),
         ]);
     };
-    for (name, goal) in GOALS {
-        row(name, all.get(name).unwrap_or(&Value::Null), Some(goal));
+    for (name, goal) in goals {
+        row(name, all.get(*name).unwrap_or(&Value::Null), Some(*goal));
     }
-    let is_goal = |name: &str| GOALS.iter().any(|(goal, _)| *goal == name);
+    let is_goal = |name: &str| goals.iter().any(|(goal, _)| *goal == name);
     for (name, figure) in all {
         if figure.get("median").is_some() && !is_goal(name) {
             row(name, figure, None);
@@ -161,7 +219,7 @@ mod tests {
             "tcp_gb_per_s": {"median": 2.25, "min": 2.0, "max": 3.0, "load": 2.0},
             "skipped": ["gloo skipped: no torch"],
         });
-        let text = text(all.as_object().map_or(&Map::new(), |all| all));
+        let text = text(all.as_object().map_or(&Map::new(), |all| all), &WEIGHTS);
         let words = |name: &str| -> Vec<&str> {
             let line = text.lines().find(|l| l.starts_with(name));
             line.unwrap_or_default().split_whitespace().collect()

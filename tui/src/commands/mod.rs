@@ -1,7 +1,7 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
 mod bench;
 mod ckpt;
-mod drill;
+pub mod drill;
 mod events;
 mod inject;
 mod membership;
@@ -43,11 +43,17 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Sim(args) = &command {
         return sim::run(args, global.json);
     }
-    if let Command::Bench(BenchCommand::Weights(args)) = &command {
-        return bench::weights(args, global.json);
+    if let Command::Bench(what) = &command {
+        return match what {
+            BenchCommand::Weights(args) => bench::weights(args, global.json),
+            BenchCommand::Store(args) => bench::store(args, global.json),
+        };
+    }
+    if let Command::Bench(BenchCommand::Console(args)) = &command {
+        return bench::console(args, global.json).await;
     }
     if let Command::Ckpt(command) = &command {
-        return ckpt::run(command, &global);
+        return ckpt::run(command, &global).await;
     }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),

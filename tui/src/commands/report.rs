@@ -55,7 +55,7 @@ fn summary(r: &v1::Report, paint: Paint) -> String {
          steps      {} in {}\n\
          reward     {} first 20 steps, {} last 20 steps{gain}\n\
          ettr       {} overall, goodput {}\n\
-         generated  {} tokens in {} trajectories\n\
+         generated  {} tokens in {} trajectories{}\n\
          incidents  {}{mean}\n",
         paint.bold(&r.job),
         r.mode,
@@ -69,6 +69,10 @@ fn summary(r: &v1::Report, paint: Paint) -> String {
         ratio(r.goodput),
         r.tokens,
         r.trajectories,
+        match r.trajectories_stale {
+            0 => String::new(),
+            stale => format!(", {stale} more were too old to train on"),
+        },
         r.incidents.len(),
     );
     if !r.reason.is_empty() {

@@ -31,6 +31,10 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         let line = format!("alarm    {} (for {since})", alarm.text);
         text += &format!("{}\n", paint.bold(&line));
     }
+    if s.checkpoints_skipped > 0 {
+        let skipped = s.checkpoints_skipped;
+        text += &format!("disk     slower than the steps: {skipped} checkpoints skipped\n");
+    }
     text += &format!("\n{}", roles(s).render(paint));
     // A single node only when there is something about its slots that an operator would act on.
     let marked = |n: &v1::NodeStatus| n.cordoned || !n.lost.is_empty() || !n.draining.is_empty();
@@ -75,6 +79,9 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
         match s.trajectories_discarded {
             0 => String::new(),
             lost => format!(", {lost} thrown away"),
+        } + &match s.trajectories_stale {
+            0 => String::new(),
+            stale => format!(", {stale} too old and generated again"),
         },
     )
 }

@@ -1,12 +1,18 @@
 //! What the console reacts to and what it can want done.
-use crossterm::event::KeyEvent;
+use super::act::Act;
+use super::drills::{DrillEnd, DrillFile};
+use super::stored::Stored;
+use crossterm::event::{KeyEvent, MouseEvent};
 use robust_proto::v1;
+use std::path::PathBuf;
 
 /// Everything that can happen to the console, in one order.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A key was pressed.
     Key(KeyEvent),
+    /// The mouse did something.
+    Mouse(MouseEvent),
     /// The terminal has another size; nothing but drawing follows.
     Resize,
     /// A quarter of a second went by.
@@ -34,8 +40,53 @@ pub enum Event {
     },
     /// An action was answered by the daemon.
     Answered(Result<String, String>),
+    /// An instance's log was read.
+    LogRead {
+        /// Whose.
+        who: String,
+        /// Its last lines, or why there are none.
+        lines: Result<Vec<String>, String>,
+    },
+    /// The store was looked at.
+    StoreRead(Box<Stored>),
+    /// The drill files that there are.
+    DrillsRead(Result<Vec<DrillFile>, String>),
+    /// The running drill said something.
+    DrillSaid(String),
+    /// The running drill is over.
+    DrillEnded(DrillEnd),
+    /// Where the recording that is played is.
+    Played(Playback),
     /// SIGINT or SIGTERM, or nobody types any more.
     Terminate,
+}
+
+/// Where a recording is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Playback {
+    /// Unix ms of its begin, as recorded.
+    pub from: u64,
+    /// And of its end.
+    pub to: u64,
+    /// And of what is shown.
+    pub at: u64,
+    /// Recorded time over real time.
+    pub speed: f64,
+    /// It stands still.
+    pub paused: bool,
+}
+
+/// What to do with the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Play {
+    /// Stand still, or go on.
+    Pause,
+    /// So many ms on, or back.
+    Seek(i64),
+    /// Twice as fast.
+    Faster,
+    /// Half as fast.
+    Slower,
 }
 
 /// What the runner is to do.
@@ -48,54 +99,22 @@ pub enum Action {
         /// The last event known, or 0.
         since_seq: u64,
     },
-    /// Strike an instance.
-    Inject(Strike),
-    /// End the job and the daemon.
-    Stop,
+    /// What the operator confirmed.
+    Do(Act),
+    /// Read the log of an instance.
+    ReadLog(String),
+    /// Look at the store.
+    ReadStore,
+    /// Find the drill files.
+    ReadDrills,
+    /// Run one.
+    RunDrill(PathBuf),
+    /// End the one that runs.
+    EndDrill,
+    /// Steer the recording.
+    Play(Play),
     /// Leave the console.
     Quit(Quit),
-}
-
-/// A fault to inject.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strike {
-    /// Kill or hang.
-    pub fault: Fault,
-    /// The role's name.
-    pub role: String,
-    /// Rank or replica.
-    pub index: u32,
-    /// The life that was shown when the operator chose.
-    pub incarnation: u64,
-    /// Its process.
-    pub pid: u32,
-}
-
-/// Which fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// SIGKILL.
-    Kill,
-    /// SIGSTOP.
-    Hang,
-}
-
-impl Fault {
-    /// The name in the protocol.
-    pub fn name(self) -> &'static str {
-        match self {
-            Fault::Kill => "kill",
-            Fault::Hang => "hang",
-        }
-    }
-
-    /// What was done, as a word.
-    pub fn done(self) -> &'static str {
-        match self {
-            Fault::Kill => "killed",
-            Fault::Hang => "hung",
-        }
-    }
 }
 
 /// Why the console is left.

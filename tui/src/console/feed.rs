@@ -1,5 +1,6 @@
 //! The connection to the daemon: turns its two streams into events until one ends.
-use super::event::{Action, Event, Strike};
+use super::act::{Act, Strike};
+use super::event::Event;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::who;
@@ -55,39 +56,80 @@ async fn deliver(
 }
 
 /// Has the daemon do what the operator confirmed; the answer is a sentence.
-pub async fn act(endpoint: Endpoint, action: Action, to: Sender<Event>) {
-    let answer = match action {
-        Action::Inject(strike) => inject(&endpoint, strike).await,
-        Action::Stop => stop(&endpoint).await,
-        Action::Connect { .. } | Action::Quit(_) => return,
-    };
+pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
+    let answer = carry_out(&endpoint, act).await;
     let _ = to
         .send(Event::Answered(answer.map_err(|e| e.to_string())))
         .await;
 }
 
-async fn inject(endpoint: &Endpoint, strike: Strike) -> Result<String, CliError> {
+async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
     let mut client = endpoint.connect().await?;
-    let request = v1::InjectRequest {
+    match act {
+        Act::Strike(strike) => {
+            let (fault, request) = (strike.fault, injection(strike));
+            let done = endpoint.ask(client.inject(request)).await?;
+            let name = who(&done.role, done.index);
+            let (what, life, pid) = (fault.done(), done.incarnation, done.pid);
+            Ok(format!("{what} {name} (incarnation {life}, pid {pid})"))
+        }
+        Act::Traffic { role, index, out } => {
+            let request = v1::QuarantineRequest { role, index };
+            let reply = match out {
+                true => endpoint.ask(client.quarantine(request)).await?,
+                false => endpoint.ask(client.readmit(request)).await?,
+            };
+            let name = who(&reply.role, reply.index);
+            Ok(match reply.quarantined {
+                true => format!("{name} gets no new requests"),
+                false => format!("{name} may have traffic again"),
+            })
+        }
+        Act::Cordon { node, out } => {
+            let request = v1::CordonRequest { node, out };
+            let node = endpoint.ask(client.cordon(request)).await?.node;
+            Ok(match out {
+                true => format!("nothing new is started on {node}"),
+                false => format!("{node} may be used again"),
+            })
+        }
+        Act::Restore(v1::Slot { node, pool, index }) => {
+            let words = format!("slot {index} of pool {pool} on {node} is there again");
+            let request = v1::RestoreSlotRequest { node, pool, index };
+            endpoint.ask(client.restore_slot(request)).await?;
+            Ok(words)
+        }
+        Act::Scale { role, to, .. } => {
+            let request = v1::ScaleRequest { role, count: to };
+            let r = endpoint.ask(client.scale(request)).await?;
+            Ok(format!(
+                "{} goes from {} to {}: {}",
+                r.role, r.from, r.to, r.when
+            ))
+        }
+        Act::Update { role, change } => {
+            let changes = vec![change];
+            let request = v1::UpdateRequest { role, changes };
+            let r = endpoint.ask(client.update(request)).await?;
+            let (role, revision, when) = (r.role, r.revision, r.when);
+            Ok(format!(
+                "{role} is restarted (revision {revision} of the job): {when}"
+            ))
+        }
+        Act::Stop => {
+            endpoint.ask(client.stop(v1::StopRequest {})).await?;
+            Ok("the job is ending in order".to_owned())
+        }
+    }
+}
+
+fn injection(strike: Strike) -> v1::InjectRequest {
+    v1::InjectRequest {
         fault: strike.fault.name().to_owned(),
         role: strike.role,
         index: Some(strike.index),
         wait: false,
         wait_timeout_ms: 0,
         incarnation: Some(strike.incarnation),
-    };
-    let done = endpoint.ask(client.inject(request)).await?;
-    let name = who(&done.role, done.index);
-    Ok(format!(
-        "{} {name} (incarnation {}, pid {})",
-        strike.fault.done(),
-        done.incarnation,
-        done.pid
-    ))
-}
-
-async fn stop(endpoint: &Endpoint) -> Result<String, CliError> {
-    let mut client = endpoint.connect().await?;
-    endpoint.ask(client.stop(v1::StopRequest {})).await?;
-    Ok("the job is ending in order".to_owned())
+    }
 }

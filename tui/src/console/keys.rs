@@ -1,21 +1,131 @@
 //! What the keys do.
-use super::event::{Action, Fault, Quit, Strike};
-use super::state::{Link, Overlay, State};
+use super::act::{Act, Fault, Strike};
+use super::dialog::{Overlay, PromptKind, edit};
+use super::event::{Action, Play, Quit};
+use super::screen::{Screen, TableId};
+use super::state::{Link, State, Typing};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The keys and what they do, for the help overlay.
-pub const HELP: [(&str, &str); 10] = [
-    ("Up k, Down j", "select an instance"),
-    ("Home g, End G", "first, last instance"),
-    ("K", "kill the selected instance (asks first)"),
-    ("H", "hang the selected instance (asks first)"),
-    ("s", "end the job and its daemon (asks first)"),
-    ("r", "try to reach a lost daemon now"),
-    ("y Enter", "yes, in a dialog"),
-    ("n Esc", "no, in a dialog"),
+/// A key and what it does.
+pub type Help = (&'static str, &'static str);
+
+/// The keys of every screen.
+const EVERYWHERE: [Help; 11] = [
+    ("1 to 8, Tab", "another screen"),
+    ("j k g G PgUp PgDn", "select a row"),
+    ("/", "filter the table; Esc ends it"),
+    ("< > =", "sort by another column, turn"),
+    ("[ ]", "scroll the lower half"),
+    ("s", "end the job and its daemon"),
+    ("r", "reach for a lost daemon now"),
+    ("y Enter, n Esc", "yes, no in a dialog"),
+    ("mouse", "tabs, rows, headings, wheel"),
     ("?", "this help"),
     ("q Ctrl-C", "leave the console; the job goes on"),
 ];
+
+const INSTANCES: [Help; 6] = [
+    ("K", "kill the selected instance"),
+    ("H", "hang it"),
+    ("L", "kill it and lose its slot"),
+    ("Q", "an engine out of traffic, or in"),
+    ("S", "scale its role"),
+    ("U", "a new value for its role"),
+];
+
+/// The keys of a screen, its own first, for the help.
+pub fn help(screen: Screen, playing: bool) -> Vec<Help> {
+    let mut keys: Vec<Help> = match screen {
+        Screen::Overview => INSTANCES.to_vec(),
+        Screen::Roles => [&[("f", "find words in the log")], &INSTANCES[..]].concat(),
+        Screen::Timeline => [
+            &[
+                ("+ -", "zoom in, out"),
+                ("h l, Left Right", "scroll in time"),
+                ("0", "follow the present"),
+            ],
+            &INSTANCES[..2],
+        ]
+        .concat(),
+        Screen::Weights | Screen::Incidents => Vec::new(),
+        Screen::Store => vec![("h l, Left Right", "checkpoints or trajectories")],
+        Screen::Nodes => vec![
+            ("C", "cordon the selected node, or uncordon it"),
+            ("R", "restore its first lost slot"),
+        ],
+        Screen::Drills => vec![
+            ("Enter", "run the selected drill, on jobs of its own"),
+            ("X", "end the drill that runs"),
+        ],
+    };
+    if playing {
+        keys.extend([
+            ("Space", "pause the recording, or go on"),
+            ("{ }", "10 s back, on"),
+            ("( )", "half, twice the speed"),
+        ]);
+    }
+    keys.extend(EVERYWHERE);
+    keys
+}
+
+/// The most useful ones, for the last line.
+pub fn hints(screen: Screen) -> &'static [Help] {
+    match screen {
+        Screen::Overview | Screen::Roles => &[
+            ("j/k", "select"),
+            ("K", "kill"),
+            ("H", "hang"),
+            ("/", "filter"),
+            ("s", "stop job"),
+            ("?", "help"),
+            ("q", "quit"),
+        ],
+        Screen::Timeline => &[
+            ("+/-", "zoom"),
+            ("h/l", "scroll"),
+            ("0", "now"),
+            ("/", "filter"),
+            ("?", "help"),
+            ("q", "quit"),
+        ],
+        Screen::Weights | Screen::Incidents => &[
+            ("j/k", "select"),
+            ("/", "filter"),
+            ("< >", "sort"),
+            ("[ ]", "scroll"),
+            ("?", "help"),
+            ("q", "quit"),
+        ],
+        Screen::Store => &[
+            ("h/l", "list"),
+            ("j/k", "select"),
+            ("/", "filter"),
+            ("< >", "sort"),
+            ("?", "help"),
+            ("q", "quit"),
+        ],
+        Screen::Nodes => &[
+            ("j/k", "select"),
+            ("C", "cordon"),
+            ("R", "restore slot"),
+            ("/", "filter"),
+            ("?", "help"),
+            ("q", "quit"),
+        ],
+        Screen::Drills => &[
+            ("j/k", "select"),
+            ("Enter", "run"),
+            ("X", "end"),
+            ("[ ]", "scroll"),
+            ("?", "help"),
+            ("q", "quit"),
+        ],
+    }
+}
+
+/// Time on the timeline, from the shortest window to the longest.
+const WINDOWS_MS: [u64; 7] = [10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000];
 
 impl State {
     pub(super) fn on_key(&mut self, key: KeyEvent) -> Vec<Action> {
@@ -27,83 +137,215 @@ impl State {
                 Vec::new()
             };
         }
-        match self.overlay.take() {
-            None => self.on_plain_key(key.code),
-            Some(overlay) => self.on_overlay_key(overlay, key.code),
+        if let Some(overlay) = self.overlay.take() {
+            return self.on_overlay_key(overlay, key.code);
         }
+        if let Some(typing) = self.typing {
+            self.on_typed(typing, key.code);
+            return Vec::new();
+        }
+        self.on_plain_key(key.code)
     }
 
     fn on_plain_key(&mut self, code: KeyCode) -> Vec<Action> {
-        let last = self.roles().len().saturating_sub(1);
         match code {
             KeyCode::Char('q') => return vec![Action::Quit(Quit::Asked)],
             KeyCode::Char('?') => self.overlay = Some(Overlay::Help),
-            KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(last),
-            KeyCode::Home | KeyCode::Char('g') => self.selected = 0,
-            KeyCode::End | KeyCode::Char('G') => self.selected = last,
-            KeyCode::Char('K') => self.ask_inject(Fault::Kill),
-            KeyCode::Char('H') => self.ask_inject(Fault::Hang),
-            KeyCode::Char('s') => self.ask_stop(),
-            KeyCode::Char('r') if self.link != Link::Live => return vec![self.reconnect()],
+            KeyCode::Tab => return self.show(self.screen.next(1)),
+            KeyCode::BackTab => return self.show(self.screen.next(-1)),
+            KeyCode::Char('s') => self.ask(Act::Stop),
+            KeyCode::Char('r') if self.link != Link::Live && self.playback.is_none() => {
+                return vec![self.reconnect()];
+            }
+            KeyCode::Char(c) => {
+                // On the timeline 0 is the present.
+                if let Some(screen) = Screen::of_key(c) {
+                    return self.show(screen);
+                }
+                if let Some(play) = self.playback.and_then(|_| play_key(c)) {
+                    return vec![Action::Play(play)];
+                }
+                if !self.on_table_key(code) {
+                    return self.on_screen_key(code);
+                }
+            }
+            _ if self.on_table_key(code) => {}
+            _ => return self.on_screen_key(code),
+        }
+        Vec::new()
+    }
+
+    /// Keys of the table that has them; whether it was one.
+    fn on_table_key(&mut self, code: KeyCode) -> bool {
+        let id = self.focus();
+        let page = self.drawn.room(id).saturating_sub(1).max(1) as isize;
+        let columns = self.columns(id);
+        let by = match code {
+            KeyCode::Up | KeyCode::Char('k') => -1,
+            KeyCode::Down | KeyCode::Char('j') => 1,
+            KeyCode::PageUp => -page,
+            KeyCode::PageDown => page,
+            KeyCode::Home | KeyCode::Char('g') => isize::MIN,
+            KeyCode::End | KeyCode::Char('G') => isize::MAX,
+            KeyCode::Char('/') => {
+                self.typing = Some(Typing::Filter(id));
+                return true;
+            }
+            KeyCode::Esc => {
+                self.view_mut(id).filter.clear();
+                self.log_words.clear();
+                return true;
+            }
+            KeyCode::Char('>') => {
+                self.view_mut(id).sort_next(columns, 1);
+                return true;
+            }
+            KeyCode::Char('<') => {
+                self.view_mut(id).sort_next(columns, -1);
+                return true;
+            }
+            KeyCode::Char('=') => {
+                self.view_mut(id).turn();
+                return true;
+            }
+            KeyCode::Char(']') => {
+                self.scrolled += 1;
+                return true;
+            }
+            KeyCode::Char('[') => {
+                self.scrolled = self.scrolled.saturating_sub(1);
+                return true;
+            }
+            _ => return false,
+        };
+        self.select(id, |view, names| view.step(names, by));
+        true
+    }
+
+    fn on_screen_key(&mut self, code: KeyCode) -> Vec<Action> {
+        match (self.screen, code) {
+            (Screen::Store, KeyCode::Left | KeyCode::Char('h')) => {
+                self.store_pane = TableId::Checkpoints;
+            }
+            (Screen::Store, KeyCode::Right | KeyCode::Char('l')) => {
+                self.store_pane = TableId::Trajectories;
+            }
+            (Screen::Timeline, code) if self.on_timeline_key(code) => {}
+            (Screen::Roles, KeyCode::Char('f')) => self.typing = Some(Typing::Search),
+            (Screen::Overview | Screen::Roles | Screen::Timeline, KeyCode::Char(c)) => {
+                self.on_instance_key(c);
+            }
+            (Screen::Nodes, KeyCode::Char(c)) => self.on_node_key(c),
+            (Screen::Drills, KeyCode::Enter) => return self.start_drill(),
+            (Screen::Drills, KeyCode::Char('X')) => return vec![Action::EndDrill],
             _ => {}
         }
         Vec::new()
     }
 
-    fn on_overlay_key(&mut self, overlay: Overlay, code: KeyCode) -> Vec<Action> {
-        let yes = matches!(code, KeyCode::Char('y' | 'Y') | KeyCode::Enter);
-        let no = matches!(code, KeyCode::Char('n' | 'N') | KeyCode::Esc);
-        match overlay {
-            Overlay::Help if no || yes || matches!(code, KeyCode::Char('?' | 'q')) => Vec::new(),
-            Overlay::Inject(_) | Overlay::Stop if no => Vec::new(),
-            Overlay::Inject(_) | Overlay::Stop if yes && self.link != Link::Live => {
-                self.tell(
-                    "the daemon is not reachable; nothing done".to_owned(),
-                    false,
-                );
-                Vec::new()
+    fn on_timeline_key(&mut self, code: KeyCode) -> bool {
+        let window = &mut self.window;
+        let zoom = |by: isize| {
+            let now = WINDOWS_MS.iter().position(|&w| w >= window.span_ms);
+            let next = now.unwrap_or(0).saturating_add_signed(by);
+            WINDOWS_MS[next.min(WINDOWS_MS.len() - 1)]
+        };
+        let quarter = window.span_ms / 4;
+        match code {
+            KeyCode::Char('+') => window.span_ms = zoom(-1),
+            KeyCode::Char('-') => window.span_ms = zoom(1),
+            KeyCode::Left | KeyCode::Char('h') => {
+                let most = super::history::KEPT_MS;
+                window.back_ms = (window.back_ms + quarter).min(most);
             }
-            Overlay::Inject(strike) if yes => vec![Action::Inject(strike)],
-            Overlay::Stop if yes => vec![Action::Stop],
-            // Any other key belongs to the overlay and means nothing there.
-            overlay => {
-                self.overlay = Some(overlay);
-                Vec::new()
+            KeyCode::Right | KeyCode::Char('l') => {
+                window.back_ms = window.back_ms.saturating_sub(quarter);
             }
+            KeyCode::Char('0') => window.back_ms = 0,
+            _ => return false,
+        }
+        true
+    }
+
+    fn on_typed(&mut self, typing: Typing, code: KeyCode) {
+        let line = match typing {
+            Typing::Filter(id) => &mut self.view_mut(id).filter,
+            Typing::Search => &mut self.log_words,
+        };
+        match code {
+            KeyCode::Enter => self.typing = None,
+            KeyCode::Esc => {
+                line.clear();
+                self.typing = None;
+            }
+            code => edit(line, code),
+        }
+        self.scrolled = 0;
+    }
+
+    fn on_instance_key(&mut self, key: char) {
+        let Some(role) = self.chosen_role().cloned() else {
+            if "KHLQSU".contains(key) {
+                self.tell("there is no instance selected".to_owned(), false);
+            }
+            return;
+        };
+        let strike = |fault| {
+            Act::Strike(Strike {
+                fault,
+                role: role.role.clone(),
+                index: role.index,
+                incarnation: role.incarnation,
+                pid: role.pid,
+            })
+        };
+        match key {
+            'K' => self.ask(strike(Fault::Kill)),
+            'H' => self.ask(strike(Fault::Hang)),
+            'L' => self.ask(strike(Fault::LoseSlot)),
+            'Q' => self.ask(Act::Traffic {
+                role: role.role,
+                index: role.index,
+                out: !role.quarantined,
+            }),
+            'S' => {
+                let from = self.roles().iter().filter(|r| r.role == role.role).count();
+                let from = u32::try_from(from).unwrap_or(u32::MAX);
+                self.prompt(PromptKind::Scale {
+                    role: role.role,
+                    from,
+                });
+            }
+            'U' => self.prompt(PromptKind::Update { role: role.role }),
+            _ => {}
         }
     }
 
-    fn ask_inject(&mut self, fault: Fault) {
-        if let Some(refusal) = self.cannot_act() {
-            return self.tell(refusal.to_owned(), false);
-        }
-        let strike = self.roles().get(self.selected).map(|r| Strike {
-            fault,
-            role: r.role.clone(),
-            index: r.index,
-            incarnation: r.incarnation,
-            pid: r.pid,
-        });
-        match strike {
-            Some(strike) => self.overlay = Some(Overlay::Inject(strike)),
-            None => self.tell("there is no instance to strike yet".to_owned(), false),
-        }
-    }
-
-    fn ask_stop(&mut self) {
-        match self.cannot_act() {
-            Some(refusal) => self.tell(refusal.to_owned(), false),
-            None => self.overlay = Some(Overlay::Stop),
+    fn on_node_key(&mut self, key: char) {
+        let Some(node) = self.chosen_node().cloned() else {
+            return;
+        };
+        match key {
+            'C' => self.ask(Act::Cordon {
+                out: !node.cordoned,
+                node: node.name,
+            }),
+            'R' => match node.lost.into_iter().next() {
+                Some(slot) => self.ask(Act::Restore(slot)),
+                None => self.tell(format!("no slot of {} is lost", node.name), false),
+            },
+            _ => {}
         }
     }
+}
 
-    fn cannot_act(&self) -> Option<&'static str> {
-        match self.link {
-            Link::Waiting => Some("no daemon reached yet"),
-            Link::Lost { .. } => Some("the daemon is not reachable"),
-            Link::Live if self.is_over() => Some("the job is over"),
-            Link::Live => None,
-        }
+fn play_key(key: char) -> Option<Play> {
+    match key {
+        ' ' => Some(Play::Pause),
+        '{' => Some(Play::Seek(-10_000)),
+        '}' => Some(Play::Seek(10_000)),
+        '(' => Some(Play::Slower),
+        ')' => Some(Play::Faster),
+        _ => None,
     }
 }

@@ -1,18 +1,35 @@
 //! The console (`robustctl tui`): events in, actions out, drawing only reads.
 //!
 //! ```text
-//!  keys ───────┐
-//!  ticks ──────┤              ┌─► Vec<Action> ─► runner (connect, inject, stop, quit)
+//!  keys, mouse ┐
+//!  ticks ──────┤              ┌─► Vec<Action> ─► runner (connect, act, read, run a drill, quit)
 //!  signals ────┼─► channel ─► State::handle
-//!  daemon ─────┤              └─► draw(&State, frame)
+//!  daemon ─────┤              └─► draw(&State, frame) ─► Drawn: what lay where, for the mouse
+//!  recording ──┤
 //!  answers ────┘
 //! ```
 //! One channel orders everything, so a session is a list of events and can be replayed in a test.
+//! What comes from the daemon can be recorded to a file and played again ([`record`], [`replay`]).
+mod act;
+pub mod bench;
+
+mod dialog;
+mod drills;
 mod event;
 mod feed;
+mod history;
 mod keys;
+mod logs;
+mod mouse;
+mod record;
+mod replay;
 mod runner;
+mod screen;
 mod state;
+mod stored;
+mod table;
+mod tables;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod ui;

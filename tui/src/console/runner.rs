@@ -1,7 +1,13 @@
 //! Owns the terminal, collects the events, carries out the actions.
-use super::event::{Action, Event, Quit};
+use super::drills;
+use super::event::{Action, Event, Play, Quit};
 use super::feed;
+use super::logs;
+use super::record::{Recorder, Recording};
+use super::replay::{Due, Player};
 use super::state::State;
+use super::stored;
+use super::terminal::Screen;
 use super::ui;
 use super::ui::look::Look;
 use crate::cli::TuiArgs;
@@ -10,9 +16,9 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{clock, locale_is_utf8, ratio};
 use crate::paint::no_color;
-use crossterm::event::{Event as Input, EventStream, KeyEventKind};
-use ratatui::DefaultTerminal;
+use crossterm::event::{Event as Input, EventStream, KeyEventKind, MouseEventKind};
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -23,25 +29,38 @@ const TICK: Duration = Duration::from_millis(250);
 /// Events handled before the screen is drawn again; a long journal arrives in bursts.
 const BURST: usize = 256;
 
-/// Opens the console and stays until it is left. The terminal is restored in every case: ratatui's
-/// panic hook, signals as events, and the last lines here.
+/// Opens the console and stays until it is left. The terminal is restored in every case: panics by a
+/// hook, signals as events, and all else by the end of [`Screen`].
 pub async fn run(endpoint: Endpoint, args: TuiArgs) -> Result<(), CliError> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(CliError::Usage(
             "the console needs a terminal; use `robustctl watch` without one".to_owned(),
         ));
     }
-    if !args.wait_for_daemon {
+    let recording = args.replay.as_deref().map(Recording::open);
+    let recording = recording.transpose().map_err(CliError::Usage)?;
+    if !args.wait_for_daemon && recording.is_none() {
         endpoint.connect().await?;
     }
     let look = Look::new(args.theme, !no_color(), args.ascii || !locale_is_utf8());
-    let mut state = State::new(look, endpoint.place(), endpoint.fix(), args.exit_when_done);
+    let place = recording
+        .as_ref()
+        .map_or(endpoint.place(), |r| r.place.clone());
+    let mut state = State::new(look, place, endpoint.fix(), args.exit_when_done);
     state.zone = *chrono::Local::now().offset();
+    state.read_only = args.read_only;
+    let record = args.record.as_deref();
+    let recorder = record.map(|path| Recorder::create(path, unix_ms(), endpoint.place()));
+    let recorder = recorder.transpose().map_err(CliError::Failed)?;
+    let player = recording.map(|r| Player::new(r, unix_ms()));
     let failed = |e: std::io::Error| CliError::Failed(format!("cannot use the terminal: {e}"));
-    let terminal = ratatui::try_init().map_err(failed)?;
-    let mut runner = Runner::new(endpoint, state).map_err(failed)?;
-    let quit = runner.run(terminal).await;
-    ratatui::restore();
+    let mut screen = Screen::take(!args.no_mouse).map_err(failed)?;
+    let mut runner = Runner::new(endpoint, state, args.drills).map_err(failed)?;
+    runner.recorder = recorder;
+    runner.player = player;
+    let quit = runner.run(&mut screen).await;
+    drop(screen);
+    runner.end().await?;
     runner.last_words(quit.map_err(failed)?)
 }
 
@@ -51,17 +70,24 @@ struct Runner {
     to: Sender<Event>,
     events: Receiver<Event>,
     link: Option<JoinHandle<()>>,
+    recorder: Option<Recorder>,
+    player: Option<Player>,
+    drill: Option<drills::Running>,
+    drills: PathBuf,
+    /// Second of the age that the last frame showed.
+    second: u64,
 }
 
 impl Runner {
-    fn new(endpoint: Endpoint, state: State) -> std::io::Result<Runner> {
+    fn new(endpoint: Endpoint, state: State, folder: Option<PathBuf>) -> std::io::Result<Runner> {
         let (to, events) = channel(1024);
-        tokio::spawn(keys(to.clone()));
+        tokio::spawn(inputs(to.clone()));
         tokio::spawn(ticks(to.clone()));
         for kind in [
             SignalKind::interrupt(),
             SignalKind::terminate(),
             SignalKind::hangup(),
+            SignalKind::quit(),
         ] {
             let (mut signals, to) = (signal(kind)?, to.clone());
             tokio::spawn(async move {
@@ -76,34 +102,103 @@ impl Runner {
             to,
             events,
             link: None,
+            recorder: None,
+            player: None,
+            drill: None,
+            drills: folder.unwrap_or_else(drills::default_folder),
+            second: 0,
         })
     }
 
-    async fn run(&mut self, mut terminal: DefaultTerminal) -> std::io::Result<Quit> {
-        let mut actions = self.state.start(unix_ms());
+    async fn run(&mut self, screen: &mut Screen) -> std::io::Result<Quit> {
+        let now = self
+            .player
+            .as_ref()
+            .map_or_else(unix_ms, |p| p.playback().at);
+        let mut actions = self.state.start(now);
+        let mut changed = true;
         loop {
             for action in actions.drain(..) {
                 if let Some(quit) = self.execute(action) {
                     return Ok(quit);
                 }
             }
-            terminal.draw(|frame| ui::draw(&self.state, frame))?;
+            if changed {
+                let mut drawn = None;
+                screen
+                    .terminal
+                    .draw(|frame| drawn = Some(ui::draw(&self.state, frame)))?;
+                self.state.drawn = drawn.unwrap_or_default();
+            }
             let Some(event) = self.events.recv().await else {
                 return Ok(Quit::Asked);
             };
-            actions.extend(self.state.handle(unix_ms(), event));
+            changed = self.is_visible(&event);
+            actions.extend(self.take(event));
             for _ in 0..BURST {
                 let Ok(event) = self.events.try_recv() else {
                     break;
                 };
-                actions.extend(self.state.handle(unix_ms(), event));
+                changed |= self.is_visible(&event);
+                actions.extend(self.take(event));
             }
+            changed |= !actions.is_empty();
         }
+    }
+
+    /// Whether it can change the screen: a tick moves ages, which are shown in seconds, and the
+    /// statuses that come as often are drawn anyway.
+    fn is_visible(&mut self, event: &Event) -> bool {
+        if !matches!(event, Event::Tick) || self.player.is_some() {
+            return true;
+        }
+        let second = unix_ms() / 1000;
+        std::mem::replace(&mut self.second, second) != second
+    }
+
+    fn take(&mut self, event: Event) -> Vec<Action> {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(e) = recorder.take(unix_ms(), &event)
+        {
+            self.recorder = None;
+            let text = format!("the recording cannot be written any more: {e}");
+            self.state.tell(text, false);
+        }
+        let Some(player) = &mut self.player else {
+            return self.state.handle(unix_ms(), event);
+        };
+        if !matches!(event, Event::Tick) {
+            let now = self.state.now;
+            return self.state.handle(now, event);
+        }
+        let due = player.tick(unix_ms());
+        self.play(due)
+    }
+
+    /// Hands a recording's events to the state, at their own times.
+    fn play(&mut self, due: Due) -> Vec<Action> {
+        let Some(player) = &self.player else {
+            return Vec::new();
+        };
+        let playback = player.playback();
+        if due.anew {
+            self.state.forget();
+        }
+        let mut actions = Vec::new();
+        for (at, said) in due.said {
+            let link = self.state.link_no();
+            actions.extend(self.state.handle(at, said.event(link)));
+        }
+        actions.extend(self.state.handle(playback.at, Event::Played(playback)));
+        actions.extend(self.state.handle(playback.at, Event::Tick));
+        actions
     }
 
     fn execute(&mut self, action: Action) -> Option<Quit> {
         match action {
             Action::Quit(quit) => return Some(quit),
+            // What was said over the next connection is in the recording.
+            Action::Connect { .. } if self.player.is_some() => {}
             Action::Connect { link, since_seq } => {
                 let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
                 let next = tokio::spawn(feed::follow(endpoint, link, since_seq, to));
@@ -111,11 +206,74 @@ impl Runner {
                     old.abort();
                 }
             }
-            action @ (Action::Inject(_) | Action::Stop) => {
-                tokio::spawn(feed::act(self.endpoint.clone(), action, self.to.clone()));
+            Action::Do(act) => {
+                tokio::spawn(feed::act(self.endpoint.clone(), act, self.to.clone()));
             }
+            Action::ReadLog(who) => {
+                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
+                tokio::spawn(async move {
+                    let lines = logs::read(endpoint, who.clone()).await;
+                    let _ = to.send(Event::LogRead { who, lines }).await;
+                });
+            }
+            Action::ReadStore => {
+                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
+                tokio::spawn(async move {
+                    let stored = stored::look(endpoint, unix_ms()).await;
+                    let _ = to.send(Event::StoreRead(Box::new(stored))).await;
+                });
+            }
+            Action::ReadDrills => {
+                let (folder, to) = (self.drills.clone(), self.to.clone());
+                tokio::task::spawn_blocking(move || {
+                    let _ = to.blocking_send(Event::DrillsRead(drills::catalogue(&folder)));
+                });
+            }
+            Action::RunDrill(file) => self.run_drill(&file),
+            Action::EndDrill => {
+                if let Some(drill) = &self.drill {
+                    drill.end();
+                }
+            }
+            Action::Play(play) => self.steer(play),
         }
         None
+    }
+
+    fn run_drill(&mut self, file: &std::path::Path) {
+        match drills::start(file, self.to.clone()) {
+            Ok(running) => self.drill = Some(running),
+            Err(e) => {
+                let end = drills::DrillEnd {
+                    code: None,
+                    result: None,
+                };
+                let text = format!("the drill cannot be started: {e}");
+                let _ = self.state.handle(unix_ms(), Event::DrillEnded(end));
+                self.state.tell(text, false);
+            }
+        }
+    }
+
+    fn steer(&mut self, play: Play) {
+        if let Some(player) = &mut self.player {
+            let due = player.steer(play, unix_ms());
+            // A recording asks for nothing but connections, which it holds itself.
+            let _ = self.play(due);
+        }
+    }
+
+    /// What was begun ends with the console.
+    async fn end(&mut self) -> Result<(), CliError> {
+        if let Some(drill) = self.drill.take() {
+            drill.end_and_wait().await;
+        }
+        match &mut self.recorder {
+            Some(recorder) => recorder
+                .flush()
+                .map_err(|e| CliError::Failed(format!("the recording is not complete: {e}"))),
+            None => Ok(()),
+        }
     }
 
     /// What stays on the terminal, and the exit code.
@@ -146,11 +304,13 @@ impl Runner {
     }
 }
 
-async fn keys(to: Sender<Event>) {
+async fn inputs(to: Sender<Event>) {
     let mut inputs = EventStream::new();
     while let Some(Ok(input)) = inputs.next().await {
         let event = match input {
             Input::Key(key) if key.kind != KeyEventKind::Release => Event::Key(key),
+            // Mere movement happens all the time and means nothing.
+            Input::Mouse(mouse) if mouse.kind != MouseEventKind::Moved => Event::Mouse(mouse),
             Input::Resize(..) => Event::Resize,
             _ => continue,
         };

@@ -9,10 +9,17 @@
 //! ```
 //! Every connection has a number; what an older one still delivers is dropped. No clock in here:
 //! `now` is Unix time in milliseconds, given by the runner.
-use super::event::{Action, Event, Quit, Strike};
+use super::dialog::Overlay;
+use super::drills::{DrillFile, DrillRun};
+use super::event::{Action, Event, Playback, Quit};
+use super::history::History;
+use super::logs::Tail;
+use super::screen::{Screen, TableId};
+use super::stored::Stored;
+use super::table::View;
+use super::ui::Drawn;
 use super::ui::look::Look;
 use crate::commands::is_over;
-use crate::format::who;
 use chrono::{FixedOffset, Offset as _, Utc};
 use robust_proto::v1;
 use std::collections::VecDeque;
@@ -25,6 +32,8 @@ const SILENT_MS: u64 = 10_000;
 const NOTICE_MS: u64 = 8_000;
 /// With `--exit-when-done`: how long a lost daemon is waited for.
 const PATIENCE_MS: u64 = 15_000;
+/// Log and store are looked at so often while they are shown.
+const LOOK_MS: u64 = 1_000;
 /// Events kept for the list.
 const EVENTS_KEPT: usize = 500;
 
@@ -42,17 +51,6 @@ pub enum Link {
         /// The transport's words.
         reason: String,
     },
-}
-
-/// What lies over the screen and takes the keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Overlay {
-    /// The keys.
-    Help,
-    /// Kill or hang?
-    Inject(Strike),
-    /// End the job?
-    Stop,
 }
 
 /// The answer to the last action.
@@ -88,8 +86,36 @@ pub struct State {
     pub trouble: String,
     /// The last events, oldest first.
     pub events: VecDeque<v1::Event>,
-    /// Row of the role table that keys act on.
-    pub selected: usize,
+    /// Phases of every instance, as far as they were seen.
+    pub history: History,
+    /// What is shown.
+    pub screen: Screen,
+    /// Order, filter and selection of each table.
+    views: [View; TableId::COUNT],
+    /// What the store screen's keys act on.
+    pub store_pane: TableId,
+    /// A filter, or the words looked for in a log, is being typed.
+    pub typing: Option<Typing>,
+    /// Time on the timeline.
+    pub window: Window,
+    /// How many lines the lower half of a screen is scrolled.
+    pub scrolled: usize,
+    /// Words looked for in the log.
+    pub log_words: String,
+    /// The log that is shown.
+    pub log: Option<Tail>,
+    /// The last look at the store.
+    pub stored: Option<Stored>,
+    /// The drill files that there are.
+    pub drills: Result<Vec<DrillFile>, String>,
+    /// The drill that was started here last.
+    pub drill: Option<DrillRun>,
+    /// Where the recording is that is played; none: this is a daemon.
+    pub playback: Option<Playback>,
+    /// Nothing can be done from here.
+    pub read_only: bool,
+    /// What the last frame showed where.
+    pub drawn: Drawn,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
     /// The answer to the last action.
@@ -102,11 +128,43 @@ pub struct State {
     unreached_since: u64,
     /// Length of the run, fixed when it ended.
     over_after_ms: Option<u64>,
+    /// When log or store was last asked for.
+    asked_at: u64,
+}
+
+/// What is being typed outside of a dialog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typing {
+    /// The filter of a table.
+    Filter(TableId),
+    /// What is looked for in the log.
+    Search,
+}
+
+/// The time that the timeline shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// From the left edge to the right.
+    pub span_ms: u64,
+    /// From the right edge to now; 0 follows it.
+    pub back_ms: u64,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            span_ms: 120_000,
+            back_ms: 0,
+        }
+    }
 }
 
 impl State {
     /// A console that knows nothing yet.
     pub fn new(look: Look, place: String, fix: String, exit_when_done: bool) -> State {
+        let mut views: [View; TableId::COUNT] = std::array::from_fn(|_| View::default());
+        // The newest incident is what one looks for.
+        views[TableId::Incidents as usize] = View::sorted(1, true);
         State {
             look,
             place,
@@ -119,7 +177,21 @@ impl State {
             link: Link::Waiting,
             trouble: String::new(),
             events: VecDeque::new(),
-            selected: 0,
+            history: History::default(),
+            screen: Screen::Overview,
+            views,
+            store_pane: TableId::Checkpoints,
+            typing: None,
+            window: Window::default(),
+            scrolled: 0,
+            log_words: String::new(),
+            log: None,
+            stored: None,
+            drills: Ok(Vec::new()),
+            drill: None,
+            playback: None,
+            read_only: false,
+            drawn: Drawn::default(),
             overlay: None,
             notice: None,
             job: None,
@@ -127,6 +199,7 @@ impl State {
             retry_at: None,
             unreached_since: 0,
             over_after_ms: None,
+            asked_at: 0,
         }
     }
 
@@ -145,22 +218,44 @@ impl State {
             Event::Resize => Vec::new(),
             Event::Terminate => vec![Action::Quit(Quit::Asked)],
             Event::Key(key) => self.on_key(key),
+            Event::Mouse(mouse) => self.on_mouse(mouse),
             Event::Tick => self.on_tick(),
             Event::Status { link, status } if link == self.link_no => self.on_status(*status),
             Event::Logged { link, event } if link == self.link_no => self.on_logged(*event),
             Event::Lost { link, reason } if link == self.link_no => self.on_lost(reason),
             Event::Status { .. } | Event::Logged { .. } | Event::Lost { .. } => Vec::new(),
-            Event::Answered(answer) => {
-                let good = answer.is_ok();
-                self.tell(answer.unwrap_or_else(|e| e), good);
-                Vec::new()
-            }
+            other => self.on_news(other),
         }
     }
 
-    /// The role rows of the last status.
-    pub fn roles(&self) -> &[v1::RoleStatus] {
-        self.status.as_ref().map_or(&[], |s| &s.roles)
+    /// What was asked for has come.
+    fn on_news(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::Answered(answer) => {
+                let good = answer.is_ok();
+                self.tell(answer.unwrap_or_else(|e| e), good);
+            }
+            Event::LogRead { who, lines } => self.log = Some(Tail { who, lines }),
+            Event::StoreRead(stored) => self.stored = Some(*stored),
+            Event::DrillsRead(files) => self.drills = files,
+            Event::DrillSaid(line) => {
+                if let Some(run) = &mut self.drill {
+                    run.say(line);
+                }
+            }
+            Event::DrillEnded(end) => {
+                let now = self.now;
+                if let Some(run) = &mut self.drill {
+                    run.end = Some((now, end));
+                    let text = format!("drill {} {}", run.name, run.state());
+                    let good = run.state() == "passed";
+                    self.tell(text, good);
+                }
+            }
+            Event::Played(playback) => self.playback = Some(playback),
+            _ => {}
+        }
+        Vec::new()
     }
 
     /// Age of what is shown, in ms.
@@ -187,6 +282,21 @@ impl State {
             good,
             until: self.now + NOTICE_MS,
         });
+    }
+
+    /// Number of the present connection.
+    pub fn link_no(&self) -> u64 {
+        self.link_no
+    }
+
+    /// A recording that was wound back begins anew; what the operator looks at stays.
+    pub fn forget(&mut self) {
+        self.history = History::default();
+        self.status = None;
+        self.events.clear();
+        self.link = Link::Waiting;
+        self.over_after_ms = None;
+        self.job = None;
     }
 
     /// A new connection that begins after the last event known; the old one is fenced off.
@@ -221,14 +331,52 @@ impl State {
         if self.retry_at.is_some_and(|at| at <= self.now) {
             return vec![self.reconnect()];
         }
-        Vec::new()
+        self.wanted().into_iter().collect()
+    }
+
+    /// What the screen shows beside the status, asked for anew now and then.
+    fn wanted(&mut self) -> Option<Action> {
+        let due = self.now.saturating_sub(self.asked_at) >= LOOK_MS;
+        if self.link != Link::Live || self.playback.is_some() || !due {
+            return None;
+        }
+        let action = match self.screen {
+            Screen::Roles => Action::ReadLog(self.chosen_name(TableId::Roles)?),
+            Screen::Store => Action::ReadStore,
+            _ => return None,
+        };
+        self.asked_at = self.now;
+        Some(action)
+    }
+
+    /// Shows another screen, and asks for what it needs at once.
+    pub(super) fn show(&mut self, screen: Screen) -> Vec<Action> {
+        self.screen = screen;
+        self.typing = None;
+        self.look_now();
+        let mut actions: Vec<Action> = self.wanted().into_iter().collect();
+        if screen == Screen::Drills {
+            actions.push(Action::ReadDrills);
+        }
+        actions
+    }
+
+    /// Another row's details are wanted.
+    pub(super) fn look_now(&mut self) {
+        self.scrolled = 0;
+        self.asked_at = 0;
+    }
+
+    /// What an operator did to a table.
+    pub fn view(&self, id: TableId) -> &View {
+        &self.views[id as usize]
+    }
+
+    pub(super) fn view_mut(&mut self, id: TableId) -> &mut View {
+        &mut self.views[id as usize]
     }
 
     fn on_status(&mut self, status: v1::Status) -> Vec<Action> {
-        let chosen = self
-            .roles()
-            .get(self.selected)
-            .map(|r| (r.role.clone(), r.index));
         // A daemon that has just started says no more than that, with a start time of its own.
         let full = !status.roles.is_empty();
         let job = (status.job.clone(), status.started_ms);
@@ -242,10 +390,13 @@ impl State {
         } else {
             self.over_after_ms = None;
         }
+        if other_job {
+            self.history = History::default();
+        }
+        self.history.observe(&status);
         self.status = Some(status);
         self.status_at = self.now;
         self.link = Link::Live;
-        self.follow_selection(chosen);
         self.drop_outdated_dialog();
         if self.is_over() && self.exit_when_done {
             return vec![Action::Quit(Quit::JobOver)];
@@ -256,38 +407,6 @@ impl State {
             return vec![self.reconnect()];
         }
         Vec::new()
-    }
-
-    /// Rows may come and go; the same instance stays selected.
-    fn follow_selection(&mut self, chosen: Option<(String, u32)>) {
-        if self.roles().is_empty() {
-            return;
-        }
-        let found = chosen.and_then(|(role, index)| {
-            self.roles()
-                .iter()
-                .position(|r| r.role == role && r.index == index)
-        });
-        let last = self.roles().len().saturating_sub(1);
-        self.selected = found.unwrap_or(self.selected).min(last);
-    }
-
-    /// The operator chose a process; its successor is not what they wanted to strike.
-    fn drop_outdated_dialog(&mut self) {
-        let Some(Overlay::Inject(strike)) = &self.overlay else {
-            return;
-        };
-        let same = self.roles().iter().any(|r| {
-            (&r.role, r.index, r.incarnation) == (&strike.role, strike.index, strike.incarnation)
-        });
-        if !same {
-            let text = format!(
-                "{} was replaced meanwhile; nothing done",
-                who(&strike.role, strike.index)
-            );
-            self.overlay = None;
-            self.tell(text, false);
-        }
     }
 
     fn on_logged(&mut self, event: v1::Event) -> Vec<Action> {

@@ -82,6 +82,18 @@ impl Image {
         Ok(wanted)
     }
 
+    /// XXH3-64 of all of it, of one snapshot.
+    pub fn digest(&self) -> Result<u64, CkptError> {
+        let (mut hash, mut at, mut piece) = (Xxh3::new(), 0, vec![0; PIECE]);
+        while at < self.bytes {
+            let read = self.read_at(&mut piece, at)?;
+            hash.update(&piece[..read]);
+            at += read as u64;
+        }
+        self.check_unchanged()?;
+        Ok(hash.digest())
+    }
+
     /// Everything that was read so far is of one snapshot.
     pub fn check_unchanged(&self) -> Result<(), CkptError> {
         let Some(seal) = &self.seal else {
@@ -159,6 +171,14 @@ impl Image {
             from += read as u64;
         }
         Ok(from)
+    }
+}
+
+/// What the slot at `path` holds now; none where it is no slot or holds no snapshot.
+pub fn held(path: &Path) -> Option<Seal> {
+    match look(&File::open(path).ok()?).ok()? {
+        Words::Sealed(seal) => Some(seal),
+        Words::Plain | Words::Unsealed(_) => None,
     }
 }
 

@@ -20,7 +20,7 @@ mod memory;
 mod tests;
 mod write;
 
-pub use image::Image;
+pub use image::{Image, held};
 pub use memory::{RestoreMemory, SnapshotMemory};
 pub use write::Slot;
 
@@ -139,6 +139,6 @@ impl fmt::Display for Taken {
             generation,
             bytes,
         } = self;
-        write!(f, "{bytes} bytes of step {step} by generation {generation}")
+        write!(f, "{bytes} bytes of step {step} by gang {generation}")
     }
 }

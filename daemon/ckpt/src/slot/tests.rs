@@ -58,7 +58,7 @@ fn a_snapshot_reads_back_and_says_what_it_is_of() {
     }
     let error = read(&path, taken(2, 1), None).unwrap_err();
     let said =
-        format!("it is {BYTES} bytes of step 4 by generation 1, not {BYTES} bytes of step 2");
+        format!("it is {BYTES} bytes of step 4 by gang g1, not {BYTES} bytes of step 2 by gang g1");
     assert!(error.contains(&said), "{error}");
     let error = read(&path, taken(4, 1), Some(7)).unwrap_err();
     assert!(error.contains("it is corrupt"), "{error}");

@@ -1,19 +1,23 @@
 //! Bringing the gang to the committed step, from wherever its state still is.
 //!
 //! ```text
-//!  every source's steps ─► newest first, of equal ones in the sources' order ─► tried one by one
-//!      the committed step itself ─────────────────────────────────────────────► restored
+//!  the sources in their order, one after the other: the committed step itself ─► restored
+//!  all that they have besides, newest first, of equal ones in the sources' order ─► tried one by one
 //!      an older one ─► the steps after it, trained again from what they consumed ─► restored
 //!      none, or what they consumed is gone ───────────────────────────────────► a clear failure
 //! ```
 //! The initial weights are the state of step 0 and always there. Steps that are trained again
 //! ([`replay`]) are neither committed nor published: their trajectories stay consumed by the very step
 //! that consumed them (I-3), and the committed step, which rollouts serve, stays what it is (I-4).
+mod far;
+mod peers;
 mod replay;
 mod sources;
 #[cfg(test)]
 mod tests;
 
+pub use far::Far;
+pub use peers::{PeerHolder, PeerMemory, PeerView, Peers};
 pub use replay::{Again, Progress, Replayed};
 pub use sources::{Disk, Memory, Source};
 
@@ -93,71 +97,113 @@ const INITIAL: &str = "the initial weights";
 
 /// Brings all ranks to a committed step.
 pub async fn restore(gang: Gang, step: Step, way: Way) -> Result<StepOutcome, StepError> {
-    let gang = gang.again(way.attempt);
-    let (candidates, mut passed_over) = candidates(&way.sources, step).await;
-    let (mut plan, mut rank) = (None, None);
-    for candidate in candidates {
-        let of = format!("{} at step {}", candidate.name(), candidate.step);
-        let again = match replayed(&mut plan, &way.store, candidate.step, step).await? {
-            Ok(again) => again,
-            Err(reason) => {
-                passed_over.push(format!("{of}: {reason}"));
-                continue;
+    let mut search = Search {
+        gang: gang.again(way.attempt),
+        way: &way,
+        step,
+        plan: None,
+        rank: None,
+        passed_over: Vec::new(),
+    };
+    let mut older = Vec::new();
+    // One after the other: a far source is asked, and waited for, only when no nearer one will do.
+    for source in way.sources.iter().filter(|_| step.0 > 0) {
+        for candidate in search.candidates(source).await {
+            match candidate.step == step {
+                false => older.push(candidate),
+                true => {
+                    if let Some(restored) = search.attempt(&candidate).await? {
+                        return Ok(restored);
+                    }
+                }
             }
-        };
-        if let Err(Passed { reason, by }) = begin(&gang, &candidate, &way.peers).await {
-            rank = by.or(rank);
-            passed_over.push(format!("{of}: {reason}"));
-            continue;
         }
-        let begun = (candidate.name(), candidate.step, passed_over.as_slice());
-        let again = again.run(&gang, &way, begun).await?;
-        let from = Origin {
-            source: candidate.name(),
-            from: candidate.step,
-            again,
-            passed_over,
-        };
-        return Ok(StepOutcome::Restored {
-            generation: gang.generation,
-            step,
-            from,
-        });
+    }
+    // Stable: of one step, in the order of the sources.
+    older.sort_by_key(|c| std::cmp::Reverse(c.step));
+    let (step_0, source) = (Step(0), None);
+    older.push(Candidate {
+        step: step_0,
+        source,
+    });
+    for candidate in older {
+        if let Some(restored) = search.attempt(&candidate).await? {
+            return Ok(restored);
+        }
     }
     Err(StepError::NothingToRestore {
         step: step.0,
-        tried: passed_over,
-        rank,
+        tried: search.passed_over,
+        rank: search.rank,
     })
 }
 
-/// Everything that may hold a state up to `step`, in the order in which it is tried; and what says
-/// that it holds none.
-async fn candidates(sources: &[Arc<dyn Source>], step: Step) -> (Vec<Candidate>, Vec<String>) {
-    let (mut found, mut passed_over) = (Vec::new(), Vec::new());
-    for source in sources.iter().filter(|_| step.0 > 0) {
-        match source.steps(step).await {
-            Ok(steps) if steps.is_empty() => {
-                passed_over.push(format!("{}: no state is known there", source.name()));
-            }
-            Ok(steps) => {
+/// A restore under way.
+struct Search<'a> {
+    gang: Gang,
+    way: &'a Way,
+    step: Step,
+    plan: Option<Plan>,
+    /// Who could not load what it was given.
+    rank: Option<Incarnation>,
+    passed_over: Vec<String>,
+}
+
+impl Search<'_> {
+    /// What a source may have, newest first.
+    async fn candidates(&mut self, source: &Arc<dyn Source>) -> Vec<Candidate> {
+        let reason = match source.steps(self.step).await {
+            Ok(steps) if steps.is_empty() => "no state is known there".to_owned(),
+            Ok(mut steps) => {
+                steps.retain(|s| s.0 > 0 && *s <= self.step);
+                steps.sort_by_key(|s| std::cmp::Reverse(*s));
                 let of = |step| Candidate {
                     step,
                     source: Some(Arc::clone(source)),
                 };
-                let fitting = steps.into_iter().filter(|s| s.0 > 0 && *s <= step);
-                found.extend(fitting.map(of));
+                return steps.into_iter().map(of).collect();
             }
-            Err(reason) => passed_over.push(format!("{}: {reason}", source.name())),
-        }
+            Err(reason) => reason,
+        };
+        self.passed_over
+            .push(format!("{}: {reason}", source.name()));
+        Vec::new()
     }
-    // Stable: of one step, in the order of the sources.
-    found.sort_by_key(|c| std::cmp::Reverse(c.step));
-    found.push(Candidate {
-        step: Step(0),
-        source: None,
-    });
-    (found, passed_over)
+
+    /// Restores from a candidate; none if it will not do.
+    async fn attempt(&mut self, candidate: &Candidate) -> Result<Option<StepOutcome>, StepError> {
+        let of = format!("{} at step {}", candidate.name(), candidate.step);
+        let store = &self.way.store;
+        let again = match replayed(&mut self.plan, store, candidate.step, self.step).await? {
+            Ok(again) => again,
+            Err(reason) => {
+                self.passed_over.push(format!("{of}: {reason}"));
+                return Ok(None);
+            }
+        };
+        if let Err(Passed { reason, by }) = begin(&self.gang, candidate, &self.way.peers).await {
+            self.rank = by.or(self.rank);
+            self.passed_over.push(format!("{of}: {reason}"));
+            return Ok(None);
+        }
+        let begun = (
+            candidate.name(),
+            candidate.step,
+            self.passed_over.as_slice(),
+        );
+        let again = again.run(&self.gang, self.way, begun).await?;
+        let from = Origin {
+            source: candidate.name(),
+            from: candidate.step,
+            again,
+            passed_over: std::mem::take(&mut self.passed_over),
+        };
+        Ok(Some(StepOutcome::Restored {
+            generation: self.gang.generation,
+            step: self.step,
+            from,
+        }))
+    }
 }
 
 /// What has to be trained again after `from`, or why it cannot be; read from the store once.

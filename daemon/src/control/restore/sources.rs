@@ -3,7 +3,7 @@ use crate::driver::SnapshotShards;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use robust_ckpt::disk::RealDisk;
-use robust_ckpt::{list, set_aside, verify};
+use robust_ckpt::{Checkpoint, list, set_aside, verify};
 use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::Step;
 use std::collections::BTreeMap;
@@ -102,18 +102,22 @@ fn verified(dir: &Path, step: Step) -> Result<Vec<Shard>, String> {
     let found = found.ok_or("its checkpoint is not there any more")?;
     let sound = found.manifest.and_then(|checkpoint| {
         verify(&checkpoint, &mut |_| ())?;
-        Ok(checkpoint)
+        Ok(shards_of(&checkpoint))
     });
-    let checkpoint = sound.map_err(|reason| out_of_the_way(dir, step, reason))?;
+    sound.map_err(|reason| out_of_the_way(dir, step, reason))
+}
+
+/// The shards of a checkpoint on disk.
+pub(super) fn shards_of(checkpoint: &Checkpoint) -> Vec<Shard> {
     let shard = |s: &robust_ckpt::Shard| Shard {
-        step,
+        step: checkpoint.step,
         path: s.path.display().to_string(),
         bytes: s.bytes,
         xxh3: Some(s.xxh3),
         generation: checkpoint.generation,
         adam_step: checkpoint.adam_step,
     };
-    Ok(checkpoint.shards.iter().map(shard).collect())
+    checkpoint.shards.iter().map(shard).collect()
 }
 
 /// A damaged checkpoint is set aside, so that nobody restores from it and its step can be written again.

@@ -78,6 +78,7 @@ impl Driver {
         if admitted.send(Ok(())).is_err() {
             remote.link = None;
         }
+        self.on_holder_joined(node, &joined.proof.held);
     }
 
     /// What the node has, if it may join.
@@ -189,6 +190,8 @@ impl Driver {
                 }
             }
             Up::Samples(samples) => self.on_node_samples(node, &samples),
+            Up::Held(held) => self.on_held(node, &held),
+            Up::NotHeld(not_held) => self.on_not_held(node, not_held),
             Up::Leave(leave) => self.on_node_left(node, leave.reason),
             // The service lets no second handshake pass.
             Up::Hello(_) | Up::Proof(_) => {}
@@ -281,6 +284,7 @@ impl Driver {
         if self.nodes.remote(node).link.take().is_some() {
             tracing::warn!("{node} is let go");
         }
+        self.on_holder_left(node);
         self.give_up_processes(node);
     }
 

@@ -82,7 +82,13 @@ impl Remote {
         self.pending.remove(&incarnation);
     }
 
-    fn order(&self, body: Down) {
+    /// The way to it, while its stream is open.
+    pub fn orders(&self) -> Option<&Orders> {
+        self.link.as_ref().map(|(_, orders)| orders)
+    }
+
+    /// Tells it.
+    pub fn order(&self, body: Down) {
         if let Some((_, orders)) = &self.link {
             // A stream that just broke is reported by itself.
             let _ = orders.send(v1::LeaderMessage { body: Some(body) });

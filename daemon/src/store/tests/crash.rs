@@ -35,6 +35,13 @@ fn child_that_writes_until_it_is_killed() {
                 for index in from.. {
                     // Every 16th turn is longer than a part.
                     let tokens = if index % 16 == 15 { 3000 } else { 30 };
+                    for part in parts(store, member, index, tokens) {
+                        let end = part.offset as usize + part.spans[0].ids.len();
+                        let stored = store.append_spans(id(1, member), vec![1], part);
+                        stored.wait().unwrap();
+                        let number = u64::from(index) << 32 | end as u64;
+                        writeln!(std::io::stdout(), "span {member} {number}").unwrap();
+                    }
                     store
                         .append_turn(id(1, member), vec![1], turn(index, tokens))
                         .wait()
@@ -51,6 +58,27 @@ fn child_that_writes_until_it_is_killed() {
             writeln!(std::io::stdout(), "record 0 {seq}").unwrap();
         }
     });
+}
+
+/// What is missing of a turn's tokens, in three; of every fourth turn.
+fn parts(store: &Store, member: u32, index: u32, tokens: usize) -> Vec<Tokens> {
+    if index % 4 != 3 {
+        return Vec::new();
+    }
+    let stored = store.trajectory(id(1, member)).unwrap().unwrap_or_default();
+    let from = stored.running.iter().map(|s| s.ids.len()).sum::<usize>();
+    let all = turn(index, tokens).spans.remove(0);
+    let ids: Vec<_> = all.ids[from..].chunks(tokens / 3).collect();
+    let part = |(at, ids): (usize, &&[u32])| Tokens {
+        turn: index,
+        offset: (from + at * (tokens / 3)) as u32,
+        spans: vec![Span {
+            ids: ids.to_vec(),
+            logprobs: vec![-0.5; ids.len()],
+            version: all.version,
+        }],
+    };
+    ids.iter().enumerate().map(part).collect()
 }
 
 fn core_state(seq: u64) -> Vec<u8> {
@@ -74,7 +102,7 @@ fn run_and_kill(dir: &Path, after: Duration) -> BTreeMap<(String, u32), u64> {
     let mut acknowledged = BTreeMap::new();
     for line in lines.map_while(Result::ok) {
         let fields: Vec<_> = line.split(' ').collect();
-        if let [kind @ ("turn" | "record"), member, number] = fields[..] {
+        if let [kind @ ("turn" | "span" | "record"), member, number] = fields[..] {
             let key = (kind.to_owned(), member.parse().unwrap());
             // A line cut by the kill counts only when it is whole: a number's begin is smaller.
             let last = acknowledged.entry(key).or_insert(0);
@@ -117,6 +145,15 @@ fn nothing_acknowledged_is_lost_in_20_kills() {
                         .zip(0..)
                         .all(|(turn, index)| turn.index == index)
                 );
+            } else if kind == "span" {
+                let stored = store.trajectory(id(1, *member)).unwrap().unwrap();
+                let kept = stored
+                    .running
+                    .iter()
+                    .map(|s| s.ids.len() as u64)
+                    .sum::<u64>();
+                let reached = (stored.turns.len() as u64) << 32 | kept;
+                assert!(reached >= *last, "round {round}: {reached:x} < {last:x}");
             } else {
                 check_journal(&store, *last);
             }

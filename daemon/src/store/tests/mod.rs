@@ -4,7 +4,9 @@ mod crash;
 mod failure;
 mod model;
 mod open;
+mod power;
 mod schema;
+mod spans;
 
 use super::*;
 use robust_proto::v1::{Span, Turn};
@@ -105,6 +107,7 @@ fn a_trajectory_reads_back_as_it_was_written() {
     let expected = StoredTrajectory {
         prompt_ids: vec![7, 8, 9],
         turns: vec![turn(0, 4), long],
+        running: vec![],
         finished: Some(finish(2)),
         consumed_by: None,
     };

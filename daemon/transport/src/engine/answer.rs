@@ -2,9 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use robust_device::Block;
+
 use super::Engine;
 use super::fetch::Asked;
 use super::link::{Breach, LinkEnd};
+use super::piece::Piece;
 use super::wire::{Refusal, tokens_from_bytes, tokens_to_bytes};
 use crate::command::FetchEvent;
 use crate::error::FetchError;
@@ -12,7 +15,7 @@ use crate::stats::Counters;
 use crate::ucx::{LinkId, MessageKind};
 
 impl Engine {
-    pub(super) fn on_arrived(&mut self, token: u64, fits: bool) {
+    pub(super) fn on_arrived(&mut self, token: u64, fits: bool, block: Option<Block>) {
         let now = self.clock.now();
         let Some(Asked { fetch: id, piece }) = self.asked.remove(&token) else {
             return;
@@ -20,14 +23,25 @@ impl Engine {
         let Some(fetch) = self.fetches.get_mut(&id) else {
             return;
         };
-        fetch.under_way -= 1;
+        fetch.asked -= 1;
         if !fits {
             let breach = Breach("it sent another number of bytes than asked for");
             let link = fetch.link;
             return self.end_link(link, LinkEnd::Breach(breach));
         }
-        fetch.done += piece.len;
         fetch.last_progress = now;
+        match block {
+            Some(block) => self.copy_up(id, piece, block),
+            None => self.count_piece(id, &piece),
+        }
+    }
+
+    /// A piece is in its place.
+    pub(super) fn count_piece(&mut self, id: u64, piece: &Piece) {
+        let Some(fetch) = self.fetches.get_mut(&id) else {
+            return;
+        };
+        fetch.done += piece.len;
         Counters::add(&self.shared.counters.bytes_fetched, piece.len);
         fetch.bytes.fetch_add(piece.len, Ordering::Relaxed);
         fetch.left[piece.part] -= piece.len;
@@ -42,20 +56,27 @@ impl Engine {
     /// The source lives and waits for these bytes itself: not its fault.
     pub(super) fn on_wait(&mut self, link: LinkId, bytes: &[u8]) -> Result<(), Breach> {
         let now = self.clock.now();
-        for token in tokens_from_bytes(bytes).ok_or(Breach("a wait for nothing"))? {
-            let fetch = self.asked.get(&token).map(|asked| asked.fetch);
+        let tokens = tokens_from_bytes(bytes).ok_or(Breach("a wait for nothing"))?;
+        for token in &tokens {
+            let fetch = self.asked.get(token).map(|asked| asked.fetch);
             if let Some(fetch) = fetch.and_then(|id| self.fetches.get_mut(&id))
                 && fetch.link == link
             {
                 fetch.last_progress = now;
             }
         }
+        self.lend_blocks(link, &tokens);
         Ok(())
     }
 
-    /// Its caller does not want it any more. The link stays; the source is told, so that nothing
-    /// waits there in vain.
+    /// Its caller does not want it any more.
     pub(super) fn cancel_fetch(&mut self, id: u64) {
+        self.abandon(id, FetchError::Cancelled);
+    }
+
+    /// Ends a fetch for a reason of our own. The link stays; the source is told, so that nothing
+    /// waits there in vain.
+    pub(super) fn abandon(&mut self, id: u64, error: FetchError) {
         let Some(link) = self.fetches.get(&id).map(|fetch| fetch.link) else {
             return;
         };
@@ -64,7 +85,7 @@ impl Engine {
         if !tokens.is_empty() {
             self.send(link, MessageKind::Forget, tokens_to_bytes(&tokens));
         }
-        self.end_fetch(id, Some(FetchError::Cancelled));
+        self.end_fetch(id, Some(error));
     }
 
     pub(super) fn on_refusal(&mut self, link: LinkId, bytes: &[u8]) -> Result<(), Breach> {

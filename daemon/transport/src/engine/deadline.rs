@@ -92,7 +92,8 @@ impl Engine {
         let notes = notes.map(|note| (note.link, note.since));
         let stalls = fetches.chain(notes).filter(|(link, _)| self.is_open(*link));
         let stalls = stalls.map(move |(link, since)| (link, since + stall, LinkEnd::Stalled));
-        connects.chain(stalls).chain(self.held_up())
+        let stalls = connects.chain(stalls);
+        stalls.chain(self.held_up()).chain(self.hogs())
     }
 }
 

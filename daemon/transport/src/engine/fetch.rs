@@ -6,23 +6,28 @@
 //!     └──── link ended ──────┴──► ended Err
 //! ```
 //! A fetch that ends takes back its expectations first: pieces still under way are dropped when
-//! they arrive, and its caller may do with the buffer what it likes (T-1).
+//! they arrive, and its caller may do with the buffer what it likes (T-1). Where the buffer is on a
+//! device, see `landing`.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
+use robust_device::Purpose;
+
 use super::Engine;
-use super::link::{Breach, LinkEnd};
+use super::landing::Ask;
+use super::link::{Breach, LinkEnd, LinkState};
 use super::piece::{Cursor, Piece};
 use super::wire::Read;
-use crate::buffer::FetchGuard;
+use crate::buffer::{Buffer, FetchGuard};
 use crate::command::{FetchCommand, FetchEvent};
 use crate::error::FetchError;
 use crate::key::RegionKey;
-use crate::ucx::{LinkId, MessageKind};
+use crate::ucx::{Landing, LinkId, MessageKind};
 
 /// Pieces under way per fetch: 8 MiB cover the bandwidth-delay product of what we run on.
 pub(super) const WINDOW: usize = 16;
@@ -34,7 +39,14 @@ pub(super) struct Fetch {
     pieces: Cursor,
     /// Bytes of each part that have not arrived.
     pub left: Vec<u64>,
-    pub under_way: usize,
+    /// Pieces that the source owes.
+    pub asked: usize,
+    /// Pieces that are here and on their way to a device.
+    pub landing: usize,
+    /// Pieces that were given up, to be asked for again before any other.
+    pub again: VecDeque<Piece>,
+    /// Cleared when the fetch ends: copies that have not begun are not made.
+    pub wanted: Arc<AtomicBool>,
     started: bool,
     pub done: u64,
     total: u64,
@@ -49,6 +61,40 @@ pub(super) struct Fetch {
 pub(super) struct Asked {
     pub fetch: u64,
     pub piece: Piece,
+}
+
+impl Fetch {
+    pub fn buffer(&self) -> &Arc<Buffer> {
+        self.into.buffer()
+    }
+
+    /// Where the next piece goes; none if that is a block of staging, and none is free.
+    fn landing(&self) -> Option<Landing> {
+        let buffer = self.buffer();
+        match buffer.device() {
+            None => Some(Landing::Buffer(Arc::clone(buffer))),
+            Some(device) => device.staging.take(Purpose::Fetch).map(Landing::Block),
+        }
+    }
+
+    fn has_more(&mut self) -> bool {
+        !self.again.is_empty() || self.pieces.has_more()
+    }
+
+    fn next_piece(&mut self) -> Option<Piece> {
+        self.again.pop_front().or_else(|| self.pieces.next())
+    }
+
+    fn is_complete(&mut self) -> bool {
+        self.asked + self.landing == 0 && !self.has_more()
+    }
+
+    /// Tells the caller how it ended.
+    pub fn answer(self, result: Result<u64, FetchError>) {
+        // Before the answer, so that the caller finds its buffer free.
+        drop(self.into);
+        let _ = self.events.send(FetchEvent::Ended(result));
+    }
 }
 
 impl Engine {
@@ -87,7 +133,10 @@ impl Engine {
             key,
             pieces: Cursor::new(parts),
             left,
-            under_way: 0,
+            asked: 0,
+            landing: 0,
+            again: VecDeque::new(),
+            wanted: Arc::new(AtomicBool::new(true)),
             started: false,
             done: 0,
             total,
@@ -125,33 +174,40 @@ impl Engine {
 
     /// Asks for pieces up to the window, and ends the fetch if none is left.
     pub(super) fn fill_window(&mut self, id: u64) {
-        while let Some(fetch) = self.fetches.get_mut(&id)
-            && fetch.under_way < WINDOW
-            && let Some(piece) = fetch.pieces.next()
-        {
-            fetch.under_way += 1;
-            self.ask(id, piece);
+        match self.fetches.get(&id) {
+            Some(fetch) if fetch.buffer().device().is_some() => self.starve(id),
+            _ => while self.ask_next(id) == Ask::Asked {},
         }
-        if self
-            .fetches
-            .get(&id)
-            .is_some_and(|fetch| fetch.under_way == 0)
-        {
+        if self.fetches.get_mut(&id).is_some_and(Fetch::is_complete) {
             self.end_fetch(id, None);
         }
     }
 
-    fn ask(&mut self, id: u64, piece: Piece) {
-        let Some(fetch) = self.fetches.get(&id) else {
-            return;
+    /// Asks for the next piece, if the window and the place where it would go allow.
+    pub(super) fn ask_next(&mut self, id: u64) -> Ask {
+        let Some(fetch) = self.fetches.get_mut(&id) else {
+            return Ask::Enough;
         };
+        if fetch.asked + fetch.landing >= WINDOW || !fetch.has_more() {
+            return Ask::Enough;
+        }
         let (link, region) = (fetch.link, fetch.key.region);
-        let Some(agreed) = self.agreed(link) else {
-            return;
+        let Some(LinkState::Open { agreed, .. }) = self.links.get(&link).map(|link| &link.state)
+        else {
+            return Ask::Enough;
         };
+        let Some(landing) = fetch.landing() else {
+            return Ask::NoBlock;
+        };
+        let Some(piece) = fetch.next_piece() else {
+            return Ask::Enough;
+        };
+        if fetch.asked == 0 {
+            // The source owed nothing until now.
+            fetch.last_progress = self.clock.now();
+        }
+        fetch.asked += 1;
         let token = self.secrets.number();
-        let target = piece.target(Arc::clone(fetch.into.buffer()));
-        self.worker.expect(token, target);
         let read = Read {
             session: agreed.session,
             token,
@@ -159,8 +215,10 @@ impl Engine {
             offset: piece.src,
             len: piece.len,
         };
+        self.worker.expect(token, piece.target(landing));
         self.asked.insert(token, Asked { fetch: id, piece });
         self.send(link, MessageKind::Read, read.to_bytes());
+        Ask::Asked
     }
 
     /// The link ended, and with it the fetches on it.
@@ -200,6 +258,7 @@ impl Engine {
         let Some(fetch) = self.fetches.remove(&id) else {
             return;
         };
+        let done = fetch.done;
         if let Some(failure) = &failure {
             if !matches!(failure, FetchError::Cancelled) {
                 self.count_error();
@@ -212,10 +271,7 @@ impl Engine {
                 other
             });
         }
-        // Before the answer, so that the caller finds its buffer free.
-        drop(fetch.into);
-        let result = failure.map_or(Ok(fetch.done), Err);
-        let _ = fetch.events.send(FetchEvent::Ended(result));
+        self.leave(id, fetch, failure.map_or(Ok(done), Err));
     }
 
     fn fetches_on(&self, link: LinkId) -> Vec<u64> {
@@ -223,9 +279,10 @@ impl Engine {
         on.map(|(id, _)| *id).collect()
     }
 
-    /// Links with fetches under way, and since when each has waited for a byte.
+    /// Links whose peers owe a fetch bytes, and since when each has waited for one.
     pub(super) fn running_fetches(&self) -> impl Iterator<Item = (LinkId, Instant)> + '_ {
-        let running = self.fetches.values().filter(|fetch| fetch.started);
+        let owed = |fetch: &&Fetch| fetch.started && fetch.asked > 0;
+        let running = self.fetches.values().filter(owed);
         running.map(|fetch| (fetch.link, fetch.last_progress))
     }
 }

@@ -5,15 +5,18 @@
 //! command or the next deadline. All state is in [`Engine`] and touched by this thread only.
 
 mod answer;
+mod copies;
 mod deadline;
 mod fetch;
 mod handshake;
+mod landing;
 mod link;
 mod note;
 mod piece;
 mod region;
 mod secrets;
 mod serve;
+mod staged;
 mod stop;
 mod wire;
 mod withdraw;
@@ -26,13 +29,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::copies::Copies;
 use self::fetch::{Asked, Fetch};
+use self::landing::Landings;
 use self::link::{Link, LinkEnd};
 use self::note::Note;
 use self::region::Region;
 use self::secrets::Secrets;
+use self::staged::Staged;
 use self::withdraw::Withdrawal;
-use crate::command::{Command, CommandQueue};
+use crate::command::{Command, CommandPort, CommandQueue};
 use crate::config::Config;
 use crate::error::TransportError;
 use crate::stats::Counters;
@@ -61,6 +67,10 @@ pub(crate) struct Engine {
     /// When the waiting pullers are told again; none if nobody waits.
     next_wait: Option<Instant>,
     withdrawals: Vec<Withdrawal>,
+    /// Regions and fetches in device memory.
+    staged: Staged,
+    landings: Landings,
+    copies: Copies,
     ops: HashMap<OpId, OpKind>,
     worker: Worker,
     shared: Arc<Shared>,
@@ -84,6 +94,11 @@ enum OpKind {
         link: LinkId,
         region: u64,
     },
+    /// Bytes of a device's region, in a block since then.
+    Block {
+        link: LinkId,
+        since: Instant,
+    },
     Note {
         link: LinkId,
         note: u64,
@@ -105,10 +120,10 @@ enum Turn {
 pub(crate) fn run(
     config: &Config,
     queue: CommandQueue,
-    shared: Arc<Shared>,
+    (shared, port): (Arc<Shared>, Arc<CommandPort>),
     ready: Sender<Result<SocketAddr, TransportError>>,
 ) {
-    let started = Engine::start(config, shared);
+    let started = Engine::start(config, shared, port);
     match started {
         Err(error) => drop(ready.send(Err(error))),
         Ok((mut engine, addr)) => {
@@ -126,6 +141,7 @@ impl OpKind {
         match self {
             OpKind::Send { link }
             | OpKind::Data { link, .. }
+            | OpKind::Block { link, .. }
             | OpKind::Note { link, .. }
             | OpKind::Close { link } => link,
         }
@@ -133,7 +149,11 @@ impl OpKind {
 }
 
 impl Engine {
-    fn start(config: &Config, shared: Arc<Shared>) -> Result<(Engine, SocketAddr), TransportError> {
+    fn start(
+        config: &Config,
+        shared: Arc<Shared>,
+        port: Arc<CommandPort>,
+    ) -> Result<(Engine, SocketAddr), TransportError> {
         let mut worker = Worker::new(&config.ucx_settings())?;
         let addr = worker.listen(SocketAddr::new(config.bind, 0))?;
         let mut secrets = Secrets::new()?;
@@ -147,6 +167,9 @@ impl Engine {
             regions: HashMap::new(),
             next_wait: None,
             withdrawals: Vec::new(),
+            staged: Staged::default(),
+            landings: Landings::default(),
+            copies: Copies::new(port),
             ops: HashMap::new(),
             worker,
             shared,
@@ -196,6 +219,13 @@ impl Engine {
             worked = true;
             self.on_event(event);
         }
+        while let Some(end) = self.copies.next_end() {
+            worked = true;
+            self.on_copied(end);
+        }
+        if worked {
+            self.feed();
+        }
         if self.is_stopped() {
             return Turn::Stopped;
         }
@@ -233,7 +263,7 @@ impl Engine {
             Event::ConnectRequest(request) => self.on_connect_request(request),
             Event::LinkFailed { link, status } => self.end_link(link, LinkEnd::Failed(status)),
             Event::Message { kind, bytes, from } => self.on_message(kind, bytes, from),
-            Event::Arrived { token, fits } => self.on_arrived(token, fits),
+            Event::Arrived { token, fits, block } => self.on_arrived(token, fits, block),
             Event::OpDone { op, status } => {
                 if let Some(kind) = self.ops.remove(&op) {
                     self.on_op_done(kind, status);
@@ -247,7 +277,7 @@ impl Engine {
             OpKind::Close { link } => return self.on_closed(link),
             OpKind::Note { note, .. } => self.on_note_done(note, status),
             OpKind::Data { .. } if !self.withdrawals.is_empty() => self.answer_withdrawals(),
-            OpKind::Send { .. } | OpKind::Data { .. } => {}
+            OpKind::Send { .. } | OpKind::Data { .. } | OpKind::Block { .. } => {}
         }
         if status != Status::OK {
             // No effect on a link that is closing already: then this is a consequence.

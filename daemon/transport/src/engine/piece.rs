@@ -1,11 +1,11 @@
 //! How the parts of a fetch travel: in pieces of bounded size, in order.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::buffer::Buffer;
 use crate::digest::{BLOCK, PartDigest};
 use crate::key::Part;
-use crate::ucx::Target;
+use crate::ucx::{Landing, Target};
 
 /// A piece with UCX's and our headers fits one TCP segment (1 MiB, see `config`): it is then
 /// received in one go, and copied and digested while the processor's cache still has it. Half of
@@ -13,6 +13,8 @@ use crate::ucx::Target;
 /// blocks of the digest.
 const PIECE_BYTES: u64 = 1 << 19;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(BLOCK as u64));
+// One block of a device's staging takes one.
+const _: () = assert!(PIECE_BYTES <= robust_device::BLOCK_BYTES as u64);
 
 /// What one read asks for.
 pub(super) struct Piece {
@@ -36,15 +38,25 @@ pub(super) struct Cursor {
 }
 
 impl Piece {
-    /// Where its bytes go. Bounded by a buffer in this process, so the numbers fit a usize.
-    pub fn target(&self, buffer: Arc<Buffer>) -> Target {
+    /// Where its bytes go: to their place in a buffer, or to a block's start. Bounded by a buffer in
+    /// this process, so the numbers fit a usize.
+    pub fn target(&self, landing: Landing) -> Target {
+        let offset = match landing {
+            Landing::Buffer(_) => self.dst as usize,
+            Landing::Block(_) => 0,
+        };
         Target {
-            buffer,
-            offset: self.dst as usize,
+            landing,
+            offset,
             len: self.len as usize,
             digest: Arc::clone(&self.digest),
             at: self.at as usize,
         }
+    }
+
+    /// Its place in the buffer.
+    pub fn range(&self) -> Range<usize> {
+        self.dst as usize..(self.dst + self.len) as usize
     }
 
     /// The digest of the part, if all its pieces came in order.
@@ -64,9 +76,16 @@ impl Cursor {
         }
     }
 
-    pub fn next(&mut self) -> Option<Piece> {
-        while self.parts.get(self.index)?.len == 0 {
+    pub fn has_more(&mut self) -> bool {
+        while self.parts.get(self.index).is_some_and(|part| part.len == 0) {
             self.index += 1;
+        }
+        self.index < self.parts.len()
+    }
+
+    pub fn next(&mut self) -> Option<Piece> {
+        if !self.has_more() {
+            return None;
         }
         let (index, part) = (self.index, self.parts.get(self.index)?);
         let new = || Arc::new(Mutex::new(PartDigest::new(part.len as usize)));
@@ -104,6 +123,7 @@ mod tests {
             for (index, part) in parts.iter().enumerate() {
                 let mut at = 0;
                 while at < part.len {
+                    prop_assert!(cursor.has_more());
                     let piece = cursor.next();
                     let told = piece.map(|p| (p.part, p.src, p.dst, p.at, p.len));
                     let len = (part.len - at).min(PIECE_BYTES);

@@ -9,6 +9,7 @@
 //!                     ├── region withdrawn ────► Refusal
 //!                     └── Forget, link ended ──► dropped
 //! ```
+//! Bytes in a device's memory take a detour: see `staged`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +27,7 @@ use crate::ucx::{LinkId, MessageKind};
 
 /// Reads of one link that may wait here; more are refused. A puller has one window for each of
 /// its fetches, and rarely more than one fetch from a source.
-const PARKED_LIMIT: usize = 4 * WINDOW;
+pub(super) const PARKED_LIMIT: usize = 4 * WINDOW;
 /// A waiting puller hears of us this many times within its stall timeout.
 const WAITS_PER_STALL: u32 = 4;
 
@@ -63,7 +64,9 @@ impl Engine {
         let Some(mut exposed) = self.regions.remove(&region) else {
             return;
         };
-        for read in exposed.take_parked(|_| true) {
+        let parked = exposed.take_parked(|_| true);
+        let hungry = self.staged.drop_hungry(|of, _| of == region);
+        for read in parked.into_iter().chain(hungry) {
             self.refuse(read.link, read.token, Reason::NotExposed);
         }
     }
@@ -100,12 +103,10 @@ impl Engine {
             let buffer = Arc::clone(&region.buffer);
             return self.answer(read.region, &buffer, read_here);
         }
-        if self.parked_on(link).count() >= PARKED_LIMIT {
+        if self.waiting_on(link) >= PARKED_LIMIT {
             return self.refuse(link, token, Reason::TooManyWaiting);
         }
-        if self.next_wait.is_none() {
-            self.next_wait = Some(self.clock.now() + self.wait_interval());
-        }
+        self.will_wait();
         if let Some(region) = self.regions.get_mut(&read.region) {
             region.park(read_here);
         }
@@ -114,9 +115,11 @@ impl Engine {
     /// The puller gave these reads up.
     pub(super) fn on_forget(&mut self, link: LinkId, bytes: &[u8]) -> Result<(), Breach> {
         let tokens = tokens_from_bytes(bytes).ok_or(Breach("it forgets nothing"))?;
+        let forgotten = |read: &Parked| read.link == link && tokens.contains(&read.token);
         for region in self.regions.values_mut() {
-            region.take_parked(|read| read.link == link && tokens.contains(&read.token));
+            region.take_parked(forgotten);
         }
+        self.staged.drop_hungry(|_, read| forgotten(read));
         Ok(())
     }
 
@@ -125,6 +128,7 @@ impl Engine {
         for region in self.regions.values_mut() {
             region.take_parked(|read| read.link == link);
         }
+        self.staged.drop_hungry(|_, read| read.link == link);
     }
 
     /// Tells every waiting puller that it waits for bytes, not for a stopped process.
@@ -133,7 +137,7 @@ impl Engine {
             return;
         }
         let mut waiting: BTreeMap<LinkId, Vec<u64>> = BTreeMap::new();
-        for read in self.regions.values().flat_map(|region| region.parked()) {
+        for read in self.waiting() {
             waiting.entry(read.link).or_default().push(read.token);
         }
         let again = (!waiting.is_empty()).then(|| now + self.wait_interval());
@@ -147,12 +151,27 @@ impl Engine {
         self.config.stall_timeout / WAITS_PER_STALL
     }
 
-    fn parked_on(&self, link: LinkId) -> impl Iterator<Item = &Parked> {
+    /// Somebody waits from now on, and will be told so.
+    pub(super) fn will_wait(&mut self) {
+        if self.next_wait.is_none() {
+            self.next_wait = Some(self.clock.now() + self.wait_interval());
+        }
+    }
+
+    /// Reads that wait here: for their bytes, or for a block.
+    fn waiting(&self) -> impl Iterator<Item = &Parked> {
         let parked = self.regions.values().flat_map(|region| region.parked());
-        parked.filter(move |read| read.link == link)
+        parked.chain(self.staged.hungry())
+    }
+
+    pub(super) fn waiting_on(&self, link: LinkId) -> usize {
+        self.waiting().filter(|read| read.link == link).count()
     }
 
     fn answer(&mut self, region: u64, buffer: &Arc<Buffer>, read: Parked) {
+        if let Some(device) = buffer.device() {
+            return self.answer_staged(region, device.clone(), read);
+        }
         let Some(LinkState::Open { endpoint, .. }) =
             self.links.get(&read.link).map(|link| &link.state)
         else {
@@ -164,7 +183,7 @@ impl Engine {
         self.ops.insert(op, OpKind::Data { link, region });
     }
 
-    fn refuse(&mut self, link: LinkId, token: u64, reason: Reason) {
+    pub(super) fn refuse(&mut self, link: LinkId, token: u64, reason: Reason) {
         let refusal = Refusal { token, reason };
         self.send(link, MessageKind::Refusal, refusal.to_bytes());
     }

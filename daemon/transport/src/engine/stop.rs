@@ -21,7 +21,8 @@ impl Engine {
         let Some(limit) = self.stopping else {
             return false;
         };
-        (self.links.is_empty() && self.worker.pending() == 0) || Instant::now() >= limit
+        let idle = self.worker.pending() == 0 && self.copies.under_way() == 0;
+        (self.links.is_empty() && idle) || Instant::now() >= limit
     }
 
     /// Releases UCX; what it has not ended is leaked rather than pulled from under it.

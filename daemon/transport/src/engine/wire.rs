@@ -2,8 +2,8 @@
 //!
 //! | message | bytes |
 //! | --- | --- |
-//! | Hello | `b"RTP2"`, token u64 (chosen by the caller), owner u64 of the caller, nonce 32 |
-//! | Welcome | `b"RTP2"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
+//! | Hello | `b"RTP3"`, token u64 (chosen by the caller), owner u64 of the caller, nonce 32 |
+//! | Welcome | `b"RTP3"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
 //! | Prove | token u64, proof 32 |
 //! | Ready | token u64 |
 //! | Note | session u64, the message |
@@ -16,7 +16,7 @@
 
 use super::secrets::Nonce;
 
-const MAGIC: &[u8; 4] = b"RTP2";
+const MAGIC: &[u8; 4] = b"RTP3";
 
 /// First message of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub(super) enum Reason {
     NotExposed = 1,
     OutOfBounds = 2,
     TooManyWaiting = 3,
+    TooLong = 4,
+    Unreadable = 5,
 }
 
 /// Says so.
@@ -173,6 +175,8 @@ impl Refusal {
             1 => Reason::NotExposed,
             2 => Reason::OutOfBounds,
             3 => Reason::TooManyWaiting,
+            4 => Reason::TooLong,
+            5 => Reason::Unreadable,
             _ => return None,
         };
         Some(Refusal { token, reason })
@@ -185,6 +189,8 @@ impl Reason {
             Reason::NotExposed => "the region is not exposed any more",
             Reason::OutOfBounds => "the range is beyond the region",
             Reason::TooManyWaiting => "too many reads wait there already",
+            Reason::TooLong => "more bytes at once than it has staging for",
+            Reason::Unreadable => "its device failed",
         }
     }
 }

@@ -37,8 +37,11 @@ impl Engine {
 
     /// Some bytes of a region are no longer on the way.
     pub(super) fn answer_withdrawals(&mut self) {
-        let ops = &self.ops;
-        let sent = |w: &Withdrawal| !ops.values().any(|kind| kind.carries(w.region));
+        let (ops, staged) = (&self.ops, &self.staged);
+        // What was copied into a block is not the region's any more.
+        let sent = |w: &Withdrawal| {
+            !ops.values().any(|kind| kind.carries(w.region)) && !staged.copies(w.region)
+        };
         for done in self.withdrawals.extract_if(.., |w| sent(w)) {
             // The owner may have ended.
             let _ = done.reply.send(());

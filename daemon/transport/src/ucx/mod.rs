@@ -19,7 +19,7 @@ mod sockaddr;
 mod worker;
 
 pub(crate) use endpoint::{ConnRequest, Endpoint};
-pub(crate) use sink::{Event, MessageKind, ReplyTo, Target};
+pub(crate) use sink::{Event, Landing, MessageKind, ReplyTo, Target};
 pub(crate) use worker::{Armed, Worker};
 
 use crate::error::TransportError;

@@ -3,6 +3,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
+use robust_device::Block;
 use ucx_sys::*;
 
 use super::endpoint::Endpoint;
@@ -21,6 +22,7 @@ pub(super) struct Pending {
 enum Keep {
     Bytes(Vec<u8>),
     Chunk(Box<[u8; DATA_HEADER_BYTES]>, Arc<Buffer>),
+    Block(Box<[u8; DATA_HEADER_BYTES]>, Block),
     Tag(Box<LinkTag>),
 }
 
@@ -59,10 +61,28 @@ impl Worker {
             .checked_add(len)
             .is_some_and(|end| end <= buffer.len());
         assert!(fits, "a read beyond its region was not refused before");
+        // The engine sends a device's bytes from blocks.
+        let start = buffer.as_ptr().unwrap_or(ptr::null_mut());
+        assert!(!start.is_null(), "not host memory");
         let header: Box<[u8; DATA_HEADER_BYTES]> = Box::new(token.to_le_bytes());
-        let payload = (buffer.as_ptr().wrapping_add(offset).cast_const(), len);
+        let payload = (start.wrapping_add(offset).cast_const(), len);
         let head = (header.as_ptr(), header.len());
         let keep = Keep::Chunk(header, Arc::clone(buffer));
+        self.send_am(endpoint, MessageKind::Data, head, payload, keep)
+    }
+
+    /// Sends the first `len` bytes of a block as the chunk `token`; the block is free afterwards.
+    pub fn send_block(
+        &mut self,
+        endpoint: &Endpoint,
+        token: u64,
+        block: Block,
+        len: usize,
+    ) -> OpId {
+        let header: Box<[u8; DATA_HEADER_BYTES]> = Box::new(token.to_le_bytes());
+        let payload = (block.bytes()[..len].as_ptr(), len);
+        let head = (header.as_ptr(), header.len());
+        let keep = Keep::Block(header, block);
         self.send_am(endpoint, MessageKind::Data, head, payload, keep)
     }
 

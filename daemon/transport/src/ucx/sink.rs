@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use robust_device::Block;
 use ucx_sys::{
     UCP_AM_RECV_ATTR_FIELD_REPLY_EP, UCP_AM_RECV_ATTR_FLAG_RNDV, UCS_OK, ucp_am_recv_param_t,
     ucp_conn_request_h, ucp_ep_h, ucs_status_t,
@@ -27,8 +28,13 @@ pub(crate) enum Event {
         bytes: Vec<u8>,
         from: Option<ReplyTo>,
     },
-    /// An expected chunk arrived and is in its buffer, unless its length was wrong.
-    Arrived { token: u64, fits: bool },
+    /// An expected chunk arrived and is in its place, unless its length was wrong.
+    Arrived {
+        token: u64,
+        fits: bool,
+        /// The block that it is in, if it is to go on to a device.
+        block: Option<Block>,
+    },
 }
 
 /// Pointer value of an endpoint, only ever compared.
@@ -91,9 +97,17 @@ pub(crate) const DATA_HEADER_BYTES: usize = 8;
 /// More than any message of ours but `Data`; longer ones are not from us.
 const MESSAGE_LIMIT: usize = 16 * 1024;
 
+/// What the bytes of one read are written into.
+pub(crate) enum Landing {
+    /// Their place in host memory.
+    Buffer(Arc<Buffer>),
+    /// A pinned block, on their way to a device.
+    Block(Block),
+}
+
 /// Where the bytes of one read belong.
 pub(crate) struct Target {
-    pub buffer: Arc<Buffer>,
+    pub landing: Landing,
     pub offset: usize,
     pub len: usize,
     /// The digest of the part it belongs to, and its place there.
@@ -103,13 +117,25 @@ pub(crate) struct Target {
 
 impl Target {
     /// False if these are not as many bytes as expected.
-    fn fill(&self, data: &[u8]) -> bool {
+    fn fill(&mut self, data: &[u8]) -> bool {
+        if data.len() != self.len {
+            return false;
+        }
         let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
-        data.len() == self.len
-            && self
-                .buffer
-                .fill(self.offset, data, (&mut digest, self.at))
-                .is_ok()
+        match &mut self.landing {
+            Landing::Buffer(buffer) => {
+                let filled = buffer.fill(self.offset, data, (&mut digest, self.at));
+                filled.is_ok()
+            }
+            Landing::Block(block) => match block.bytes_mut().get_mut(..data.len()) {
+                Some(to) => {
+                    // SAFETY: as long as the piece, and the block's holder's alone.
+                    unsafe { digest.copy(self.at, data, to.as_mut_ptr()) };
+                    true
+                }
+                None => false,
+            },
+        }
     }
 }
 
@@ -143,11 +169,15 @@ impl Sink {
         let Ok(token) = header.try_into().map(u64::from_le_bytes) else {
             return;
         };
-        let Some(target) = self.targets().remove(&token) else {
+        let Some(mut target) = self.targets().remove(&token) else {
             return;
         };
         let fits = target.fill(data);
-        self.push(Event::Arrived { token, fits });
+        let block = match target.landing {
+            Landing::Buffer(_) => None,
+            Landing::Block(block) => Some(block),
+        };
+        self.push(Event::Arrived { token, fits, block });
     }
 }
 

@@ -15,8 +15,55 @@ const MESSAGE_BYTES: u64 = 512 << 10;
 /// Bytes at a time of the plain TCP copy.
 const STEP: usize = 1 << 20;
 
-/// The perf tool's tests that move bulk data.
-pub(crate) const PERF_TESTS: [&str; 3] = ["ucp_am_bw", "tag_bw", "ucp_get"];
+/// A test of the perf tool that moves bulk data.
+#[derive(Clone, Copy)]
+pub(crate) struct PerfTest {
+    /// As the figures name it.
+    pub name: &'static str,
+    test: &'static str,
+    /// From which size on bytes are fetched by the receiver, where it is not UCX's default.
+    rndv_thresh: Option<&'static str>,
+    /// Whether the bytes end in a buffer of the receiver's, as those of a pull do.
+    ///
+    /// Those of `ucp_am_bw` do not: up to UCX's threshold for rendezvous, above our message size, its
+    /// handler counts a message and leaves it where it arrived (`am_data_handler` in UCX's
+    /// `src/tools/perf/lib/ucp_tests.cc`; later versions than 1.13 have a flag that copies). Calls of
+    /// `memcpy` counted in the receiver, per byte received with UCX 1.13.1 over TCP: `ucp_am_bw` 0.00,
+    /// `tag_bw` 1.01, `ucp_get` 0.91, `ucp_am_bw` by rendezvous 0.67.
+    pub delivers: bool,
+}
+
+/// Those whose best is what a pull is held against, and one that shows what the last copy costs.
+pub(crate) const PERF_TESTS: [PerfTest; 4] = [
+    PerfTest::new("tag_bw", "tag_bw", None, true),
+    PerfTest::new("ucp_get", "ucp_get", None, true),
+    PerfTest::new("ucp_am_bw_rndv", "ucp_am_bw", Some("0"), true),
+    PerfTest::new(UNDELIVERED, "ucp_am_bw", None, false),
+];
+
+/// The test that leaves its bytes where they arrived.
+pub(crate) const UNDELIVERED: &str = "ucp_am_bw";
+
+impl PerfTest {
+    const fn new(
+        name: &'static str,
+        test: &'static str,
+        rndv_thresh: Option<&'static str>,
+        delivers: bool,
+    ) -> Self {
+        Self {
+            name,
+            test,
+            rndv_thresh,
+            delivers,
+        }
+    }
+
+    /// The key of its figure.
+    pub fn figure(&self) -> String {
+        format!("perftest_{}_gb_per_s", self.name)
+    }
+}
 
 /// Copies within memory, all pages there before; GB/s.
 pub(crate) fn memcpy(from: &[u8], to: &mut [u8]) -> f64 {
@@ -58,7 +105,7 @@ pub(crate) fn tcp_copy(source: &Node, to: &mut [u8]) -> anyhow::Result<f64> {
 }
 
 /// Moves `bytes` bytes with UCX's perf tool over the transport that ours uses; GB/s.
-pub(crate) fn perftest(test: &str, bytes: u64) -> anyhow::Result<f64> {
+pub(crate) fn perftest(test: PerfTest, bytes: u64) -> anyhow::Result<f64> {
     let port = free_port()?.to_string();
     let command = || {
         let mut command = Command::new("timeout");
@@ -71,6 +118,9 @@ pub(crate) fn perftest(test: &str, bytes: u64) -> anyhow::Result<f64> {
             ("UCX_TCP_RX_SEG_SIZE", "1m"),
         ] {
             command.env(name, value);
+        }
+        if let Some(threshold) = test.rndv_thresh {
+            command.env("UCX_RNDV_THRESH", threshold);
         }
         command.stdin(Stdio::null()).stderr(Stdio::null());
         command
@@ -88,7 +138,7 @@ pub(crate) fn perftest(test: &str, bytes: u64) -> anyhow::Result<f64> {
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(250));
         let mut client = command();
-        client.args(["127.0.0.1", "-t", test, "-s", &size, "-n", &count]);
+        client.args(["127.0.0.1", "-t", test.test, "-s", &size, "-n", &count]);
         let done = client.args(["-w", "64", "-f", "-v"]).output()?;
         if done.status.success() {
             output = Some(done.stdout);

@@ -67,7 +67,8 @@ impl Report {
 
     /// Notes one round's value of a figure.
     fn add(&mut self, name: impl Into<String>, value: f64) {
-        self.figures.entry(name.into()).or_default().add(value);
+        let figure = self.figures.entry(name.into()).or_default();
+        figure.add(value, figure::load());
     }
 
     fn put(&mut self, name: &str, figure: Figure) {
@@ -92,7 +93,9 @@ impl Report {
 
     fn json(&self, args: &BenchArgs) -> Value {
         let figures = self.figures.iter();
-        let mut all: Map<String, Value> = figures.map(|(k, f)| (k.clone(), f.json())).collect();
+        let mut all: Map<String, Value> = figures
+            .map(|(k, f)| (k.clone(), json!(f.summary())))
+            .collect();
         all.insert("skipped".into(), json!(self.skipped));
         all.insert(
             "seconds".into(),
@@ -111,15 +114,10 @@ impl Report {
             "figure", "median", "min", "max", "load"
         );
         for (name, figure) in &self.figures {
-            let figure = figure.json();
-            let number = |key: &str| figure[key].as_f64().unwrap_or(f64::NAN);
-            println!(
-                "{name:36} {:9.3} {:9.3} {:9.3} {:6.1}",
-                number("median"),
-                number("min"),
-                number("max"),
-                number("load")
-            );
+            let all = figure.summary();
+            let [median, min, max, load] =
+                [all.median, all.min, all.max, all.load].map(|v| v.unwrap_or(f64::NAN));
+            println!("{name:36} {median:9.3} {min:9.3} {max:9.3} {load:6.1}");
         }
         self.skipped.iter().for_each(|line| println!("{line}"));
     }

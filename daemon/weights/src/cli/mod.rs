@@ -9,10 +9,11 @@ pub(crate) use pull::{PullArgs, pull};
 pub(crate) use source::{SourceArgs, source};
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use robust_shared::weights::TensorSpec;
-use robust_transport::{Config, JobToken, Transport};
+use robust_transport::{Buffer, Config, JobToken, Staging, Transport};
 
 /// What every process needs.
 #[derive(clap::Args, Clone)]
@@ -29,6 +30,12 @@ pub(crate) struct NodeArgs {
     /// Shared secret of those who talk to each other.
     #[arg(long, env = "ROBUST_WEIGHTS_TOKEN", hide_env_values = true)]
     token: String,
+    /// Keep versions in this CUDA device's memory instead of the host's.
+    #[arg(long, env = "ROBUST_WEIGHTS_DEVICE")]
+    device: Option<usize>,
+    /// MiB of pinned memory that a device's bytes may pass through.
+    #[arg(long, default_value_t = 64, env = "ROBUST_WEIGHTS_BUFFER_MIB")]
+    buffer_mib: usize,
 }
 
 impl NodeArgs {
@@ -39,6 +46,20 @@ impl NodeArgs {
             stall_timeout: stall,
             ..Config::new(JobToken::new(self.token.as_bytes()))
         })?)
+    }
+
+    /// Memory for `N` versions.
+    fn buffers<const N: usize>(&self) -> anyhow::Result<[Arc<Buffer>; N]> {
+        let staging = |device| Staging::open(device, self.buffer_mib << 20);
+        let staging = self.device.map(staging).transpose()?;
+        let buffer = |_| match &staging {
+            None => Buffer::new(self.bytes),
+            Some(staging) => Buffer::on_device(staging, self.bytes),
+        };
+        let buffers: Vec<_> = (0..N).map(buffer).collect::<Result<_, _>>()?;
+        buffers
+            .try_into()
+            .map_err(|_| anyhow::anyhow!("not {N} buffers"))
     }
 
     /// The version as one tensor.

@@ -63,7 +63,7 @@ impl Observer for Teller {
 /// Pulls until standard input closes.
 pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<()> {
     let transport = args.node.transport()?;
-    let slots = Slots::new(&transport, args.node.bytes)?;
+    let slots = Slots::over(&transport, args.node.buffers()?);
     let layout = args.node.layout();
     let puller = Puller::start(
         transport.clone(),
@@ -90,15 +90,15 @@ fn check(slots: &Slots) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     let served = slots.served();
     if let Some(served) = &served {
-        let manifest = &served.manifest;
-        slots.current().with_bytes(|bytes| {
-            let wrong_chunk = |chunk: &u64| {
-                let range = manifest.chunk_range(*chunk).unwrap_or_default();
-                let bytes = &bytes[range.start as usize..range.end as usize];
-                manifest.verify_chunk(*chunk, bytes).is_err()
-            };
-            wrong = (0..manifest.chunks()).filter(wrong_chunk).collect();
-        })?;
+        let (manifest, buffer) = (&served.manifest, slots.current());
+        for chunk in 0..manifest.chunks() {
+            let range = manifest.chunk_range(chunk).unwrap_or_default();
+            let digest = buffer.digest(range.start as usize..range.end as usize)?;
+            let length = range.end - range.start;
+            if manifest.verify_digest(chunk, length, || digest).is_err() {
+                wrong.push(chunk);
+            }
+        }
     }
     let version = served.map(|served| served.version.0);
     tell(&Told::Checked { version, wrong });

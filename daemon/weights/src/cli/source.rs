@@ -32,7 +32,7 @@ pub(crate) fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let transport = args.node.transport()?;
     let addr = transport.addr();
     tell(&Told::Listening { addr });
-    let buffer = Buffer::new(args.node.bytes)?;
+    let [buffer] = args.node.buffers()?;
     let mut exposed = publish(args, &transport, &buffer, args.version, args.seed)?;
     wishes(|wish| {
         match wish {
@@ -57,15 +57,22 @@ fn publish(
     version: u64,
     seed: u64,
 ) -> anyhow::Result<Option<Exposed>> {
-    let layout = args.node.layout();
-    let manifest = buffer.with_bytes_mut(|bytes| {
+    let make = |bytes: &mut [u8]| {
         for (chunk, bytes) in bytes.chunks_mut(args.chunk_bytes).enumerate() {
             let common = chunk < args.common_chunks;
             fill(if common { 0 } else { seed }, chunk as u64, bytes);
         }
-        let chunk_bytes = args.chunk_bytes as u64;
+        let (chunk_bytes, layout) = (args.chunk_bytes as u64, args.node.layout());
         Manifest::build(WeightVersion(version), bytes, chunk_bytes, layout)
-    })??;
+    };
+    let manifest = if buffer.device_memory().is_some() {
+        let mut bytes = vec![0; buffer.len()];
+        let manifest = make(&mut bytes)?;
+        buffer.write_at(0, &bytes)?;
+        manifest
+    } else {
+        buffer.with_bytes_mut(make)??
+    };
     let exposed = transport.expose(Arc::clone(buffer))?;
     let key = hex(&exposed.key().to_bytes());
     tell(&Told::Manifest(Arc::new(manifest)));
@@ -75,8 +82,10 @@ fn publish(
 
 /// Flips every bit of these bytes.
 pub(super) fn corrupt(buffer: &Buffer, offset: usize, len: usize) -> anyhow::Result<()> {
-    let flip = |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte ^= 0xff);
-    buffer.with_range_mut(offset..offset + len, flip)?;
+    let mut bytes = vec![0; len];
+    buffer.read_at(offset, &mut bytes)?;
+    bytes.iter_mut().for_each(|byte| *byte ^= 0xff);
+    buffer.write_at(offset, &bytes)?;
     tell(&Told::Corrupted {});
     Ok(())
 }

@@ -1,10 +1,13 @@
 //! One trajectory from its dispatch to its reward.
 
-use robust_proto::v1::{AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Turn};
+use robust_proto::v1::{
+    AppendSpansRequest, AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Span, Turn,
+};
 
 use super::Worker;
-use super::generate::{TurnError, TurnRequest};
+use super::generate::{Generated, TurnError, TurnRequest};
 use super::host::Refusal;
+use super::kept::Kept;
 use crate::model::reward;
 
 /// How far a trajectory is.
@@ -15,6 +18,8 @@ pub(super) struct Conversation<'a> {
     /// Everything after the prompt: turns and results.
     response: Vec<u32>,
     turns: u32,
+    /// What is stored of the next turn.
+    running: Vec<Span>,
     /// Whether the model is to say more.
     open: bool,
 }
@@ -63,8 +68,8 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Continues after the stored turns.
-    fn resume(worker: &'a Worker, dispatch: Dispatch) -> Result<Self, String> {
+    /// Continues after the stored turns, and in the middle of the one that is stored in part.
+    fn resume(worker: &'a Worker, mut dispatch: Dispatch) -> Result<Self, String> {
         let prompt = worker.tokenizer.encode_prompt(&dispatch.prompt);
         let prompt_ids = to_u32(&prompt.map_err(|error| error.to_string())?);
         if prompt_ids.len() >= worker.max_len {
@@ -73,14 +78,14 @@ impl<'a> Conversation<'a> {
                 "the prompt has {length} tokens, at most {most} fit"
             ));
         }
-        let (response, turns, open) = (Vec::new(), 0, true);
         let mut conversation = Self {
             worker,
+            running: std::mem::take(&mut dispatch.running),
             dispatch,
             prompt_ids,
-            response,
-            turns,
-            open,
+            response: Vec::new(),
+            turns: 0,
+            open: true,
         };
         for turn in std::mem::take(&mut conversation.dispatch.turns) {
             conversation.absorb(&turn);
@@ -91,15 +96,10 @@ impl<'a> Conversation<'a> {
     async fn hold(mut self) -> Result<(), Stop> {
         while self.open {
             let turn = self.next_turn().await?;
-            let first = self.turns == 0;
             let request = AppendTurnRequest {
                 incarnation: self.worker.host.incarnation,
                 trajectory: self.dispatch.trajectory,
-                prompt_ids: if first {
-                    self.prompt_ids.clone()
-                } else {
-                    Vec::new()
-                },
+                prompt_ids: self.prompt_to_store(),
                 turn: Some(turn.clone()),
             };
             self.worker.host.append(request).await?;
@@ -119,7 +119,27 @@ impl<'a> Conversation<'a> {
         self.open = !turn.tool_ids.is_empty() && self.turns < self.worker.max_turns && room;
     }
 
-    async fn next_turn(&self) -> Result<Turn, Stop> {
+    /// The prompt goes along with the first turn.
+    fn prompt_to_store(&self) -> Vec<u32> {
+        match self.turns {
+            0 => self.prompt_ids.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keeps the tokens of the turn under way, of which `begun` is stored.
+    fn keeper(&self, begun: &Generated) -> Kept {
+        let turn = AppendSpansRequest {
+            incarnation: self.worker.host.incarnation,
+            trajectory: self.dispatch.trajectory,
+            prompt_ids: self.prompt_to_store(),
+            turn: self.turns,
+            ..Default::default()
+        };
+        Kept::new(&self.worker.host, turn, begun, self.worker.durable_every)
+    }
+
+    async fn next_turn(&mut self) -> Result<Turn, Stop> {
         let special = self.worker.tokenizer.specials();
         let context = [self.prompt_ids.as_slice(), &self.response].concat();
         let request = TurnRequest {
@@ -129,7 +149,9 @@ impl<'a> Conversation<'a> {
             context: &context,
             stop: [special.eos, special.call_end],
         };
-        let generated = self.worker.generate(&request).await?;
+        let begun = Generated::begun(std::mem::take(&mut self.running));
+        let kept = self.keeper(&begun);
+        let generated = self.worker.generate(&request, begun, kept).await?;
         let ids: Vec<i64> = generated.ids().map(i64::from).collect();
         let index = self.turns;
         let call = self.worker.tokenizer.parse_call(&ids);

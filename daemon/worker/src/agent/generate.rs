@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 
 use super::Worker;
 use super::host::{Host, Refusal};
+use super::kept::Kept;
 
 /// Pause before a rollout is asked for again after one broke: the daemon needs a moment (at most
 /// 100 ms) to see that it is gone.
@@ -36,12 +37,27 @@ pub(super) enum TurnError {
     Failed(String),
 }
 
+impl From<Refusal> for TurnError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Void => TurnError::Void,
+            Refusal::Other(reason) => TurnError::Failed(reason),
+        }
+    }
+}
+
 /// Why a stream ended before the turn did.
 enum Broken {
     /// Another rollout may do.
     Elsewhere(String),
-    /// The request itself is refused.
-    Refused(String),
+    /// The turn cannot be generated.
+    Given(TurnError),
+}
+
+impl From<Refusal> for Broken {
+    fn from(refusal: Refusal) -> Self {
+        Broken::Given(refusal.into())
+    }
 }
 
 /// What a turn continues.
@@ -64,12 +80,25 @@ pub(super) fn client() -> reqwest::Result<reqwest::Client> {
 }
 
 impl Generated {
+    /// What an earlier holder of the trajectory left stored.
+    pub fn begun(spans: Vec<Span>) -> Self {
+        Self {
+            spans,
+            finished: false,
+        }
+    }
+
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.spans.iter().flat_map(|span| span.ids.iter().copied())
     }
 
     pub fn len(&self) -> usize {
         self.spans.iter().map(|span| span.ids.len()).sum()
+    }
+
+    fn ends_with_one_of(&self, stop: &[i64]) -> bool {
+        let last = self.spans.last().and_then(|span| span.ids.last());
+        last.is_some_and(|&id| stop.contains(&i64::from(id)))
     }
 
     fn push(&mut self, version: u64, ids: &[u32], logprobs: &[f32]) {
@@ -120,21 +149,19 @@ impl Drop for Ticket<'_> {
 }
 
 impl Worker {
-    /// Generates a turn; what one rollout left unfinished goes on at another from there.
-    pub async fn generate(&self, request: &TurnRequest<'_>) -> Result<Generated, TurnError> {
-        let mut turn = Generated::default();
+    /// Generates the rest of a turn; what one rollout left unfinished goes on at another from there.
+    pub async fn generate(
+        &self,
+        request: &TurnRequest<'_>,
+        mut turn: Generated,
+        mut kept: Kept,
+    ) -> Result<Generated, TurnError> {
         for attempt in 0u64.. {
             if attempt > 0 {
+                kept.settle(&turn).await?;
                 tokio::time::sleep(PAUSE).await;
             }
-            let route =
-                self.host
-                    .route(request.trajectory)
-                    .await
-                    .map_err(|refusal| match refusal {
-                        Refusal::Void => TurnError::Void,
-                        Refusal::Other(reason) => TurnError::Failed(format!("route: {reason}")),
-                    })?;
+            let route = self.host.route(request.trajectory).await?;
             let incarnation = self.host.incarnation;
             let mut ticket = Ticket {
                 host: &self.host,
@@ -149,14 +176,14 @@ impl Worker {
             };
             let rollout = self.rollouts.wait_for(route.rollout);
             let streamed = tokio::select! {
-                streamed = self.stream(request, &ticket, &mut turn) => streamed,
+                streamed = self.stream(request, &ticket, &mut turn, &mut kept) => streamed,
                 () = rollout.gone() => Err(Broken::Elsewhere("its machine is lost".into())),
             };
             ticket.open = streamed.is_err();
             match streamed {
                 Ok(()) if turn.finished => return Ok(turn),
                 Ok(()) => {}
-                Err(Broken::Refused(reason)) => return Err(TurnError::Failed(reason)),
+                Err(Broken::Given(up)) => return Err(up),
                 Err(Broken::Elsewhere(reason)) => {
                     let (trajectory, tokens) = (request.trajectory, turn.len());
                     tracing::info!(trajectory, tokens, %reason, "goes on at another rollout");
@@ -171,10 +198,12 @@ impl Worker {
         request: &TurnRequest<'_>,
         ticket: &Ticket<'_>,
         turn: &mut Generated,
+        kept: &mut Kept,
     ) -> Result<(), Broken> {
         let left = self.max_new_tokens.saturating_sub(turn.len());
         let ids: Vec<u32> = request.context.iter().copied().chain(turn.ids()).collect();
-        if left == 0 || ids.len() >= self.max_len {
+        // Who had it before may have died between its last token and its storage.
+        if left == 0 || ids.len() >= self.max_len || turn.ends_with_one_of(&request.stop) {
             turn.finished = true;
             return Ok(());
         }
@@ -203,13 +232,21 @@ impl Worker {
             let reason = format!("{status}: {text}");
             let refused = status.is_client_error();
             return Err(if refused {
-                Broken::Refused(reason)
+                Broken::Given(TurnError::Failed(reason))
             } else {
                 Broken::Elsewhere(reason)
             });
         }
         let (mut stream, mut lines) = (response.bytes_stream(), Lines::default());
-        while let Some(bytes) = stream.next().await {
+        loop {
+            let bytes = tokio::select! {
+                bytes = stream.next() => bytes,
+                progress = kept.progress(turn) => {
+                    progress?;
+                    continue;
+                }
+            };
+            let Some(bytes) = bytes else { break };
             for data in lines.feed(&bytes.map_err(elsewhere)?)? {
                 if data == "[DONE]" {
                     return Ok(());

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{
-    AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest, RouteReply, RouteRequest,
+    AppendSpansRequest, AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest,
+    RouteReply, RouteRequest,
 };
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -76,6 +77,16 @@ impl Host {
         self.ask(|mut client| {
             let request = request.clone();
             async move { client.append_turn(request).await }
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Returns when tokens of a turn under way are stored durably.
+    pub async fn append_spans(&self, request: AppendSpansRequest) -> Result<(), Refusal> {
+        self.ask(|mut client| {
+            let request = request.clone();
+            async move { client.append_spans(request).await }
         })
         .await?;
         Ok(())

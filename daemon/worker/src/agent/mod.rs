@@ -5,22 +5,26 @@
 //!                                 │     ▲           │ broken                       │ yes   │ no
 //!                                 │     └───────────┘ (goes on elsewhere           ▼       │
 //!                                 │                    from the tokens so far)    tool     │
+//!                                 │  AppendSpans (durable), again and again        │       │
 //!                                 └──────────── AppendTurn (durable) ◄─────────────┘       ▼
 //!                                                            AppendTurn ──► reward ──► Finish
 //! ```
 //!
-//! A turn counts once the daemon has stored it (I-2). Before that it lives only here: a rollout's
-//! death costs nothing, because the tokens that arrived are sent along to the next one; this
-//! worker's own death costs the turn it was in.
+//! A turn counts once the daemon has stored it (I-2), and so do its tokens: those of a turn under
+//! way are stored while it is generated, `agent.durable_every_ms` apart. A rollout's death costs
+//! nothing, because the tokens that arrived are sent along to the next one; this worker's own death
+//! costs the tokens since the last that were acknowledged, and who holds the trajectory next goes on
+//! after those, with the same ones.
 
 mod conversation;
 mod generate;
 mod host;
+mod kept;
 mod rollouts;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use robust_proto::v1::host_message::Body;
 use robust_proto::v1::{Dispatch, Hello};
@@ -51,6 +55,8 @@ struct Worker {
     max_turns: u32,
     max_new_tokens: usize,
     temperature: f64,
+    /// Time between two stores of a turn's tokens.
+    durable_every: Duration,
     slots: Semaphore,
     leases: Leases,
     rollouts: Rollouts,
@@ -59,6 +65,9 @@ struct Worker {
 /// The trajectories of this worker; a watch that becomes true is a revocation.
 #[derive(Clone, Default)]
 struct Leases(Arc<Mutex<BTreeMap<u64, watch::Sender<bool>>>>);
+
+/// What a conversation holds of its lease.
+type Revoked = watch::Receiver<bool>;
 
 /// Runs a worker until its link ends. `started` is when the process began.
 pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, StartError> {
@@ -130,6 +139,7 @@ fn prepare(
         max_turns: job.agent.max_turns,
         max_new_tokens: job.rollout.max_new_tokens as usize,
         temperature: job.rollout.temperature,
+        durable_every: Duration::from_millis(job.agent.durable_every_ms),
         slots: Semaphore::new(job.agent.concurrency.max(1) as usize),
         leases,
         rollouts,
@@ -150,9 +160,9 @@ impl Worker {
             let ended = tokio::select! {
                 ended = Conversation::run(&worker, dispatch) => ended,
                 // The sender lives in the lease; it changes when it is revoked, once.
-                _ = revoked.wait_for(|revoked| *revoked) => Ok(()),
+                _ = async { revoked.wait_for(|revoked| *revoked).await.is_ok() } => Ok(()),
             };
-            worker.leases.release(trajectory);
+            worker.leases.release(trajectory, &revoked);
             worker.report();
             if let Err(reason) = ended {
                 tracing::warn!(trajectory, %reason, "gives a trajectory back");
@@ -174,10 +184,14 @@ impl Worker {
 }
 
 impl Leases {
-    /// None if it is held already.
-    fn take(&self, trajectory: u64) -> Option<watch::Receiver<bool>> {
+    /// None if it is held already. One that was revoked may be given here again before its first
+    /// conversation noticed.
+    fn take(&self, trajectory: u64) -> Option<Revoked> {
         let mut held = self.lock();
-        if held.contains_key(&trajectory) {
+        if held
+            .get(&trajectory)
+            .is_some_and(|revoke| !*revoke.borrow())
+        {
             return None;
         }
         let (revoke, revoked) = watch::channel(false);
@@ -191,8 +205,15 @@ impl Leases {
         }
     }
 
-    fn release(&self, trajectory: u64) {
-        self.lock().remove(&trajectory);
+    /// Ends this holding of it, unless it was followed by another.
+    fn release(&self, trajectory: u64, holding: &Revoked) {
+        let mut held = self.lock();
+        if held
+            .get(&trajectory)
+            .is_some_and(|revoke| revoke.subscribe().same_channel(holding))
+        {
+            held.remove(&trajectory);
+        }
     }
 
     fn count(&self) -> usize {

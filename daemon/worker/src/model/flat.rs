@@ -40,7 +40,7 @@ pub enum LyingIn {
     /// It is of another size.
     #[error(transparent)]
     Length(#[from] WrongLength),
-    /// It is in use.
+    /// It is in use, or in a device's memory: this model computes on the CPU.
     #[error(transparent)]
     Buffer(#[from] BufferError),
 }
@@ -119,7 +119,7 @@ impl FlatParams {
             return Err(WrongLength { expected, got }.into());
         }
         let lent = memory.lend()?;
-        let (start, kind) = (memory.as_ptr(), (Kind::Float, Device::Cpu));
+        let (start, kind) = (memory.as_ptr()?, (Kind::Float, Device::Cpu));
         // SAFETY: `total` float32 elements, page-aligned, initialised and of any bits. The loan keeps
         // them there and unchanged as long as `Self` lives, and no clone of a tensor of such
         // parameters outlives that: the engine makes none, and changes none.

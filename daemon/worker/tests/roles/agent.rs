@@ -10,7 +10,9 @@ use axum::routing::post;
 use futures::StreamExt;
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::role_message::Body as Up;
-use robust_proto::v1::{AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Revoke, Shutdown};
+use robust_proto::v1::{
+    AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Revoke, Shutdown, Span, Turn,
+};
 use robust_worker::agent;
 use robust_worker::attach::LinkEnd;
 use robust_worker::model::tokenizer::Tokenizer;
@@ -20,10 +22,10 @@ use tokio::runtime::Runtime;
 use super::fixture::{Running, args, runtime, tokenizer_path};
 use super::host::{Asked, FakeHost, PATIENCE};
 
-const AGENT: u64 = 1;
-const TRAJECTORY: u64 = 42;
+pub const AGENT: u64 = 1;
+pub const TRAJECTORY: u64 = 42;
 
-fn encode(text: &str) -> Vec<u32> {
+pub fn encode(text: &str) -> Vec<u32> {
     let tokenizer = Tokenizer::load(&tokenizer_path()).unwrap();
     tokenizer
         .encode(text)
@@ -35,27 +37,37 @@ fn encode(text: &str) -> Vec<u32> {
 
 /// A rollout that knows the whole trajectory and says the token that follows what it is given, so
 /// a token given twice or left out would show.
-struct FakeRollout {
+pub struct FakeRollout {
     addr: SocketAddr,
     inputs: Arc<Mutex<Vec<Value>>>,
     _runtime: Runtime,
 }
 
+/// How a stream ends.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Fate {
+    /// When the turn does.
+    Ends,
+    /// It breaks after so many tokens.
+    Breaks(usize),
+    /// Nothing comes after so many tokens.
+    Hangs(usize),
+}
+
 #[derive(Clone)]
 struct Script {
     whole: Vec<u32>,
-    /// Tokens after which the stream breaks; none: never.
-    breaks_after: Option<usize>,
+    fate: Fate,
     version: u64,
     inputs: Arc<Mutex<Vec<Value>>>,
 }
 
 impl FakeRollout {
-    fn start(whole: &str, version: u64, breaks_after: Option<usize>) -> Self {
+    pub fn start(whole: &str, version: u64, fate: Fate) -> Self {
         let (runtime, inputs) = (runtime(), Arc::default());
         let script = Script {
             whole: encode(whole),
-            breaks_after,
+            fate,
             version,
             inputs: Arc::clone(&inputs),
         };
@@ -81,11 +93,11 @@ impl FakeRollout {
         }
     }
 
-    fn addr(&self) -> String {
+    pub fn addr(&self) -> String {
         self.addr.to_string()
     }
 
-    fn inputs(&self) -> Vec<Value> {
+    pub fn inputs(&self) -> Vec<Value> {
         self.inputs.lock().unwrap().clone()
     }
 }
@@ -103,9 +115,16 @@ async fn generate(State(script): State<Script>, body: Bytes) -> Body {
         .map_or(rest.len(), |at| at + 1);
     let mut events = Vec::new();
     for (number, &id) in rest[..end].iter().enumerate() {
-        if script.breaks_after == Some(number) {
-            events.push(Err(std::io::Error::other("killed")));
-            break;
+        match script.fate {
+            Fate::Breaks(after) if after == number => {
+                events.push(Err(std::io::Error::other("killed")));
+                break;
+            }
+            Fate::Hangs(after) if after == number => {
+                let said = futures::stream::iter(events);
+                return Body::from_stream(said.chain(futures::stream::pending()));
+            }
+            _ => {}
         }
         let finish = if number + 1 == end {
             json!({"type": "stop"})
@@ -117,28 +136,29 @@ async fn generate(State(script): State<Script>, body: Bytes) -> Body {
         let chunk = json!({"output_ids": [id], "meta_info": meta});
         events.push(Ok(format!("data: {chunk}\n\n")));
     }
-    if script.breaks_after != Some(usize::MAX) {
-        events.push(Ok("data: [DONE]\n\n".into()));
-        let events = futures::stream::iter(events).then(async |event| {
-            if event.is_err() {
-                // Until the tokens before it are on their way: hyper flushes when it has to wait.
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            event
-        });
-        return Body::from_stream(events);
-    }
-    // Says nothing and never ends.
-    Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>())
+    events.push(Ok("data: [DONE]\n\n".into()));
+    let events = futures::stream::iter(events).then(async |event| {
+        if event.is_err() {
+            // Until the tokens before it are on their way: hyper flushes when it has to wait.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        event
+    });
+    Body::from_stream(events)
 }
 
-struct Scene {
-    host: FakeHost,
+pub struct Scene {
+    pub host: FakeHost,
     agent: Running,
     _folder: tempfile::TempDir,
 }
 
 fn scene(rollouts: &[&FakeRollout]) -> Scene {
+    scene_with(rollouts, 60_000)
+}
+
+/// Tokens of a turn under way are stored so far apart.
+pub fn scene_with(rollouts: &[&FakeRollout], durable_every_ms: u64) -> Scene {
     let folder = tempfile::tempdir().unwrap();
     let host = FakeHost::start(folder.path());
     host.route_to(
@@ -147,7 +167,9 @@ fn scene(rollouts: &[&FakeRollout]) -> Scene {
             .map(|rollout| rollout.addr())
             .collect::<Vec<_>>(),
     );
-    let agent = Running::start(args(folder.path(), &host, 0, AGENT), agent::run);
+    let mut args = args(folder.path(), &host, 0, AGENT);
+    args.job.agent.durable_every_ms = durable_every_ms;
+    let agent = Running::start(args, agent::run);
     assert_eq!(host.hello(AGENT).leases, [0; 0]);
     Scene {
         host,
@@ -157,18 +179,23 @@ fn scene(rollouts: &[&FakeRollout]) -> Scene {
 }
 
 impl Scene {
-    fn dispatch(&self, turns: Vec<robust_proto::v1::Turn>) {
+    fn dispatch(&self, turns: Vec<Turn>) {
+        self.resume(turns, Vec::new());
+    }
+
+    pub fn resume(&self, turns: Vec<Turn>, running: Vec<Span>) {
         let dispatch = Dispatch {
             trajectory: TRAJECTORY,
             prompt: "12+34=".into(),
             answer: "46".into(),
             seed: 7,
             turns,
+            running,
         };
         self.host.send(AGENT, Down::Dispatch(dispatch));
     }
 
-    fn turns(&self) -> Vec<AppendTurnRequest> {
+    pub fn turns(&self) -> Vec<AppendTurnRequest> {
         let append = |asked| match asked {
             Asked::Append(append) => Some(append),
             _ => None,
@@ -176,7 +203,7 @@ impl Scene {
         self.host.asked().into_iter().filter_map(append).collect()
     }
 
-    fn finished(&self) -> FinishTrajectoryRequest {
+    pub fn finished(&self) -> FinishTrajectoryRequest {
         match self
             .host
             .wait_asked("the end", |asked| matches!(asked, Asked::Finish(_)))
@@ -186,17 +213,17 @@ impl Scene {
         }
     }
 
-    fn end(self) {
+    pub fn end(self) {
         self.host.send(AGENT, Down::Shutdown(Shutdown {}));
         assert_eq!(self.agent.end(), LinkEnd::Shutdown);
     }
 }
 
-const WHOLE: &str = "<bos>12+34=<call>12+34</call><res>46</res>46<eos>";
+pub const WHOLE: &str = "<bos>12+34=<call>12+34</call><res>46</res>46<eos>";
 
 #[test]
 fn a_conversation_calls_its_tool_and_earns_its_reward() {
-    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let rollout = FakeRollout::start(WHOLE, 3, Fate::Ends);
     let scene = scene(&[&rollout]);
     scene.dispatch(Vec::new());
     let finished = scene.finished();
@@ -247,8 +274,8 @@ fn a_turn_goes_on_elsewhere_when_its_rollout_dies_and_no_token_comes_twice() {
     let whole = encode(WHOLE);
     let prompt = encode("<bos>12+34=").len();
     for breaks_after in 0..6 {
-        let dying = FakeRollout::start(WHOLE, 3, Some(breaks_after));
-        let living = FakeRollout::start(WHOLE, 4, None);
+        let dying = FakeRollout::start(WHOLE, 3, Fate::Breaks(breaks_after));
+        let living = FakeRollout::start(WHOLE, 4, Fate::Ends);
         let scene = scene(&[&dying, &living]);
         scene.dispatch(Vec::new());
         assert_eq!(scene.finished().reward, 1.0, "broke after {breaks_after}");
@@ -278,7 +305,7 @@ fn a_turn_goes_on_elsewhere_when_its_rollout_dies_and_no_token_comes_twice() {
 
 #[test]
 fn a_conversation_resumes_after_the_stored_turns() {
-    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let rollout = FakeRollout::start(WHOLE, 3, Fate::Ends);
     let first = scene(&[&rollout]);
     first.dispatch(Vec::new());
     first.finished();
@@ -297,7 +324,7 @@ fn a_conversation_resumes_after_the_stored_turns() {
 #[test]
 fn a_failing_tool_gives_an_empty_result_and_the_conversation_goes_on() {
     let whole = "<bos>12+34=<call>12+</call><res></res>46<eos>";
-    let rollout = FakeRollout::start(whole, 3, None);
+    let rollout = FakeRollout::start(whole, 3, Fate::Ends);
     let scene = scene(&[&rollout]);
     scene.dispatch(Vec::new());
     assert_eq!(scene.finished().reward, 1.0);
@@ -311,7 +338,7 @@ fn a_failing_tool_gives_an_empty_result_and_the_conversation_goes_on() {
 fn the_last_turn_allowed_calls_no_tool() {
     let calls = "<call>1</call><res>1</res>".repeat(2);
     let whole = format!("<bos>12+34={calls}<call>1</call>");
-    let rollout = FakeRollout::start(&whole, 3, None);
+    let rollout = FakeRollout::start(&whole, 3, Fate::Ends);
     let scene = scene(&[&rollout]);
     scene.dispatch(Vec::new());
     let finished = scene.finished();
@@ -322,8 +349,8 @@ fn the_last_turn_allowed_calls_no_tool() {
 
 #[test]
 fn a_turn_is_stored_by_the_daemon_that_comes_back() {
-    let rollout = FakeRollout::start(WHOLE, 3, None);
-    let hanging = FakeRollout::start(WHOLE, 3, Some(usize::MAX));
+    let rollout = FakeRollout::start(WHOLE, 3, Fate::Ends);
+    let hanging = FakeRollout::start(WHOLE, 3, Fate::Hangs(0));
     let mut scene = scene(&[&hanging]);
     scene.dispatch(Vec::new());
     let deadline = Instant::now() + PATIENCE;
@@ -356,7 +383,7 @@ fn a_turn_is_stored_by_the_daemon_that_comes_back() {
 
 #[test]
 fn a_void_lease_drops_the_trajectory() {
-    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let rollout = FakeRollout::start(WHOLE, 3, Fate::Ends);
     let scene = scene(&[&rollout]);
     scene.host.void_leases();
     scene.dispatch(Vec::new());
@@ -376,7 +403,7 @@ fn a_void_lease_drops_the_trajectory() {
 
 #[test]
 fn a_revoked_trajectory_is_given_up_at_its_rollout_too() {
-    let hanging = FakeRollout::start(WHOLE, 3, Some(usize::MAX));
+    let hanging = FakeRollout::start(WHOLE, 3, Fate::Hangs(0));
     let scene = scene(&[&hanging]);
     scene.dispatch(Vec::new());
     let deadline = Instant::now() + PATIENCE;
@@ -408,7 +435,7 @@ fn a_revoked_trajectory_is_given_up_at_its_rollout_too() {
 
 #[test]
 fn a_trajectory_that_cannot_be_generated_is_returned() {
-    let rollout = FakeRollout::start(WHOLE, 3, None);
+    let rollout = FakeRollout::start(WHOLE, 3, Fate::Ends);
     let scene = scene(&[&rollout]);
     let dispatch = Dispatch {
         trajectory: 5,

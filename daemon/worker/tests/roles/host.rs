@@ -27,6 +27,7 @@ pub enum Asked {
     Route(u64),
     Release(u64),
     Append(AppendTurnRequest),
+    Spans(AppendSpansRequest),
     Finish(FinishTrajectoryRequest),
 }
 
@@ -45,6 +46,8 @@ struct Shared {
     rollouts: Mutex<Vec<String>>,
     fenced: Mutex<bool>,
     void: Mutex<bool>,
+    /// Writes that are acknowledged before nothing is any more, as from a daemon that stopped.
+    writes_left: Mutex<Option<usize>>,
 }
 
 impl FakeHost {
@@ -57,6 +60,7 @@ impl FakeHost {
             rollouts: Mutex::default(),
             fenced: Mutex::default(),
             void: Mutex::default(),
+            writes_left: Mutex::default(),
         });
         let socket = folder.join("roles.sock");
         let messages = Mutex::new(messages);
@@ -139,6 +143,11 @@ impl FakeHost {
         self.shared.asked.lock().unwrap().clone()
     }
 
+    /// As if nothing had been asked.
+    pub fn forget_asked(&self) {
+        self.shared.asked.lock().unwrap().clear();
+    }
+
     pub fn wait_asked(&self, what: &str, fits: impl Fn(&Asked) -> bool) -> Asked {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -162,6 +171,11 @@ impl FakeHost {
         *self.shared.fenced.lock().unwrap() = true;
     }
 
+    /// Stores so many more turns and spans; the rest is neither stored nor answered. None: stores all.
+    pub fn store_only(&self, writes: Option<usize>) {
+        *self.shared.writes_left.lock().unwrap() = writes;
+    }
+
     pub fn void_leases(&self) {
         *self.shared.void.lock().unwrap() = true;
     }
@@ -176,7 +190,18 @@ impl Drop for FakeHost {
 struct Service(Arc<Shared>);
 
 impl Service {
-    fn note(&self, asked: Asked) -> Result<Response<Ack>, Status> {
+    async fn note(&self, asked: Asked) -> Result<Response<Ack>, Status> {
+        let frozen = match &mut *self.0.writes_left.lock().unwrap() {
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        };
+        if frozen {
+            std::future::pending::<()>().await;
+        }
         if *self.0.void.lock().unwrap() {
             return Err(Status::failed_precondition("the lease is void"));
         }
@@ -260,13 +285,20 @@ impl RoleHost for Service {
         &self,
         request: Request<AppendTurnRequest>,
     ) -> Result<Response<Ack>, Status> {
-        self.note(Asked::Append(request.into_inner()))
+        self.note(Asked::Append(request.into_inner())).await
+    }
+
+    async fn append_spans(
+        &self,
+        request: Request<AppendSpansRequest>,
+    ) -> Result<Response<Ack>, Status> {
+        self.note(Asked::Spans(request.into_inner())).await
     }
 
     async fn finish_trajectory(
         &self,
         request: Request<FinishTrajectoryRequest>,
     ) -> Result<Response<Ack>, Status> {
-        self.note(Asked::Finish(request.into_inner()))
+        self.note(Asked::Finish(request.into_inner())).await
     }
 }

@@ -9,6 +9,7 @@ mod http;
 mod memory;
 mod process;
 mod rollout;
+mod spans;
 mod swap;
 mod tool;
 mod trainer;

@@ -21,7 +21,7 @@ use super::fixture::{Running, args, model, runtime, token};
 use super::host::FakeHost;
 
 /// Somebody who serves a version, as a trainer rank does.
-struct Source {
+pub struct Source {
     transport: Transport,
     exposed: Exposed,
     manifest: Manifest,
@@ -30,7 +30,7 @@ struct Source {
 const SOURCE: u64 = 99;
 const CHUNK_BYTES: u64 = 4096;
 
-fn source(seed: u64, version: u64) -> Source {
+pub fn source(seed: u64, version: u64) -> Source {
     let model = model(seed);
     let transport = Transport::start(Config::new(token())).unwrap();
     let buffer = Buffer::new(model.params().len_bytes()).unwrap();
@@ -88,7 +88,7 @@ impl Source {
         }
     }
 
-    fn pull_all(&self) -> PullWeights {
+    pub fn pull_all(&self) -> PullWeights {
         self.pull(vec![self.serving(0, self.chunks())])
     }
 }

@@ -5,7 +5,7 @@
 //! ```
 //! Eligible: linked, admitted, no suspect, on a slot whose turn it has (`context`), and at a version
 //! fit for the trajectory's batch. In sync
-//! mode that is exactly the version of the step before; else at most `max_staleness` older. Among
+//! mode that is exactly the version of the step before; else at most `route_staleness` older. Among
 //! those the one with the fewest requests is taken, if it has room for one more.
 mod table;
 
@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// The versions whose tokens a batch may have.
-    fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
+    pub(super) fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
         let newest = batch.saturating_sub(1);
         if self.config.mutant(Mutation::StaleWeights) {
             return WeightVersion(0)..=WeightVersion(u64::MAX);
@@ -96,7 +96,7 @@ impl Core {
         match self.config.mode {
             Mode::Sync => WeightVersion(newest)..=WeightVersion(newest),
             Mode::SemiSync | Mode::Async => {
-                let oldest = newest.saturating_sub(self.config.max_staleness);
+                let oldest = newest.saturating_sub(self.config.route_staleness());
                 WeightVersion(oldest)..=WeightVersion(u64::MAX)
             }
         }

@@ -10,6 +10,7 @@ mod quality;
 mod random;
 mod scale;
 mod silence;
+mod staleness;
 mod table;
 
 use super::*;

@@ -4,14 +4,17 @@
 //!            dispatch                finish (durable)          commit of its batch
 //!  pending ───────────► leased ───────────────────► finished ───────────────────► (gone)
 //!     ▲                   │
-//!     └───────────────────┘ returned, or its agent worker died; stored turns stay (I-2)
+//!     └───────────────────┘ returned, or its agent worker died; what is stored stays (I-2)
 //! ```
 //! A trajectory's batch is the step that will consume it, so each is consumed once (I-3): the table
 //! only ever holds batches after the committed step.
+mod stale;
 mod table;
 
+pub use stale::staleness;
 pub use table::{Place, Trajectories};
 
+use super::config::Mode;
 use super::output::{Output, Severity};
 use super::{Core, JobState};
 use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
@@ -50,6 +53,13 @@ impl Core {
         self.s.trajectories.batch_prompts(batch)
     }
 
+    /// Whether anything published is fit to generate for a batch. Agent workers full of trajectories
+    /// that wait for weights would have no room for those that the step before still needs.
+    fn weights_exist(&self, batch: u64) -> bool {
+        let oldest = *self.fit_versions(batch).start();
+        self.config.mode == Mode::Sync || self.s.published.unwrap_or_default() >= oldest
+    }
+
     /// Hands pending trajectories to the agent workers with the fewest, below their concurrency.
     pub(super) fn dispatch(&mut self) {
         self.open_batches();
@@ -57,6 +67,9 @@ impl Core {
             return;
         }
         while let Some(id) = self.s.trajectories.next_pending(self.now) {
+            if !self.weights_exist(id.batch) {
+                return;
+            }
             let Some(agent) = self.index().idlest_agent() else {
                 return;
             };
@@ -84,6 +97,9 @@ impl Core {
         };
         if matches!(t.place, Place::Finished { .. }) || !(starting || t.holders.contains(&agent)) {
             return;
+        }
+        if self.is_stale(id, oldest) {
+            return self.drop_stale(id, oldest);
         }
         let holder = match t.place {
             Place::Leased(holder) if holder != agent => Some(holder),

@@ -234,6 +234,15 @@ impl Trajectories {
         self.set(id, Place::Pending(until));
     }
 
+    /// All of it is thrown away; how often is counted. Whoever held it has nothing to say of it any
+    /// more.
+    pub fn begin_again(&mut self, id: TrajectoryId, until: impl Fn(u32) -> Time) {
+        if let Some(t) = self.get_mut(id) {
+            t.holders.clear();
+        }
+        self.give_back(id, until);
+    }
+
     /// Moves it to another place; every place change goes through here.
     pub fn set(&mut self, id: TrajectoryId, place: Place) {
         let Some(t) = self.get_mut(id) else { return };

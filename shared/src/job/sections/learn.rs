@@ -113,6 +113,10 @@ pub struct BatchShape {
     pub prompts: u32,
     /// Responses per prompt: the group size of GRPO, at least 2.
     pub responses: u32,
+    /// Versions that a trajectory's oldest tokens may be older than the weights its step trains. One
+    /// that ends older is thrown away and generated again. Any number if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_staleness: Option<u64>,
 }
 
 impl Default for BatchShape {
@@ -120,6 +124,7 @@ impl Default for BatchShape {
         Self {
             prompts: 8,
             responses: 8,
+            max_staleness: None,
         }
     }
 }

@@ -8,6 +8,6 @@ mod task;
 
 pub use detect::{Detect, DetectValue};
 pub use learn::{BatchShape, Data, Model, ModelConfig, Train, WarmupSettings};
-pub use operate::{Checkpoint, KindBudget, Node, Restart, Weights};
+pub use operate::{Checkpoint, KindBudget, Node, PublishAfter, Restart, Weights};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use task::{General, Mode, Policy};

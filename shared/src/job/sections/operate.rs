@@ -17,6 +17,39 @@ pub struct Checkpoint {
     pub keep_every: u64,
     /// So many checkpoints with the highest mean reward are kept.
     pub keep_best: u32,
+    /// How safe a step's result must be before it is committed and its version published (I-5).
+    pub publish_after: PublishAfter,
+    /// An object store that checkpoints are put into as well: `s3://BUCKET/PREFIX`,
+    /// `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `file:///FOLDER`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
+    /// At least so many steps between checkpoints that are put there; 1: each one.
+    pub remote_every: u64,
+}
+
+/// `[checkpoint] publish_after`: what has to be lost before a committed step is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PublishAfter {
+    /// Complete in the leader's memory, where ranks of other nodes have theirs copied: the leader's
+    /// machine, and with it the memory of every rank's node.
+    #[default]
+    Snapshot,
+    /// Held by another node too, in another failure domain where there is one: both machines.
+    Replica,
+    /// A checkpoint on the leader's disk: every step is written, and waits for it.
+    Disk,
+}
+
+impl PublishAfter {
+    /// As a job file says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Replica => "replica",
+            Self::Disk => "disk",
+        }
+    }
 }
 
 impl Default for Checkpoint {
@@ -26,6 +59,9 @@ impl Default for Checkpoint {
             keep: 3,
             keep_every: 0,
             keep_best: 0,
+            publish_after: PublishAfter::default(),
+            remote: None,
+            remote_every: 1,
         }
     }
 }

@@ -114,6 +114,9 @@ pub struct Agent {
     pub concurrency: u32,
     /// Most turns of one conversation.
     pub max_turns: u32,
+    /// Tokens of a turn under way become durable so far apart. A worker's death costs at most what
+    /// came in this time and in that of one acknowledgement.
+    pub durable_every_ms: u64,
     /// Limits of a tool's process.
     pub tool: Tool,
 }
@@ -128,6 +131,7 @@ impl Default for Agent {
             max: None,
             concurrency: 32,
             max_turns: 3,
+            durable_every_ms: 250,
             tool: Tool::default(),
         }
     }

@@ -155,7 +155,7 @@ impl Scenario {
             },
             ahead,
             engine_requests: concurrency + concurrency.div_ceil(4),
-            max_staleness: ahead + 1,
+            max_staleness: Some(ahead + 1),
             // All pull at once: the paper gives one figure for all.
             pullers_per_source: ranks + rollouts,
             nodes: self.machines(ranks, rollouts),

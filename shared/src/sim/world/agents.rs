@@ -26,9 +26,10 @@ impl World {
         self.daemon.leases.insert(trajectory, agent);
         if self.stored.contains(&trajectory) {
             // Its last holder died between the end's storage and our hearing of it.
+            let oldest = self.oldest_of(trajectory);
             return self.after(
                 Duration::ZERO,
-                Happening::Feed(finished(agent, trajectory, WeightVersion(0))),
+                Happening::Feed(finished(agent, trajectory, oldest)),
             );
         }
         let work = Work {
@@ -75,6 +76,20 @@ impl World {
         let of = |d: &Doing| (d.agent, d.trajectory) == (agent, trajectory);
         self.asked.retain(|_, d| !of(d));
         self.tell(agent, Order::Revoke(trajectory));
+    }
+
+    /// The store's door: an end that is told again, of a trajectory whose turns were thrown away
+    /// since, names turns that are not there.
+    pub(super) fn refused(&self, input: &Input) -> bool {
+        let Input::TrajectoryFinished { trajectory, .. } = input else {
+            return false;
+        };
+        trajectory.batch > self.checker.committed.0 && !self.stored.contains(trajectory)
+    }
+
+    /// The oldest weights of what is stored of a trajectory.
+    pub(super) fn oldest_of(&self, trajectory: TrajectoryId) -> WeightVersion {
+        self.oldest.get(&trajectory).copied().unwrap_or_default()
     }
 
     fn work(&self, d: Doing) -> Option<Work> {
@@ -174,7 +189,13 @@ impl World {
             return self.after(AGAIN, Happening::Generated(d, rollout, ticket));
         }
         let away = self.sent_away(rollout) || !self.in_touch(d.agent, rollout);
-        let version = r.and_then(|r| r.version).filter(|_| !away);
+        let late = self.timing.stale_per_mille;
+        let late = match late > 0 && self.dice.chance(late) {
+            true => 1 + self.dice.below(3),
+            false => 0,
+        };
+        let older = |v: WeightVersion| WeightVersion(v.0.saturating_sub(late));
+        let version = r.and_then(|r| r.version).filter(|_| !away).map(older);
         if let Some(r) = self.procs.get_mut(&rollout) {
             r.requests = r.requests.saturating_sub(1);
             self.phase_of_rollout(rollout);
@@ -196,7 +217,7 @@ impl World {
         }
         let p = self.procs.get_mut(&d.agent);
         if let Some(w) = p.and_then(|p| p.held.get_mut(&d.trajectory)) {
-            w.oldest = w.oldest.into_iter().chain(by).min();
+            w.oldest = by;
         }
         self.append(d);
     }
@@ -218,11 +239,14 @@ impl World {
             .appended(self.now, d.trajectory, work.stored, acknowledged, over);
         let turns = work.stored + 1;
         self.turns.insert(d.trajectory, turns);
+        let known = self.oldest.get(&d.trajectory).copied();
+        let oldest = known.into_iter().chain(work.oldest).min();
+        self.oldest.insert(d.trajectory, oldest.unwrap_or_default());
         if turns >= self.turns_of(d.trajectory) {
             self.stored.insert(d.trajectory);
             self.daemon.leases.remove(&d.trajectory);
             self.let_go(d.agent, d.trajectory);
-            let oldest = work.oldest.unwrap_or_default();
+            let oldest = self.oldest_of(d.trajectory);
             return self.feed(finished(d.agent, d.trajectory, oldest));
         }
         let p = self.procs.get_mut(&d.agent);

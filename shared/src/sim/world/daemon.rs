@@ -1,7 +1,7 @@
 //! The daemon: its driver's order of work, its store, its death and return.
 use super::{Happening, World};
 use crate::core::{Core, Exit, Input, Output, Record, State};
-use crate::ids::{Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -207,6 +207,7 @@ impl World {
         };
         self.stored = self.stored.split_off(&next);
         self.turns = self.turns.split_off(&next);
+        self.oldest = self.oldest.split_off(&next);
     }
 
     /// Kills the daemon; its roles live on. A write under way may or may not have come to its end.
@@ -285,7 +286,7 @@ impl World {
                     incarnation: Incarnation(0),
                     trajectory,
                     reward: 0.5,
-                    oldest_version: WeightVersion(0),
+                    oldest_version: self.oldest_of(trajectory),
                 });
             }
         }

@@ -149,6 +149,8 @@ pub struct World {
     doomed: BTreeMap<InstanceId, Vec<Start>>,
     /// Turns that are stored, by trajectory: what was acknowledged.
     turns: BTreeMap<TrajectoryId, u32>,
+    /// The oldest weights of those turns.
+    oldest: BTreeMap<TrajectoryId, WeightVersion>,
     /// Pulls as they were ordered and are not known to be over.
     pullers: BTreeMap<Incarnation, pulls::Ordered>,
     /// Nothing went wrong so far, as the search knows.
@@ -210,6 +212,7 @@ impl World {
             gang: GangWork::default(),
             doomed: BTreeMap::new(),
             turns: BTreeMap::new(),
+            oldest: BTreeMap::new(),
             pullers: BTreeMap::new(),
             untouched: false,
             calm: false,
@@ -343,6 +346,7 @@ impl World {
 
     fn happen(&mut self, what: Happening) {
         match what {
+            Happening::Feed(input) if self.refused(&input) => {}
             Happening::Feed(input) => self.feed(input),
             Happening::Link(life) => self.link(life),
             Happening::LinkEnds(life) => self.link_ends(life),

@@ -31,7 +31,7 @@ pub enum Start {
 pub struct Work {
     /// Turns that are stored.
     pub stored: u32,
-    /// The oldest weights used for it.
+    /// The weights of the turn that is not stored yet.
     pub oldest: Option<WeightVersion>,
     /// A tool runs for it.
     pub in_tool: bool,

@@ -3,6 +3,7 @@
 mod export;
 mod import;
 mod list;
+mod remote;
 mod verify;
 
 use super::{put, put_json};
@@ -15,25 +16,40 @@ use robust_shared::job::Job;
 use std::path::{Path, PathBuf};
 
 /// Runs one of the commands.
-pub fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError> {
+pub async fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError> {
+    let json = global.json;
     if let CkptCommand::Import { from, job, out } = command {
-        return import::run(from, job, out, global.json);
+        return import::run(from, job, out, json);
     }
     if global.connect.is_some() {
         let text = "checkpoints are read from the state directory; name it with --state-dir";
         return Err(CliError::Usage(text.to_owned()));
     }
-    let state = State::open(global.state_dir.clone().unwrap_or_else(default_state_dir))?;
-    let json = global.json;
+    let dir = global.state_dir.clone().unwrap_or_else(default_state_dir);
     match command {
-        CkptCommand::Ls => list::list(&state, json),
+        CkptCommand::Ls(args) if args.remote.is_some() => {
+            return remote::Far::open(args, &dir)?.list(json).await;
+        }
+        CkptCommand::Verify { step, remote } if remote.remote.is_some() => {
+            return remote::Far::open(remote, &dir)?.verify(*step, json).await;
+        }
+        CkptCommand::Fetch { step, remote } => {
+            return remote::Far::open(remote, &dir)?
+                .fetch(step, &dir, json)
+                .await;
+        }
+        _ => {}
+    }
+    let state = State::open(dir)?;
+    match command {
+        CkptCommand::Ls(_) => list::list(&state, json),
         CkptCommand::Show(args) => list::show(&state, args.step, json),
-        CkptCommand::Verify { step } => verify::run(&state, *step, json),
+        CkptCommand::Verify { step, .. } => verify::run(&state, *step, json),
         CkptCommand::Pin(args) => list::pin(&state, args.step, true, json),
         CkptCommand::Unpin(args) => list::pin(&state, args.step, false, json),
         CkptCommand::Gc { dry_run } => list::collect(&state, *dry_run, json),
         CkptCommand::Export { step, to } => export::run(&state, step, to, json),
-        CkptCommand::Import { .. } => Ok(()),
+        CkptCommand::Import { .. } | CkptCommand::Fetch { .. } => Ok(()),
     }
 }
 
@@ -73,10 +89,7 @@ impl State {
 
     /// The job that wrote them.
     fn job(&self) -> Result<Job, CliError> {
-        let path = self.dir.join("job.json");
-        let unreadable = |why: String| CliError::Failed(format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
-        serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))
+        job_of(&self.dir)
     }
 
     fn retention(&self) -> Result<Retention, CliError> {
@@ -87,6 +100,14 @@ impl State {
             best: kept.keep_best as usize,
         })
     }
+}
+
+/// The job of a state directory.
+fn job_of(dir: &Path) -> Result<Job, CliError> {
+    let path = dir.join("job.json");
+    let unreadable = |why: String| CliError::Failed(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
+    serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))
 }
 
 /// What is readable of a checkpoint; else why it is of no use.

@@ -18,6 +18,17 @@ pub(super) fn run(state: &State, step: Option<u64>, json: bool) -> Result<(), Cl
     };
     let results: Vec<_> = chosen.iter().map(check).collect();
     bar.finish_and_clear();
+    if !json {
+        put(&super::list::set_aside(state))?;
+    }
+    report(&results, json)
+}
+
+/// What was looked at, where that is, and what is wrong with it.
+pub(super) type Verified = (u64, String, Option<String>);
+
+/// Shows it; an error if anything is wrong.
+pub(super) fn report(results: &[Verified], json: bool) -> Result<(), CliError> {
     let bad = results
         .iter()
         .filter(|(.., problem)| problem.is_some())
@@ -26,8 +37,7 @@ pub(super) fn run(state: &State, step: Option<u64>, json: bool) -> Result<(), Cl
         let line = |(step, folder, problem): &(u64, String, Option<String>)| json!({ "step": step, "folder": folder, "ok": problem.is_none(), "reason": problem });
         put_json(&json!({ "verified": results.iter().map(line).collect::<Vec<_>>() }))?;
     } else {
-        put(&super::list::set_aside(state))?;
-        for (step, _, problem) in &results {
+        for (step, _, problem) in results {
             match problem {
                 None => put(&format!("step {step}: every byte is as written\n"))?,
                 Some(why) => put(&format!("step {step}: {why}\n"))?,

@@ -8,7 +8,7 @@
 //!  ─► table, verdicts, JSON
 //! ```
 mod daemon;
-mod outcome;
+pub mod outcome;
 mod progress;
 mod run;
 mod striker;
@@ -92,7 +92,7 @@ async fn one_series(
 }
 
 /// Reads and checks the drill and its job.
-fn plan(file: &Path) -> Result<Plan, CliError> {
+pub fn plan(file: &Path) -> Result<Plan, CliError> {
     let unreadable = |path: &Path, e: std::io::Error| {
         CliError::Usage(format!("cannot read {}: {e}", path.display()))
     };

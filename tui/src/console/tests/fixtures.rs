@@ -1,6 +1,8 @@
 //! A small job in several situations.
+use super::super::drills::DrillFile;
 use super::super::event::Event;
 use super::super::state::State;
+use super::super::stored::{CheckpointRow, Stored};
 use super::super::ui::look::Look;
 use crate::cli::ThemeName;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -23,6 +25,9 @@ pub fn console() -> State {
 /// A console that shows this status.
 pub fn showing(status: v1::Status) -> State {
     let mut state = console();
+    if status.step > 0 {
+        with_past(&mut state, &status, 1);
+    }
     let begun = if status.step == 0 { 1 } else { 7 };
     let _ = state.handle(NOW, over(1, status));
     for event in journal().into_iter().take(begun) {
@@ -169,8 +174,6 @@ pub fn healthy() -> v1::Status {
     v1::Status {
         job: "arith-grpo".into(),
         mode: "async".into(),
-        context: String::new(),
-        trajectories_discarded: 0,
         policy: "role".into(),
         state: "running".into(),
         step: 118,
@@ -199,12 +202,9 @@ pub fn healthy() -> v1::Status {
         step_seconds: 1.21,
         trajectories_in_flight: 96,
         trajectories_finished: 41,
-        reason: String::new(),
         weight_bytes: 4_300_000,
         weight_digest: "5c".repeat(32),
-        steps_repeated: 0,
-        nodes: Vec::new(),
-        alarms: Vec::new(),
+        ..Default::default()
     }
 }
 
@@ -214,14 +214,92 @@ pub fn on_two_nodes() -> v1::Status {
     let node = |name: &str| v1::NodeStatus {
         name: name.into(),
         state: "here".into(),
+        dc: "fra-1".into(),
+        rack: "r07".into(),
+        accel: "H200".into(),
+        pools: [("train".to_owned(), 2), ("serve".to_owned(), 4)].into(),
+        instances: 4,
         ..Default::default()
     };
     s.nodes = vec![node("node-a"), node("node-b")];
+    s.nodes[1].cordoned = true;
+    s.nodes[1].lost = vec![v1::Slot {
+        node: "node-b".into(),
+        pool: "serve".into(),
+        index: 3,
+    }];
     for r in &mut s.roles {
         r.node = format!("node-{}", if r.index == 0 { 'a' } else { 'b' });
+        r.slot = format!("serve {}", r.index);
     }
     s
 }
+
+/// The whole task is being restarted: nothing runs.
+pub fn task_restart() -> v1::Status {
+    let mut s = healthy();
+    s.state = "recovering".into();
+    let mut fault = incident(2, "recovering");
+    fault.plan = "second fault in the same step: the task restarts from step 118".into();
+    fault.swept = (3..10).collect();
+    s.incidents.push(fault);
+    for r in &mut s.roles {
+        (r.state, r.phase, r.phase_ms) = ("recovering".into(), "init".into(), STRUCK_AGO_MS);
+        (r.running, r.tokens_per_s, r.admitted) = (0, 0.0, false);
+        r.restarts += 1;
+    }
+    s
+}
+
+/// A minute of statuses before this one, so that there is a past to show.
+pub fn with_past(state: &mut State, last: &v1::Status, link: u64) {
+    const ROUND: [(&str, u64); 6] = [
+        ("await_batch", 4),
+        ("old_logprob", 2),
+        ("update", 7),
+        ("snapshot", 1),
+        ("publish", 1),
+        ("await_batch", 1),
+    ];
+    for beat in 0..240_u64 {
+        let at = NOW - 60_000 + beat * 250;
+        let mut s = last.clone();
+        s.now_ms = at;
+        s.state = "running".into();
+        for r in &mut s.roles {
+            let mut into = (beat + u64::from(r.index)) % 16;
+            r.state = "running".into();
+            match r.role.as_str() {
+                "trainer" => {
+                    let mut round = ROUND.iter();
+                    let phase = loop {
+                        match round.next() {
+                            Some(&(_, length)) if into >= length => into -= length,
+                            Some((phase, _)) => break phase,
+                            None => break &"await_batch",
+                        }
+                    };
+                    (r.phase, r.phase_ms) = ((*phase).to_owned(), into * 250);
+                }
+                "rollout" if into == 15 => {
+                    (r.phase, r.phase_ms) = ("pull_weights".into(), 90);
+                }
+                _ => (r.phase, r.phase_ms) = ("generating".into(), into.min(14) * 250),
+            }
+        }
+        if last.state == "recovering" && NOW - at <= STRUCK_AGO_MS {
+            s.roles.clone_from(&last.roles);
+            s.state.clone_from(&last.state);
+            for r in &mut s.roles {
+                r.phase_ms = r.phase_ms.saturating_sub(NOW - at);
+            }
+        }
+        let _ = state.handle(at, over(link, s));
+    }
+}
+
+/// In situations with a fault it was this long ago.
+const STRUCK_AGO_MS: u64 = 6_640;
 
 fn incident(id: u64, outcome: &str) -> v1::Incident {
     let whole = outcome == "recovered";
@@ -236,14 +314,30 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
         detect_ms: 3.2,
         restart_ms: if whole { 1340.0 } else { 0.0 },
         reconnect_ms: if whole { 412.0 } else { 0.0 },
-        total_ms: if whole { 1755.0 } else { 640.0 },
+        total_ms: if whole { 1755.0 } else { STRUCK_AGO_MS as f64 },
         outcome: outcome.into(),
-        at_ms: NOW - if whole { 125_000 } else { 640 },
+        at_ms: NOW - if whole { 125_000 } else { STRUCK_AGO_MS },
         step: 61,
-        evidence: String::new(),
-        stages: Vec::new(),
-        swept: Vec::new(),
+        evidence: "process 41007 (robust-worker) is in state T (stopped)\nwchan do_signal_stop\n\
+                   #0  __GI___poll () from libc.so.6\n#1  uct_progress () from libuct.so.0"
+            .into(),
+        stages: if whole { stages() } else { Vec::new() },
+        swept: vec![3],
     }
+}
+
+fn stages() -> Vec<v1::Stage> {
+    [
+        ("exited", 1.1),
+        ("seen", 2.1),
+        ("process start", 840.0),
+        ("load_checkpoint", 500.0),
+    ]
+    .map(|(name, ms)| v1::Stage {
+        name: name.into(),
+        ms,
+    })
+    .into()
 }
 
 /// The trainer gang is being restarted while the rollouts generate.
@@ -260,7 +354,7 @@ pub fn recovering() -> v1::Status {
         }
         .into();
         r.restarts = 2;
-        r.phase_ms = 410;
+        r.phase_ms = STRUCK_AGO_MS - 230;
     }
     let puller = &mut s.roles[4];
     (puller.pull_bytes, puller.pull_version, puller.admitted) = (1_720_000, 118, false);
@@ -269,4 +363,75 @@ pub fn recovering() -> v1::Status {
     puller.pull_source = "rollout-1".into();
     puller.pull_bytes_per_s = 1.93e9;
     s
+}
+
+/// The end of a log.
+pub fn log_lines() -> Vec<String> {
+    let lines = [
+        "INFO listening on /run/user/1000/robust/roles/trainer-0.sock",
+        "INFO step 117: loss is 0.4133, grad norm 1.21",
+        "INFO snapshot of step 117 copied in 41 ms",
+        "WARN loss is not falling any more",
+    ];
+    lines.map(str::to_owned).into()
+}
+
+/// A store with a checkpoint that is of no use.
+pub fn stored(at: u64) -> Stored {
+    let row = |step: u64| CheckpointRow {
+        step,
+        bytes: Some(1_288_490_188),
+        ranks: 2,
+        reward: Some(0.4),
+        at_ms: None,
+        pinned: step == 100,
+        state: "complete".into(),
+    };
+    let mut bad = row(112);
+    (bad.bytes, bad.reward, bad.ranks) = (None, None, 0);
+    bad.state = "unusable: the shard of rank 1 is missing".into();
+    let trajectory = |member: u32| v1::Trajectory {
+        batch: 119,
+        group: member / 8,
+        member: member % 8,
+        state: if member < 7 { "running" } else { "finished" }.into(),
+        turn_count: 1 + member % 3,
+        tokens: u64::from(190 * (1 + member)),
+        oldest_version: 117,
+        reward: (member >= 7).then_some(0.5),
+        ..Default::default()
+    };
+    Stored {
+        at,
+        checkpoints: Ok(vec![row(118), row(116), bad, row(100)]),
+        trajectories: Ok((0..12).map(trajectory).collect()),
+        cut: false,
+    }
+}
+
+/// A catalogue of two.
+pub fn drill_files() -> Vec<DrillFile> {
+    let file = |name: &str, about: &str| DrillFile {
+        path: format!("fixtures/drills/{name}.toml").into(),
+        name: name.into(),
+        about: about.into(),
+        plan: Ok([
+            "series sync (mode sync): 6 steps each; runs none, task, role",
+            "  fault   kill trainer-0 at step 1.5",
+            "  expect  restarts_none + 2 <= restarts_role",
+        ]
+        .map(str::to_owned)
+        .into()),
+        faults: 2,
+    };
+    let mut broken = file("broken", "Names a job that is not there.");
+    broken.plan = Err("cannot read ../jobs/none.toml: no such file".into());
+    broken.faults = 0;
+    vec![
+        file(
+            "paper",
+            "No faults, policy task and policy role, as in the paper's evaluation.",
+        ),
+        broken,
+    ]
 }

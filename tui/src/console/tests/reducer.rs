@@ -1,8 +1,14 @@
 //! Which actions follow from which events.
-use super::super::event::{Action, Event, Fault, Quit};
-use super::super::state::{Link, Overlay, State};
+use super::super::act::{Act, Fault, Strike};
+use super::super::dialog::Overlay;
+use super::super::event::{Action, Event, Quit};
+use super::super::screen::{Screen, TableId};
+use super::super::state::{Link, State};
+use super::super::ui;
 use super::fixtures::*;
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 
 fn play(state: &mut State, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
     events
@@ -16,6 +22,37 @@ fn lost(link: u64) -> Event {
         link,
         reason: "nobody listens there any more".to_owned(),
     }
+}
+
+fn chosen(state: &State) -> String {
+    state.chosen_name(TableId::Roles).unwrap()
+}
+
+fn typed(words: &str) -> Vec<Event> {
+    words.chars().map(press).collect()
+}
+
+/// A frame of this size, as the runner draws one before it hands on the mouse.
+fn draw(state: &mut State, width: u16, height: u16) {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let mut drawn = None;
+    terminal
+        .draw(|frame| drawn = Some(ui::draw(state, frame)))
+        .unwrap();
+    state.drawn = drawn.unwrap();
+}
+
+fn mouse(kind: MouseEventKind, column: u16, row: u16) -> Event {
+    Event::Mouse(MouseEvent {
+        kind,
+        column,
+        row,
+        modifiers: KeyModifiers::NONE,
+    })
+}
+
+fn click(column: u16, row: u16) -> Event {
+    mouse(MouseEventKind::Down(MouseButton::Left), column, row)
 }
 
 fn event(link: u64, seq: u64) -> Event {
@@ -32,7 +69,7 @@ fn k_then_y_injects_exactly_once_into_the_selected_instance() {
         &mut state,
         ["j", "j", "j", "K", "y", "y"].map(|k| press(k.chars().next().unwrap())),
     );
-    let [Action::Inject(strike)] = &actions[..] else {
+    let [Action::Do(Act::Strike(strike))] = &actions[..] else {
         panic!("{actions:?}")
     };
     assert_eq!(
@@ -45,11 +82,12 @@ fn k_then_y_injects_exactly_once_into_the_selected_instance() {
 #[test]
 fn enter_confirms_a_hang_and_escape_or_n_drops_it() {
     let mut state = showing(healthy());
+    let _ = play(&mut state, [press('G')]);
     assert_eq!(play(&mut state, [press('H'), key(KeyCode::Esc)]), []);
     assert_eq!(play(&mut state, [press('H'), press('n')]), []);
     let actions = play(&mut state, [press('H'), key(KeyCode::Enter)]);
     assert!(
-        matches!(&actions[..], [Action::Inject(s)] if s.fault == Fault::Hang),
+        matches!(&actions[..], [Action::Do(Act::Strike(s))] if s.fault == Fault::Hang),
         "{actions:?}"
     );
 }
@@ -57,14 +95,18 @@ fn enter_confirms_a_hang_and_escape_or_n_drops_it() {
 #[test]
 fn a_dialog_blocks_every_other_key() {
     let mut state = showing(healthy());
-    let _ = play(&mut state, [press('K')]);
+    let _ = play(&mut state, [press('G'), press('K')]);
     let dialog = state.overlay.clone();
-    let others = ['q', 'j', 'G', 's', '?', 'H', 'K', 'r', 'x'].map(press);
+    let others = ['q', 'j', 'g', 's', '?', 'H', 'K', 'r', 'x', '3'].map(press);
     assert_eq!(play(&mut state, others), []);
-    assert_eq!((state.overlay.clone(), state.selected), (dialog, 0));
+    assert_eq!(
+        (&state.overlay, chosen(&state)),
+        (&dialog, "agent-1".to_owned())
+    );
     let _ = play(&mut state, [press('n'), press('?')]);
-    assert_eq!(play(&mut state, ['j', 'K', 's'].map(press)), []);
-    assert_eq!((state.overlay, state.selected), (Some(Overlay::Help), 0));
+    assert_eq!(play(&mut state, ['k', 'K', 's'].map(press)), []);
+    assert_eq!(state.overlay, Some(Overlay::Help));
+    assert_eq!(chosen(&state), "agent-1");
 }
 
 #[test]
@@ -97,7 +139,18 @@ fn a_dialog_about_a_replaced_process_closes_without_doing_anything() {
 #[test]
 fn nothing_is_injected_while_the_daemon_is_lost() {
     let mut state = showing(healthy());
-    assert_eq!(play(&mut state, [press('K'), lost(1), press('y')]), []);
+    assert_eq!(
+        play(&mut state, [press('G'), press('K'), lost(1), press('y')]),
+        []
+    );
+    assert!(
+        state
+            .notice
+            .as_ref()
+            .unwrap()
+            .text
+            .contains("not reachable")
+    );
     assert_eq!(play(&mut state, [press('K'), press('s')]), []);
     assert_eq!(state.overlay, None);
 }
@@ -171,7 +224,10 @@ fn a_daemon_that_is_just_starting_again_keeps_journal_and_selection() {
     (blank.state, blank.started_ms) = ("starting".into(), NOW);
     blank.roles.clear();
     assert_eq!(play(&mut state, [over(1, blank), over(1, healthy())]), []);
-    assert_eq!((state.events.len(), state.selected), (7, 2));
+    assert_eq!(
+        (state.events.len(), chosen(&state)),
+        (7, "rollout-0".to_owned())
+    );
 }
 
 #[test]
@@ -190,8 +246,7 @@ fn the_selection_stays_with_its_instance_when_rows_move() {
     let mut status = healthy();
     status.roles.remove(0);
     let _ = play(&mut state, [over(1, status)]);
-    assert_eq!(state.roles()[state.selected].role, "rollout");
-    assert_eq!(state.roles()[state.selected].index, 0);
+    assert_eq!(chosen(&state), "rollout-0");
 }
 
 #[test]
@@ -239,6 +294,226 @@ fn an_answer_is_shown_for_a_while() {
 #[test]
 fn s_asks_before_it_ends_the_job() {
     let mut state = showing(healthy());
-    assert_eq!(play(&mut state, [press('s')]), []);
-    assert_eq!(play(&mut state, [press('y')]), [Action::Stop]);
+    assert_eq!(
+        play(&mut state, [press('s'), press('y'), key(KeyCode::Enter)]),
+        []
+    );
+    let _ = play(&mut state, [key(KeyCode::Backspace)]);
+    let _ = play(&mut state, "arith-grpo".chars().map(press));
+    let actions = play(&mut state, [key(KeyCode::Enter)]);
+    assert_eq!(actions, [Action::Do(Act::Stop)]);
+}
+
+#[test]
+fn what_stops_the_whole_gang_wants_its_name_typed() {
+    let mut state = showing(healthy());
+    let _ = play(&mut state, [press('K')]);
+    assert_eq!(play(&mut state, [press('y'), key(KeyCode::Enter)]), []);
+    assert!(state.overlay.is_some(), "a yes is not enough for a trainer");
+    let _ = play(&mut state, [key(KeyCode::Backspace)]);
+    let mut events = typed("trainer");
+    events.push(key(KeyCode::Enter));
+    let actions = play(&mut state, events);
+    let [Action::Do(Act::Strike(Strike { role, index: 0, .. }))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((role.as_str(), &state.overlay), ("trainer", &None));
+}
+
+#[test]
+fn under_policy_task_any_kill_wants_the_name_typed() {
+    let mut status = healthy();
+    status.policy = "task".into();
+    let mut state = showing(status);
+    assert_eq!(play(&mut state, ['G', 'K', 'y'].map(press)), []);
+    let Some(Overlay::Ask(ask)) = &state.overlay else {
+        panic!("{:?}", state.overlay)
+    };
+    assert_eq!(ask.needs.as_deref(), Some("agent"));
+}
+
+#[test]
+fn a_console_that_only_reads_asks_for_nothing() {
+    let mut state = showing(on_two_nodes());
+    state.read_only = true;
+    for keys in ["7C", "7R", "8", "1K", "H", "L", "Q", "S", "U", "s"] {
+        let actions = play(&mut state, typed(keys));
+        let changes = |a: &Action| matches!(a, Action::Do(_) | Action::RunDrill(_));
+        assert!(!actions.iter().any(changes), "{keys}: {actions:?}");
+        assert_eq!(state.overlay, None, "{keys}");
+    }
+    assert!(state.notice.unwrap().text.contains("only reads"));
+}
+
+#[test]
+fn scaling_asks_how_many_then_shows_what_it_means() {
+    let mut state = showing(healthy());
+    let _ = play(&mut state, typed("jjS"));
+    let _ = play(&mut state, [press('x'), key(KeyCode::Enter)]);
+    let Some(Overlay::Prompt(prompt)) = &state.overlay else {
+        panic!("{:?}", state.overlay)
+    };
+    assert_eq!(prompt.problem, "a number is wanted");
+    let _ = play(
+        &mut state,
+        [key(KeyCode::Backspace), press('5'), key(KeyCode::Enter)],
+    );
+    let expected = Act::Scale {
+        role: "rollout".into(),
+        from: 3,
+        to: 5,
+    };
+    assert_eq!(play(&mut state, [press('y')]), [Action::Do(expected)]);
+}
+
+#[test]
+fn an_update_is_a_key_and_a_value() {
+    let mut state = showing(healthy());
+    let _ = play(&mut state, typed("jjUrollout.batch=8"));
+    let _ = play(&mut state, [key(KeyCode::Enter)]);
+    let actions = play(&mut state, [press('y')]);
+    let expected = Act::Update {
+        role: "rollout".into(),
+        change: "rollout.batch=8".into(),
+    };
+    assert_eq!(actions, [Action::Do(expected)]);
+}
+
+#[test]
+fn an_engine_goes_out_of_traffic_and_in_again() {
+    let mut state = showing(healthy());
+    let traffic = |out| {
+        Action::Do(Act::Traffic {
+            role: "rollout".into(),
+            index: 0,
+            out,
+        })
+    };
+    assert_eq!(play(&mut state, typed("jjQy")), [traffic(true)]);
+    let mut status = healthy();
+    status.roles[2].quarantined = true;
+    let _ = play(&mut state, [over(1, status)]);
+    assert_eq!(play(&mut state, typed("Qy")), [traffic(false)]);
+}
+
+#[test]
+fn nodes_are_cordoned_and_their_lost_slots_restored() {
+    let mut state = showing(on_two_nodes());
+    let cordon = |node: &str, out| {
+        let node = node.to_owned();
+        Action::Do(Act::Cordon { node, out })
+    };
+    assert_eq!(play(&mut state, typed("7Cy")), [cordon("node-a", true)]);
+    assert_eq!(play(&mut state, typed("R")), [], "it has lost none");
+    assert_eq!(play(&mut state, typed("jCy")), [cordon("node-b", false)]);
+    let actions = play(&mut state, typed("Ry"));
+    let [Action::Do(Act::Restore(slot))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((slot.node.as_str(), slot.index), ("node-b", 3));
+}
+
+#[test]
+fn every_screen_has_a_key_and_tab_goes_round() {
+    let mut state = showing(healthy());
+    for (number, screen) in (1..).zip(Screen::ALL) {
+        let digit = char::from_digit(number, 10).unwrap();
+        let _ = play(&mut state, [press(digit)]);
+        assert_eq!(state.screen, screen);
+    }
+    let _ = play(&mut state, [key(KeyCode::Tab)]);
+    assert_eq!(state.screen, Screen::Overview);
+    let _ = play(&mut state, [key(KeyCode::BackTab)]);
+    assert_eq!(state.screen, Screen::Drills);
+}
+
+#[test]
+fn a_filter_is_typed_into_the_table_and_its_keys_do_nothing_else() {
+    let mut state = showing(healthy());
+    assert_eq!(play(&mut state, typed("/rollout K q")), []);
+    assert_eq!(state.overlay, None);
+    assert_eq!(state.names(TableId::Roles), [""; 0]);
+    let _ = play(&mut state, [key(KeyCode::Esc)]);
+    let _ = play(&mut state, typed("/rollout 2"));
+    let _ = play(&mut state, [key(KeyCode::Enter)]);
+    assert_eq!(state.names(TableId::Roles), ["rollout-2"]);
+    let _ = play(&mut state, [key(KeyCode::Esc)]);
+    assert_eq!(state.names(TableId::Roles).len(), 7);
+}
+
+#[test]
+fn the_mouse_changes_screens_selects_rows_and_sorts() {
+    let mut state = showing(healthy());
+    draw(&mut state, 120, 40);
+    // Row 15 holds the table's heading, the rows follow.
+    let heading = (0..40).find(|&y| {
+        matches!(
+            state.drawn.at(4, y),
+            Some(ui::Spot::Head(TableId::Roles, 0))
+        )
+    });
+    let heading = heading.unwrap();
+    let _ = play(&mut state, [click(4, heading + 3)]);
+    assert_eq!(chosen(&state), "rollout-0");
+    let _ = play(&mut state, [click(4, heading)]);
+    assert_eq!(state.names(TableId::Roles)[0], "agent-0");
+    assert_eq!(
+        chosen(&state),
+        "rollout-0",
+        "the selection stays with its row"
+    );
+    let _ = play(&mut state, [click(4, heading)]);
+    assert_eq!(state.names(TableId::Roles)[0], "trainer-1");
+    let _ = play(
+        &mut state,
+        [mouse(MouseEventKind::ScrollDown, 9, heading + 2)],
+    );
+    assert_eq!(chosen(&state), "agent-0");
+    let tab = (0..120).find(|&x| state.drawn.at(x, 0) == Some(ui::Spot::Tab(Screen::Nodes)));
+    let _ = play(&mut state, [click(tab.unwrap() + 1, 0)]);
+    assert_eq!(state.screen, Screen::Nodes);
+}
+
+#[test]
+fn a_dialog_is_deaf_to_the_mouse() {
+    let mut state = showing(healthy());
+    let _ = play(&mut state, typed("GK"));
+    draw(&mut state, 80, 24);
+    for y in 0..24 {
+        for x in 0..80 {
+            assert_eq!(play(&mut state, [click(x, y)]), []);
+        }
+    }
+    assert_eq!(state.screen, Screen::Overview);
+    assert!(state.overlay.is_some());
+}
+
+#[test]
+fn log_and_store_are_looked_at_only_while_they_are_shown() {
+    let mut state = showing(healthy());
+    assert_eq!(state.handle(NOW + 1_000, Event::Tick), []);
+    let log = |who: &str| Action::ReadLog(who.to_owned());
+    assert_eq!(play(&mut state, [press('2')]), [log("trainer-0")]);
+    assert_eq!(state.handle(NOW + 250, Event::Tick), [], "once a second");
+    let _ = state.handle(NOW + 300, press('j'));
+    assert_eq!(state.handle(NOW + 400, Event::Tick), [log("trainer-1")]);
+    assert_eq!(state.handle(NOW + 500, press('5')), [Action::ReadStore]);
+    let _ = state.handle(NOW + 600, press('1'));
+    assert_eq!(state.handle(NOW + 9_000, Event::Tick), []);
+}
+
+#[test]
+fn the_timeline_zooms_and_scrolls_and_comes_back_to_the_present() {
+    let mut state = showing(healthy());
+    let _ = play(&mut state, typed("3+"));
+    assert_eq!(state.window.span_ms, 60_000);
+    let _ = play(&mut state, typed("hh"));
+    assert_eq!(state.window.back_ms, 30_000);
+    let _ = play(&mut state, typed("l-"));
+    assert_eq!(
+        (state.window.back_ms, state.window.span_ms),
+        (15_000, 120_000)
+    );
+    let _ = play(&mut state, typed("0"));
+    assert_eq!(state.window.back_ms, 0);
 }

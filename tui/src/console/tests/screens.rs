@@ -1,6 +1,8 @@
 //! Whole screens at the sizes operators use. `INSTA_UPDATE=always cargo test -p robustctl` writes
 //! them anew; look at them before checking them in.
-use super::super::event::Event;
+use super::super::drills::DrillEnd;
+use super::super::event::{Action, Event, Playback};
+use super::super::screen::TableId;
 use super::super::state::State;
 use super::super::ui::{self, look::Look};
 use super::fixtures::*;
@@ -15,7 +17,8 @@ const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 fn drawn(state: &State, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| ui::draw(state, frame)).unwrap();
+    let draw = |frame: &mut ratatui::Frame| drop(ui::draw(state, frame));
+    terminal.draw(draw).unwrap();
     terminal.backend().buffer().clone()
 }
 
@@ -35,6 +38,172 @@ fn check(name: &str, state: &State) {
             screen(state, width, height)
         );
     }
+}
+
+/// One screen in all the situations a console can be in.
+fn check_screen(name: &str, key: char) {
+    let mut unreached = console();
+    let reason = "there is no such socket".to_owned();
+    let _ = unreached.handle(NOW, Event::Lost { link: 1, reason });
+    let situations = [
+        ("starting", showing(starting())),
+        ("healthy", showing(on_two_nodes())),
+        ("recovering", showing(recovering())),
+        ("task-restart", showing(task_restart())),
+        ("lost", lost()),
+        ("empty", unreached),
+    ];
+    for (situation, mut state) in situations {
+        let _ = state.handle(state.now, press(key));
+        fill(&mut state);
+        check(&format!("{name}-{situation}"), &state);
+    }
+}
+
+/// What is asked for beside the status.
+fn fill(state: &mut State) {
+    if state.status.is_none() {
+        return;
+    }
+    let who = state.chosen_name(TableId::Roles).unwrap_or_default();
+    let lines = Ok(log_lines());
+    let now = state.now;
+    let _ = state.handle(now, Event::LogRead { who, lines });
+    let _ = state.handle(now, Event::StoreRead(Box::new(stored(now - 400))));
+    let _ = state.handle(now, Event::DrillsRead(Ok(drill_files())));
+}
+
+#[test]
+fn the_roles_screen() {
+    check_screen("roles", '2');
+}
+
+#[test]
+fn the_timeline_screen() {
+    check_screen("timeline", '3');
+}
+
+#[test]
+fn the_weights_screen() {
+    check_screen("weights", '4');
+}
+
+#[test]
+fn the_store_screen() {
+    check_screen("store", '5');
+}
+
+#[test]
+fn the_incidents_screen() {
+    check_screen("incidents", '6');
+}
+
+#[test]
+fn the_nodes_screen() {
+    check_screen("nodes", '7');
+}
+
+#[test]
+fn the_drills_screen() {
+    check_screen("drills", '8');
+}
+
+#[test]
+fn a_drill_that_ran_shows_which_expectations_held() {
+    let mut state = showing(healthy());
+    let _ = state.handle(NOW, press('8'));
+    fill(&mut state);
+    let actions = state.handle(NOW, key(KeyCode::Enter));
+    assert_eq!(
+        actions,
+        [Action::RunDrill("fixtures/drills/paper.toml".into())]
+    );
+    for line in [
+        "sync/none: 6 steps, 0 faults",
+        "sync/none: done in 9s, ETTR 0.912",
+    ] {
+        let _ = state.handle(NOW + 9_000, Event::DrillSaid(line.to_owned()));
+    }
+    insta::assert_snapshot!("drill-runs-80x24", screen(&state, 80, 24));
+    let again = state.handle(NOW + 9_000, key(KeyCode::Enter));
+    assert_eq!(again, [], "one at a time");
+    let held = |text: &str, held: bool, left: f64| serde_json::json!({"text": text, "held": held, "left": left, "right": 0.9});
+    let expectations = [
+        held("ettr_role >= 0.9", true, 0.94),
+        held("ettr_task >= 0.9", false, 0.7),
+    ];
+    let result = serde_json::json!({"series": [{"expectations": expectations}]});
+    let end = DrillEnd {
+        code: Some(1),
+        result: Some(result),
+    };
+    let _ = state.handle(NOW + 20_000, Event::DrillEnded(end));
+    insta::assert_snapshot!("drill-over-80x24", screen(&state, 80, 24));
+}
+
+#[test]
+fn the_log_shows_only_lines_with_the_words_that_are_looked_for() {
+    let mut state = showing(healthy());
+    for key in "2fLOSS".chars() {
+        let _ = state.handle(NOW, press(key));
+    }
+    fill(&mut state);
+    let _ = state.handle(NOW, key(KeyCode::Enter));
+    let text = screen(&state, 120, 40);
+    assert!(text.contains("LOG, 2 lines with `LOSS`"), "{text}");
+    assert!(
+        text.contains("loss is 0.4") && !text.contains("listening"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_timeline_shows_a_fault_where_it_was_and_follows_its_window() {
+    let mut state = showing(recovering());
+    let _ = state.handle(NOW, press('3'));
+    let _ = state.handle(NOW, press('+'));
+    insta::assert_snapshot!("timeline-minute-120x40", screen(&state, 120, 40));
+    let _ = state.handle(NOW, press('h'));
+    let text = screen(&state, 120, 40);
+    let axis = text.lines().nth(4).unwrap();
+    assert!(
+        axis.ends_with("-15s"),
+        "the present is out of sight:\n{text}"
+    );
+}
+
+#[test]
+fn every_screen_has_a_help_of_its_own() {
+    for (digit, word) in [
+        ('1', "kill"),
+        ('3', "zoom"),
+        ('5', "checkpoints"),
+        ('7', "cordon"),
+    ] {
+        let mut state = showing(healthy());
+        let _ = state.handle(NOW, press(digit));
+        let _ = state.handle(NOW, press('?'));
+        let text = screen(&state, 80, 24);
+        let title = format!("Keys on {}", state.screen.title());
+        assert!(text.contains(&title) && text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn a_recording_says_where_it_is() {
+    let mut state = showing(healthy());
+    let playback = Playback {
+        from: NOW - 60_000,
+        to: NOW + 30_000,
+        at: NOW,
+        speed: 2.0,
+        paused: false,
+    };
+    let _ = state.handle(NOW, Event::Played(playback));
+    let text = screen(&state, 120, 40);
+    assert!(text.contains("recording 1m00s of 1m30s, 2x"), "{text}");
+    let _ = state.handle(NOW, press('K'));
+    assert_eq!(state.overlay, None, "nothing can be struck in the past");
 }
 
 fn lost() -> State {
@@ -72,19 +241,21 @@ fn an_alarm_is_on_every_screen_for_as_long_as_it_holds() {
         text: "the database's disk is full (3 MiB left): the job waits".into(),
         since_ms: NOW - 5_000,
     });
-    let banner = |s: &v1::Status, width| {
-        let screen = screen(&showing(s.clone()), width, 24);
-        screen.lines().nth(2).unwrap().to_owned()
+    let banner = |s: &v1::Status, width, key| {
+        let mut state = showing(s.clone());
+        let _ = state.handle(NOW, press(key));
+        let screen = screen(&state, width, 24);
+        screen.lines().nth(3).unwrap().to_owned()
     };
     for (width, _) in SIZES {
-        let line = banner(&s, width);
-        assert!(
-            line.contains("the database's disk is full (3 MiB left)"),
-            "{line}"
-        );
+        for key in '1'..='8' {
+            let line = banner(&s, width, key);
+            let text = "the database's disk is full (3 MiB left)";
+            assert!(line.contains(text), "{line}");
+        }
     }
     s.alarms.clear();
-    assert!(!banner(&s, 80).contains("full"));
+    assert!(!banner(&s, 80, '1').contains("full"));
 }
 
 #[test]
@@ -108,6 +279,11 @@ fn no_daemon_yet() {
 #[test]
 fn a_dialog_says_what_will_happen_to_whom() {
     let mut state = showing(healthy());
+    let _ = state.handle(NOW, press('j'));
+    let _ = state.handle(NOW, press('K'));
+    let _ = state.handle(NOW, press('t'));
+    insta::assert_snapshot!("kill-trainer-dialog-80x24", screen(&state, 80, 24));
+    let _ = state.handle(NOW, key(KeyCode::Esc));
     let _ = state.handle(NOW, press('j'));
     let _ = state.handle(NOW, press('K'));
     insta::assert_snapshot!("kill-dialog-80x24", screen(&state, 80, 24));
@@ -137,13 +313,18 @@ fn an_ascii_terminal_gets_ascii_only() {
                 event: Box::new(event),
             },
         );
-        let _ = state.handle(NOW, press('H'));
-        for (width, height) in SIZES {
-            let text = screen(&state, width, height);
-            assert!(
-                text.chars().all(|c| c == '\n' || (' '..='~').contains(&c)),
-                "{text}"
-            );
+        fill(&mut state);
+        for screen_key in '1'..='8' {
+            let _ = state.handle(NOW, press(screen_key));
+            let _ = state.handle(NOW, press('H'));
+            for (width, height) in SIZES {
+                let text = screen(&state, width, height);
+                assert!(
+                    text.chars().all(|c| c == '\n' || (' '..='~').contains(&c)),
+                    "{text}"
+                );
+            }
+            let _ = state.handle(NOW, key(KeyCode::Esc));
         }
     }
     let mut state = showing(recovering());
@@ -156,35 +337,40 @@ fn without_colour_no_cell_has_one() {
     use ratatui::style::Color;
     let mut state = lost();
     state.look = Look::new(ThemeName::Dark, false, false);
-    let buffer = drawn(&state, 120, 40);
-    assert!(
-        buffer
-            .content
-            .iter()
-            .all(|c| c.fg == Color::Reset && c.bg == Color::Reset)
-    );
+    fill(&mut state);
+    for screen_key in '1'..='8' {
+        let _ = state.handle(NOW, press(screen_key));
+        let buffer = drawn(&state, 120, 40);
+        let plain = |c: &ratatui::buffer::Cell| c.fg == Color::Reset && c.bg == Color::Reset;
+        assert!(buffer.content.iter().all(plain), "screen {screen_key}");
+    }
 }
 
 #[test]
 fn every_size_can_be_drawn_and_small_ones_say_so() {
-    for mut state in [showing(healthy()), showing(recovering()), lost(), console()] {
-        let _ = state.handle(NOW, press('?'));
-        for width in (1..=240).step_by(13) {
-            for height in (1..=70).step_by(5) {
-                let _ = screen(&state, width, height);
+    for mut state in [
+        showing(on_two_nodes()),
+        showing(recovering()),
+        lost(),
+        console(),
+    ] {
+        fill(&mut state);
+        for (key, help) in ('1'..='8').zip([true, false].into_iter().cycle()) {
+            let _ = state.handle(NOW, press(key));
+            if help {
+                let _ = state.handle(NOW, press('?'));
             }
+            for width in (1..=240).step_by(47) {
+                for height in (1..=70).step_by(17) {
+                    let _ = screen(&state, width, height);
+                }
+            }
+            let _ = state.handle(NOW, super::fixtures::key(KeyCode::Esc));
         }
     }
     assert!(screen(&showing(healthy()), 59, 20).starts_with("robustctl: 59x20 is too small"));
     let smallest = screen(&showing(healthy()), 60, 16);
-    for word in [
-        "arith-grpo",
-        "trainer-0",
-        "agent-1",
-        "WEIGHTS v118",
-        "TOTAL",
-        "quit",
-    ] {
+    for word in ["arith-grpo", "trainer-0", "WEIGHTS v118", "TOTAL", "quit"] {
         assert!(smallest.contains(word), "{word} is missing:\n{smallest}");
     }
 }

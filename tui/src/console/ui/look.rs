@@ -96,8 +96,10 @@ impl Look {
     pub fn tone_of(self, word: &str) -> Tone {
         match word {
             "running" | "recovered" | "completed" | "done" => Tone::Good,
-            "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped" => Tone::Warn,
-            "failed" | "down" | "fault" => Tone::Bad,
+            "here" | "complete" | "passed" => Tone::Good,
+            "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped"
+            | "quarantined" | "cordoned" | "awaited" | "draining" => Tone::Warn,
+            "failed" | "down" | "fault" | "lost" => Tone::Bad,
             _ => Tone::Plain,
         }
     }
@@ -105,18 +107,47 @@ impl Look {
     /// A sign that goes with a state's word.
     pub fn sign(self, word: &str) -> char {
         let (fine, plain) = match word {
-            "running" => ('●', '*'),
+            "running" | "here" => ('●', '*'),
             "starting" => ('◌', '.'),
-            "waiting" => ('○', 'o'),
+            "waiting" | "awaited" | "left" => ('○', 'o'),
+            "quarantined" | "cordoned" | "draining" => ('◌', '%'),
             "suspect" => ('◍', '?'),
             "recovering" => ('◐', '~'),
-            "down" | "failed" | "fault" => ('✖', 'x'),
-            "done" | "completed" | "recovered" => ('✔', '+'),
+            "down" | "failed" | "fault" | "lost" => ('✖', 'x'),
+            "done" | "completed" | "recovered" | "complete" | "passed" => ('✔', '+'),
             "stopped" => ('■', '#'),
             "warn" => ('▲', '!'),
             _ => ('·', '-'),
         };
         if self.ascii { plain } else { fine }
+    }
+
+    /// The letter of a phase on the timeline, and its colour: no two phases that the same role goes
+    /// through have the same letter.
+    pub fn phase(self, name: &str) -> (char, Style) {
+        let (letter, dark, light) = match name {
+            "init" => ('i', Color::Magenta, Color::Magenta),
+            "load_checkpoint" => ('l', Color::Magenta, Color::Magenta),
+            "await_batch" => ('.', Color::Gray, Color::DarkGray),
+            "context_switch" => ('x', Color::Yellow, Color::Magenta),
+            "reshard" => ('r', Color::Yellow, Color::Magenta),
+            "ref_logprob" => ('f', Color::LightBlue, Color::Blue),
+            "old_logprob" => ('o', Color::LightBlue, Color::Blue),
+            "advantage" => ('a', Color::LightBlue, Color::Blue),
+            "update" => ('U', Color::LightCyan, Color::Cyan),
+            "snapshot" => ('s', Color::Yellow, Color::Magenta),
+            "publish" => ('p', Color::Yellow, Color::Magenta),
+            "pull_weights" => ('w', Color::Yellow, Color::Magenta),
+            "idle" => ('.', Color::Gray, Color::DarkGray),
+            "generating" => ('G', Color::LightGreen, Color::Green),
+            "awaiting_tool" => ('t', Color::Green, Color::Green),
+            "paused" => ('-', Color::Gray, Color::DarkGray),
+            "recovering" => ('~', Color::LightYellow, Color::Red),
+            "down" => ('!', Color::LightRed, Color::Red),
+            "done" => (' ', Color::Gray, Color::DarkGray),
+            _ => ('?', Color::Gray, Color::DarkGray),
+        };
+        (letter, self.fg(dark, light))
     }
 
     /// One of two glyphs, by what the terminal can show.
@@ -126,6 +157,15 @@ impl Look {
 
     /// The daemon's text made fit for one line of this terminal, at most `width` cells.
     pub fn fit(self, text: &str, width: usize) -> String {
+        let room = width.saturating_sub(1);
+        // Nearly all there is: the longest table is drawn many times a second.
+        if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            return match text.len() <= width {
+                true => text.to_owned(),
+                false if width == 0 => String::new(),
+                false => text[..room].to_owned() + self.glyph("…", "~"),
+            };
+        }
         let clean: String = text
             .chars()
             .map(|c| match c {
@@ -134,17 +174,18 @@ impl Look {
                 c => c,
             })
             .collect();
-        let wide = |s: &str| ratatui::text::Span::raw(s.to_owned()).width();
+        let wide = |s: &str| ratatui::text::Span::raw(s).width();
         if wide(&clean) <= width {
             return clean;
         }
         let mut cut = String::new();
+        let mut used = 0;
         for c in clean.chars() {
-            cut.push(c);
-            if wide(&cut) > width.saturating_sub(1) {
-                cut.pop();
+            used += wide(c.encode_utf8(&mut [0; 4]));
+            if used > room {
                 break;
             }
+            cut.push(c);
         }
         if width > 0 {
             cut + self.glyph("…", "~")

@@ -1,8 +1,8 @@
 //! Dialogs and the help, over the middle of the screen.
-use super::super::event::{Fault, Strike};
-use super::super::keys::HELP;
-use super::super::state::{Overlay, State};
-use crate::format::who;
+use super::super::dialog::Overlay;
+use super::super::keys::help;
+use super::super::state::State;
+use super::look::Tone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -27,81 +27,43 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     match &state.overlay {
         None => {}
         Some(Overlay::Help) => {
-            let lines: Vec<String> = HELP
+            let title = format!(" Keys on {} ", state.screen.title());
+            let keys = help(state.screen, state.playback.is_some());
+            let lines: Vec<String> = keys
                 .iter()
-                .map(|(key, does)| format!("{key:<13} {does}"))
+                .map(|(key, does)| format!("{key:<18} {does}"))
                 .collect();
-            frame(state, " Keys ", &lines, Style::new(), area, buf);
+            frame(state, &title, &lines, Style::new(), area, buf);
         }
-        Some(Overlay::Inject(strike)) => {
-            let title = format!(
-                " {} {}? ",
-                verb(strike.fault),
-                who(&strike.role, strike.index)
-            );
-            let lines = consequences(state, strike);
-            frame(
-                state,
-                &title,
-                &lines,
-                state.look.tone(super::look::Tone::Bad),
-                area,
-                buf,
-            );
+        Some(Overlay::Ask(ask)) => {
+            let title = format!(" {} ", ask.act.question());
+            let mut lines = ask.act.consequences(state);
+            lines.push(String::new());
+            let verb = ask.act.verb();
+            match &ask.needs {
+                None => lines.push(format!("y Enter: {verb}     n Esc: do nothing")),
+                Some(word) => {
+                    let cursor = state.look.glyph("▏", "_");
+                    lines.push(format!(
+                        "Type `{word}` and Enter to {verb}; Esc: do nothing"
+                    ));
+                    lines.push(format!("> {}{cursor}", ask.typed));
+                }
+            }
+            let style = state.look.tone(Tone::Bad);
+            frame(state, &title, &lines, style, area, buf);
         }
-        Some(Overlay::Stop) => {
+        Some(Overlay::Prompt(prompt)) => {
+            let cursor = state.look.glyph("▏", "_");
             let lines = [
-                "The job ends at its last committed step, every role and the daemon with it."
-                    .to_owned(),
-                String::new(),
-                "y Enter: end the job     n Esc: leave it running".to_owned(),
+                prompt.kind.label(),
+                format!("> {}{cursor}", prompt.text),
+                prompt.problem.clone(),
+                "Enter: go on     Esc: do nothing".to_owned(),
             ];
-            let style = state.look.tone(super::look::Tone::Bad);
-            frame(state, " End the job? ", &lines, style, area, buf);
+            frame(state, " Change ", &lines, state.look.accent(), area, buf);
         }
     }
-}
-
-fn verb(fault: Fault) -> &'static str {
-    match fault {
-        Fault::Kill => "Kill",
-        Fault::Hang => "Hang",
-    }
-}
-
-fn consequences(state: &State, strike: &Strike) -> Vec<String> {
-    let signal = match strike.fault {
-        Fault::Kill => "SIGKILL goes",
-        Fault::Hang => "SIGSTOP goes",
-    };
-    let whom = format!(
-        "{signal} to pid {} (incarnation {}).",
-        strike.pid, strike.incarnation
-    );
-    let found = match strike.fault {
-        Fault::Kill => "",
-        Fault::Hang => " It is found when the silence outlasts its rule's window.",
-    };
-    let policy = state.status.as_ref().map_or("", |s| &s.policy);
-    let ranks = state.roles().iter().filter(|r| r.role == "trainer").count();
-    let then = match (policy, strike.role.as_str()) {
-        ("task", _) => "Policy task: the whole job is restarted.".to_owned(),
-        (_, "trainer") => format!(
-            "All {ranks} trainer ranks restart from the last snapshot; rollouts go on generating."
-        ),
-        (_, "rollout" | "hybrid") => {
-            "Its requests go on elsewhere; a new replica pulls the weights and \
-                           is routed to once it verified them."
-                .to_owned()
-        }
-        _ => "Its conversations resume from their last stored turn.".to_owned(),
-    };
-    vec![
-        format!("{whom}{found}"),
-        then,
-        String::new(),
-        format!("y Enter: {}     n Esc: do nothing", strike.fault.name()),
-    ]
 }
 
 fn frame(state: &State, title: &str, lines: &[String], style: Style, area: Rect, buf: &mut Buffer) {

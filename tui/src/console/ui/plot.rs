@@ -22,7 +22,7 @@ pub struct Plot<'a> {
 }
 
 impl Plot<'_> {
-    /// Draws axis and curve; the time axis only from four lines on.
+    /// Draws axis and curve; the time axis only from three lines on.
     pub fn draw(&self, look: Look, area: Rect, buf: &mut Buffer) {
         let labels = [self.high, f64::midpoint(self.low, self.high), self.low]
             .map(|v| format!("{v:.*}", self.digits));
@@ -30,7 +30,7 @@ impl Plot<'_> {
         if area.width < gutter + 4 || area.height == 0 {
             return;
         }
-        let with_time = area.height >= 4;
+        let with_time = area.height >= 3;
         let curve = Rect {
             x: area.x + gutter,
             width: area.width - gutter,

@@ -8,6 +8,7 @@
 //! | record | I-3 steps in order, each batch once; I-4 versions grow; verdicts are true (I-8) |
 //! | pull | I-4 forward only; I-5 published only; I-6 pullers of a source; what it has; no circle; one copy |
 //! | route | I-4 verified and fit; never to a suspect |
+//! | commit | nothing older than `max_staleness` |
 //! | dispatch, stored turn | I-2 one lease, nothing generated again |
 //! | kill | I-8 only what a true verdict covers |
 //! | retire | I-8 only what an operator asked for, or for a rank's sake; drained, between steps |
@@ -262,21 +263,31 @@ impl World {
         }
     }
 
-    /// Thrown away on purpose, which only the baseline does; it may be handed out anew.
+    /// Thrown away on purpose, which only the baseline does, and what ended too old to train on; it
+    /// may be handed out anew.
     fn discard(&mut self, trajectories: &[TrajectoryId]) {
         let baseline = self.config.policy == Policy::Task;
-        self.must(baseline, "I-2", || {
+        let stale = |t: &TrajectoryId| self.stored.contains(t) && self.is_too_old(*t);
+        let lawful = baseline || trajectories.iter().all(stale);
+        self.must(lawful, "I-2", || {
             format!("{} trajectories are thrown away", trajectories.len())
         });
         for t in trajectories {
             self.stored.remove(t);
             self.turns.remove(t);
+            self.oldest.remove(t);
             self.daemon.leases.remove(t);
             self.checker.finished.remove(t);
         }
     }
 
-    /// Exactly the batch of the step, each once, all stored (I-3).
+    /// Whether its step may not train on it, by what is stored.
+    fn is_too_old(&self, t: TrajectoryId) -> bool {
+        let old = (t.batch - 1).saturating_sub(self.oldest_of(t).0);
+        self.config.max_staleness.is_some_and(|most| old > most)
+    }
+
+    /// Exactly the batch of the step, each once, all stored (I-3), none too old.
     fn check_batch(&mut self, step: Step, trajectories: &[TrajectoryId]) {
         let distinct: BTreeSet<_> = trajectories.iter().collect();
         let stored = trajectories.iter().all(|t| self.stored.contains(t));
@@ -284,6 +295,10 @@ impl World {
         let whole =
             distinct.len() == trajectories.len() && self.checker.is_whole(step.0, distinct.len());
         let now = self.now;
+        let too_old = trajectories.iter().find(|t| self.is_too_old(**t)).copied();
+        self.must(too_old.is_none(), "staleness", || {
+            format!("step {step} trains on {too_old:?}, which is too old")
+        });
         self.checker
             .hold(now, stored && of_step && whole, "I-3", || {
                 format!("step {step} consumes {trajectories:?}")

@@ -217,7 +217,7 @@ impl World {
         let newest = d.trajectory.batch.saturating_sub(1);
         let fit = has.is_some_and(|v| match self.config.mode {
             Mode::Sync => v.0 == newest,
-            Mode::SemiSync | Mode::Async => v.0 + self.config.max_staleness >= newest,
+            Mode::SemiSync | Mode::Async => v.0 + self.config.route_staleness() >= newest,
         });
         let known = self.procs.contains_key(&rollout);
         self.must(fit || !known, "I-4", || {

@@ -1,7 +1,7 @@
 //! Weight synchronisation: how far each rollout is.
 use super::super::state::State;
 use super::{put, section};
-use crate::format::{bar, bytes, is_engine};
+use crate::format::{bar, bytes, is_engine, rate};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -64,7 +64,7 @@ fn line(state: &State, r: &v1::RoleStatus, width: usize) -> Line<'static> {
 /// As much of a pull as there is room for: how far, from whom, how fast.
 fn pull(r: &v1::RoleStatus, fraction: f64, room: usize) -> String {
     let (version, percent) = (r.pull_version, fraction * 100.0);
-    let rate = format!("{}/s", bytes(r.pull_bytes_per_s.max(0.0) as u64));
+    let rate = rate(r.pull_bytes_per_s);
     let sizes = format!("{}/{}", bytes(r.pull_bytes), bytes(r.pull_total));
     let chunks = format!("chunk {}/{}", r.pull_chunks, r.pull_chunks_total);
     let texts = match r.pull_source.split_once('-') {

@@ -1,0 +1,129 @@
+//! What is there.
+use crate::place::MANIFEST;
+use crate::transfer;
+use crate::{Place, Remote, RemoteError};
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStoreExt;
+use object_store::path::Path as Key;
+use robust_ckpt::{Checkpoint, manifest};
+use robust_shared::ids::Step;
+use std::path::Path;
+
+/// Manifests read at a time.
+const AT_ONCE: usize = 8;
+
+/// A checkpoint in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Where.
+    pub place: Place,
+    /// What its manifest says; or why that is of no use, a sentence. Paths are keys below the URL.
+    pub manifest: Result<Checkpoint, String>,
+}
+
+impl Remote {
+    /// The lives of jobs that put something there.
+    pub async fn runs(&self) -> Result<Vec<String>, RemoteError> {
+        self.names(&self.root).await
+    }
+
+    /// What a run put there, oldest first. A place without a manifest is not a checkpoint.
+    pub async fn list(&self, run: &str) -> Result<Vec<Kept>, RemoteError> {
+        let places = self.places(run).await?;
+        let kept: Vec<Option<Kept>> = stream::iter(places.into_iter().map(|p| self.look_at(p)))
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        Ok(kept.into_iter().flatten().collect())
+    }
+
+    /// What all runs put there; of each, oldest first.
+    pub async fn list_all(&self) -> Result<Vec<Kept>, RemoteError> {
+        let mut all = Vec::new();
+        for run in self.runs().await? {
+            all.append(&mut self.list(&run).await?);
+        }
+        Ok(all)
+    }
+
+    /// The newest usable checkpoint of a run, of a step up to `limit`; and why newer ones are not
+    /// used, each a sentence. Only manifests are read: what is fetched is verified then.
+    pub async fn newest(
+        &self,
+        run: &str,
+        limit: Step,
+    ) -> Result<(Option<Kept>, Vec<String>), RemoteError> {
+        let mut rejected = Vec::new();
+        for kept in self.list(run).await?.into_iter().rev() {
+            match &kept.manifest {
+                _ if kept.place.step > limit => {}
+                Ok(_) => return Ok((Some(kept), rejected)),
+                Err(why) => rejected.push(format!("{} is not used: {why}", kept.place)),
+            }
+        }
+        Ok((None, rejected))
+    }
+
+    /// Reads every byte of a checkpoint and compares it; `read` hears of every piece.
+    pub async fn verify(
+        &self,
+        kept: &Kept,
+        read: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<(), RemoteError> {
+        let place = kept.place.key(&self.root);
+        for shard in &self.readable(kept)?.shards {
+            transfer::get(&self.store, &shard_key(&place, shard), shard, None, read).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn readable<'a>(&self, kept: &'a Kept) -> Result<&'a Checkpoint, RemoteError> {
+        let unusable = |why: &String| RemoteError::bad(&kept.place, why.clone());
+        kept.manifest.as_ref().map_err(unusable)
+    }
+
+    /// Places of a run in order of its history, whether they have a manifest or not.
+    pub(crate) async fn places(&self, run: &str) -> Result<Vec<Place>, RemoteError> {
+        let folders = self.names(&self.root.clone().join(run)).await?;
+        let places = folders.iter().filter_map(|f| Place::parse(run, f));
+        let mut places: Vec<Place> = places.collect();
+        places.sort();
+        Ok(places)
+    }
+
+    /// Names of the folders in a folder.
+    async fn names(&self, key: &Key) -> Result<Vec<String>, RemoteError> {
+        let listed = self.store.list_with_delimiter(Some(key)).await;
+        let listed = listed.map_err(RemoteError::store("list", key))?;
+        let name = |folder: &Key| folder.filename().map(str::to_owned);
+        Ok(listed.common_prefixes.iter().filter_map(name).collect())
+    }
+
+    async fn look_at(&self, place: Place) -> Result<Option<Kept>, RemoteError> {
+        let folder = place.key(&self.root);
+        let key = folder.clone().join(MANIFEST);
+        let failed = RemoteError::store("read", &key);
+        let text = match self.store.get(&key).await {
+            Ok(found) => found.bytes().await.map_err(failed)?,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let manifest =
+            manifest::parse(&text, Path::new(folder.as_ref())).and_then(|found| {
+                match (found.generation, found.step) == (place.generation, place.step) {
+                    true => Ok(found),
+                    false => Err(format!(
+                        "its manifest is that of step {} of {}",
+                        found.step, found.generation
+                    )),
+                }
+            });
+        Ok(Some(Kept { place, manifest }))
+    }
+}
+
+/// The object of a shard. Of the manifest's word only the file's name counts: it comes from outside.
+pub(crate) fn shard_key(place: &Key, shard: &robust_ckpt::Shard) -> Key {
+    let name = shard.path.file_name().unwrap_or_default();
+    place.clone().join(&*name.to_string_lossy())
+}

@@ -1,0 +1,141 @@
+//! What durable state costs on this machine, with what the machine can do at best beside it.
+//!
+//! `robustctl bench store` runs `robustd bench-store --json`. Rounds of what is compared alternate, so
+//! that they see about the same load. A part that fails is left out, with the reason in the report.
+pub mod appends;
+mod disk;
+mod memory;
+mod peers;
+mod persist;
+mod snapshot;
+
+use robust_shared::figure::Figure;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What is measured, and where.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs {
+    /// Rounds of each measurement
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// MiB of a rank's snapshot
+    #[arg(long, default_value_t = 1024)]
+    mib: usize,
+    /// A folder on the disk to measure [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Only these parts: snapshot, persist, peers
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Print the report as JSON (it always is)
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that was measured.
+struct Report {
+    figures: BTreeMap<String, Figure>,
+    skipped: Vec<String>,
+    started: Instant,
+}
+
+impl Report {
+    /// Says on standard error what is going on.
+    fn say(&self, text: &str) {
+        eprintln!("[{:5.1} s] {text}", self.started.elapsed().as_secs_f64());
+    }
+
+    fn skip(&mut self, what: &str, reason: impl std::fmt::Display) {
+        let line = format!("{what} skipped: {reason}");
+        self.say(&line);
+        self.skipped.push(line);
+    }
+
+    /// Notes one round's value of a figure.
+    fn add(&mut self, name: &str, value: f64) {
+        let figure = self.figures.entry(name.to_owned()).or_default();
+        figure.add(value, load());
+    }
+
+    /// Puts `name`, round by round `a` over `b`, if both were measured.
+    fn ratio(&mut self, name: &str, a: &str, b: &str) {
+        if let (Some(a), Some(b)) = (self.figures.get(a), self.figures.get(b)) {
+            let ratio = a.over(b);
+            self.say(&format!(
+                "{name}: {:.3}",
+                ratio.median().unwrap_or(f64::NAN)
+            ));
+            self.figures.insert(name.to_owned(), ratio);
+        }
+    }
+
+    fn json(&self, args: &BenchArgs) -> Value {
+        let figures = self.figures.iter();
+        let mut all: Map<String, Value> = figures
+            .map(|(k, f)| (k.clone(), json!(f.summary())))
+            .collect();
+        all.insert("skipped".into(), json!(self.skipped));
+        let seconds = self.started.elapsed().as_secs_f64();
+        all.insert("seconds".into(), json!(seconds));
+        let cores = std::thread::available_parallelism().ok();
+        let settings = json!({"rounds": args.rounds, "mib": args.mib, "cores": cores});
+        all.insert("settings".into(), settings);
+        Value::Object(all)
+    }
+}
+
+/// Why a part was left out.
+#[derive(Debug, thiserror::Error)]
+enum BenchError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Ckpt(#[from] robust_ckpt::CkptError),
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    #[error("{0}")]
+    Else(String),
+}
+
+/// One part: its name and what it does in the folder it is given.
+type Part = (
+    &'static str,
+    fn(&BenchArgs, &std::path::Path, &mut Report) -> Result<(), BenchError>,
+);
+
+const PARTS: [Part; 3] = [
+    ("snapshot", snapshot::measure),
+    ("persist", persist::measure),
+    ("peers", peers::measure),
+];
+
+/// Measures all parts and prints the report.
+pub fn run(args: &BenchArgs) -> Result<(), String> {
+    let mut report = Report {
+        figures: BTreeMap::new(),
+        skipped: Vec::new(),
+        started: Instant::now(),
+    };
+    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = disk::Folder::make(&parent).map_err(|e| format!("{}: {e}", parent.display()))?;
+    for (name, measure) in PARTS {
+        if args.only.is_empty() || args.only.iter().any(|only| only == name) {
+            report.say(&format!("{name} ..."));
+            if let Err(error) = measure(args, folder.path(), &mut report) {
+                report.skip(name, error);
+            }
+        }
+    }
+    println!("{:#}", report.json(args));
+    Ok(())
+}
+
+/// Processes that want a core, over the last minute.
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,250 @@
+//! What other nodes hold in their memory, brought back when it is not in this machine's any more.
+use super::Source;
+use crate::control::shard_from_wire;
+use crate::driver::{Happening, Happenings, SnapshotShards};
+use crate::nodes::{Expected, Orders, Shards, taken};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use robust_ckpt::slot::Image;
+use robust_proto::v1;
+use robust_proto::v1::leader_message::Body as Down;
+use robust_shared::dispatch::calls::Shard;
+use robust_shared::ids::Step;
+use robust_shared::replicas::ShardKey;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long nodes that the job knows may take to join again after this daemon was restarted: they try
+/// every second.
+const REJOIN: Duration = Duration::from_secs(10);
+/// How long a node may send nothing of a shard that it was told to bring back.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Who holds what, as nodes tell it.
+#[derive(Clone, Debug, Default)]
+pub struct PeerView {
+    /// By shard.
+    pub held: BTreeMap<ShardKey, Vec<PeerHolder>>,
+    /// Nodes of the job that have not joined yet, or not again.
+    pub away: usize,
+    /// Nodes of the job besides this one.
+    pub nodes: usize,
+}
+
+/// A node that holds a shard.
+#[derive(Clone, Debug)]
+pub struct PeerHolder {
+    /// Its name.
+    pub name: String,
+    /// The digest that it knows.
+    pub xxh3: Option<u64>,
+    /// The way to it.
+    pub orders: Orders,
+}
+
+/// The way to what other nodes hold.
+#[derive(Clone)]
+pub struct Peers {
+    /// Who holds what.
+    pub view: watch::Receiver<Arc<PeerView>>,
+    /// Where it arrives.
+    pub shards: Shards,
+    /// Told what is in this machine's memory again.
+    pub happenings: Happenings,
+}
+
+/// Other nodes' memory.
+pub struct PeerMemory {
+    known: BTreeMap<Step, SnapshotShards>,
+    peers: Peers,
+}
+
+impl PeerMemory {
+    /// Of the snapshots that are known.
+    pub fn new(known: BTreeMap<Step, SnapshotShards>, peers: Peers) -> Self {
+        Self { known, peers }
+    }
+
+    /// The steps of which every shard is here or held by somebody.
+    fn whole(&self, view: &PeerView, limit: Step) -> Vec<Step> {
+        let known = self.known.range(..=limit).rev();
+        let whole = known.filter(|(step, snapshot)| {
+            let mut shards = (0..).zip(&snapshot.shards);
+            shards.all(|(rank, shard)| {
+                let key = key(**step, snapshot, rank);
+                is_here(shard) || view.held.contains_key(&key)
+            })
+        });
+        whole.map(|(step, _)| *step).collect()
+    }
+
+    async fn look(&self, limit: Step) -> Result<Vec<Step>, String> {
+        let mut view = self.peers.view.clone();
+        let newest = self
+            .known
+            .range(..=limit)
+            .next_back()
+            .map(|(step, _)| *step);
+        let settled = |view: &Arc<PeerView>| {
+            view.away == 0 || newest.is_none_or(|n| self.whole(view, limit).contains(&n))
+        };
+        // Those that stay away longer are not waited for: what they hold is not to be had.
+        let waited = timeout(REJOIN, view.wait_for(settled)).await;
+        let late = waited.is_err();
+        drop(waited);
+        let view = Arc::clone(&view.borrow());
+        let steps = self.whole(&view, limit);
+        match (steps.is_empty(), view.nodes, late) {
+            (true, 0, _) => Err("the job has no other node".to_owned()),
+            (true, _, true) => Err(format!(
+                "{} of {} nodes did not join again within {REJOIN:?}",
+                view.away, view.nodes
+            )),
+            _ => Ok(steps),
+        }
+    }
+
+    async fn bring(&self, step: Step) -> Result<Vec<Shard>, String> {
+        let known = self.known.get(&step).ok_or("it is not known any more")?;
+        let mut brought = known.clone();
+        // All at once: they come from several nodes.
+        let bringing = (0..).zip(&known.shards).map(|(rank, shard)| async move {
+            match is_here(shard) {
+                true => Ok(shard.clone()),
+                false => self.bring_one(key(step, known, rank), shard).await,
+            }
+        });
+        let results = futures::future::join_all(bringing).await;
+        brought.shards = results.into_iter().collect::<Result<_, String>>()?;
+        let shards = brought.shards.iter().map(shard_from_wire).collect();
+        // When the driver is gone nobody wants to know.
+        let _ = self
+            .peers
+            .happenings
+            .send(Happening::Brought { step, brought });
+        Ok(shards)
+    }
+
+    /// From whoever has it and whose copy is what it should be.
+    async fn bring_one(
+        &self,
+        key: ShardKey,
+        shard: &v1::SnapshotReply,
+    ) -> Result<v1::SnapshotReply, String> {
+        let holders = self.peers.view.borrow().held.get(&key).cloned();
+        let mut why = format!("nobody holds the shard of rank {}", key.rank);
+        for holder in holders.unwrap_or_default() {
+            match self.ask(key, shard, &holder).await {
+                Ok((path, xxh3)) => {
+                    return Ok(v1::SnapshotReply {
+                        path: path.display().to_string(),
+                        xxh3: Some(xxh3),
+                        ..shard.clone()
+                    });
+                }
+                Err(reason) => {
+                    why = format!(
+                        "the shard of rank {} on {}: {reason}",
+                        key.rank, holder.name
+                    );
+                }
+            }
+        }
+        Err(why)
+    }
+
+    async fn ask(
+        &self,
+        key: ShardKey,
+        shard: &v1::SnapshotReply,
+        holder: &PeerHolder,
+    ) -> Result<(PathBuf, u64), String> {
+        let mut expected = self.peers.shards.expect(key.step.0, key.rank);
+        let wanted = shard.xxh3.or(holder.xxh3);
+        let give = v1::GiveShard {
+            shard: Some(v1::HeldShard {
+                step: key.step.0,
+                generation: key.generation.0,
+                rank: key.rank,
+                bytes: shard.bytes,
+                xxh3: wanted,
+            }),
+        };
+        let body = Some(Down::Give(give));
+        let left = || "it left".to_owned();
+        let order = holder.orders.send(v1::LeaderMessage { body });
+        order.map_err(|_| left())?;
+        let arriving = async {
+            tokio::select! {
+                here = patient(&mut expected) => here,
+                () = holder.orders.closed() => Err(left()),
+                () = self.refused(key, &holder.name) => Err("it does not have it any more".to_owned()),
+            }
+        };
+        let (path, xxh3) = arriving.await?;
+        match wanted {
+            Some(wanted) if wanted != xxh3 => Err(format!(
+                "it has the digest {xxh3:016x} instead of {wanted:016x}"
+            )),
+            _ => Ok((path, xxh3)),
+        }
+    }
+
+    /// Waits until a node says that it does not hold a shard.
+    async fn refused(&self, key: ShardKey, name: &str) {
+        let mut view = self.peers.view.clone();
+        let gone = |view: &Arc<PeerView>| {
+            let holders = view.held.get(&key);
+            holders.is_none_or(|all| all.iter().all(|h| h.name != name))
+        };
+        if view.wait_for(gone).await.is_err() {
+            // The driver is gone; so will be this restore.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Waits for as long as bytes come.
+async fn patient(expected: &mut Expected) -> Result<(PathBuf, u64), String> {
+    loop {
+        let before = expected.came();
+        match timeout(SILENCE, expected.here()).await {
+            Ok(Some(here)) => return Ok(here),
+            Ok(None) => return Err("this daemon is ending".to_owned()),
+            Err(_) if expected.came() > before => {}
+            Err(_) => return Err(format!("nothing came for {SILENCE:?}")),
+        }
+    }
+}
+
+fn key(step: Step, snapshot: &SnapshotShards, rank: u32) -> ShardKey {
+    ShardKey {
+        step,
+        generation: snapshot.generation,
+        rank,
+    }
+}
+
+/// Whether this machine's memory still has it: a slot may hold another step by now.
+fn is_here(shard: &v1::SnapshotReply) -> bool {
+    let taken = taken(shard.step, shard.generation, shard.bytes);
+    Image::open(Path::new(&shard.path), taken).is_ok()
+}
+
+impl Source for PeerMemory {
+    fn name(&self) -> &'static str {
+        "peer memory"
+    }
+
+    fn steps(&self, limit: Step) -> BoxFuture<'_, Result<Vec<Step>, String>> {
+        self.look(limit).boxed()
+    }
+
+    fn shards(&self, step: Step) -> BoxFuture<'_, Result<Vec<Shard>, String>> {
+        self.bring(step).boxed()
+    }
+}

@@ -1,0 +1,394 @@
+//! Copies of snapshots on other nodes, and steps that wait until they are safe.
+//!
+//! ```text
+//!  snapshot complete ─► replicas::Table ─► Hold to nodes ─► Held ─┐
+//!                                                                 ▼
+//!  the step is done ── publish_after ──► safe already, or waits ─► said to the core: committed,
+//!                                          │        ▲               published
+//!                                          │        └── Held, Written, or nobody can hold it
+//!                                          └── its gang died: forgotten with its task
+//! ```
+//! [`robust_shared::replicas`] decides who holds what; this carries it out.
+use super::Driver;
+use super::gang::GangTask;
+use crate::control::{PeerHolder, PeerView, Peers};
+use robust_proto::v1;
+use robust_proto::v1::leader_message::Body as Down;
+use robust_shared::core::{Input, NodeState, Severity, StepMetrics};
+use robust_shared::ids::{Generation, NodeId, Step, TrajectoryId};
+use robust_shared::job::PublishAfter;
+use robust_shared::replicas::{Content, Place, Safety, ShardKey, Table};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How often a checkpoint that a step waits for is offered again, when the disk is full, say.
+const PRESS: Duration = Duration::from_secs(1);
+
+/// A step that is done and not yet said to be.
+#[derive(Debug)]
+pub(super) struct Done {
+    step: Step,
+    input: Input,
+}
+
+/// See the module's doc.
+#[derive(Debug, Default)]
+pub(super) struct Replicas {
+    /// None before the driver begins.
+    table: Option<Table>,
+    /// Digests that nodes told with what they hold.
+    digests: HashMap<(String, ShardKey), u64>,
+    view: watch::Sender<Arc<PeerView>>,
+    /// What the step under way consumes.
+    consumes: Option<(Step, Vec<TrajectoryId>)>,
+    /// The last thing said of steps that are less safe than the job wants them.
+    said: Option<Safety>,
+}
+
+impl Replicas {
+    /// A step is being trained on these.
+    pub fn trains(&mut self, step: Step, trajectories: Vec<TrajectoryId>) {
+        self.consumes = Some((step, trajectories));
+    }
+
+    fn safety(&self, step: Step) -> Safety {
+        let table = self.table.as_ref();
+        table.map_or(Safety::Nothing, |t| t.safety(step))
+    }
+}
+
+fn key(held: &v1::HeldShard) -> ShardKey {
+    ShardKey {
+        step: Step(held.step),
+        generation: Generation(held.generation),
+        rank: held.rank,
+    }
+}
+
+impl Driver {
+    /// What an earlier life knew of snapshots that are still in memory.
+    pub(super) fn begin_replicas(&mut self) {
+        let leader = self.place_of(NodeId::LEADER).unwrap_or(Place {
+            name: self.parts.feeds.node().to_owned(),
+            labels: Default::default(),
+        });
+        self.replicas.table = Some(Table::new(leader));
+        let steps: Vec<Step> = self.snapshots.all().keys().copied().collect();
+        for step in steps {
+            let paths = self.snapshots.get(step).map(|s| &s.shards);
+            let there = |s: &v1::SnapshotReply| std::path::Path::new(&s.path).is_file();
+            if paths.is_some_and(|shards| shards.iter().all(there)) {
+                self.replicate(step);
+            }
+        }
+        self.show_holders();
+    }
+
+    fn place_of(&self, node: NodeId) -> Option<Place> {
+        let spec = self.core.node(node)?;
+        Some(Place {
+            name: spec.name.clone(),
+            labels: spec.labels.clone(),
+        })
+    }
+
+    /// A snapshot is complete here: copies are ordered where they make it safer.
+    pub(super) fn replicate(&mut self, step: Step) {
+        let Some(snapshot) = self.snapshots.get(step).cloned() else {
+            return;
+        };
+        let ranks = self.gang.as_ref().map(|task| task.ranks.as_slice());
+        let home = |rank: usize| {
+            let life = ranks.and_then(|ranks| ranks.get(rank))?;
+            let node = self.processes.get(life)?.node;
+            Some(self.core.node(node)?.name.clone())
+        };
+        let shards = snapshot.shards.iter().enumerate().map(|(rank, shard)| {
+            let content = Content {
+                bytes: shard.bytes,
+                xxh3: shard.xxh3,
+            };
+            (home(rank).unwrap_or_default(), content)
+        });
+        let shards: Vec<_> = shards.collect();
+        if let Some(table) = &mut self.replicas.table {
+            table.snapshot(step, snapshot.generation, shards);
+        }
+        self.order_copies();
+    }
+
+    pub(super) fn on_holder_joined(&mut self, node: NodeId, held: &[v1::HeldShard]) {
+        let Some(place) = self.place_of(node) else {
+            return;
+        };
+        self.replicas
+            .digests
+            .retain(|(name, _), _| *name != place.name);
+        for shard in held {
+            if let Some(xxh3) = shard.xxh3 {
+                let of = (place.name.clone(), key(shard));
+                self.replicas.digests.insert(of, xxh3);
+            }
+        }
+        if let Some(table) = &mut self.replicas.table {
+            table.joined(place, held.iter().map(key));
+        }
+        self.order_copies();
+    }
+
+    pub(super) fn on_holder_left(&mut self, node: NodeId) {
+        let Some(place) = self.place_of(node) else {
+            return;
+        };
+        self.replicas
+            .digests
+            .retain(|(name, _), _| *name != place.name);
+        if let Some(table) = &mut self.replicas.table {
+            table.left(&place.name);
+        }
+        self.order_copies();
+    }
+
+    pub(super) fn on_held(&mut self, node: NodeId, held: &v1::HeldShard) {
+        let (Some(place), Some(xxh3)) = (self.place_of(node), held.xxh3) else {
+            return;
+        };
+        let key = key(held);
+        self.snapshots
+            .hashed(key.step, key.generation, key.rank, xxh3);
+        self.replicas
+            .digests
+            .insert((place.name.clone(), key), xxh3);
+        if let Some(table) = &mut self.replicas.table {
+            table.held(&place.name, key, xxh3);
+        }
+        self.order_copies();
+    }
+
+    pub(super) fn on_not_held(&mut self, node: NodeId, said: v1::ShardNotHeld) {
+        let (Some(place), Some(shard)) = (self.place_of(node), said.shard) else {
+            return;
+        };
+        let key = key(&shard);
+        tracing::warn!(
+            "{} does not hold the shard of rank {} at step {}: {}",
+            place.name,
+            key.rank,
+            key.step,
+            said.reason
+        );
+        self.replicas.digests.remove(&(place.name.clone(), key));
+        if let Some(table) = &mut self.replicas.table {
+            table.not_held(&place.name, key);
+        }
+        self.order_copies();
+    }
+
+    /// Carries out what the table wants now.
+    fn order_copies(&mut self) {
+        let Some(table) = &mut self.replicas.table else {
+            return;
+        };
+        let oldest = table.oldest().map_or(0, |step| step.0);
+        for order in table.take_orders() {
+            let of = order.key;
+            let snapshot = self.snapshots.get(of.step);
+            let snapshot = snapshot.filter(|s| s.generation == of.generation);
+            let shard = snapshot.and_then(|s| s.shards.get(of.rank as usize));
+            let node = self.core.node_id(&order.node);
+            if let (Some(shard), Some(node)) = (shard.cloned(), node) {
+                self.nodes.remote(node).order(Down::Hold(v1::HoldShard {
+                    rank: of.rank,
+                    shard: Some(shard),
+                    oldest,
+                }));
+            }
+        }
+        let newest = self.replicas.table.as_ref().and_then(Table::oldest);
+        if let Some(oldest) = newest {
+            self.replicas
+                .digests
+                .retain(|(_, key), _| key.step >= oldest);
+        }
+        self.show_holders();
+        self.say_what_is_safe();
+    }
+
+    /// Tells restores who holds what.
+    fn show_holders(&mut self) {
+        let mut held: BTreeMap<ShardKey, Vec<PeerHolder>> = BTreeMap::new();
+        let (mut nodes, mut away) = (0, 0);
+        for node in (1..).map(NodeId) {
+            let Some(spec) = self.core.node(node) else {
+                break;
+            };
+            if self.core.node_state(node) == Some(NodeState::Left) {
+                continue;
+            }
+            nodes += 1;
+            let Some(orders) = self.nodes.get(node).and_then(|remote| remote.orders()) else {
+                away += 1;
+                continue;
+            };
+            let table = self.replicas.table.as_ref();
+            for key in table.into_iter().flat_map(|t| t.held_by(&spec.name)) {
+                let of = (spec.name.clone(), key);
+                held.entry(key).or_default().push(PeerHolder {
+                    xxh3: self.replicas.digests.get(&of).copied(),
+                    orders: orders.clone(),
+                    name: of.0,
+                });
+            }
+        }
+        let view = PeerView { held, away, nodes };
+        self.replicas.view.send_replace(Arc::new(view));
+    }
+
+    /// What a restore may ask other nodes for.
+    pub(super) fn peer_memory(&mut self) -> Peers {
+        self.show_holders();
+        Peers {
+            view: self.replicas.view.subscribe(),
+            shards: self.parts.shards.clone(),
+            happenings: self.parts.happenings.clone(),
+        }
+    }
+
+    /// The step's result is there. It is said to the core when it is as safe as the job wants it;
+    /// until then its task stays, and dies with its gang.
+    pub(super) fn on_done(&mut self, mut task: GangTask, step: Step, input: Input) {
+        task.done = Some(Done { step, input });
+        self.gang = Some(task);
+        self.pressed = None;
+        self.press_checkpoint();
+        self.say_what_is_safe();
+    }
+
+    /// Says to the core what was held back and is safe by now.
+    pub(super) fn say_what_is_safe(&mut self) {
+        let Some(task) = &self.gang else { return };
+        let Some(Done { step, .. }) = &task.done else {
+            return;
+        };
+        if !self.is_safe(*step, task.generation) {
+            return;
+        }
+        if let Some(Done { input, .. }) = self.gang.take().and_then(|mut t| t.done.take()) {
+            self.inputs.push_back(input);
+        }
+    }
+
+    fn is_safe(&mut self, step: Step, generation: Generation) -> bool {
+        match self.parts.job.checkpoint.publish_after {
+            PublishAfter::Snapshot => true,
+            PublishAfter::Disk => self.written == Some((step, generation)),
+            PublishAfter::Replica => match self.replicas.safety(step) {
+                Safety::Copying => false,
+                safety => {
+                    self.note_safety(step, safety);
+                    true
+                }
+            },
+        }
+    }
+
+    /// Steps go on that no other node holds: said once, until it is otherwise.
+    fn note_safety(&mut self, step: Step, safety: Safety) {
+        if self.replicas.said.replace(safety) == Some(safety) {
+            return;
+        }
+        let (severity, text) = match safety {
+            Safety::Alone => (
+                Severity::Warn,
+                format!("step {step} is committed on this node alone: no other node has joined"),
+            ),
+            Safety::Short | Safety::Nothing => (
+                Severity::Warn,
+                format!("step {step} is committed though no other node could hold all of it"),
+            ),
+            Safety::Copying => return,
+            Safety::Safe(spread) => (
+                Severity::Info,
+                format!(
+                    "from step {step} on other nodes hold every shard: two {}",
+                    spread.word()
+                ),
+            ),
+        };
+        let now = self.parts.clock.now();
+        self.parts.feeds.note(now, severity, "replica", text);
+    }
+
+    /// Offers the checkpoint that a step waits for, and offers it again while it is not written.
+    pub(super) fn press_checkpoint(&mut self) {
+        let waits = self.parts.job.checkpoint.publish_after == PublishAfter::Disk;
+        let Some(task) = self.gang.as_ref().filter(|_| waits) else {
+            return;
+        };
+        let Some(Done { step, input }) = &task.done else {
+            return;
+        };
+        let soon = self.pressed.is_some_and(|at| at.elapsed() < PRESS);
+        if soon || self.written == Some((*step, task.generation)) {
+            return;
+        }
+        let (step, generation, reward) = (*step, task.generation, reward(input));
+        let consumes = self.replicas.consumes.clone();
+        let consumed = consumes.filter(|(of, _)| *of == step).map(|(_, all)| all);
+        // One that is behind is offered again; the writer never queues.
+        self.offer_checkpoint(step, generation, consumed.unwrap_or_default(), reward);
+        self.pressed = Some(Instant::now());
+    }
+
+    pub(super) fn replica_status(&self) -> v1::ReplicaStatus {
+        let newest = self.replicas.table.as_ref().and_then(Table::newest);
+        let safety = newest.map_or(Safety::Nothing, |step| self.replicas.safety(step));
+        let (state, spread) = match safety {
+            Safety::Nothing => ("none yet", ""),
+            Safety::Alone => ("alone", ""),
+            Safety::Copying => ("copying", ""),
+            Safety::Short => ("short", ""),
+            Safety::Safe(spread) => ("safe", spread.word()),
+        };
+        let done = self.gang.as_ref().and_then(|task| task.done.as_ref());
+        let waiting = done.map(|done| {
+            let what = match self.parts.job.checkpoint.publish_after {
+                PublishAfter::Disk => "its checkpoint on disk",
+                _ => "its copies on other nodes",
+            };
+            format!("step {} waits for {what}", done.step)
+        });
+        v1::ReplicaStatus {
+            step: newest.map_or(0, |step| step.0),
+            state: state.to_owned(),
+            spread: spread.to_owned(),
+            waiting: waiting.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn remote_status(&self) -> Option<v1::RemoteStatus> {
+        let uploader = self.parts.uploader.as_ref()?;
+        let standing = uploader.standing();
+        Some(v1::RemoteStatus {
+            url: uploader.url().to_owned(),
+            step: standing.step.map(|step| step.0),
+            sent_bytes: standing.sent_bytes,
+            skipped: standing.skipped,
+            failed: standing.failed,
+            failing: standing.failing.unwrap_or_default(),
+        })
+    }
+}
+
+fn reward(input: &Input) -> Option<f64> {
+    match input {
+        Input::StepDone {
+            metrics: StepMetrics { reward, .. },
+            ..
+        } => Some(*reward),
+        _ => None,
+    }
+}

@@ -1,0 +1,218 @@
+//! `robustctl bench console`: what the console costs with a large job.
+//!
+//! Frames are drawn as the console draws them - layout, comparison with the last frame, escape
+//! sequences - into memory, 200x60, another status before each. CPU is that of a real `robustctl tui`
+//! in a pseudo-terminal, connected to a server that sends a whole status four times a second.
+mod idle;
+mod job;
+mod server;
+
+use super::event::Event;
+use super::screen::{Screen, TableId};
+use super::state::State;
+use super::stored::Stored;
+use super::ui::{self, look::Look};
+use crate::cli::{BenchConsoleArgs, ThemeName};
+use crate::commands::drill::outcome::load;
+use crate::error::CliError;
+use crate::paint::Paint;
+use crate::table::Table;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// The size that the goals speak of.
+const SIZE: (u16, u16) = (200, 60);
+/// A frame shall take less than this, in ms.
+const FRAME_GOAL: f64 = 4.0;
+/// The idle console shall need less than this of a core, in percent.
+const IDLE_GOAL: f64 = 2.0;
+
+/// Times of one screen's frames, in ms.
+struct Times {
+    screen: Screen,
+    sorted: Vec<f64>,
+}
+
+impl Times {
+    fn at(&self, share: f64) -> f64 {
+        let last = self.sorted.len().saturating_sub(1);
+        let at = (self.sorted.len() as f64 * share).ceil() as usize;
+        self.sorted
+            .get(at.saturating_sub(1).min(last))
+            .copied()
+            .unwrap_or(f64::NAN)
+    }
+
+    fn json(&self) -> Value {
+        let (p50, p99, max) = (self.at(0.5), self.at(0.99), self.at(1.0));
+        json!({"p50": p50, "p99": p99, "max": max, "frames": self.sorted.len()})
+    }
+}
+
+/// Measures both; the result as JSON.
+pub async fn run(args: &BenchConsoleArgs) -> Result<Value, CliError> {
+    let before = load();
+    let screens: Vec<Times> = Screen::ALL
+        .into_iter()
+        .map(|screen| frames(screen, args))
+        .collect::<Result<_, _>>()?;
+    let mut all: Vec<f64> = screens.iter().flat_map(|t| t.sorted.clone()).collect();
+    all.sort_by(f64::total_cmp);
+    let all = Times {
+        screen: Screen::Overview,
+        sorted: all,
+    };
+    let watched = Duration::from_secs_f64(args.idle);
+    let idle = idle::percent(args.instances, SIZE, watched).await?;
+    let by_screen = |t: &Times| (t.screen.title().to_lowercase(), t.json());
+    Ok(json!({
+        "frame_ms_p99": all.at(0.99),
+        "frame_ms_p50": all.at(0.5),
+        "frame_ms_max": all.at(1.0),
+        "frames": all.sorted.len(),
+        "idle_cpu_percent": idle.percent,
+        "idle_seconds": args.idle,
+        "idle_bytes_per_s": idle.bytes_per_s,
+        "instances": args.instances,
+        "columns": SIZE.0,
+        "rows": SIZE.1,
+        "screens": screens.iter().map(by_screen).collect::<serde_json::Map<_, _>>(),
+        "optimised": !cfg!(debug_assertions),
+        "load_before": before,
+        "load_after": load(),
+    }))
+}
+
+/// The result as a table, with what was aimed at.
+pub fn text(result: &Value) -> String {
+    let mut table = Table::new(&["FIGURE", ">VALUE", "GOAL", "MET"]);
+    let figure = |name: &str| result[name].as_f64().unwrap_or(f64::NAN);
+    let goals = [
+        ("frame_ms_p99", FRAME_GOAL),
+        ("idle_cpu_percent", IDLE_GOAL),
+    ];
+    for (name, goal) in goals {
+        let value = figure(name);
+        let met = if value < goal { "yes" } else { "no" };
+        let goal = format!("< {goal}");
+        table.row([name.to_owned(), format!("{value:.2}"), goal, met.to_owned()]);
+    }
+    for name in [
+        "frame_ms_p50",
+        "frame_ms_max",
+        "idle_bytes_per_s",
+        "instances",
+    ] {
+        let dash = || "-".to_owned();
+        table.row([
+            name.to_owned(),
+            format!("{:.2}", figure(name)),
+            dash(),
+            dash(),
+        ]);
+    }
+    for (screen, times) in result["screens"].as_object().into_iter().flatten() {
+        let name = format!("frame_ms_p99 {screen}");
+        let value = times["p99"].as_f64().unwrap_or(f64::NAN);
+        table.row([name, format!("{value:.2}"), "-".to_owned(), "-".to_owned()]);
+    }
+    table.render(Paint::stdout())
+}
+
+fn frames(screen: Screen, args: &BenchConsoleArgs) -> Result<Times, CliError> {
+    let failed = |e: std::io::Error| CliError::Failed(format!("cannot draw: {e}"));
+    let mut state = watching(screen, args.instances);
+    let options = TerminalOptions {
+        viewport: Viewport::Fixed(Rect::new(0, 0, SIZE.0, SIZE.1)),
+    };
+    let backend = CrosstermBackend::new(std::io::sink());
+    let mut terminal = Terminal::with_options(backend, options).map_err(failed)?;
+    let mut sorted = Vec::new();
+    for beat in 0..u64::from(args.frames) {
+        // Moving through the rows scrolls all of the table now and then.
+        let key = KeyEvent::new(KeyCode::PageDown, KeyModifiers::NONE);
+        let status = Box::new(job::status(args.instances, WARM + beat));
+        let now = status.now_ms;
+        let _ = state.handle(now, Event::Status { link: 1, status });
+        let _ = state.handle(now, Event::Key(key));
+        let mut drawn = None;
+        let begin = Instant::now();
+        terminal
+            .draw(|frame| drawn = Some(ui::draw(&state, frame)))
+            .map_err(failed)?;
+        sorted.push(begin.elapsed().as_secs_f64() * 1e3);
+        state.drawn = drawn.unwrap_or_default();
+    }
+    sorted.sort_by(f64::total_cmp);
+    Ok(Times { screen, sorted })
+}
+
+/// Statuses before the first frame: two minutes' worth of phases.
+const WARM: u64 = 480;
+
+/// A console that has watched a job for a while.
+fn watching(screen: Screen, instances: u32) -> State {
+    let look = Look::new(ThemeName::Dark, true, false);
+    let mut state = State::new(look, "bench".to_owned(), String::new(), false);
+    let _ = state.start(job::BEGIN_MS);
+    for beat in 0..WARM {
+        let status = Box::new(job::status(instances, beat));
+        let _ = state.handle(status.now_ms, Event::Status { link: 1, status });
+    }
+    for event in job::events() {
+        let event = Box::new(event);
+        let _ = state.handle(state.now, Event::Logged { link: 1, event });
+    }
+    let digit = char::from_digit(screen as u32 + 1, 10).unwrap_or('1');
+    let key = KeyEvent::new(KeyCode::Char(digit), KeyModifiers::NONE);
+    let _ = state.handle(state.now, Event::Key(key));
+    let stored = Stored {
+        at: state.now,
+        checkpoints: Ok(job::checkpoints()),
+        trajectories: Ok(job::trajectories(instances)),
+        cut: false,
+    };
+    let _ = state.handle(state.now, Event::StoreRead(Box::new(stored)));
+    let who = state.chosen_name(TableId::Roles).unwrap_or_default();
+    let lines = Ok(job::log());
+    let _ = state.handle(state.now, Event::LogRead { who, lines });
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_screen_of_a_large_job_is_drawn_and_the_percentile_is_one_of_the_times() {
+        let args = BenchConsoleArgs {
+            instances: 60,
+            frames: 3,
+            idle: 1.0,
+            out: None,
+        };
+        for screen in Screen::ALL {
+            let times = frames(screen, &args).unwrap();
+            assert_eq!(times.sorted.len(), 3);
+            assert!(times.sorted.contains(&times.at(0.99)));
+            assert!(times.at(0.5) <= times.at(0.99));
+        }
+    }
+
+    #[test]
+    fn the_table_says_which_goals_are_met() {
+        let result = json!({"frame_ms_p99": 3.1, "idle_cpu_percent": 2.5, "instances": 10});
+        let text = text(&result);
+        let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap();
+        assert!(line("frame_ms_p99").trim_end().ends_with("yes"), "{text}");
+        assert!(
+            line("idle_cpu_percent").trim_end().ends_with("no"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! The drills that there are, and the one that runs: `robustctl drill FILE` as a process of its own,
+//! so that a drill behaves here as it does on the command line.
+use super::event::Event;
+use crate::commands::drill::plan;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc::Sender;
+
+/// Lines of a drill's progress that are kept.
+const LINES: usize = 200;
+/// A drill that is ended ends its jobs in order.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+
+/// A drill file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrillFile {
+    /// Where.
+    pub path: PathBuf,
+    /// The file's name without its end.
+    pub name: String,
+    /// The comment it begins with.
+    pub about: String,
+    /// What it runs, strikes and expects; or why it cannot be run.
+    pub plan: Result<Vec<String>, String>,
+    /// Faults of its first series.
+    pub faults: usize,
+}
+
+/// How a drill ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrillEnd {
+    /// Its exit code, none after a signal.
+    pub code: Option<i32>,
+    /// What it found.
+    pub result: Option<Value>,
+}
+
+/// A drill that was started here.
+#[derive(Clone, Debug)]
+pub struct DrillRun {
+    /// Name of its file.
+    pub name: String,
+    /// Unix ms of its start.
+    pub since: u64,
+    /// What it said last.
+    pub lines: VecDeque<String>,
+    /// Once it is over.
+    pub end: Option<(u64, DrillEnd)>,
+}
+
+impl DrillRun {
+    /// One that starts now.
+    pub fn new(name: String, since: u64) -> Self {
+        let (lines, end) = (VecDeque::new(), None);
+        Self {
+            name,
+            since,
+            lines,
+            end,
+        }
+    }
+
+    /// It said something.
+    pub fn say(&mut self, line: String) {
+        self.lines.push_back(line);
+        if self.lines.len() > LINES {
+            self.lines.pop_front();
+        }
+    }
+
+    /// One word: `running`, `passed`, `failed`.
+    pub fn state(&self) -> &'static str {
+        match &self.end {
+            None => "running",
+            Some((_, end)) if end.code == Some(0) => "passed",
+            Some(_) => "failed",
+        }
+    }
+}
+
+/// Where drill files are looked for when the operator names no folder.
+pub fn default_folder() -> PathBuf {
+    let here = PathBuf::from("fixtures/drills");
+    if here.is_dir() {
+        return here;
+    }
+    let own = std::env::current_exe().unwrap_or_default();
+    let above = own.ancestors().map(|dir| dir.join("fixtures/drills"));
+    above.into_iter().find(|dir| dir.is_dir()).unwrap_or(here)
+}
+
+/// The files of a folder, by name.
+pub fn catalogue(folder: &Path) -> Result<Vec<DrillFile>, String> {
+    let unreadable = |e| format!("no drills in {}: {e}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            files.push(drill_file(path));
+        }
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+fn drill_file(path: PathBuf) -> DrillFile {
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let comment = text.lines().take_while(|l| l.starts_with('#'));
+    let comment: Vec<&str> = comment.map(|l| l.trim_start_matches('#').trim()).collect();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let planned = plan(&path);
+    let strikes = planned.as_ref().ok().and_then(|p| p.series.first());
+    let strikes = strikes.and_then(|s| s.runs.iter().map(|r| r.strikes.len()).max());
+    DrillFile {
+        name: name.into_owned(),
+        about: comment.join(" "),
+        faults: strikes.unwrap_or(0),
+        plan: match planned {
+            Ok(plan) => Ok(plan.series.iter().flat_map(in_words).collect()),
+            Err(e) => Err(e.to_string()),
+        },
+        path,
+    }
+}
+
+fn in_words(series: &robust_shared::drill::SeriesPlan) -> Vec<String> {
+    let runs: Vec<&str> = series.runs.iter().map(|r| r.name.as_str()).collect();
+    let steps = series.runs.first().map_or(0, |r| r.steps);
+    let mut lines = vec![format!(
+        "series {} (mode {}): {} steps each; runs {}",
+        series.name,
+        series.mode.name(),
+        steps,
+        runs.join(", ")
+    )];
+    let strikes = series
+        .runs
+        .iter()
+        .map(|r| &r.strikes)
+        .find(|s| !s.is_empty());
+    lines.extend(
+        strikes
+            .into_iter()
+            .flatten()
+            .map(|s| format!("  fault   {s}")),
+    );
+    lines.extend(
+        series
+            .expect
+            .iter()
+            .map(|e| format!("  expect  {}", e.text)),
+    );
+    lines
+}
+
+/// Starts a drill; what it says and how it ends come as events.
+pub fn start(file: &Path, to: Sender<Event>) -> std::io::Result<Running> {
+    let own = std::env::current_exe()?;
+    let result = tempfile::NamedTempFile::new()?;
+    let mut child = Command::new(own)
+        .arg("drill")
+        .arg(file)
+        .arg("--out")
+        .arg(result.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // The terminal's signals are the console's.
+        .process_group(0)
+        .spawn()?;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    let task = tokio::spawn(async move {
+        let end = follow(&mut child, result.path(), &to).await;
+        let _ = to.send(Event::DrillEnded(end)).await;
+    });
+    Ok(Running {
+        pid: pid.and_then(Pid::from_raw),
+        task,
+    })
+}
+
+/// A drill that runs. It ends its jobs in order when told to.
+pub struct Running {
+    pid: Option<Pid>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// Tells it to end; the event comes when it has.
+    pub fn end(&self) {
+        if let Some(pid) = self.pid.filter(|_| !self.task.is_finished()) {
+            // It may have ended this moment.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Ends it and waits a while for its jobs to be gone.
+    pub async fn end_and_wait(self) {
+        self.end();
+        let _ = tokio::time::timeout(ENDS_WITHIN, self.task).await;
+    }
+}
+
+async fn follow(child: &mut Child, result: &Path, to: &Sender<Event>) -> DrillEnd {
+    if let Some(stderr) = child.stderr.take() {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let _ = to.send(Event::DrillSaid(line)).await;
+        }
+    }
+    let code = child.wait().await.ok().and_then(|status| status.code());
+    let text = std::fs::read_to_string(result).unwrap_or_default();
+    DrillEnd {
+        code,
+        result: serde_json::from_str(&text).ok(),
+    }
+}
+
+/// What a drill found, as lines: each expectation and whether it held, then its figures.
+pub fn verdicts(result: &Value) -> Vec<(String, bool)> {
+    let series = result["series"].as_array().into_iter().flatten();
+    series
+        .flat_map(|s| s["expectations"].as_array().into_iter().flatten())
+        .map(|e| {
+            let text = e["text"].as_str().unwrap_or_default();
+            let held = e["held"].as_bool().unwrap_or(false);
+            let figures = match (e["left"].as_f64(), e["right"].as_f64()) {
+                (Some(left), Some(right)) => format!("   ({left:.3} and {right:.3})"),
+                _ => String::new(),
+            };
+            (format!("{text}{figures}"), held)
+        })
+        .collect()
+}

@@ -1,0 +1,156 @@
+//! Machines: their slots, labels and who runs there.
+use super::super::screen::TableId;
+use super::super::state::State;
+use super::super::table::{Cell, Column, Spec, figures, words};
+use super::{Drawn, grid, section, split, text};
+use crate::format::{bytes, who};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use robust_proto::v1::{NodeStatus, Slot};
+
+/// The table.
+pub static SPEC: Spec<NodeStatus> = Spec {
+    columns: &COLUMNS,
+    name: |n| n.name.clone(),
+    text: |n| {
+        let cordoned = if n.cordoned { "cordoned" } else { "" };
+        format!(
+            "{} {} {cordoned} {} {} {}",
+            n.name, n.state, n.dc, n.rack, n.accel
+        )
+    },
+};
+
+static COLUMNS: [Column<NodeStatus>; 9] = [
+    words("NODE", 16, 0, |n, look| (n.name.clone(), look.strong())),
+    words("STATE", 12, 0, |n, look| {
+        let word = if n.cordoned { "cordoned" } else { &n.state };
+        (
+            format!("{} {word}", look.sign(word)),
+            look.tone(look.tone_of(word)),
+        )
+    }),
+    figures(
+        "SLOTS",
+        5,
+        0,
+        |n, _| plain(slots(n).to_string()),
+        |n| f64::from(slots(n)),
+    ),
+    figures(
+        "USED",
+        5,
+        0,
+        |n, _| plain(n.instances.to_string()),
+        |n| f64::from(n.instances),
+    ),
+    figures(
+        "LOST",
+        4,
+        1,
+        |n, look| number(n.lost.len(), look),
+        |n| n.lost.len() as f64,
+    ),
+    figures(
+        "DRAIN",
+        5,
+        2,
+        |n, look| number(n.draining.len(), look),
+        |n| n.draining.len() as f64,
+    ),
+    words("DC", 10, 3, |n, _| plain(n.dc.clone())),
+    words("RACK", 10, 4, |n, _| plain(n.rack.clone())),
+    words("ACCEL", 0, 3, |n, _| plain(n.accel.clone())),
+];
+
+fn plain(text: String) -> Cell {
+    (text, Style::new())
+}
+
+fn number(n: usize, look: super::look::Look) -> Cell {
+    match n {
+        0 => ("-".to_owned(), look.faint()),
+        n => (n.to_string(), look.tone(super::look::Tone::Bad)),
+    }
+}
+
+fn slots(n: &NodeStatus) -> u32 {
+    n.pools.values().sum()
+}
+
+/// Draws table and details.
+pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
+    let all = state.nodes();
+    let rows = (all.len() as u16).saturating_add(1);
+    let (above, below) = split(area, rows.clamp(3, (area.height / 2).max(3)));
+    grid::draw(state, (TableId::Nodes, &SPEC), all, above, buf, drawn);
+    let Some(node) = state.chosen_node() else {
+        return;
+    };
+    let inner = section(state, below, &format!("NODE {}", node.name), buf);
+    text(state, lines(state, node), inner, buf, drawn);
+}
+
+fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
+    let look = state.look;
+    let fact = |name: &str, value: String| {
+        Line::from(vec![
+            Span::styled(format!(" {name:<10} "), look.faint()),
+            Span::raw(value),
+        ])
+    };
+    let dash = |text: &str| {
+        if text.is_empty() {
+            "-".to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    let mut pools: Vec<String> = n
+        .pools
+        .iter()
+        .map(|(pool, slots)| format!("{pool} x{slots}"))
+        .collect();
+    pools.sort();
+    let mut lines = vec![
+        fact("pools", dash(&pools.join(", "))),
+        fact(
+            "labels",
+            format!(
+                "dc {}, rack {}, accel {}",
+                dash(&n.dc),
+                dash(&n.rack),
+                dash(&n.accel)
+            ),
+        ),
+    ];
+    if n.cordoned {
+        lines.push(fact("cordoned", "nothing new is started here".to_owned()));
+    }
+    let some = [("lost", &n.lost), ("draining", &n.draining)];
+    for (name, slots) in some.into_iter().filter(|(_, slots)| !slots.is_empty()) {
+        let slots: Vec<String> = slots.iter().map(slot).collect();
+        lines.push(fact(name, slots.join(", ")));
+    }
+    let here = state.roles().iter().filter(|r| r.node == n.name);
+    for (i, r) in here.enumerate() {
+        let name = who(&r.role, r.index);
+        let text = format!(
+            "{name:<11} {:<8} {} {:<11} {:<15} {:>4.0}% {:>8}",
+            look.fit(&r.slot, 8),
+            look.sign(&r.state),
+            r.state,
+            r.phase,
+            r.cpu_percent,
+            bytes(r.rss_bytes)
+        );
+        lines.push(fact(if i == 0 { "instances" } else { "" }, text));
+    }
+    lines
+}
+
+fn slot(s: &Slot) -> String {
+    format!("{} {}", s.pool, s.index)
+}

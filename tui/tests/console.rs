@@ -1,0 +1,332 @@
+//! The real console in a real terminal (tmux), against a Control server in this process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// The command line's tests use more of it.
+#[allow(dead_code)]
+mod fake;
+
+use fake::{Book, Fake, Server};
+use robust_proto::v1;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A loaded machine may be slow to draw; what does not come within this never comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A tmux server of this test's own.
+struct Terminal {
+    socket: PathBuf,
+}
+
+impl Terminal {
+    /// Runs a shell command in a terminal of this size; the shell stays when it has ended.
+    fn start(dir: &Path, (columns, rows): (u16, u16), command: &str) -> Terminal {
+        let terminal = Terminal {
+            socket: dir.join("tmux"),
+        };
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        let shell = format!("{command}; echo \"code $?\"; exec cat");
+        let arguments = [
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            &columns,
+            "-y",
+            &rows,
+        ];
+        let begun = terminal.tmux(&[&arguments[..], &["sh", "-c", &shell]].concat());
+        assert!(begun.status.success(), "{begun:?}");
+        terminal
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(&self.socket).args(arguments);
+        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8");
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        let sent = self.tmux(&[&["send-keys", "-t", "0"], keys].concat());
+        assert!(sent.status.success(), "{sent:?}");
+    }
+
+    fn text(&self, text: &str) {
+        self.keys(&["-l", text]);
+    }
+
+    fn screen(&self) -> String {
+        let shown = self.tmux(&["capture-pane", "-p", "-t", "0"]);
+        String::from_utf8(shown.stdout).unwrap()
+    }
+
+    /// What the terminal is set to: alternate screen, mouse, pointer.
+    fn modes(&self) -> String {
+        let format = "#{alternate_on} #{mouse_any_flag}#{mouse_button_flag} #{cursor_flag}";
+        let shown = self.tmux(&["display-message", "-p", "-t", "0", format]);
+        String::from_utf8(shown.stdout).unwrap().trim().to_owned()
+    }
+
+    /// The screen once it holds these words.
+    fn wait(&self, words: &str) -> String {
+        self.until(words, |screen| screen.contains(words))
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let begin = Instant::now();
+        loop {
+            let screen = self.screen();
+            if holds(&screen) {
+                return screen;
+            }
+            assert!(begin.elapsed() < PATIENCE, "no `{what}`:\n{screen}");
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.tmux(&["kill-server"]);
+    }
+}
+
+/// Whether the test can run here; says so when not.
+fn has_tmux() -> bool {
+    let found = Command::new("tmux").arg("-V").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: tmux is not installed");
+    }
+    found
+}
+
+fn role(role: &str, index: u32, phase: &str) -> v1::RoleStatus {
+    v1::RoleStatus {
+        role: role.into(),
+        index,
+        incarnation: 7 + u64::from(index),
+        pid: 4200 + index,
+        state: "running".into(),
+        phase: phase.into(),
+        phase_ms: 400,
+        admitted: role == "rollout",
+        ..Default::default()
+    }
+}
+
+fn status() -> v1::Status {
+    v1::Status {
+        job: "arith".into(),
+        mode: "async".into(),
+        policy: "role".into(),
+        state: "running".into(),
+        step: 12,
+        steps_total: 40,
+        roles: vec![
+            role("trainer", 0, "update"),
+            role("rollout", 0, "generating"),
+            role("rollout", 1, "generating"),
+        ],
+        started_ms: 1_000,
+        now_ms: 66_000,
+        ..Default::default()
+    }
+}
+
+fn struck(role: &str) -> v1::InjectReply {
+    v1::InjectReply {
+        role: role.into(),
+        index: 0,
+        incarnation: 7,
+        pid: 4200,
+        ..Default::default()
+    }
+}
+
+fn daemon(book: Book) -> (TempDir, Fake, Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake(Arc::new(Mutex::new(book)));
+    let server = Server::start(dir.path(), &fake);
+    (dir, fake, server)
+}
+
+fn console(dir: &Path, arguments: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_robustctl");
+    let dir = dir.display();
+    format!("LC_ALL=C.UTF-8 {program} --state-dir {dir} tui {arguments}")
+}
+
+#[test]
+fn a_fault_is_injected_from_the_keyboard_and_the_recovery_is_seen() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, fake, _server) = daemon(Book {
+        status: status(),
+        inject: Some(struck("trainer")),
+        ..Default::default()
+    });
+    let terminal = Terminal::start(dir.path(), (100, 30), &console(dir.path(), ""));
+    let screen = terminal.wait("trainer-0");
+    assert!(screen.contains("[1 Overview]"), "{screen}");
+    terminal.text("K");
+    terminal.wait("Kill trainer-0?");
+    terminal.text("y");
+    terminal.keys(&["Enter"]);
+    terminal.wait("> y");
+    assert!(
+        fake.0.lock().unwrap().injected.is_empty(),
+        "a yes is not enough"
+    );
+    terminal.keys(&["BSpace"]);
+    terminal.text("trainer");
+    terminal.keys(&["Enter"]);
+    terminal.wait("killed trainer-0 (incarnation 7, pid 4200)");
+    {
+        let mut book = fake.0.lock().unwrap();
+        assert_eq!(book.injected.len(), 1);
+        let (fault, life) = (&book.injected[0].fault, book.injected[0].incarnation);
+        assert_eq!((fault.as_str(), life), ("kill", Some(7)));
+        book.status.state = "recovering".into();
+        book.status.roles[0].state = "recovering".into();
+    }
+    terminal.until("recovering", |s| s.contains("trainer-0  ◐ recovering"));
+    {
+        let mut book = fake.0.lock().unwrap();
+        book.status.state = "running".into();
+        book.status.roles[0].state = "running".into();
+        book.status.roles[0].incarnation = 9;
+        book.status.incidents.push(v1::Incident {
+            id: 1,
+            role: "trainer".into(),
+            rule: "exit".into(),
+            reason: "killed by SIGKILL".into(),
+            plan: "restart the trainer gang from the snapshot of step 12".into(),
+            total_ms: 1_755.0,
+            outcome: "recovered".into(),
+            ..Default::default()
+        });
+    }
+    terminal.text("6");
+    let screen = terminal.wait("restart the trainer gang from the snapshot of step 12");
+    assert!(screen.contains("[6 Incidents]"), "{screen}");
+    terminal.text("q");
+    let screen = terminal.wait("code 0");
+    assert!(screen.contains("arith: running at step 12/40"), "{screen}");
+}
+
+#[test]
+fn the_terminal_is_as_it_was_after_a_signal() {
+    if !has_tmux() {
+        return;
+    }
+    for signal in ["TERM", "INT", "HUP", "QUIT"] {
+        let (dir, _fake, _server) = daemon(Book {
+            status: status(),
+            ..Default::default()
+        });
+        let command = console(dir.path(), "");
+        let command = format!(
+            "sh -c 'echo $$ > {}/pid; exec {command}'",
+            dir.path().display()
+        );
+        let command = command.replace(
+            "exec LC_ALL",
+            "LC_ALL=C.UTF-8; export LC_ALL; exec env LC_ALL",
+        );
+        let terminal = Terminal::start(dir.path(), (100, 30), &command);
+        terminal.wait("trainer-0");
+        assert_eq!(
+            terminal.modes(),
+            "1 10 0",
+            "alternate screen, mouse, no cursor"
+        );
+        let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap();
+        let kill = Command::new("kill")
+            .args(["-s", signal, pid.trim()])
+            .status();
+        assert!(kill.unwrap().success());
+        terminal.wait("code 0");
+        assert_eq!(terminal.modes(), "0 00 1", "after SIG{signal}");
+    }
+}
+
+#[test]
+fn a_daemon_that_dies_is_said_with_the_age_of_the_data_and_found_again() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, fake, server) = daemon(Book {
+        status: status(),
+        ..Default::default()
+    });
+    let terminal = Terminal::start(dir.path(), (100, 30), &console(dir.path(), ""));
+    terminal.wait("step 12/40");
+    drop(server);
+    terminal.wait("daemon lost");
+    let screen = terminal.wait("data 2s old");
+    assert!(
+        screen.contains("step 12/40"),
+        "the last data stays:\n{screen}"
+    );
+    fake.0.lock().unwrap().status.step = 13;
+    let _server = Server::start(dir.path(), &fake);
+    let screen = terminal.wait("step 13/40");
+    assert!(!screen.contains("daemon lost"), "{screen}");
+}
+
+#[test]
+fn a_session_is_recorded_and_played_again_without_a_daemon() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, fake, server) = daemon(Book {
+        status: status(),
+        ..Default::default()
+    });
+    let file = dir.path().join("session.jsonl");
+    let record = console(dir.path(), &format!("--record {}", file.display()));
+    let terminal = Terminal::start(dir.path(), (100, 30), &record);
+    terminal.wait("step 12/40");
+    fake.0.lock().unwrap().status.step = 14;
+    terminal.wait("step 14/40");
+    terminal.text("q");
+    terminal.wait("code 0");
+    drop((terminal, server));
+    let other = tempfile::tempdir().unwrap();
+    let replay = console(other.path(), &format!("--replay {}", file.display()));
+    let terminal = Terminal::start(other.path(), (140, 30), &replay);
+    terminal.wait("step 14/40");
+    terminal.text("{");
+    terminal.text(" ");
+    terminal.wait("paused");
+    terminal.text("K");
+    terminal.wait("this is a recording");
+}
+
+#[test]
+fn the_screen_follows_the_size_of_the_terminal_and_the_mouse_its_tabs() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, _fake, _server) = daemon(Book {
+        status: status(),
+        ..Default::default()
+    });
+    let terminal = Terminal::start(dir.path(), (100, 30), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    terminal.tmux(&["resize-window", "-t", "0", "-x", "50", "-y", "12"]);
+    terminal.wait("50x12 is too small");
+    terminal.tmux(&["resize-window", "-t", "0", "-x", "120", "-y", "30"]);
+    let screen = terminal.wait("3 Timeline");
+    let tabs = screen.lines().next().unwrap();
+    let column = tabs.find("3 Timeline").unwrap() + 2;
+    // A press of the left button, as a terminal sends it: columns and rows from 1.
+    terminal.text(&format!("\x1b[<0;{column};1M"));
+    terminal.wait("TIMELINE");
+}
