@@ -126,6 +126,7 @@ impl Worker {
                 }
                 CkptEvent::Written {
                     step,
+                    generation: request.generation,
                     bytes: request.shards.iter().map(|s| s.bytes).sum(),
                     unchanged: saved.unchanged,
                     took: offered.elapsed(),
