@@ -7,6 +7,7 @@ mod disk;
 mod memory;
 mod peers;
 mod persist;
+mod reopen;
 mod snapshot;
 
 use robust_shared::figure::Figure;
@@ -27,7 +28,7 @@ pub struct BenchArgs {
     /// A folder on the disk to measure [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Only these parts: snapshot, persist, peers
+    /// Only these parts: snapshot, persist, peers, reopen
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Print the report as JSON (it always is)
@@ -106,10 +107,11 @@ type Part = (
     fn(&BenchArgs, &std::path::Path, &mut Report) -> Result<(), BenchError>,
 );
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
     ("snapshot", snapshot::measure),
     ("persist", persist::measure),
     ("peers", peers::measure),
+    ("reopen", reopen::measure),
 ];
 
 /// Measures all parts and prints the report.

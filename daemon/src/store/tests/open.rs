@@ -134,7 +134,9 @@ fn damaged_where_sled_does_not_look() -> TempDir {
             store.append_turn(id(2, *m), vec![1], turn)
         };
         let appended: Vec<_> = members.iter().map(append).collect();
-        appended.into_iter().for_each(|a| drop(a.wait().unwrap()));
+        for answer in appended {
+            answer.wait().unwrap();
+        }
     }
     drop(store);
     drop(Store::open(dir.path()).unwrap());
