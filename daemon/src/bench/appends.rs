@@ -111,7 +111,7 @@ fn which(batch: u64, member: u32) -> TrajectoryId {
 }
 
 /// A turn of 150 tokens and a tool's answer that fills it up.
-fn turn(index: u32) -> Turn {
+pub(super) fn turn(index: u32) -> Turn {
     let ids: Vec<u32> = (0..150).map(|i| 200 + (i * 37 + index) % 15_000).collect();
     let logprobs = ids.iter().map(|id| -1.0 / *id as f32).collect();
     let mut turn = Turn {

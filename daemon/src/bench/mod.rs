@@ -7,6 +7,7 @@ mod disk;
 mod memory;
 mod peers;
 mod persist;
+mod reopen;
 mod snapshot;
 
 use robust_shared::figure::Figure;
@@ -27,7 +28,7 @@ pub struct BenchArgs {
     /// A folder on the disk to measure [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Only these parts: snapshot, persist, appends, peers
+    /// Only these parts: snapshot, persist, appends, peers, reopen
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Print the report as JSON (it always is)
@@ -106,11 +107,12 @@ type Part = (
     fn(&BenchArgs, &std::path::Path, &mut Report) -> Result<(), BenchError>,
 );
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     ("snapshot", snapshot::measure),
     ("persist", persist::measure),
     ("appends", appends::measure),
     ("peers", peers::measure),
+    ("reopen", reopen::measure),
 ];
 
 /// Measures all parts and prints the report.
