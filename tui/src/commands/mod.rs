@@ -47,10 +47,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         return match what {
             BenchCommand::Weights(args) => bench::weights(args, global.json),
             BenchCommand::Store(args) => bench::store(args, global.json),
+            BenchCommand::Console(args) => bench::console(args, global.json).await,
         };
-    }
-    if let Command::Bench(BenchCommand::Console(args)) = &command {
-        return bench::console(args, global.json).await;
     }
     if let Command::Ckpt(command) = &command {
         return ckpt::run(command, &global).await;
