@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod crash;
 mod fake;
+mod full;
 mod lost;
 mod watched;
 

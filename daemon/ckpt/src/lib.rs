@@ -13,6 +13,7 @@
 //!
 //! Nothing here needs a daemon: whoever can read the folder can list, verify, pin, collect and
 //! export. The daemon writes them (`robustd::ckpt`).
+mod aside;
 pub mod disk;
 mod error;
 mod export;
@@ -25,6 +26,7 @@ pub mod pin;
 mod retention;
 pub mod slot;
 
+pub use aside::{Aside, aside, set_aside};
 pub use error::CkptError;
 pub use export::{Exported, export};
 pub use find::{

@@ -83,6 +83,20 @@ pub fn store(disk: &dyn Disk, checkpoint: &Checkpoint) -> Result<(), CkptError> 
     files::sync_dir(disk, dir)
 }
 
+/// Whether a later build wrote it, which this one must not judge.
+pub fn is_newer(dir: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Header {
+        body: Format,
+    }
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let text = std::fs::read(dir.join(FILE)).unwrap_or_default();
+    serde_json::from_slice::<Header>(&text).is_ok_and(|header| header.body.format > FORMAT)
+}
+
 /// Reads a manifest; the error is a sentence. None when there is none.
 pub fn load(dir: &Path) -> Result<Option<Checkpoint>, String> {
     match std::fs::read(dir.join(FILE)) {

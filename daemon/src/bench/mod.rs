@@ -2,6 +2,7 @@
 //!
 //! `robustctl bench store` runs `robustd bench-store --json`. Rounds of what is compared alternate, so
 //! that they see about the same load. A part that fails is left out, with the reason in the report.
+mod appends;
 mod disk;
 mod memory;
 mod peers;
@@ -26,7 +27,7 @@ pub struct BenchArgs {
     /// A folder on the disk to measure [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Only these parts: snapshot, persist, peers
+    /// Only these parts: snapshot, persist, appends, peers
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Print the report as JSON (it always is)
@@ -105,9 +106,10 @@ type Part = (
     fn(&BenchArgs, &std::path::Path, &mut Report) -> Result<(), BenchError>,
 );
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
     ("snapshot", snapshot::measure),
     ("persist", persist::measure),
+    ("appends", appends::measure),
     ("peers", peers::measure),
 ];
 

@@ -207,3 +207,7 @@ impl Thread {
         let _ = self.events.send(event);
     }
 }
+
+#[cfg(test)]
+#[path = "remote_tests.rs"]
+mod tests;

@@ -115,6 +115,7 @@ impl Worker {
         let step = request.step;
         match save(&self.config, request) {
             Ok(saved) => {
+                let took = offered.elapsed();
                 // One that was offered while it seemed full, and fits after all.
                 self.room
                     .look_again(&self.config)
@@ -126,9 +127,10 @@ impl Worker {
                 }
                 CkptEvent::Written {
                     step,
+                    generation: request.generation,
                     bytes: request.shards.iter().map(|s| s.bytes).sum(),
                     unchanged: saved.unchanged,
-                    took: offered.elapsed(),
+                    took,
                     direct: saved.direct,
                 }
             }

@@ -16,6 +16,10 @@ pub enum Alarm {
     DatabaseDamaged,
     /// No room for checkpoints.
     CheckpointsPaused,
+    /// The object store did not take the last checkpoint.
+    StoreAway,
+    /// No other node holds what the job wants held there.
+    NoReplica,
 }
 
 impl Alarm {
@@ -25,6 +29,8 @@ impl Alarm {
             Self::DatabaseFull => "database full",
             Self::DatabaseDamaged => "database damaged",
             Self::CheckpointsPaused => "checkpoints paused",
+            Self::StoreAway => "object store away",
+            Self::NoReplica => "no replica",
         }
     }
 }
@@ -93,6 +99,14 @@ impl Driver {
         match event {
             CkptEvent::Paused { .. } => feeds.raise(now, alarm, severity, "checkpoint", text),
             CkptEvent::Resumed { .. } => feeds.lower(now, alarm, "checkpoint", text),
+            CkptEvent::NotUploaded { .. } => {
+                feeds.raise(now, Alarm::StoreAway, severity, "checkpoint", text);
+            }
+            CkptEvent::Uploaded { url, .. } => {
+                feeds.note(now, severity, "checkpoint", text);
+                let text = format!("{url} takes checkpoints again");
+                feeds.lower(now, Alarm::StoreAway, "checkpoint", text);
+            }
             _ => feeds.note(now, severity, "checkpoint", text),
         }
     }

@@ -151,9 +151,9 @@ impl Driver {
                 CkptEvent::Written { .. } | CkptEvent::Failed { .. } | CkptEvent::Paused { .. } => {
                     self.offer_last_checkpoint();
                 }
-                CkptEvent::Resumed { .. }
-                | CkptEvent::Uploaded { .. }
+                CkptEvent::Uploaded { .. }
                 | CkptEvent::NotUploaded { .. }
+                | CkptEvent::Resumed { .. }
                 | CkptEvent::Untidy(_) => {}
             }
         }

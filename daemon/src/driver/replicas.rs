@@ -10,6 +10,7 @@
 //! ```
 //! [`robust_shared::replicas`] decides who holds what; this carries it out.
 use super::Driver;
+use super::alarms::Alarm;
 use super::gang::GangTask;
 use crate::control::{PeerHolder, PeerView, Peers};
 use robust_proto::v1;
@@ -44,8 +45,6 @@ pub(super) struct Replicas {
     view: watch::Sender<Arc<PeerView>>,
     /// What the step under way consumes.
     consumes: Option<(Step, Vec<TrajectoryId>)>,
-    /// The last thing said of steps that are less safe than the job wants them.
-    said: Option<Safety>,
 }
 
 impl Replicas {
@@ -281,7 +280,7 @@ impl Driver {
         }
     }
 
-    fn is_safe(&mut self, step: Step, generation: Generation) -> bool {
+    fn is_safe(&self, step: Step, generation: Generation) -> bool {
         match self.parts.job.checkpoint.publish_after {
             PublishAfter::Snapshot => true,
             PublishAfter::Disk => self.written == Some((step, generation)),
@@ -295,31 +294,26 @@ impl Driver {
         }
     }
 
-    /// Steps go on that no other node holds: said once, until it is otherwise.
-    fn note_safety(&mut self, step: Step, safety: Safety) {
-        if self.replicas.said.replace(safety) == Some(safety) {
-            return;
-        }
-        let (severity, text) = match safety {
-            Safety::Alone => (
-                Severity::Warn,
-                format!("step {step} is committed on this node alone: no other node has joined"),
-            ),
-            Safety::Short | Safety::Nothing => (
-                Severity::Warn,
-                format!("step {step} is committed though no other node could hold all of it"),
-            ),
+    /// Steps go on that no other node holds: an alarm for as long as it is so.
+    fn note_safety(&self, step: Step, safety: Safety) {
+        let text = match safety {
             Safety::Copying => return,
-            Safety::Safe(spread) => (
-                Severity::Info,
-                format!(
-                    "from step {step} on other nodes hold every shard: two {}",
-                    spread.word()
-                ),
-            ),
+            Safety::Alone => {
+                format!("step {step} is committed on this node alone: no other node has joined")
+            }
+            Safety::Short | Safety::Nothing => {
+                format!("step {step} is committed though no other node could hold all of it")
+            }
+            Safety::Safe(spread) => {
+                let spread = spread.word();
+                format!("from step {step} on other nodes hold every shard: two {spread}")
+            }
         };
-        let now = self.parts.clock.now();
-        self.parts.feeds.note(now, severity, "replica", text);
+        let (now, feeds) = (self.parts.clock.now(), &self.parts.feeds);
+        match safety {
+            Safety::Safe(_) => feeds.lower(now, Alarm::NoReplica, "replica", text),
+            _ => feeds.raise(now, Alarm::NoReplica, Severity::Warn, "replica", text),
+        }
     }
 
     /// Offers the checkpoint that a step waits for, and offers it again while it is not written.

@@ -36,6 +36,13 @@ fn all(mut checked: Checked, folder: &Path) -> std::io::Result<v1::StoreCheck> {
             checked.problem(format!("checkpoint of step {}: {why}", listed.step));
         }
     }
+    for aside in robust_ckpt::aside(folder)? {
+        let (step, at) = (aside.step, aside.dir.display());
+        let why = aside.reason;
+        checked.problem(format!(
+            "checkpoint of step {step} was set aside as {at}: {why}"
+        ));
+    }
     Ok(v1::StoreCheck {
         keys: checked.keys,
         done: true,

@@ -324,3 +324,8 @@ impl RoleHostService {
 fn named(incarnation: u64, trajectory: u64) -> (Incarnation, TrajectoryId) {
     (Incarnation(incarnation), TrajectoryId::from_key(trajectory))
 }
+
+#[cfg(test)]
+#[path = "roles_tests.rs"]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -37,6 +37,7 @@ impl Collector for SnapshotCollector {
         let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sheet = Sheet(encoder);
         snapshot.job(&mut sheet)?;
+        snapshot.durable(&mut sheet)?;
         snapshot.ettr(&mut sheet)?;
         snapshot.instances(&mut sheet)?;
         snapshot.pulls(&mut sheet)?;
@@ -123,6 +124,41 @@ impl Snapshot {
         sheet.counters("trajectories_discarded", help, lost)
     }
 
+    fn durable(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        if let Some(of) = &self.status.replicas {
+            let safe = f64::from(u8::from(of.state == "safe"));
+            let help = "1 where other nodes hold every shard of the last snapshot.";
+            sheet.gauge("snapshot_replicated", help, safe)?;
+        }
+        let Some(of) = &self.status.remote else {
+            return Ok(());
+        };
+        let help = "The step of the last checkpoint in the object store.";
+        sheet.gauge("remote_checkpoint_step", help, of.step.unwrap_or(0) as f64)?;
+        let store = || labels([("url", &*of.url)]);
+        let rows = [
+            (
+                "remote_bytes",
+                "Bytes sent to the object store.",
+                of.sent_bytes,
+            ),
+            (
+                "remote_skipped",
+                "Checkpoints not sent because an earlier one was on its way. Normal: 0.",
+                of.skipped,
+            ),
+            (
+                "remote_failures",
+                "Uploads that failed. Normal: 0.",
+                of.failed,
+            ),
+        ];
+        for (name, help, value) in rows {
+            sheet.counters(name, help, [(store(), value)])?;
+        }
+        Ok(())
+    }
+
     fn ettr(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
         let s = &self.status;
         let by = |window: Option<&str>| {
@@ -195,7 +231,7 @@ impl Snapshot {
             ),
             (
                 "pull_rate_bytes",
-                "Bytes a second that came, over the last second of the pull.",
+                "Bytes a second that came, over the last second of the pull; 1e9 is what others show as 1 GB/s.",
                 pull(|r| r.pull_bytes_per_s),
             ),
         ];

@@ -124,6 +124,43 @@ fn series(text: &str) -> BTreeMap<String, f64> {
 }
 
 #[test]
+fn copies_elsewhere_show_where_there_are_any() {
+    let metrics = Metrics::new("a");
+    metrics.status(&std::sync::Arc::new(status()));
+    let text = metrics.encode().unwrap();
+    assert!(
+        !text.contains("remote_") && !text.contains("snapshot_replicated"),
+        "{text}"
+    );
+    let more = v1::Status {
+        replicas: Some(v1::ReplicaStatus {
+            state: "safe".to_owned(),
+            ..Default::default()
+        }),
+        remote: Some(v1::RemoteStatus {
+            url: "s3://b/p".to_owned(),
+            step: Some(6),
+            sent_bytes: 7,
+            skipped: 8,
+            failed: 9,
+            ..Default::default()
+        }),
+        ..status()
+    };
+    metrics.status(&std::sync::Arc::new(more));
+    let text = metrics.encode().unwrap();
+    for line in [
+        "robust_snapshot_replicated 1",
+        "robust_remote_checkpoint_step 6",
+        "robust_remote_bytes_total{url=\"s3://b/p\"} 7",
+        "robust_remote_skipped_total{url=\"s3://b/p\"} 8",
+        "robust_remote_failures_total{url=\"s3://b/p\"} 9",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[test]
 fn a_scrape_says_what_the_status_says() {
     let text = full().encode().unwrap();
     let values = series(&text);

@@ -109,6 +109,10 @@ fn all_of(number: u64, turn: u32) -> (Key, Key) {
 /// Where the tokens stored of a turn under way end.
 pub fn stored_tokens(txn: &Txn<'_>, number: u64, turn: u32) -> Result<u32, StoreError> {
     let (from, to) = all_of(number, turn);
+    // Most turns are stored whole: a look at the first is much less than one at a range.
+    if !txn.has(&from)? {
+        return Ok(0);
+    }
     let Some(last) = txn.last_key(&from, &to)? else {
         return Ok(0);
     };
@@ -119,10 +123,10 @@ pub fn stored_tokens(txn: &Txn<'_>, number: u64, turn: u32) -> Result<u32, Store
 
 /// The whole turn takes the place of its spans. False: they are no beginning of it.
 pub fn replace(txn: &mut Txn<'_>, number: u64, turn: &Turn) -> Result<bool, StoreError> {
-    let stored = in_txn(txn, number, turn.index)?;
-    if stored.is_empty() {
+    if stored_tokens(txn, number, turn.index)? == 0 {
         return Ok(true);
     }
+    let stored = in_txn(txn, number, turn.index)?;
     let mut whole = flat(&turn.spans);
     if !flat(&stored).all(|token| whole.next() == Some(token)) {
         return Ok(false);

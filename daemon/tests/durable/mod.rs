@@ -146,6 +146,8 @@ async fn with_one_node_there_is_no_copy_and_the_job_says_so() {
     cluster.lead();
     let status = cluster.wait_for("steps", |s| s.step >= 3).await;
     assert_eq!(state(&status).0, "alone");
+    let alarms: Vec<_> = status.alarms.iter().map(|a| a.kind.as_str()).collect();
+    assert_eq!(alarms, ["no replica"]);
     let log = cluster.log("a");
     let said = log.matches("is committed on this node alone").count();
     assert_eq!(said, 1, "once, not at every step\n{log}");
@@ -207,6 +209,8 @@ async fn checkpoints_reach_the_object_store_and_come_back_when_the_disk_is_gone_
     fs::write(&store, b"no folder").unwrap();
     let fails = |s: &v1::Status| s.remote.as_ref().is_some_and(|r| !r.failing.is_empty());
     let failing = cluster.wait_for("the upload to fail", fails).await;
+    let alarm = |s: &v1::Status| s.alarms.iter().any(|a| a.kind == "object store away");
+    cluster.wait_for("the alarm", alarm).await;
     let step = failing.step;
     cluster.wait_for("more steps", |s| s.step > step + 2).await;
     assert!(
@@ -219,7 +223,7 @@ async fn checkpoints_reach_the_object_store_and_come_back_when_the_disk_is_gone_
     let step = failing.remote.unwrap().step;
     let again = |s: &v1::Status| {
         let remote = s.remote.clone().unwrap();
-        remote.failing.is_empty() && remote.step > step
+        remote.failing.is_empty() && remote.step > step && s.alarms.is_empty()
     };
     let before = cluster.wait_for("uploads again", again).await;
     restart_machine(&mut cluster);

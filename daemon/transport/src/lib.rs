@@ -78,8 +78,8 @@
 //!
 //! # Device memory
 //! A [`Buffer`] may lie in a device's memory; peers see no difference. Its bytes pass through pinned
-//! blocks of a [`Staging`], which is bounded (`[weights] buffer_mib`) and never grows: `robust-device`
-//! has the rules of the blocks, `engine::staged` and `engine::landing` who waits for one. Reads and
+//! blocks of a [`Staging`], whose size is given when it is opened and never grows: `robust-device` has
+//! the rules of the blocks, `engine::staged` and `engine::landing` who waits for one. Reads and
 //! pieces that find none wait, and their peers are told; fetching and serving have blocks of their
 //! own, and a piece whose source has to wait itself gives its block back. So nobody waits in a circle.
 //! Host memory needs no staging: UCX takes from it and gives to it.

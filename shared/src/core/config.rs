@@ -256,7 +256,8 @@ impl From<&Job> for CoreConfig {
             evidence_timeout: job.detect.evidence(),
             budgets: job.restart.budgets(),
             max_task_restarts: job.restart.max_task_restarts,
-            ..Self::default()
+            #[cfg(feature = "mutations")]
+            mutation: None,
         }
     }
 }

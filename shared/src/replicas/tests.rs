@@ -63,7 +63,7 @@ fn a_copy_goes_to_another_data_centre_before_another_rack_before_another_machine
     let leader = place("a", "x", "1");
     let chosen = |nodes: &[Place]| choose(&[&leader], nodes, |_| 0).map(|n| n.name.clone());
     assert_eq!(chosen(&[]), None);
-    assert_eq!(chosen(&[near.clone()]).as_deref(), Some("near"));
+    assert_eq!(chosen(std::slice::from_ref(&near)).as_deref(), Some("near"));
     assert_eq!(
         chosen(&[near.clone(), rack.clone()]).as_deref(),
         Some("rack")

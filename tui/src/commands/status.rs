@@ -2,7 +2,7 @@
 use super::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{bytes, clock, count, millis, mode, ratio, who};
+use crate::format::{bytes, clock, count, millis, mode, rate, ratio, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
@@ -31,11 +31,16 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         let line = format!("alarm    {} (for {since})", alarm.text);
         text += &format!("{}\n", paint.bold(&line));
     }
+    text += &durable(s);
     if s.checkpoints_skipped > 0 {
         let skipped = s.checkpoints_skipped;
         text += &format!("disk     slower than the steps: {skipped} checkpoints skipped\n");
     }
     text += &format!("\n{}", roles(s).render(paint));
+    let pulling: Vec<_> = s.roles.iter().filter(|r| is_pulling(r)).collect();
+    if !pulling.is_empty() {
+        text += &format!("\n{}", pulls(&pulling).render(paint));
+    }
     // A single node only when there is something about its slots that an operator would act on.
     let marked = |n: &v1::NodeStatus| n.cordoned || !n.lost.is_empty() || !n.draining.is_empty();
     if s.nodes.len() > 1 || s.nodes.iter().any(marked) {
@@ -43,6 +48,39 @@ fn text(s: &v1::Status, paint: Paint) -> String {
     }
     if !s.incidents.is_empty() {
         text += &format!("\n{}", incidents(&s.incidents).render(paint));
+    }
+    text
+}
+
+/// Where the last steps are besides this node's memory and disk.
+fn durable(s: &v1::Status) -> String {
+    let mut text = String::new();
+    if let Some(of) = s.replicas.as_ref().filter(|r| r.step > 0) {
+        let how = match of.state.as_str() {
+            "safe" => format!("held on two {}", of.spread),
+            "copying" => "on their way to other nodes".to_owned(),
+            "short" => "not all held elsewhere".to_owned(),
+            _ => "on this node alone".to_owned(),
+        };
+        let after = &s.publish_after;
+        text += &format!(
+            "copies   of step {}: {how}; published after {after}\n",
+            of.step
+        );
+        if !of.waiting.is_empty() {
+            text += &format!("waiting  {}\n", of.waiting);
+        }
+    }
+    if let Some(of) = &s.remote {
+        let step = of
+            .step
+            .map_or("nothing yet".to_owned(), |s| format!("step {s}"));
+        let skipped = match of.skipped {
+            0 => String::new(),
+            n => format!(", {n} skipped"),
+        };
+        let sent = bytes(of.sent_bytes);
+        text += &format!("remote   {step} in {}, {sent} sent{skipped}\n", of.url);
     }
     text
 }
@@ -115,6 +153,29 @@ fn nodes(all: &[v1::NodeStatus]) -> Table {
             pools.join(", "),
             lost.collect::<Vec<_>>().join(", "),
             n.instances.to_string(),
+        ]);
+    }
+    table
+}
+
+fn is_pulling(r: &v1::RoleStatus) -> bool {
+    r.pull_total > 0 && r.pull_bytes < r.pull_total
+}
+
+/// Weights on their way.
+fn pulls(pulling: &[&v1::RoleStatus]) -> Table {
+    let mut table = Table::new(&[
+        "PULLS", ">VERSION", ">BYTES", ">OF", ">CHUNKS", "FROM", ">RATE",
+    ]);
+    for r in pulling {
+        table.row([
+            who(&r.role, r.index),
+            r.pull_version.to_string(),
+            bytes(r.pull_bytes),
+            bytes(r.pull_total),
+            format!("{}/{}", r.pull_chunks, r.pull_chunks_total),
+            r.pull_source.clone(),
+            rate(r.pull_bytes_per_s),
         ]);
     }
     table
@@ -204,4 +265,38 @@ pub fn incidents(all: &[v1::Incident]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_on_their_way_are_told_with_their_source_and_their_rate() {
+        let role = |index, pull_bytes| v1::RoleStatus {
+            role: "rollout".to_owned(),
+            index,
+            pull_version: 7,
+            pull_bytes,
+            pull_total: 4 << 20,
+            pull_chunks: 2,
+            pull_chunks_total: 4,
+            pull_source: "trainer-0".to_owned(),
+            pull_bytes_per_s: 1.925e9,
+            ..Default::default()
+        };
+        let status = v1::Status {
+            roles: vec![role(0, 4 << 20), role(1, 2 << 20)],
+            ..Default::default()
+        };
+        let text = text(&status, Paint::plain());
+        let pulls = text.split("PULLS").nth(1).unwrap_or_default();
+        let rows: Vec<Vec<&str>> = pulls
+            .lines()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        let expected = "rollout 1 7 2.0 MiB 4.0 MiB 2/4 trainer-0 1.93 GB/s";
+        assert_eq!(rows[1].join(" "), expected);
+        assert_eq!(rows.len(), 2, "{pulls}");
+    }
 }

@@ -15,6 +15,7 @@
 //! that hold it are both killed, and a committed, published step must come back (I-4). A named file ends
 //! with the machine only.
 mod image;
+mod map;
 mod memory;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,14 @@
 //! The writer's side of a slot.
-use super::{GENERATION, MAGIC, PAGE, SEQUENCE, Seal, SnapshotMemory, Taken, VERSION, WORDS};
+use super::map::Map;
+use super::{GENERATION, MAGIC, PAGE, SEQUENCE, Seal, SnapshotMemory, Taken, VERSION};
 use crate::CkptError;
 use robust_shared::ids::{Generation, Step};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 /// A slot that one rank writes.
 #[derive(Debug)]
@@ -19,17 +18,6 @@ pub struct Slot {
     /// The newest generation that this life knows of: found when the slot was opened, then its own.
     known: u64,
 }
-
-/// Shared memory, mapped for as long as the slot is open.
-#[derive(Debug)]
-struct Map {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: the mapping belongs to no thread; it is unmapped once, by the owner.
-#[allow(unsafe_code)]
-unsafe impl Send for Map {}
 
 impl Slot {
     /// Opens or makes the slot at `path` for images of so many bytes, allocated and touched, so that
@@ -53,7 +41,7 @@ impl Slot {
         // All pages now: a full /dev/shm is an error here, and a SIGBUS later.
         fallocate(&file, FallocateFlags::empty(), 0, needed)
             .map_err(|e| CkptError::io("allocate", path)(e.into()))?;
-        let map = Map::new(&file, needed).map_err(CkptError::io("map", path))?;
+        let map = Map::to_write(&file, needed).map_err(CkptError::io("map", path))?;
         let known = match Seal::read(map.words()) {
             super::Words::Plain => 0,
             _ => map.word(GENERATION).load(Ordering::Relaxed),
@@ -64,7 +52,7 @@ impl Slot {
 
     /// Bytes of the largest image that it takes.
     pub fn capacity(&self) -> u64 {
-        (self.map.bytes - PAGE) as u64
+        (self.map.bytes() - PAGE) as u64
     }
 
     /// Copies the parts, one after the other, and seals them as the image of a step.
@@ -145,56 +133,5 @@ impl Slot {
         self.map
             .word(SEQUENCE)
             .store(words[SEQUENCE], Ordering::Release);
-    }
-}
-
-#[allow(unsafe_code)]
-impl Map {
-    fn new(file: &File, bytes: u64) -> io::Result<Self> {
-        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, of a file that has as many bytes.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::SHARED,
-                file,
-                0,
-            )?
-        };
-        // Touched without a change. A kernel that does not know this makes the first copy pay.
-        // SAFETY: the mapping above.
-        let _ = unsafe { madvise(start, bytes, Advice::LinuxPopulateWrite) };
-        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
-        Ok(Self { start, bytes })
-    }
-
-    /// One word of the seal.
-    fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at < WORDS);
-        // SAFETY: within the first page, aligned; all accesses of this process to the seal are atomic.
-        unsafe { AtomicU64::from_ptr(self.start.as_ptr().cast::<u64>().add(at)) }
-    }
-
-    fn words(&self) -> [u64; WORDS] {
-        std::array::from_fn(|at| self.word(at).load(Ordering::Acquire))
-    }
-
-    /// A part of the image, after the seal.
-    fn range(&mut self, at: usize, bytes: usize) -> &mut [u8] {
-        debug_assert!(at >= PAGE && at + bytes <= self.bytes);
-        // SAFETY: within the mapping and beyond the seal; in this process nobody else has it, and other
-        // processes only read it through the kernel.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), bytes) }
-    }
-}
-
-impl Drop for Map {
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, of which no borrow is left. It fails only when that is not so.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

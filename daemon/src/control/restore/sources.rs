@@ -2,7 +2,8 @@
 use crate::driver::SnapshotShards;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use robust_ckpt::{Checkpoint, list, verify};
+use robust_ckpt::disk::RealDisk;
+use robust_ckpt::{Checkpoint, list, set_aside, verify};
 use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::Step;
 use std::collections::BTreeMap;
@@ -98,11 +99,12 @@ impl Source for Disk {
 fn verified(dir: &Path, step: Step) -> Result<Vec<Shard>, String> {
     let listed = list(dir).map_err(|e| format!("{} cannot be read: {e}", dir.display()))?;
     let found = listed.into_iter().find(|l| l.step == step);
-    let checkpoint = found
-        .ok_or("its checkpoint is not there any more")?
-        .manifest?;
-    verify(&checkpoint, &mut |_| ())?;
-    Ok(shards_of(&checkpoint))
+    let found = found.ok_or("its checkpoint is not there any more")?;
+    let sound = found.manifest.and_then(|checkpoint| {
+        verify(&checkpoint, &mut |_| ())?;
+        Ok(shards_of(&checkpoint))
+    });
+    sound.map_err(|reason| out_of_the_way(dir, step, reason))
 }
 
 /// The shards of a checkpoint on disk.
@@ -116,6 +118,15 @@ pub(super) fn shards_of(checkpoint: &Checkpoint) -> Vec<Shard> {
         adam_step: checkpoint.adam_step,
     };
     checkpoint.shards.iter().map(shard).collect()
+}
+
+/// A damaged checkpoint is set aside, so that nobody restores from it and its step can be written again.
+fn out_of_the_way(dir: &Path, step: Step, reason: String) -> String {
+    match set_aside(&RealDisk, dir, step, &reason) {
+        Ok(Some(to)) => format!("{reason}; it is set aside as {}", to.display()),
+        Ok(None) => reason,
+        Err(error) => format!("{reason}; {error}"),
+    }
 }
 
 fn beside<T: Send + 'static>(

@@ -264,10 +264,23 @@ async fn what_is_damaged_or_unreadable_is_passed_over_and_said() {
     assert_eq!(
         from,
         format!(
-            "from e; passed over: c: no route to it; d: no state is known there; a at step 3: \
-             {refused}"
+            "from e; passed over: a at step 3: {refused}; c: no route to it; d: no state is known \
+             there"
         )
     );
+}
+
+#[tokio::test]
+async fn a_far_source_is_not_asked_when_a_nearer_one_will_do() {
+    let bench = Bench::new(0..0).await;
+    let far: Arc<dyn Source> = Arc::new(Listed {
+        name: "far",
+        steps: Err("asked".into()),
+        bad: &[],
+    });
+    let sources = vec![listed("a", &[3], &[]), far];
+    let from = bench.restore(3, sources, 1).await.unwrap().to_string();
+    assert_eq!(from, "from a");
 }
 
 #[tokio::test]

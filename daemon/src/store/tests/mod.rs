@@ -4,6 +4,7 @@ mod crash;
 mod failure;
 mod model;
 mod open;
+mod power;
 mod schema;
 mod spans;
 

@@ -214,7 +214,7 @@ fn a_conversation_is_the_same_to_the_bit_wherever_its_worker_is_killed() {
     host.send(1, Down::Pull(trainer.pull_all()));
     host.pull_done(1);
     let whole = {
-        host.route_to(&[http.clone()]);
+        host.route_to(std::slice::from_ref(&http));
         let _agent = agent(folder.path(), &host, AGENT_FIRST);
         dispatch(&host, AGENT_FIRST, Vec::new(), Vec::new());
         finished(&host);

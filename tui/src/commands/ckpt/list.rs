@@ -5,14 +5,16 @@ use crate::format;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_ckpt::disk::RealDisk;
-use robust_ckpt::{Known, Listed, files, pin};
+use robust_ckpt::{Aside, Known, Listed, files, pin};
 use serde_json::{Value, json};
 
 pub(super) fn list(state: &State, json: bool) -> Result<(), CliError> {
     if json {
         let all: Vec<_> = state.listed.iter().map(line).collect();
-        return put_json(&json!({ "checkpoints": all }));
+        let aside: Vec<_> = state.aside.iter().map(aside_line).collect();
+        return put_json(&json!({ "checkpoints": all, "set_aside": aside }));
     }
+    put(&set_aside(state))?;
     if state.listed.is_empty() {
         return put("no checkpoint yet\n");
     }
@@ -45,6 +47,23 @@ pub(super) fn list(state: &State, json: bool) -> Result<(), CliError> {
         table.row(cells);
     }
     put(&table.render(Paint::stdout()))
+}
+
+/// What was damaged and lies there for somebody to look at.
+pub(super) fn set_aside(state: &State) -> String {
+    let line = |a: &Aside| {
+        let when = format::time_of_day(a.at_ms);
+        let folder = a.dir.display();
+        format!(
+            "step {} was set aside at {when} as {folder}: {}\n",
+            a.step, a.reason
+        )
+    };
+    state.aside.iter().map(line).collect()
+}
+
+fn aside_line(a: &Aside) -> Value {
+    json!({ "step": a.step.0, "folder": path_text(&a.dir), "at_ms": a.at_ms, "reason": a.reason })
 }
 
 fn line(l: &Listed) -> Value {

@@ -10,7 +10,7 @@ use super::{put, put_json};
 use crate::cli::{CkptCommand, Global};
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
-use robust_ckpt::{Checkpoint, CkptError, Listed, Retention};
+use robust_ckpt::{Aside, Checkpoint, CkptError, Listed, Retention};
 use robust_proto::endpoint::default_state_dir;
 use robust_shared::job::Job;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,7 @@ pub async fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError>
 struct State {
     dir: PathBuf,
     listed: Vec<Listed>,
+    aside: Vec<Aside>,
 }
 
 impl State {
@@ -68,9 +69,10 @@ impl State {
                 dir.display()
             )));
         }
-        let listed = robust_ckpt::list(&folder)
-            .map_err(|e| CliError::Failed(format!("{} cannot be read: {e}", folder.display())))?;
-        Ok(Self { dir, listed })
+        let unreadable = |e| CliError::Failed(format!("{} cannot be read: {e}", folder.display()));
+        let listed = robust_ckpt::list(&folder).map_err(unreadable)?;
+        let aside = robust_ckpt::aside(&folder).map_err(unreadable)?;
+        Ok(Self { dir, listed, aside })
     }
 
     fn one(&self, step: u64) -> Result<&Listed, CliError> {

@@ -18,6 +18,9 @@ pub(super) fn run(state: &State, step: Option<u64>, json: bool) -> Result<(), Cl
     };
     let results: Vec<_> = chosen.iter().map(check).collect();
     bar.finish_and_clear();
+    if !json {
+        put(&super::list::set_aside(state))?;
+    }
     report(&results, json)
 }
 
