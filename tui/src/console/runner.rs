@@ -2,6 +2,7 @@
 use super::drills;
 use super::event::{Action, Event, Play, Quit};
 use super::feed;
+use super::inputs::{inputs, ticks, unix_ms};
 use super::logs;
 use super::record::{Recorder, Recording};
 use super::replay::{Due, Player};
@@ -16,16 +17,12 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{clock, locale_is_utf8, ratio};
 use crate::paint::no_color;
-use crossterm::event::{Event as Input, EventStream, KeyEventKind, MouseEventKind};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
-use tokio_stream::StreamExt as _;
 
-const TICK: Duration = Duration::from_millis(250);
 /// Events handled before the screen is drawn again; a long journal arrives in bursts.
 const BURST: usize = 256;
 
@@ -302,40 +299,4 @@ impl Runner {
             Quit::Asked | Quit::DaemonGone(_) => Ok(()),
         }
     }
-}
-
-async fn inputs(to: Sender<Event>) {
-    let mut inputs = EventStream::new();
-    while let Some(Ok(input)) = inputs.next().await {
-        let event = match input {
-            Input::Key(key) if key.kind != KeyEventKind::Release => Event::Key(key),
-            // Mere movement happens all the time and means nothing.
-            Input::Mouse(mouse) if mouse.kind != MouseEventKind::Moved => Event::Mouse(mouse),
-            Input::Resize(..) => Event::Resize,
-            _ => continue,
-        };
-        if to.send(event).await.is_err() {
-            return;
-        }
-    }
-    // Nobody can type any more: the terminal is gone.
-    let _ = to.send(Event::Terminate).await;
-}
-
-async fn ticks(to: Sender<Event>) {
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    loop {
-        ticks.tick().await;
-        if to.send(Event::Tick).await.is_err() {
-            return;
-        }
-    }
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -222,6 +222,21 @@ pub fn on_two_nodes() -> v1::Status {
         ..Default::default()
     };
     s.nodes = vec![node("node-a"), node("node-b")];
+    s.replicas = Some(v1::ReplicaStatus {
+        step: 118,
+        state: "safe".into(),
+        spread: "racks".into(),
+        waiting: String::new(),
+    });
+    s.remote = Some(v1::RemoteStatus {
+        url: "s3://weights/arith".into(),
+        step: Some(100),
+        sent_bytes: 9 << 30,
+        skipped: 1,
+        failed: 2,
+        failing: "the bucket does not answer".into(),
+    });
+    (s.checkpoints_skipped, s.trajectories_stale) = (3, 12);
     s.nodes[1].cordoned = true;
     s.nodes[1].lost = vec![v1::Slot {
         node: "node-b".into(),

@@ -1,5 +1,6 @@
 //! The console without a terminal: whole screens and the reducer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod acts;
 mod fixtures;
 mod recorded;
 mod reducer;

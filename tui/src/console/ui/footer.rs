@@ -1,6 +1,6 @@
 //! Keys, or the answer to the last action.
 use super::super::event::Playback;
-use super::super::keys::{Help, hints};
+use super::super::help::{Help, hints};
 use super::super::state::{State, Typing};
 use super::look::Tone;
 use super::{put, put_ends};

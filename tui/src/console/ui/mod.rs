@@ -134,7 +134,7 @@ pub fn draw(state: &State, frame: &mut Frame) -> Drawn {
                 Screen::Roles => instance::draw(state, body, buf, &mut drawn),
                 Screen::Timeline => timeline::draw(state, status, body, buf, &mut drawn),
                 Screen::Weights => tree::draw(state, status, body, buf, &mut drawn),
-                Screen::Store => stores::draw(state, body, buf, &mut drawn),
+                Screen::Store => stores::draw(state, status, body, buf, &mut drawn),
                 Screen::Incidents => incident::draw(state, body, buf, &mut drawn),
                 Screen::Nodes => nodes::draw(state, body, buf, &mut drawn),
                 Screen::Drills => drills::draw(state, body, buf, &mut drawn),

@@ -1,6 +1,6 @@
 //! Dialogs and the help, over the middle of the screen.
 use super::super::dialog::Overlay;
-use super::super::keys::help;
+use super::super::help::help;
 use super::super::state::State;
 use super::look::Tone;
 use ratatui::buffer::Buffer;

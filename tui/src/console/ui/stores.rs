@@ -3,12 +3,13 @@ use super::super::screen::TableId;
 use super::super::state::State;
 use super::super::stored::{CheckpointRow, Stored, trajectory_name};
 use super::super::table::{Cell, Column, Spec, figures, words};
-use super::{Drawn, grid, section, wrapped};
+use super::{Drawn, grid, put, section, split, wrapped};
 use crate::format::{bytes, clock, count, time_of_day};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
-use robust_proto::v1::Trajectory;
+use ratatui::text::Line;
+use robust_proto::v1::{Status, Trajectory};
 
 /// From this width on the two lists stand side by side.
 const BESIDE: u16 = 140;
@@ -135,8 +136,60 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// Draws both lists.
-pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
+/// Where else the last step is safe, and what was passed over; a line each where there is one.
+fn summary(state: &State, s: &Status) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut say = |word: &str, text: String| {
+        let style = state.look.tone(state.look.tone_of(word));
+        let text = format!(" {} {text}", state.look.sign(word));
+        lines.push(Line::styled(state.look.fit(&text, 190), style));
+    };
+    if let Some(r) = &s.replicas {
+        let spread = match r.spread.as_str() {
+            "" => String::new(),
+            spread => format!(", on other {spread}"),
+        };
+        let waits = match r.waiting.as_str() {
+            "" => String::new(),
+            what => format!("; a step waits for {what}"),
+        };
+        let word = if r.state == "safe" { "done" } else { "waiting" };
+        let (step, copies) = (r.step, &r.state);
+        say(
+            word,
+            format!("copies of step {step} in memory: {copies}{spread}{waits}"),
+        );
+    }
+    if let Some(r) = &s.remote {
+        let step = r.step.map_or_else(dash, |step| format!("step {step}"));
+        let (url, sent) = (&r.url, bytes(r.sent_bytes));
+        match r.failing.as_str() {
+            "" => say("done", format!("{url}: {step}, {sent} sent")),
+            why => say(
+                "failed",
+                format!("{url}: {step}, {} failed: {why}", r.failed),
+            ),
+        }
+    }
+    let remote = s.remote.as_ref().map_or(0, |r| r.skipped);
+    if s.checkpoints_skipped + remote + s.trajectories_stale > 0 {
+        let (disk, stale) = (s.checkpoints_skipped, s.trajectories_stale);
+        let text = format!(
+            "passed over: {disk} checkpoints (disk busy), {remote} uploads; \
+             {stale} trajectories were too stale"
+        );
+        say("warn", text);
+    }
+    lines
+}
+
+/// Draws summary and both lists.
+pub fn draw(state: &State, s: &Status, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
+    let lines = summary(state, s);
+    let (above, area) = split(area, lines.len() as u16);
+    for (row, line) in lines.into_iter().enumerate() {
+        put(buf, above, row as u16, line);
+    }
     let [left, right] = match area.width >= BESIDE {
         true => {
             let halves = [

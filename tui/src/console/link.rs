@@ -1,0 +1,130 @@
+//! The connection as the state sees it: what comes over it, when it counts as lost, when it is tried
+//! again.
+use super::event::{Action, Quit};
+use super::history::History;
+use super::state::{Link, State};
+use crate::commands::is_over;
+use robust_proto::v1;
+
+/// Between two attempts to reach a lost daemon.
+const RETRY_MS: u64 = 500;
+/// A connection that delivers nothing for so long is taken for dead.
+const SILENT_MS: u64 = 10_000;
+/// With `--exit-when-done`: how long a lost daemon is waited for.
+const PATIENCE_MS: u64 = 15_000;
+/// Events kept for the list.
+const EVENTS_KEPT: usize = 500;
+
+impl State {
+    /// Number of the present connection.
+    pub fn link_no(&self) -> u64 {
+        self.link_no
+    }
+
+    /// A recording that was wound back begins anew; what the operator looks at stays.
+    pub fn forget(&mut self) {
+        self.history = History::default();
+        self.status = None;
+        self.events.clear();
+        self.link = Link::Waiting;
+        self.over_after_ms = None;
+        self.job = None;
+    }
+
+    /// A new connection that begins after the last event known; the old one is fenced off.
+    pub(super) fn reconnect(&mut self) -> Action {
+        self.link_no += 1;
+        self.retry_at = None;
+        Action::Connect {
+            link: self.link_no,
+            since_seq: self.events.back().map_or(0, |e| e.seq),
+        }
+    }
+
+    pub(super) fn on_tick(&mut self) -> Vec<Action> {
+        if self.notice.as_ref().is_some_and(|n| n.until <= self.now) {
+            self.notice = None;
+        }
+        if self.link == Link::Live && self.data_age_ms() > SILENT_MS && !self.is_over() {
+            return self.on_lost(format!("no data for {} s", SILENT_MS / 1000));
+        }
+        let away = match &self.link {
+            Link::Live => 0,
+            Link::Waiting => self.now.saturating_sub(self.unreached_since),
+            Link::Lost { since, .. } => self.now.saturating_sub(*since),
+        };
+        if self.exit_when_done && away > PATIENCE_MS {
+            let reason = match &self.link {
+                Link::Lost { reason, .. } => reason.clone(),
+                _ => self.trouble.clone(),
+            };
+            return vec![Action::Quit(Quit::DaemonGone(reason))];
+        }
+        if self.retry_at.is_some_and(|at| at <= self.now) {
+            return vec![self.reconnect()];
+        }
+        self.wanted().into_iter().collect()
+    }
+
+    pub(super) fn on_status(&mut self, status: v1::Status) -> Vec<Action> {
+        // A daemon that has just started says no more than that, with a start time of its own.
+        let full = !status.roles.is_empty();
+        let job = (status.job.clone(), status.started_ms);
+        let other_job = full && self.job.as_ref().is_some_and(|known| *known != job);
+        if full {
+            self.job = Some(job);
+        }
+        if is_over(&status.state) {
+            let ran = status.now_ms.saturating_sub(status.started_ms);
+            self.over_after_ms.get_or_insert(ran);
+        } else {
+            self.over_after_ms = None;
+        }
+        if other_job {
+            self.history = History::default();
+        }
+        self.history.observe(&status);
+        self.status = Some(status);
+        self.status_at = self.now;
+        self.link = Link::Live;
+        self.drop_outdated_dialog();
+        if self.is_over() && self.exit_when_done {
+            return vec![Action::Quit(Quit::JobOver)];
+        }
+        if other_job {
+            // Its events count from the start again, so the old numbers say nothing.
+            self.events.clear();
+            return vec![self.reconnect()];
+        }
+        Vec::new()
+    }
+
+    pub(super) fn on_logged(&mut self, event: v1::Event) -> Vec<Action> {
+        // The stream may begin with the last event known.
+        if self.events.back().is_none_or(|last| event.seq > last.seq) {
+            self.events.push_back(event);
+            if self.events.len() > EVENTS_KEPT {
+                self.events.pop_front();
+            }
+        }
+        Vec::new()
+    }
+
+    pub(super) fn on_lost(&mut self, reason: String) -> Vec<Action> {
+        // Fences what the connection may still deliver.
+        self.link_no += 1;
+        self.retry_at = Some(self.now + RETRY_MS);
+        match self.link {
+            Link::Waiting => self.trouble = reason,
+            Link::Live => {
+                self.link = Link::Lost {
+                    since: self.now,
+                    reason,
+                }
+            }
+            // The first reason says more than the failed attempts after it.
+            Link::Lost { .. } => {}
+        }
+        Vec::new()
+    }
+}
