@@ -83,7 +83,7 @@ fn an_occupied_port_is_refused_with_the_address() {
 }
 
 #[test]
-fn a_damaged_store_is_set_aside_and_the_job_goes_on_from_its_newest_checkpoint() {
+fn a_damaged_store_is_set_aside_and_the_job_goes_on_from_its_newest_state() {
     let job = JobFile::small().set("job", "steps", 400);
     let mut daemon = Daemon::start(&job.set("checkpoint", "every", 1));
     daemon.until_step(2);
@@ -97,7 +97,7 @@ fn a_damaged_store_is_set_aside_and_the_job_goes_on_from_its_newest_checkpoint()
     assert!(now.iter().all(|(pid, _)| !before.contains(pid)), "{now:?}");
     let said = daemon.events("store").join("\n");
     assert!(
-        said.contains("is set aside as") && said.contains("goes on from the checkpoint of step"),
+        said.contains("is set aside as") && said.contains("The job goes on from the "),
         "{said}"
     );
 }

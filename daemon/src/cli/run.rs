@@ -70,9 +70,9 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let past = driver::past(&store)?;
     let listeners = Listeners::bind(&prepared, &state, past.is_empty()).await?;
     let first_job = job_json(&prepared)?;
-    write_job(&state, &first_job)?;
+    let written = write_job(&state, &first_job)?;
     let past = match past.is_empty() {
-        true => driver::without_database(&state, &store, &prepared.job, note).await?,
+        true => driver::without_database(&state, &store, (&prepared.job, written), note).await?,
         false => past,
     };
     if let Some(job) = past.job(&state)? {

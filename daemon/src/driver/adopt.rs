@@ -10,7 +10,7 @@ use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};
 use robust_proto::v1;
 use robust_shared::core::{Core, CoreConfig, Exit, Input, Severity};
-use robust_shared::ids::{Incarnation, NodeId, TrajectoryId, WeightVersion};
+use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use std::collections::{HashMap, VecDeque};
@@ -21,6 +21,8 @@ pub struct Past {
     pub(super) saved: Option<Saved>,
     /// What has to be said of how it was found; a sentence.
     pub(super) said: Option<String>,
+    /// The step gone on from, where no checkpoint of it is on disk and none was ever on its way.
+    pub(super) unwritten: Option<Step>,
 }
 
 impl Past {
@@ -113,7 +115,10 @@ pub enum AdoptError {
 pub fn past(store: &Store) -> Result<Past, AdoptError> {
     let bytes = store.load_core_state()?;
     let saved = bytes.map(|bytes| saved::decode(&bytes)).transpose()?;
-    Ok(Past { saved, said: None })
+    Ok(Past {
+        saved,
+        ..Past::default()
+    })
 }
 
 impl Driver {
@@ -179,10 +184,21 @@ impl Driver {
             driver.parts.feeds.note(now, Severity::Warn, "store", text);
         }
         driver.begin_replicas();
+        if let Some(step) = past.unwritten {
+            driver.write_found(step);
+        }
         if again {
             driver.take_over().await?;
         }
         Ok(driver)
+    }
+
+    /// Has a snapshot that only memory holds written to disk.
+    fn write_found(&mut self, step: Step) {
+        if let Some(generation) = self.snapshots.get(step).map(|s| s.generation) {
+            let consumed = batch_of(&self.parts.job, step.0);
+            self.offer_checkpoint(step, generation, consumed, None);
+        }
     }
 
     async fn take_over(&mut self) -> Result<(), AdoptError> {

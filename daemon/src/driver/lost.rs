@@ -2,33 +2,43 @@
 //!
 //! ```text
 //!  no job in the store ─► role processes of before are ended (nobody remembers them)
-//!     ├─ no complete checkpoint: the job begins anew
-//!     └─ a checkpoint ─► committed is its step ─► the job goes on from there
+//!     ├─ no complete checkpoint, no whole snapshot in memory: the job begins anew
+//!     └─ the newer of the two ─► committed is its step ─► the job goes on from there
 //! ```
+//! A snapshot in memory that the store may not have committed counts all the same: what its step was
+//! trained on is gone with the store, so nobody else can consume it (I-3), and versions that may have
+//! been seen do not come again with another content (I-4).
+//!
 //! What the manifests know is put on record again: which checkpoints there are, and what their steps
 //! consumed. Steps after the newest checkpoint are trained anew, and trajectories of later batches are
 //! generated anew; this is said, as is that the figures and events of before are in the database that
 //! was set aside.
 use super::adopt::{AdoptError, Past};
 use super::end::kill_and_wait;
-use super::saved::Saved;
+use super::saved::{Saved, SnapshotShards};
 use super::spawn::{INCARNATION_VARIABLE, OWNER_VARIABLE};
 use crate::launcher;
-use crate::state::StateDir;
+use crate::state::{StateDir, WrittenJob};
 use crate::store::{OpenNote, Store};
+use robust_ckpt::slot::{Seal, held};
 use robust_ckpt::{Checkpoint, list, newest_complete};
+use robust_proto::v1;
 use robust_shared::core::{CoreConfig, State};
-use robust_shared::ids::Incarnation;
+use robust_shared::ids::{Incarnation, Step};
 use robust_shared::job::Job;
+use robust_shared::time::Time;
+use std::path::PathBuf;
 
 /// Rounds of looking for processes and killing them: one that was being started is seen in the next.
 const ROUNDS: usize = 3;
+/// Why this was asked, where nothing was set aside.
+const NO_JOB: &str = "the store knows of no job";
 
 /// What is left of a job that the store does not know; nothing of one that never was.
 pub async fn without_database(
     state: &StateDir,
     store: &Store,
-    job: &Job,
+    (job, written): (&Job, WrittenJob),
     note: Option<OpenNote>,
 ) -> Result<Past, AdoptError> {
     let seen = end_strangers(state).await?;
@@ -45,36 +55,102 @@ pub async fn without_database(
     let found = found.map_err(unreadable)?;
     let why = match note {
         Some(note) => note.to_string(),
-        None => "the store knows of no job".to_owned(),
+        None => NO_JOB.to_owned(),
     };
     let passed = found.rejected.join("; ");
-    let Some(newest) = found.checkpoint else {
-        let nothing = why.starts_with("the store") && passed.is_empty();
-        return Ok(Past {
-            saved: None,
-            said: (!nothing).then(|| format!("{why}; {passed} no checkpoint: the job begins anew")),
-        });
+    // Memory is named after the directory's path: of one that is new it is another job's.
+    let memory = match written {
+        WrittenJob::Same => in_memory(state, job),
+        WrittenJob::New => None,
     };
-    remember(store, &dir, &newest).await.map_err(|e| match e {
-        Remember::Store(error) => AdoptError::Store(error),
-        Remember::Read(source) => unreadable(source),
-    })?;
-    Ok(Past {
-        said: Some(said(&why, &newest, &passed)),
-        saved: Some(at(&newest, job, seen)),
-    })
+    let checkpoint = found.checkpoint;
+    if let Some(newest) = &checkpoint {
+        remember(store, &dir, newest).await.map_err(|e| match e {
+            Remember::Store(error) => AdoptError::Store(error),
+            Remember::Read(source) => unreadable(source),
+        })?;
+    }
+    let on_disk = checkpoint.as_ref().map(|c| c.step);
+    let memory = memory.filter(|(step, _)| Some(*step) > on_disk);
+    let past = match (memory, checkpoint) {
+        (Some((step, shards)), _) => Past {
+            said: Some(said(
+                &why,
+                &format!("snapshot in memory of step {step}"),
+                &passed,
+            )),
+            saved: Some(of_memory(step, shards, job, seen)),
+            unwritten: Some(step),
+        },
+        (None, Some(newest)) => Past {
+            said: Some(said(
+                &why,
+                &format!("checkpoint of step {}", newest.step),
+                &passed,
+            )),
+            saved: Some(at(&newest, job, seen)),
+            unwritten: None,
+        },
+        (None, None) => {
+            let new = why == NO_JOB && passed.is_empty();
+            let text = format!("{why}; no checkpoint can be used: the job begins anew; {passed}");
+            Past {
+                said: (!new).then_some(text),
+                ..Past::default()
+            }
+        }
+    };
+    Ok(past)
 }
 
-fn said(why: &str, newest: &Checkpoint, passed: &str) -> String {
-    let step = newest.step;
+/// The newest step of which every rank's snapshot is whole in this machine's memory.
+fn in_memory(state: &StateDir, job: &Job) -> Option<(Step, SnapshotShards)> {
+    let folder = state.snapshots();
+    let whole = |slot: u64| {
+        let seals = (0..job.trainer.ranks).map(|rank| {
+            let path = folder.join(format!("trainer-{rank}.slot{slot}"));
+            Some((held(&path)?, path))
+        });
+        let seals: Vec<_> = seals.collect::<Option<_>>()?;
+        let (step, generation) = {
+            let taken = seals.first()?.0.taken;
+            (taken.step, taken.generation)
+        };
+        let same = |(seal, _): &(Seal, PathBuf)| {
+            (seal.taken.step, seal.taken.generation) == (step, generation)
+        };
+        let shard = |(seal, path): &(Seal, PathBuf)| v1::SnapshotReply {
+            step: step.0,
+            path: path.display().to_string(),
+            bytes: seal.taken.bytes,
+            xxh3: None,
+            generation: generation.0,
+            adam_step: Some(seal.adam_step),
+        };
+        let shards = seals.iter().map(shard).collect();
+        let found = SnapshotShards { generation, shards };
+        seals.iter().all(same).then_some((step, found))
+    };
+    (0..2).filter_map(whole).max_by_key(|(step, _)| *step)
+}
+
+/// The memory of the job as it was when the snapshot was taken.
+fn of_memory(step: Step, shards: SnapshotShards, job: &Job, seen: Incarnation) -> Saved {
+    let config = CoreConfig::from(job);
+    let core = State::at_checkpoint(&config, step, shards.generation, seen);
+    let mut saved = Saved::new(Time::default(), core);
+    saved.snapshots.add(step, shards);
+    saved
+}
+
+fn said(why: &str, from: &str, passed: &str) -> String {
     let passed = match passed {
         "" => String::new(),
         passed => format!("; passed over: {passed}"),
     };
     format!(
-        "{why}. The job goes on from the checkpoint of step {step}{passed}: what was trained after \
-         step {step} is trained anew, and trajectories of batches after it are generated anew; \
-         roles of before were ended"
+        "{why}. The job goes on from the {from}{passed}: what was trained after it is trained anew, \
+         and trajectories of batches after it are generated anew; roles of before were ended"
     )
 }
 
