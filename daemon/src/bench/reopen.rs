@@ -3,10 +3,9 @@
 //! Another process of this program fills the store and dies in the middle. Each round opens what it
 //! left, as it left it: sled notes at an opening how far it read, and would read less the next time.
 use super::{BenchArgs, BenchError, Report, appends};
-use crate::ckpt::{Checkpointer, Config};
 use crate::store::{Finish, Options, Store};
-use robust_ckpt::disk::{self, RealDisk};
-use robust_ckpt::{Checkpoint, Retention, folder_name, manifest};
+use robust_ckpt::disk::RealDisk;
+use robust_ckpt::{Checkpoint, folder_name, manifest};
 use robust_shared::core::{Record, StepMetrics};
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::time::Time;
@@ -61,8 +60,8 @@ pub fn measure(args: &BenchArgs, dir: &Path, report: &mut Report) -> Result<(), 
     Ok(fs::remove_dir_all(filled)?)
 }
 
-/// What a daemon does before it goes on: the store, its state, the steps, the checkpoints' index. How
-/// many checkpoints and steps there are.
+/// What a daemon waits for before it goes on: the store, its state, the steps, the checkpoints'
+/// manifests. How many checkpoints and steps there are.
 fn reopen(dir: &Path) -> Result<(usize, u64), BenchError> {
     let (store, note) = Store::open(dir)?;
     if let Some(note) = note {
@@ -71,17 +70,6 @@ fn reopen(dir: &Path) -> Result<(usize, u64), BenchError> {
     let state = store.load_core_state()?;
     let steps = store.steps()?.len() as u64;
     store.finished_unconsumed(Step(steps))?;
-    let (events, _heard) = tokio::sync::mpsc::unbounded_channel();
-    let config = Config {
-        dir: dir.join("ckpt"),
-        keep: Retention {
-            last: CHECKPOINTS as usize,
-            every: 0,
-            best: 0,
-        },
-        disk: disk::real(),
-    };
-    drop(Checkpointer::start(config, store.clone(), events)?);
     let checkpoints = robust_ckpt::list(&dir.join("ckpt"))?.len();
     match state {
         Some(_) => Ok((checkpoints, steps)),
