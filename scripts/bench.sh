@@ -8,7 +8,7 @@
 #                  on shaped links; recovery; the simulator's curve for 1 to 256 rollouts
 #   console.json   the console with 1,000 instances at 200x60: time of a frame, CPU while nobody touches it
 #   store.json     snapshots, checkpoints and the store, beside memcpy, plain writes and torch's ways to save
-#                  (ROBUST_BENCH_PYTHON: a Python with torch)
+#                  (ROBUST_BENCH_PYTHON: a Python with torch); what 200 kills at random points lost
 #   drill.json     fixtures/drills/paper.toml: no faults, policy task, policy role
 # Everything is shared-machine timing: medians, with the load beside them.
 set -euo pipefail
@@ -39,4 +39,18 @@ EOT
 "$bin/robustctl" bench weights --out "$out/weights.json"
 "$bin/robustctl" bench console --out "$out/console.json"
 "$bin/robustctl" bench store --out "$out/store.json"
+# A test, in the tests' profile: it fails, and this script with it, if anything is lost.
+ROBUST_CRASH_JSON="$(cd "$out" && pwd)/crash.json" cargo test --locked --quiet -p robustd --test robustd \
+  whoever_is_killed_at_whatever_point
+python3 - "$out" <<'EOT'
+import json, os, sys
+out = sys.argv[1]
+store, crash = (json.load(open(f"{out}/{name}.json")) for name in ("store", "crash"))
+load = os.getloadavg()[0]
+for key in ("crash_points", "lost"):
+    value = crash[key]
+    store[key] = {"median": value, "min": value, "max": value, "all": [value], "load": load}
+json.dump(store, open(f"{out}/store.json", "w"), indent=1)
+os.remove(f"{out}/crash.json")
+EOT
 "$bin/robustctl" drill fixtures/drills/paper.toml --out "$out/drill.json"

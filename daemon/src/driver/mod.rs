@@ -59,6 +59,8 @@ pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefuse
 pub use leases::{Held, LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use lost::without_database;
+#[cfg(test)]
+pub(crate) use saved::decode;
 pub use saved::{SavedError, SnapshotShards};
 pub use spawn::{ARITHMETIC, WorkerPlan};
 pub use status::{Frame, incident, slot};

@@ -237,6 +237,7 @@ impl State {
     /// The memory of a job of which only a checkpoint is left: nothing of it runs any more, and what
     /// was generated for later batches is generated again. Generations go on after the one that made
     /// the checkpoint, incarnations after `seen`, so that nobody of before passes for somebody (I-1).
+    /// The step's version counts as published: whoever saw it must not see an older one (I-4).
     pub fn at_checkpoint(
         config: &super::CoreConfig,
         committed: Step,
@@ -245,6 +246,7 @@ impl State {
     ) -> Self {
         Self {
             committed,
+            published: (committed > Step(0)).then_some(WeightVersion(committed.0)),
             next_generation: generation.next(),
             next_incarnation: seen.next(),
             ..Self::new(config)

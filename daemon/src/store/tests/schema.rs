@@ -1,4 +1,6 @@
-//! A database of schema 1, as text, must still load. Only ever add a file for a new schema.
+//! Databases of earlier builds must still load: as text, and as the files that a build left. Only ever
+//! add to them for a new schema: `write_the_schema_as_text` below, and a demo job's `STATE/db` after three
+//! steps, packed by `tar -czf fixtures/store/schema-N.tar.gz db`.
 use super::*;
 
 const SCHEMA_1: &str = include_str!("schema-1.txt");
@@ -107,4 +109,43 @@ fn a_database_of_schema_1_still_loads() {
     assert_eq!(store.events_since(0, 9).unwrap(), [(1, event())]);
     assert_eq!(store.instances().unwrap(), [instance()]);
     assert_eq!(store.checkpoints().unwrap(), [checkpoint()]);
+}
+
+/// Left by the last build that wrote schema 1, after three steps of the demo job.
+#[test]
+fn the_files_that_the_last_build_of_schema_1_left_open_with_all_that_was_in_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../fixtures/store/schema-1.tar.gz"
+    );
+    let unpacked = std::process::Command::new("tar")
+        .args(["-xzf", packed, "-C"])
+        .arg(dir.path())
+        .status();
+    assert!(unpacked.unwrap().success());
+    let (store, note) = Store::open(dir.path()).unwrap();
+    assert_eq!(note, None);
+    let steps: Vec<_> = store.steps().unwrap().iter().map(|s| s.step.0).collect();
+    assert_eq!(steps, [1, 2, 3]);
+    for step in 1..=3 {
+        let consumed = store.consumed_by(Step(step)).unwrap();
+        assert_eq!(consumed.len(), 64, "step {step}");
+        for id in consumed {
+            let stored = store.trajectory(id).unwrap().unwrap();
+            assert_eq!(stored.consumed_by, Some(Step(step)));
+            let turns = stored.finished.unwrap().turns as usize;
+            assert_eq!(stored.turns.len(), turns, "{id}");
+        }
+    }
+    assert_eq!(store.checkpoints().unwrap()[0].step, Step(3));
+    let state = store.load_core_state().unwrap().unwrap();
+    crate::driver::decode(&state).unwrap();
+    // It is this build's now: one of schema 1 would refuse it.
+    store_finished(&store, id(9, 0));
+    store.sync().wait().unwrap();
+    assert_eq!(
+        store.check(&mut |_| ()).unwrap().problems,
+        [] as [String; 0]
+    );
 }

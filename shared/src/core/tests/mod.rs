@@ -124,6 +124,8 @@ fn a_job_of_which_a_checkpoint_is_left_goes_on_after_it_with_numbers_of_its_own(
         );
     }
     assert_eq!(core.view(T).step, Step(4));
+    let version = core.view(T).version;
+    assert_eq!(version, Some(WeightVersion(4)), "it does not go back (I-4)");
     assert_eq!(core.batch_prompts(4), None, "it is consumed (I-3)");
     assert_eq!(core.batch_prompts(5), Some(config.prompts));
 }
