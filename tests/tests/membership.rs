@@ -170,7 +170,7 @@ fn new_values_restart_the_trainer_alone_and_it_goes_on_from_its_weights() {
     assert!(gang.iter().all(|p| p.1.contains(&named)), "{gang:?}");
     let restored = daemon.events("restored");
     let last = restored.last().unwrap();
-    assert!(last.contains("the snapshot in memory"), "{restored:?}");
+    assert!(last.contains("from own memory"), "{restored:?}");
     // The revision in force outlives the daemon.
     daemon.kill_daemon();
     daemon.launch();
