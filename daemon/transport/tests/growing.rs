@@ -175,9 +175,15 @@ fn parts_that_overlap_are_refused_within_a_fetch_and_between_fetches() {
     );
     into.with_bytes_mut(|_| ()).unwrap();
     std::thread::scope(|scope| {
-        let from = (&source, *growing.key());
-        let first = vec![part(100, 50)];
-        let (fetch, _arrived) = fetch(scope, &puller, from, first, &into, &cancel);
+        // The look below may have the bytes in the very instant when the fetch wants them.
+        let fetch = scope.spawn(|| {
+            loop {
+                match fetch_parts(&[part(100, 50)]) {
+                    Err(FetchError::Buffer(BufferError::Busy { .. })) => {}
+                    ended => break ended,
+                }
+            }
+        });
         while into.with_bytes(|_| ()).is_ok() {
             std::thread::yield_now();
         }
