@@ -138,10 +138,16 @@ impl Image {
                 Some(map.map_err(CkptError::io("map", &self.path))?)
             }
         };
-        let mut from = at;
-        for part in parts.iter_mut() {
-            from = self.restore_part(map.as_ref(), from, *part, hash.as_mut())?;
-        }
+        std::thread::scope(|scope| {
+            if let Some(map) = &map {
+                scope.spawn(|| map.touch_ahead());
+            }
+            let mut from = at;
+            for part in parts.iter_mut() {
+                from = self.restore_part(map.as_ref(), from, *part, hash.as_mut())?;
+            }
+            Ok::<_, CkptError>(())
+        })?;
         if let (Some(hash), Some(expected)) = (hash, xxh3) {
             let found = hash.digest();
             if found != expected {
