@@ -82,7 +82,11 @@ impl RestoreMemory for Tensor {
             memory: self.memory.clone(),
             range: first..first + len,
             wanted: Box::new(|| true),
-            done: Box::new(move |_, copied| drop(told.send(copied))),
+            done: Box::new(move |block, copied| {
+                // The block is free before anybody hears of it.
+                drop(block);
+                drop(told.send(copied));
+            }),
         });
         match ended.recv() {
             Ok(Copied::Done) => Ok(()),

@@ -1,6 +1,6 @@
 //! What durable state costs on this machine, with what the machine can do at best beside it.
 //!
-//! `robustctl bench store` runs `robustd bench-store --json`. Rounds of what is compared alternate, so
+//! `robustctl bench store` runs `robustd bench-store`, which prints JSON. Rounds of what is compared alternate, so
 //! that they see about the same load. A part that fails is left out, with the reason in the report.
 mod appends;
 mod disk;
@@ -10,9 +10,8 @@ mod persist;
 mod reopen;
 mod snapshot;
 
-use robust_shared::figure::Figure;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use robust_shared::figure::Figures;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -31,15 +30,11 @@ pub struct BenchArgs {
     /// Only these parts: snapshot, persist, appends, peers, reopen
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Print the report as JSON (it always is)
-    #[arg(long)]
-    json: bool,
 }
 
 /// All that was measured.
 struct Report {
-    figures: BTreeMap<String, Figure>,
-    skipped: Vec<String>,
+    figures: Figures,
     started: Instant,
 }
 
@@ -52,39 +47,28 @@ impl Report {
     fn skip(&mut self, what: &str, reason: impl std::fmt::Display) {
         let line = format!("{what} skipped: {reason}");
         self.say(&line);
-        self.skipped.push(line);
+        self.figures.skip(line);
     }
 
     /// Notes one round's value of a figure.
     fn add(&mut self, name: &str, value: f64) {
-        let figure = self.figures.entry(name.to_owned()).or_default();
-        figure.add(value, load());
+        self.figures.add(name, value, load());
     }
 
     /// Puts `name`, round by round `a` over `b`, if both were measured.
     fn ratio(&mut self, name: &str, a: &str, b: &str) {
-        if let (Some(a), Some(b)) = (self.figures.get(a), self.figures.get(b)) {
-            let ratio = a.over(b);
-            self.say(&format!(
-                "{name}: {:.3}",
-                ratio.median().unwrap_or(f64::NAN)
-            ));
-            self.figures.insert(name.to_owned(), ratio);
+        if let Some(ratio) = self.figures.ratio(a, b) {
+            let median = ratio.median().unwrap_or(f64::NAN);
+            self.say(&format!("{name}: {median:.3}"));
+            self.figures.put(name, ratio);
         }
     }
 
     fn json(&self, args: &BenchArgs) -> Value {
-        let figures = self.figures.iter();
-        let mut all: Map<String, Value> = figures
-            .map(|(k, f)| (k.clone(), json!(f.summary())))
-            .collect();
-        all.insert("skipped".into(), json!(self.skipped));
-        let seconds = self.started.elapsed().as_secs_f64();
-        all.insert("seconds".into(), json!(seconds));
         let cores = std::thread::available_parallelism().ok();
         let settings = json!({"rounds": args.rounds, "mib": args.mib, "cores": cores});
-        all.insert("settings".into(), settings);
-        Value::Object(all)
+        self.figures
+            .report(self.started.elapsed().as_secs_f64(), settings)
     }
 }
 
@@ -118,8 +102,7 @@ const PARTS: [Part; 5] = [
 /// Measures all parts and prints the report.
 pub fn run(args: &BenchArgs) -> Result<(), String> {
     let mut report = Report {
-        figures: BTreeMap::new(),
-        skipped: Vec::new(),
+        figures: Figures::default(),
         started: Instant::now(),
     };
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);

@@ -88,7 +88,7 @@ pub fn weights(args: &BenchWeightsArgs, json: bool) -> Result<(), CliError> {
 
 /// Measures what durable state costs.
 pub fn store(args: &BenchStoreArgs, json: bool) -> Result<(), CliError> {
-    let mut words = vec!["bench-store".to_owned(), "--json".to_owned()];
+    let mut words = vec!["bench-store".to_owned()];
     words.extend(["--rounds".to_owned(), args.rounds.to_string()]);
     words.extend(["--mib".to_owned(), args.mib.to_string()]);
     if let Some(dir) = &args.dir {

@@ -11,14 +11,13 @@ mod pair;
 mod recovery;
 mod relays;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde_json::{Map, Value, json};
+use robust_shared::figure::{Figure, Figures};
+use serde_json::{Value, json};
 
 pub(crate) use copies::tcp_source;
-use figure::Figure;
 
 /// What is measured, and where it goes.
 #[derive(clap::Args)]
@@ -48,8 +47,7 @@ pub(crate) struct BenchArgs {
 
 /// All that was measured.
 pub(crate) struct Report {
-    figures: BTreeMap<String, Figure>,
-    skipped: Vec<String>,
+    figures: Figures,
     started: Instant,
 }
 
@@ -62,13 +60,12 @@ impl Report {
     fn skip(&mut self, what: &str, reason: impl std::fmt::Display) {
         let line = format!("{what} skipped: {reason}");
         self.say(&line);
-        self.skipped.push(line);
+        self.figures.skip(line);
     }
 
     /// Notes one round's value of a figure.
     fn add(&mut self, name: impl Into<String>, value: f64) {
-        let figure = self.figures.entry(name.into()).or_default();
-        figure.add(value, figure::load());
+        self.figures.add(name, value, figure::load());
     }
 
     fn put(&mut self, name: &str, figure: Figure) {
@@ -76,7 +73,7 @@ impl Report {
             "{name}: {:.3}",
             figure.median().unwrap_or(f64::NAN)
         ));
-        self.figures.insert(name.to_owned(), figure);
+        self.figures.put(name, figure);
     }
 
     fn get(&self, name: &str) -> Option<&Figure> {
@@ -85,27 +82,17 @@ impl Report {
 
     /// Puts `name`, round by round `a` over `b`, if both were measured.
     fn ratio(&mut self, name: &str, a: &str, b: &str) {
-        if let (Some(a), Some(b)) = (self.get(a), self.get(b)) {
-            let ratio = a.over(b);
+        if let Some(ratio) = self.figures.ratio(a, b) {
             self.put(name, ratio);
         }
     }
 
     fn json(&self, args: &BenchArgs) -> Value {
-        let figures = self.figures.iter();
-        let mut all: Map<String, Value> = figures
-            .map(|(k, f)| (k.clone(), json!(f.summary())))
-            .collect();
-        all.insert("skipped".into(), json!(self.skipped));
-        all.insert(
-            "seconds".into(),
-            json!(self.started.elapsed().as_secs_f64()),
-        );
         let (pair, relay, rate) = (args.pair_mib, args.relay_mib, &args.rate);
         let settings = json!({"rounds": args.rounds, "pair_mib": pair, "relay_mib": relay,
             "rate": rate, "cores": std::thread::available_parallelism().ok().map(usize::from)});
-        all.insert("settings".into(), settings);
-        Value::Object(all)
+        self.figures
+            .report(self.started.elapsed().as_secs_f64(), settings)
     }
 
     fn print(&self) {
@@ -113,13 +100,14 @@ impl Report {
             "{:36} {:>9} {:>9} {:>9} {:>6}",
             "figure", "median", "min", "max", "load"
         );
-        for (name, figure) in &self.figures {
+        for (name, figure) in self.figures.iter() {
             let all = figure.summary();
             let [median, min, max, load] =
                 [all.median, all.min, all.max, all.load].map(|v| v.unwrap_or(f64::NAN));
             println!("{name:36} {median:9.3} {min:9.3} {max:9.3} {load:6.1}");
         }
-        self.skipped.iter().for_each(|line| println!("{line}"));
+        let skipped = self.figures.skipped();
+        skipped.iter().for_each(|line| println!("{line}"));
     }
 }
 
@@ -141,8 +129,7 @@ const PARTS: [Part; 6] = [
 /// Measures all parts; one that fails is left out, with the reason in the report.
 pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let mut report = Report {
-        figures: BTreeMap::new(),
-        skipped: Vec::new(),
+        figures: Figures::default(),
         started: Instant::now(),
     };
     for (name, measure) in PARTS {
