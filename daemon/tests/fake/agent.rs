@@ -1,8 +1,13 @@
 //! A conversation of two turns whose tokens follow from the trajectory's number.
 use prost::Message;
 use robust_proto::v1::{self, role_host_client::RoleHostClient};
+use std::time::Duration;
 use tonic::transport::Channel;
+use tonic::{Response, Status};
 use xxhash_rust::xxh3::xxh3_64;
+
+/// Between two attempts of what the store cannot take now.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 fn turn(trajectory: u64, index: u32) -> v1::Turn {
     let id = u32::try_from(trajectory % 97).unwrap() + index;
@@ -22,6 +27,23 @@ fn turn(trajectory: u64, index: u32) -> v1::Turn {
 /// Names what a turn says.
 pub fn content(turn: &v1::Turn) -> u64 {
     xxh3_64(&turn.encode_to_vec())
+}
+
+/// Asks again for as long as the store takes no writes, as every agent must. A daemon that is gone is
+/// another matter: it dispatches anew.
+async fn stored<T, F>(ask: impl Fn() -> F) -> Option<T>
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    loop {
+        match ask().await {
+            Ok(answer) => return Some(answer.into_inner()),
+            Err(status) if status.message().starts_with("not stored") => {
+                tokio::time::sleep(AGAIN_AFTER).await;
+            }
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Goes on after the turns stored already; gives up when the daemon says that the lease is void.
@@ -47,7 +69,11 @@ pub async fn converse(
             prompt_ids,
             turn,
         };
-        client.append_turn(request).await.ok()?;
+        stored(|| {
+            let (mut client, request) = (client.clone(), request.clone());
+            async move { client.append_turn(request).await }
+        })
+        .await?;
         super::note(&line);
         client
             .release_route(v1::ReleaseRouteRequest { ticket })
@@ -63,7 +89,11 @@ pub async fn converse(
         turns: 2,
         answer,
     };
-    client.finish_trajectory(end).await.ok()?;
+    stored(|| {
+        let (mut client, end) = (client.clone(), end.clone());
+        async move { client.finish_trajectory(end).await }
+    })
+    .await?;
     super::note(&format!("end {trajectory}"));
     Some(())
 }
