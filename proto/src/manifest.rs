@@ -3,6 +3,7 @@
 use crate::v1;
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights::{Manifest, ManifestError, TensorSpec};
+use std::ops::Range;
 
 /// Why a manifest from elsewhere is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -29,6 +30,10 @@ pub fn to_proto(manifest: &Manifest) -> v1::Manifest {
         offset: tensor.offset,
         bytes: tensor.bytes,
     };
+    let shard = |shard: &Range<u64>| v1::Shard {
+        start: shard.start,
+        end: shard.end,
+    };
     v1::Manifest {
         version: manifest.version.0,
         bytes: manifest.bytes,
@@ -36,6 +41,7 @@ pub fn to_proto(manifest: &Manifest) -> v1::Manifest {
         chunk_xxh3: manifest.chunk_xxh3.clone(),
         tensors: manifest.tensors.iter().map(tensor).collect(),
         blake3: manifest.digest().to_vec(),
+        shards: manifest.shards.iter().map(shard).collect(),
     }
 }
 
@@ -59,6 +65,7 @@ pub fn from_proto(manifest: &v1::Manifest) -> Result<Manifest, BadManifest> {
         chunk_bytes: manifest.chunk_bytes,
         chunk_xxh3: manifest.chunk_xxh3.clone(),
         tensors: tensors(manifest),
+        shards: manifest.shards.iter().map(|s| s.start..s.end).collect(),
     };
     read.check()?;
     let got = read.digest();
@@ -88,9 +95,15 @@ mod tests {
             bytes: 40,
         }];
         let manifest = Manifest::build(WeightVersion(4), &buffer, 16, tensors).unwrap();
+        let manifest = manifest.held_by(vec![0..24, 16..40]).unwrap();
         let mut sent = to_proto(&manifest);
         assert_eq!(from_proto(&sent).unwrap(), manifest);
+        let mut other = sent.clone();
+        other.shards[1].start = 20;
         sent.chunk_xxh3[1] ^= 1;
-        assert!(matches!(from_proto(&sent), Err(BadManifest::Digest { .. })));
+        for changed in [sent, other] {
+            let refused = from_proto(&changed);
+            assert!(matches!(refused, Err(BadManifest::Digest { .. })));
+        }
     }
 }

@@ -46,14 +46,13 @@ impl Driver {
             .iter()
             .map(|&s| (s, addr(s).unwrap_or_default()))
             .collect();
-        // Those of the trainer that the version runs from, be it through relays.
-        let ranks = match from_trainer {
-            true => sources.len(),
-            false => self.parts.job.trainer.ranks as usize,
-        };
         let (served, plans) = (&self.served, &mut self.plans);
         pull_order(served, version, &places, |manifest| {
-            let plan = plan(plans, manifest, ranks)?;
+            let plan = plan(plans, manifest)?;
+            let ranks = manifest.shards.len();
+            if from_trainer && places.len() != ranks {
+                return Err(format!("{ranks} ranks published it, {} send", places.len()));
+            }
             let whole = manifest.bytes;
             Ok(move |place| match from_trainer {
                 true => from_rank(&plan, place),
@@ -63,16 +62,13 @@ impl Driver {
     }
 }
 
-/// What moves from the ranks of the trainer to a rollout. Both hold all weights, so what a rank
-/// sends is a share of the chunks.
-fn plan(
-    plans: &mut PlanCache,
-    manifest: &v1::Manifest,
-    ranks: usize,
-) -> Result<Arc<ReshardPlan>, String> {
+/// What moves from the ranks of the trainer, which hold what the manifest says, to a rollout, which
+/// holds all weights. Of what several ranks hold each sends a share of the chunks.
+fn plan(plans: &mut PlanCache, manifest: &v1::Manifest) -> Result<Arc<ReshardPlan>, String> {
     let known = robust_proto::manifest::from_proto(manifest).map_err(|e| e.to_string())?;
-    let whole = |ranks| Layout::replicated(&known.tensors, ranks).map_err(|e| e.to_string());
-    let (from, to) = (whole(ranks)?, whole(1)?.cut_at(known.chunk_bytes));
+    let from = Layout::held(&known.tensors, &known.shards).map_err(|e| e.to_string())?;
+    let to = Layout::replicated(&known.tensors, 1).map_err(|e| e.to_string())?;
+    let to = to.cut_at(known.chunk_bytes);
     plans.plan(&from, &to).map_err(|e| e.to_string())
 }
 
@@ -102,8 +98,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use robust_shared::weights::{Manifest, TensorSpec};
+    use std::ops::Range;
 
-    fn manifest(elements: u64, chunk_bytes: u64) -> v1::Manifest {
+    fn manifest(elements: u64, chunk_bytes: u64, shards: &[Range<u64>]) -> v1::Manifest {
         let tensor = |name: &str, offset: u64| TensorSpec {
             name: name.to_owned(),
             dtype: "F32".to_owned(),
@@ -114,21 +111,36 @@ mod tests {
         let tensors = vec![tensor("a", 0), tensor("b", elements * 4)];
         let bytes = vec![7; elements as usize * 8];
         let built = Manifest::build(WeightVersion(1), &bytes, chunk_bytes, tensors);
-        robust_proto::manifest::to_proto(&built.unwrap())
+        let held = built.unwrap().held_by(shards.to_vec());
+        robust_proto::manifest::to_proto(&held.unwrap())
     }
 
     #[test]
     fn the_ranks_together_send_every_byte_once_and_no_chunk_is_cut() {
-        let (manifest, mut plans) = (manifest(1000, 512), PlanCache::default());
-        for ranks in [1, 2, 3, 7] {
-            let plan = plan(&mut plans, &manifest, ranks).unwrap();
-            let mut sent: Vec<_> = (0..ranks)
-                .flat_map(|rank| from_rank(&plan, rank).parts)
-                .collect();
-            sent.sort_by_key(|part| part.dst);
+        let mut plans = PlanCache::default();
+        let whole = |ranks| vec![0..8000; ranks];
+        // All hold all; each its own; the middle twice.
+        for shards in [
+            whole(1),
+            whole(2),
+            whole(3),
+            whole(7),
+            vec![0..2560, 2560..8000],
+            vec![0..4096, 2048..8000],
+        ] {
+            let (manifest, ranks) = (manifest(1000, 512, &shards), shards.len());
+            let plan = plan(&mut plans, &manifest).unwrap();
+            let of = |rank: usize| {
+                from_rank(&plan, rank)
+                    .parts
+                    .into_iter()
+                    .map(move |p| (rank, p))
+            };
+            let mut sent: Vec<_> = (0..ranks).flat_map(of).collect();
+            sent.sort_by_key(|(_, part)| part.dst);
             let mut next = 0;
-            for part in &sent {
-                assert_eq!((part.dst, part.src), (next, next));
+            for (rank, part) in &sent {
+                assert_eq!((part.dst, part.src + shards[*rank].start), (next, next));
                 assert!(part.dst.is_multiple_of(512));
                 next += part.bytes;
             }
@@ -142,9 +154,9 @@ mod tests {
 
     #[test]
     fn a_manifest_that_is_none_makes_no_plan() {
-        let mut bad = manifest(1000, 512);
+        let mut bad = manifest(1000, 512, &[0..8000]);
         bad.chunk_xxh3.pop();
-        let error = plan(&mut PlanCache::default(), &bad, 2).unwrap_err();
+        let error = plan(&mut PlanCache::default(), &bad).unwrap_err();
         assert!(error.contains("chunk"), "{error}");
     }
 }

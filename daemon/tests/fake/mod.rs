@@ -8,6 +8,7 @@ pub mod agent;
 mod trainer;
 
 use hyper_util::rt::TokioIo;
+use robust_proto::manifest::to_proto;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{self, HostMessage, RoleMessage, host_message, role_message::Body};
 use robust_shared::ids::WeightVersion;
@@ -32,6 +33,8 @@ pub struct Fake {
     pub hello: v1::Hello,
     pub snapshots: PathBuf,
     replies: HashMap<String, v1::CallReply>,
+    /// Of the trainer, as its last restore said.
+    ranks: usize,
     trained: trainer::Trained,
 }
 
@@ -66,8 +69,8 @@ pub async fn connect(socket: PathBuf) -> Result<RoleHostClient<Channel>, tonic::
     Ok(RoleHostClient::new(channel))
 }
 
-/// A version with this content: the same on every rank.
-pub fn served(version: u64, content: u64) -> v1::ServedVersion {
+/// A version with this content: the same on every one of the ranks.
+pub fn served(version: u64, content: u64, ranks: usize) -> v1::ServedVersion {
     let (name, dtype, shape) = ("w".to_owned(), "F32".to_owned(), vec![2]);
     let tensor = TensorSpec {
         name,
@@ -77,29 +80,16 @@ pub fn served(version: u64, content: u64) -> v1::ServedVersion {
         bytes: 8,
     };
     let buffer = content.to_le_bytes();
-    let m = Manifest::build(WeightVersion(version), &buffer, 4, vec![tensor]).unwrap();
-    let tensors = m.tensors.iter().map(|t| v1::TensorSpec {
-        name: t.name.clone(),
-        dtype: t.dtype.clone(),
-        shape: t.shape.clone(),
-        offset: t.offset,
-        bytes: t.bytes,
-    });
-    let manifest = v1::Manifest {
-        version,
-        bytes: m.bytes,
-        chunk_bytes: m.chunk_bytes,
-        chunk_xxh3: m.chunk_xxh3.clone(),
-        tensors: tensors.collect(),
-        blake3: m.digest().to_vec(),
-    };
+    let built = Manifest::build(WeightVersion(version), &buffer, 4, vec![tensor]).unwrap();
+    let whole = 0..built.bytes;
+    let built = built.held_by(vec![whole; ranks]).unwrap();
     let region = Some(v1::Region {
         key: vec![1],
-        bytes: m.bytes,
+        bytes: built.bytes,
     });
     v1::ServedVersion {
         version,
-        manifest: Some(manifest),
+        manifest: Some(to_proto(&built)),
         region,
     }
 }
@@ -138,6 +128,7 @@ pub fn run(args: &str) {
         hello,
         snapshots,
         replies: HashMap::new(),
+        ranks: 0,
         trained: trainer::Trained::default(),
     };
     let socket = PathBuf::from(after("--host-socket"));

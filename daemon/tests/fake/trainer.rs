@@ -111,7 +111,7 @@ impl Fake {
             call::Body::Publish(publish) => {
                 let weights = self.trained.weights;
                 note(&format!("publish {} {weights:016x}", publish.version));
-                let served = served(publish.version, weights);
+                let served = served(publish.version, weights, self.ranks);
                 self.hello.served = Some(served.clone());
                 Ok(call_reply::Result::Publish(served))
             }
@@ -120,6 +120,7 @@ impl Fake {
 
     fn restore(&mut self, restore: &v1::Restore) -> Result<call_reply::Result, String> {
         self.trained = Trained::default();
+        self.ranks = restore.peers.len();
         for (rank, shard) in (0..).zip(&restore.shards) {
             let trained = read(shard)?;
             assert_eq!(trained.step, restore.step);

@@ -226,9 +226,23 @@ pub struct Manifest {
     pub chunk_xxh3: ::prost::alloc::vec::Vec<u64>,
     #[prost(message, repeated, tag = "5")]
     pub tensors: ::prost::alloc::vec::Vec<TensorSpec>,
-    /// over all of the above, see robust_shared::weights::Manifest::digest
+    /// over all of it, see robust_shared::weights::Manifest::digest
     #[prost(bytes = "vec", tag = "6")]
     pub blake3: ::prost::alloc::vec::Vec<u8>,
+    /// which bytes each rank of the trainer holds, in rank order
+    #[prost(message, repeated, tag = "7")]
+    pub shards: ::prost::alloc::vec::Vec<Shard>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Shard {
+    /// first byte
+    #[prost(uint64, tag = "1")]
+    pub start: u64,
+    /// first byte after it
+    #[prost(uint64, tag = "2")]
+    pub end: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -33,6 +33,10 @@ pub struct Manifest {
     pub chunk_xxh3: Vec<u64>,
     /// The tensors by offset; together they are the buffer, without gaps.
     pub tensors: Vec<TensorSpec>,
+    /// Which bytes of the buffer each rank of the trainer holds, in rank order: a rank's region is
+    /// its range. Together they are the buffer; where ranks hold the same bytes, the reshard plan
+    /// divides them.
+    pub shards: Vec<Range<u64>>,
 }
 
 /// Why a manifest is no description of a buffer.
@@ -91,6 +95,24 @@ pub enum ManifestError {
         /// The name.
         name: String,
     },
+    /// A rank's range is none of the buffer's.
+    #[error("rank {rank} holds bytes {start}..{end} of {bytes}")]
+    Shard {
+        /// The rank.
+        rank: usize,
+        /// Its first byte.
+        start: u64,
+        /// Its end.
+        end: u64,
+        /// Size of the buffer.
+        bytes: u64,
+    },
+    /// No rank holds a byte.
+    #[error("no rank holds byte {at}")]
+    Nobody {
+        /// The first such byte.
+        at: u64,
+    },
     /// The tensors end before or after the buffer.
     #[error("the tensors have {tensors} bytes, the buffer {bytes}")]
     Total {
@@ -135,7 +157,8 @@ pub enum ChunkError {
 }
 
 impl Manifest {
-    /// Describes a buffer; reads every byte once. Refuses tensors that are not the buffer's.
+    /// Describes a buffer that one rank holds; reads every byte once. Refuses tensors that are not
+    /// the buffer's.
     pub fn build(
         version: WeightVersion,
         buffer: &[u8],
@@ -154,9 +177,20 @@ impl Manifest {
             chunk_bytes,
             chunk_xxh3,
             tensors,
+            shards: vec![Range {
+                start: 0,
+                end: bytes,
+            }],
         };
         manifest.check()?;
         Ok(manifest)
+    }
+
+    /// The same, held by these ranks.
+    pub fn held_by(mut self, shards: Vec<Range<u64>>) -> Result<Self, ManifestError> {
+        self.shards = shards;
+        self.check()?;
+        Ok(self)
     }
 
     /// Whether the numbers describe a buffer at all. To be called on every manifest that came from
@@ -198,7 +232,32 @@ impl Manifest {
                 bytes: self.bytes,
             });
         }
-        Ok(())
+        self.check_shards()
+    }
+
+    fn check_shards(&self) -> Result<(), ManifestError> {
+        let bytes = self.bytes;
+        for (rank, shard) in self.shards.iter().enumerate() {
+            let (start, end) = (shard.start, shard.end);
+            if start > end || end > bytes {
+                return Err(ManifestError::Shard {
+                    rank,
+                    start,
+                    end,
+                    bytes,
+                });
+            }
+        }
+        let mut sorted: Vec<_> = self.shards.iter().collect();
+        sorted.sort_by_key(|shard| shard.start);
+        let covered = sorted.iter().fold(0, |at, shard| match shard.start <= at {
+            true => shard.end.max(at),
+            false => at,
+        });
+        match covered == bytes {
+            true => Ok(()),
+            false => Err(ManifestError::Nobody { at: covered }),
+        }
     }
 
     /// Whether the tensors are these, byte for byte at the same places: a puller compares with its
@@ -266,12 +325,18 @@ impl Manifest {
         Ok(())
     }
 
-    /// Names version and content: blake3 (derive-key context `robust manifest v1`) over, all numbers
-    /// as 8 bytes little-endian: version, then what [`Self::content_digest`] covers.
+    /// Names version and content: blake3 (derive-key context `robust manifest v2`) over, all numbers
+    /// as 8 bytes little-endian: version, what [`Self::content_digest`] covers, number of ranks, and
+    /// of each the first byte it holds and the end.
     pub fn digest(&self) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_derive_key("robust manifest v1");
+        let mut hasher = blake3::Hasher::new_derive_key("robust manifest v2");
         number(&mut hasher, self.version.0);
         self.hash_content(&mut hasher);
+        number(&mut hasher, self.shards.len() as u64);
+        for shard in &self.shards {
+            number(&mut hasher, shard.start);
+            number(&mut hasher, shard.end);
+        }
         *hasher.finalize().as_bytes()
     }
 

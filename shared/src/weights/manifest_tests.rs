@@ -32,7 +32,7 @@ fn manifest() -> Manifest {
 fn the_digest_never_changes_its_encoding() {
     assert_eq!(
         manifest().digest_hex(),
-        "10d41765f9e6aa1728566e4c3d6b63b4f27905532263a406833ccfad44e1cd18"
+        "a3fd08166c3507120e4e0a7cb7ab998915b4f38ac8b3109b5550be49c3bc7844"
     );
 }
 
@@ -61,10 +61,11 @@ fn every_float_type_has_the_bytes_of_its_elements() {
 }
 
 #[test]
-fn the_digest_covers_every_field_and_the_content_digest_all_but_the_version() {
+fn the_digest_covers_every_field_and_the_content_digest_all_but_version_and_holders() {
     let first = manifest();
-    let changes: [fn(&mut Manifest); 9] = [
+    let changes: [fn(&mut Manifest); 10] = [
         |m| m.version.0 += 1,
+        |m| m.shards[0].end -= 1,
         |m| m.bytes += 1,
         |m| m.chunk_bytes += 1,
         |m| m.chunk_xxh3[6] ^= 1,
@@ -80,7 +81,7 @@ fn the_digest_covers_every_field_and_the_content_digest_all_but_the_version() {
         assert_ne!(first.digest(), other.digest(), "change {at}");
         assert_eq!(
             first.content_digest() == other.content_digest(),
-            at == 0,
+            at < 2,
             "change {at}"
         );
     }
@@ -125,6 +126,15 @@ fn hostile_manifests_are_refused_by_name() {
         }),
         "the tensors have 24 bytes, the buffer 64"
     );
+    assert_eq!(
+        refused(|m| m.shards = vec![0..64, 60..65]),
+        "rank 1 holds bytes 60..65 of 64"
+    );
+    assert_eq!(
+        refused(|m| m.shards = vec![41..64, 0..40]),
+        "no rank holds byte 40"
+    );
+    assert_eq!(refused(|m| m.shards.clear()), "no rank holds byte 0");
 }
 
 proptest! {
@@ -175,8 +185,8 @@ proptest! {
     ) {
         let (name, dtype) = ("w".to_owned(), "F32".to_owned());
         let tensors = vec![TensorSpec { name, dtype, shape, offset, bytes }];
-        let version = WeightVersion(1);
-        let manifest = Manifest { version, bytes, chunk_bytes, chunk_xxh3, tensors };
+        let (version, shards) = (WeightVersion(1), vec![offset..at, at..bytes]);
+        let manifest = Manifest { version, bytes, chunk_bytes, chunk_xxh3, tensors, shards };
         let _ = (manifest.check(), manifest.verify_chunk(at, b"x"), manifest.digest());
     }
 }

@@ -1,5 +1,4 @@
 //! The machine's load beside every figure.
-pub(crate) use robust_shared::figure::Figure;
 
 /// Processes that want a core, over the last minute.
 pub(crate) fn load() -> f64 {

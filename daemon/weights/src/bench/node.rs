@@ -163,6 +163,7 @@ impl Trainer {
                 chunk_bytes: 0,
                 chunk_xxh3: Vec::new(),
                 tensors: Vec::new(),
+                shards: Vec::new(),
             }),
             version: 1,
         };

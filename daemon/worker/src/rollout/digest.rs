@@ -31,7 +31,8 @@ fn attempt(slots: &Slots) -> Option<Digest> {
     let found = buffer
         .with_bytes(|bytes| {
             let tensors = known.tensors.clone();
-            Manifest::build(served.version, bytes, known.chunk_bytes, tensors)
+            let built = Manifest::build(served.version, bytes, known.chunk_bytes, tensors);
+            built?.held_by(known.shards.clone())
         })
         .ok()?
         .ok()?;

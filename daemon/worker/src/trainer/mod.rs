@@ -94,7 +94,7 @@ struct Attached {
 
 fn attach(args: &RoleArgs, runtime: &Handle, elements: usize) -> Result<Attached, StartError> {
     let transport = Transport::start(args.transport())?;
-    let regions = Regions::new(&transport, elements)?;
+    let regions = Regions::new(&transport, elements, args.job.trainer.ranks as usize)?;
     let facts = Facts::new(transport.addr(), &regions);
     let hello = facts.clone();
     let (link, inbox) = attach::start(runtime, args.link(Role::Trainer), move || hello.hello());

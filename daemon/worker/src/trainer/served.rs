@@ -35,10 +35,16 @@ pub(super) struct Regions {
     weights: [Arc<Buffer>; 2],
     /// A region is of one version: whoever reads an older one is refused, not given other bytes.
     published: [Option<Exposed>; 2],
+    /// Of the trainer.
+    ranks: usize,
 }
 
 impl Regions {
-    pub fn new(transport: &Transport, elements: usize) -> Result<Self, TransportError> {
+    pub fn new(
+        transport: &Transport,
+        elements: usize,
+        ranks: usize,
+    ) -> Result<Self, TransportError> {
         let expose = |bytes: usize| transport.expose(Buffer::new(bytes)?);
         let (gradient, weights) = (elements * 4 + STATISTICS * 8, elements * 4);
         Ok(Self {
@@ -46,6 +52,7 @@ impl Regions {
             transport: transport.clone(),
             weights: [Buffer::new(weights)?, Buffer::new(weights)?],
             published: [None, None],
+            ranks,
         })
     }
 
@@ -53,7 +60,7 @@ impl Regions {
         self.gradients[0].buffer().len()
     }
 
-    /// Copies the weights where pullers can read them.
+    /// Copies the weights where pullers can read them: all of them, as every one of the ranks does.
     pub fn publish(
         &mut self,
         version: u64,
@@ -68,7 +75,9 @@ impl Regions {
         buffer.write_at(0, params.as_bytes())?;
         let tensors = tensor_specs(params.layout());
         let manifest = buffer.with_bytes(|bytes| {
-            Manifest::build(WeightVersion(version), bytes, chunk_bytes, tensors)
+            let whole = 0..bytes.len() as u64;
+            let built = Manifest::build(WeightVersion(version), bytes, chunk_bytes, tensors);
+            built?.held_by(vec![whole; self.ranks])
         })??;
         let region = self.transport.expose(Arc::clone(buffer))?;
         let served = ServedVersion {

@@ -14,6 +14,7 @@ pub use error::LayoutError;
 use super::manifest::TensorSpec;
 use super::rect::Rect;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A part of one tensor in a rank's buffer.
@@ -77,8 +78,15 @@ impl Layout {
     pub fn flat(tensors: &[TensorSpec], cuts: &[u64]) -> Result<Self, LayoutError> {
         let total = check(tensors)?;
         check_cuts("the flat buffer", cuts, total)?;
+        let shards: Vec<_> = cuts.windows(2).map(|w| w[0]..w[1]).collect();
+        Self::held(tensors, &shards)
+    }
+
+    /// Each rank holds its range of the flat buffer, as a version's
+    /// [`Manifest`](super::Manifest::shards) says.
+    pub fn held(tensors: &[TensorSpec], shards: &[Range<u64>]) -> Result<Self, LayoutError> {
         let one = Self::replicated(tensors, 1)?;
-        let shards = cuts.windows(2).map(|w| one.shard(0, w[0], w[1]));
+        let shards = shards.iter().map(|s| one.shard(0, s.start, s.end));
         Self::custom(tensors, shards.collect())
     }
 
