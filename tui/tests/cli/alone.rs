@@ -1,0 +1,72 @@
+//! The commands that need no daemon.
+use super::{err, out, run};
+
+#[test]
+fn completions_are_made_without_a_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(dir.path(), &["completions", shell]);
+        assert!(
+            output.status.success() && out(&output).contains("inject"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn the_papers_experiments_print_every_run_and_their_proof_of_determinism() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["sim", "paper", "--steps", "10", "--json"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found["identical_journal_lines"].as_u64().unwrap() > 10_000);
+    let rows = found["paper"].as_array().unwrap();
+    assert_eq!(rows.len(), 27, "3 workloads, 3 modes, 3 policies");
+    for row in rows {
+        let ettr = row["ettr"].as_f64().unwrap();
+        assert!(row["completed"].as_bool().unwrap() && ettr > 0.3, "{row}");
+    }
+}
+
+#[test]
+fn the_way_of_a_version_is_printed_beside_the_ideal_and_the_papers() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "sim",
+        "weights",
+        "--rollouts",
+        "1,4",
+        "--chunk-mib",
+        "256",
+        "--json",
+    ];
+    let output = run(dir.path(), &args);
+    assert!(output.status.success(), "{}", err(&output));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let ideal = number(&found["ideal_s"]);
+    assert!((4.6..4.8).contains(&ideal), "{ideal}");
+    let (one, four) = (&found["rows"][0], &found["rows"][1]);
+    assert_eq!(found["sim_1"], one["over_ideal"]);
+    assert!(found.get("sim_256").is_none(), "it was not asked for");
+    assert!(
+        number(&one["seconds"]) > ideal && number(&one["seconds"]) < 1.3 * ideal,
+        "{one}"
+    );
+    assert!(
+        number(&four["seconds"]) < number(&four["store_and_forward_s"]) / 1.9,
+        "{four}"
+    );
+    assert_eq!(
+        (number(&one["paper_s"]), number(&four["paper_s"])),
+        (6.0, 18.0)
+    );
+}
+
+#[test]
+fn a_size_that_is_no_cluster_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["sim", "scale", "--nodes", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("10..=60000"), "{}", err(&output));
+}

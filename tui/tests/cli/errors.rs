@@ -1,0 +1,109 @@
+//! Wrong use, no daemon, no right: exit codes and what is said.
+use super::fake::{Book, Fake, Server};
+use super::{daemon, err, robustctl, run, status};
+use robust_proto::v1;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn without_a_daemon_the_exit_code_is_3_and_the_message_says_where_and_how() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("control.sock");
+    for args in [
+        &["status"][..],
+        &["events"],
+        &["watch"],
+        &["report"],
+        &["stop"],
+    ] {
+        let output = run(dir.path(), args);
+        assert_eq!(output.status.code(), Some(3), "{args:?}");
+        let text = err(&output);
+        assert!(text.contains(socket.to_str().unwrap()), "{text}");
+        assert!(text.contains("robustd --job FILE --state-dir"), "{text}");
+    }
+    // A socket file that a killed daemon left behind.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let output = run(dir.path(), &["status"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        err(&output).contains("nobody listens there any more"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn wrong_use_exits_2_and_names_the_nearest_role() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["inject", "--kill", "trianer"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = err(&output);
+    assert!(text.contains("a similar value exists: 'trainer'"), "{text}");
+    for args in [
+        &["inject"][..],
+        &["inject", "--kill", "agent", "--hang", "agent"],
+        &["--connect", "192.0.2.1:7000", "status"],
+        &[
+            "--connect",
+            "127.0.0.1:7000",
+            "--token-file",
+            "/nonexistent",
+            "status",
+        ],
+        &["tui"],
+    ] {
+        let output = robustctl(dir.path(), args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let events = (1..=5_000)
+        .map(|seq| v1::Event {
+            seq,
+            ..Default::default()
+        })
+        .collect();
+    let (dir, _fake, _server) = daemon(Book {
+        events,
+        ..Default::default()
+    });
+    let mut child = robustctl(dir.path(), &["events"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), err(&output)),
+        (Some(0), String::new())
+    );
+}
+
+#[test]
+fn over_tcp_the_token_file_decides() {
+    let fake = Fake(Arc::new(Mutex::new(Book {
+        status: status(),
+        ..Default::default()
+    })));
+    let (_server, addr) = Server::start_tcp("open sesame", &fake);
+    let dir = tempfile::tempdir().unwrap();
+    let connect = format!("--connect={addr}");
+    std::fs::write(dir.path().join("token"), "open sesame\n").unwrap();
+    let output = run(dir.path(), &[&connect, "status"]);
+    assert!(output.status.success(), "{}", err(&output));
+    std::fs::write(dir.path().join("token"), "guess\n").unwrap();
+    let output = run(dir.path(), &[&connect, "status"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(
+        err(&output).contains("refused: wrong token"),
+        "{}",
+        err(&output)
+    );
+}
