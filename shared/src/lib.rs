@@ -29,6 +29,7 @@ pub mod hardware;
 pub mod hash;
 pub mod ids;
 pub mod job;
+pub mod nearest;
 pub mod phase;
 pub mod replicas;
 pub mod sim;

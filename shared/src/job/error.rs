@@ -1,5 +1,6 @@
 //! Why a job file is refused: where, what, and the fix.
 use super::locate::{self, Document};
+use crate::nearest::nearest;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -273,13 +274,10 @@ fn in_words(expected: &str) -> String {
 
 /// What was probably meant, or everything possible.
 pub(crate) fn suggest(name: &str, known: &[&str]) -> String {
-    let nearest = known.iter().min_by_key(|k| distance(name, k));
-    match nearest {
-        Some(near) if distance(name, near) <= name.chars().count().div_ceil(3).max(1) => {
-            format!("did you mean `{near}`?")
-        }
-        Some(_) => format!("the keys here are {}", list(known, "and")),
-        None => "remove it".to_owned(),
+    match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => "remove it".to_owned(),
+        None => format!("the keys here are {}", list(known, "and")),
     }
 }
 
@@ -291,23 +289,4 @@ pub(crate) fn list(names: &[&str], and: &str) -> String {
         Some((only, [])) => only.clone(),
         Some((last, rest)) => format!("{} {and} {last}", rest.join(", ")),
     }
-}
-
-/// Levenshtein's distance; names longer than 64 characters count as far.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    if a.len().max(b.len()) > 64 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
