@@ -1,13 +1,17 @@
 # make demo   set up, build in release mode, run the demo job to its end
 # make test   set up, run every test
 # make build  set up, build robustd, robustctl and robust-worker in release mode
+# make man    build, then manual pages and completions in target/share
+# make install [PREFIX=/usr/local] [DESTDIR=]   programs, manual pages, completions
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+PREFIX ?= /usr/local
+PROGRAMS := robustd robustctl robust-worker robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-weights
 
-.PHONY: all setup build demo test test-fast asan bench fmt lint doc deny clean
+.PHONY: all setup build man install demo test test-fast asan bench fmt lint doc deny clean
 
 all: build
 
@@ -16,6 +20,15 @@ setup:
 
 build: setup
 	$(CARGO) build --locked --release $(BINS) --bins
+
+man: build
+	@scripts/man.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/share"
+
+# robust-worker goes on using the libtorch that it was built with, where that lies.
+install: man
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share"
+	install -m 755 $(addprefix "$(TARGET_DIR)/release"/,$(PROGRAMS)) "$(DESTDIR)$(PREFIX)/bin"
+	cp -r "$(TARGET_DIR)/share/." "$(DESTDIR)$(PREFIX)/share"
 
 demo: build
 	@scripts/demo.sh "$(TARGET_DIR)/release"

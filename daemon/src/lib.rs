@@ -13,6 +13,7 @@ pub mod control;
 pub mod driver;
 pub mod grpc;
 pub mod launcher;
+pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod nodes;

@@ -5,6 +5,9 @@
 /// Where a role process finds the secret of its job, which its transport proves to know.
 pub const JOB_TOKEN_VARIABLE: &str = "ROBUST_JOB_TOKEN";
 
+/// How a role process is to log: `human` (also where it is not set) or `json`.
+pub const LOG_FORMAT_VARIABLE: &str = "ROBUST_LOG_FORMAT";
+
 pub mod endpoint;
 pub mod manifest;
 mod rules;

@@ -2,7 +2,9 @@
 
 /// The known name that is so near to this one that it was probably meant; the first of several.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let far = name.chars().count().div_ceil(3).max(1);
+    let length = name.chars().count();
+    // A name with no letter in common is never meant.
+    let far = length.div_ceil(3).max(1).min(length.saturating_sub(1));
     let with_distance = known.into_iter().map(|k| (distance(name, k), k));
     let (away, near) = with_distance.min_by_key(|(away, _)| *away)?;
     (away <= far).then_some(near)
@@ -38,7 +40,12 @@ mod tests {
         assert_eq!(nearest("rolout", roles), Some("rollout"));
         assert_eq!(nearest("store", roles), None);
         assert_eq!(nearest("trainer", []), None);
-        assert_eq!(nearest("a", ["b", "c"]), Some("b"), "the first of equals");
+        assert_eq!(nearest("z", ["a"]), None, "no letter in common");
+        assert_eq!(
+            nearest("n3", ["n1", "n2"]),
+            Some("n1"),
+            "the first of equals"
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The command line: a file for the options of each group of commands.
 mod bench;
 mod ckpt;
+mod doctor;
 mod drill;
 mod inject;
+mod man;
 mod read;
 mod sim;
 mod steer;
@@ -12,9 +14,11 @@ mod tui;
 mod values;
 
 pub use bench::{BenchCommand, BenchConsoleArgs, BenchStoreArgs, BenchWeightsArgs};
-pub use ckpt::{CkptCommand, RemoteArgs, StepArgs};
+pub use ckpt::{CkptCommand, RemoteArgs};
+pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;
 pub use inject::InjectArgs;
+pub use man::ManArgs;
 pub use read::{EventsArgs, ReportArgs, RulesArgs, WatchArgs};
 pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, WeightsArgs};
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
@@ -113,8 +117,12 @@ pub enum Command {
     Store(StoreCommand),
     /// Run the controller in virtual time: the fault search, the paper's runs, scale, weights
     Sim(SimArgs),
+    /// Check this machine before a job: driver, libraries, limits, disks, addresses, clocks
+    Doctor(DoctorArgs),
     /// End the job and its daemon in order
     Stop,
+    /// Print the manual's page of a command (robustctl man inject | man -l -)
+    Man(ManArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

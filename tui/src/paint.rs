@@ -38,11 +38,11 @@ impl Paint {
     /// States, outcomes and severities in the colour of how good they are.
     pub fn word(self, padded: &str) -> String {
         match padded.trim() {
-            "running" | "recovered" | "completed" | "done" => self.wrap("32", padded),
+            "running" | "recovered" | "completed" | "done" | "ok" => self.wrap("32", padded),
             "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped" => {
                 self.wrap("33", padded)
             }
-            "failed" | "down" | "fault" => self.wrap("31", padded),
+            "failed" | "fail" | "down" | "fault" => self.wrap("31", padded),
             _ => padded.to_owned(),
         }
     }

@@ -1,5 +1,6 @@
 //! The command line and how the program ends.
 use crate::bench::BenchArgs;
+use crate::logging::LogFormat;
 use crate::node::JoinArgs;
 use crate::telemetry;
 use clap::{Parser, Subcommand};
@@ -60,6 +61,15 @@ pub struct Args {
     /// Keep serving status and report for so long after the job's end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     pub linger: u64,
+    /// How the daemon and its roles log on stderr and in STATE/logs
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        env = "ROBUST_LOG_FORMAT",
+        default_value = "human"
+    )]
+    pub log_format: LogFormat,
     /// The library of the accelerators' driver
     #[arg(long, value_name = "PATH", env = "ROBUST_NVML_LIB", hide = true)]
     #[arg(default_value = telemetry::LIBRARY)]
@@ -76,6 +86,15 @@ pub enum Command {
     /// Measure snapshots, checkpoints and the store on this machine (`robustctl bench store`)
     #[command(hide = true)]
     BenchStore(BenchArgs),
+    /// Print the manual's page
+    #[command(hide = true)]
+    Man,
+    /// Print a completion script for a shell
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 fn positive(text: &str) -> Result<f64, String> {

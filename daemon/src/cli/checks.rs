@@ -4,6 +4,7 @@ use super::failure::Failure;
 use super::sampled::Sampled;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
+use crate::driver::WorkerProgram;
 use crate::grpc::{for_nodes, loopback_only};
 use crate::nodes::Secret;
 use robust_remote::Remote;
@@ -24,7 +25,7 @@ pub(super) struct Prepared {
     /// The dataset.
     pub prompts: Prompts,
     /// The worker program.
-    pub worker: PathBuf,
+    pub worker: WorkerProgram,
     /// Where to listen besides the socket.
     pub listen: Option<SocketAddr>,
     /// Where to serve metrics.
@@ -67,7 +68,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let remote = job.checkpoint.remote.as_deref();
     let remote = remote.map(Remote::open).transpose()?;
     let prompts = read_dataset(&job.data.prompts)?;
-    let worker = find_worker(args.worker.as_deref())?;
+    let worker = find_worker(args)?;
     let warmup = match job.model.path {
         Some(_) => None,
         None => plan_warmup(&mut job, &path)?,
@@ -112,12 +113,12 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
     Ok((!is_complete(&folder)).then_some(without))
 }
 
-pub(super) fn find_worker(named: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(super) fn find_worker(args: &Args) -> Result<WorkerProgram, Failure> {
     let beside = || {
         let own = std::env::current_exe().unwrap_or_default();
         own.parent().unwrap_or(Path::new(".")).join("robust-worker")
     };
-    let path = named.map_or_else(beside, Path::to_owned);
+    let path = args.worker.clone().unwrap_or_else(beside);
     let missing = |source| Failure::NoWorker {
         path: path.clone(),
         source,
@@ -130,5 +131,8 @@ pub(super) fn find_worker(named: Option<&Path>) -> Result<PathBuf, Failure> {
             "not executable",
         )));
     }
-    Ok(found)
+    Ok(WorkerProgram {
+        path: found,
+        logs: args.log_format,
+    })
 }

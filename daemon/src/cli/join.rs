@@ -17,7 +17,7 @@ pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> 
     let config = NodeConfig::new(&args.join, leader, host, args.advertise)?;
     let token = args.token_file.as_deref().ok_or(NodeConfigError::NoToken)?;
     let secret = Secret::read(token)?;
-    let worker = find_worker(args.worker.as_deref())?;
+    let worker = find_worker(args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
     tracing::info!(
         "joining {leader} as {}, state in {}",

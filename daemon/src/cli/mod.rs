@@ -5,6 +5,7 @@ mod failure;
 mod inspect;
 mod join;
 mod listeners;
+mod manual;
 mod run;
 mod sampled;
 mod signals;

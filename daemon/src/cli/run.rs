@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::inspect;
 use super::join;
 use super::listeners::{Listeners, NodesListener};
+use super::manual;
 use super::signals::{self, Asked};
 use super::warmup;
 use crate::bench::{self, BenchArgs};
@@ -54,8 +55,11 @@ async fn measure(args: BenchArgs) -> Result<ExitCode, Failure> {
 
 /// Runs the daemon from the checks to its end.
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
-    if let Some(Command::BenchStore(bench)) = args.command {
-        return measure(bench).await;
+    match args.command {
+        Some(Command::BenchStore(bench)) => return measure(bench).await,
+        Some(Command::Man) => return manual::page(),
+        Some(Command::Completions { shell }) => return manual::completions(shell),
+        None => {}
     }
     if let Some(leader) = &args.join.join {
         return join::run(&args, leader).await;
@@ -270,7 +274,7 @@ impl Daemon {
             self.feeds
                 .starting(self.clock.now(), &format!("warm-up: {line}"));
         };
-        let making = warmup::make(&self.prepared.worker, job, folder, progress);
+        let making = warmup::make(&self.prepared.worker.path, job, folder, progress);
         tokio::select! {
             made = making => Ok(made.map(|()| true)?),
             () = until_stopped(&mut self.arrivals, "starting") => Ok(false),

@@ -62,7 +62,7 @@ pub use lost::without_database;
 #[cfg(test)]
 pub(crate) use saved::decode;
 pub use saved::{SavedError, SnapshotShards};
-pub use spawn::{ARITHMETIC, WorkerPlan};
+pub use spawn::{ARITHMETIC, WorkerPlan, WorkerProgram};
 pub use status::{Frame, incident, slot};
 pub use world::{Arrival, World};
 

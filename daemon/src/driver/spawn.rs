@@ -1,5 +1,6 @@
 //! The command line of a role process.
 use crate::launcher::SpawnSpec;
+use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::StateDir;
 use robust_proto::JOB_TOKEN_VARIABLE;
@@ -20,11 +21,20 @@ pub const OWNER_VARIABLE: &str = "ROBUST_ROLE_OF";
 /// Its incarnation, in the same place.
 pub const INCARNATION_VARIABLE: &str = "ROBUST_INCARNATION";
 
+/// The program of the built-in roles.
+#[derive(Clone, Debug)]
+pub struct WorkerProgram {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How it logs.
+    pub logs: LogFormat,
+}
+
 /// How the built-in worker is started for each role.
 #[derive(Clone, Debug)]
 pub struct WorkerPlan {
     /// The program.
-    pub program: PathBuf,
+    pub program: WorkerProgram,
     /// Where job file, sockets and logs are.
     pub state: StateDir,
     /// UCX's devices.
@@ -37,7 +47,7 @@ pub struct WorkerPlan {
 
 impl WorkerPlan {
     /// For this job.
-    pub fn new(program: PathBuf, state: StateDir, job: &Job, token: JobToken) -> Self {
+    pub fn new(program: WorkerProgram, state: StateDir, job: &Job, token: JobToken) -> Self {
         Self {
             program,
             state,
@@ -70,7 +80,7 @@ impl WorkerPlan {
     ) -> SpawnSpec {
         let text = |path: PathBuf| path.display().to_string();
         let argv = [
-            text(self.program.clone()),
+            text(self.program.path.clone()),
             id.role.name().to_owned(),
             "--job".to_owned(),
             text(self.state.job_revision(revision)),
@@ -92,10 +102,25 @@ impl WorkerPlan {
             argv: argv.into(),
             env: self.environment(incarnation),
             log_path: self.log_path(id),
-            header: format!(
-                "=== {id} incarnation {} generation {}",
-                incarnation.0, generation.0
-            ),
+            header: self.header(id, incarnation, generation),
+        }
+    }
+
+    /// The first line of a life in its log.
+    fn header(&self, id: InstanceId, incarnation: Incarnation, generation: Generation) -> String {
+        let (incarnation, generation) = (incarnation.0, generation.0);
+        match self.program.logs {
+            LogFormat::Human => {
+                format!("=== {id} incarnation {incarnation} generation {generation}")
+            }
+            LogFormat::Json => serde_json::json!({
+                "level": "INFO",
+                "fields": {"message": "started"},
+                "instance": id.to_string(),
+                "incarnation": incarnation,
+                "generation": generation,
+            })
+            .to_string(),
         }
     }
 
@@ -123,6 +148,7 @@ impl WorkerPlan {
         environment.push((OWNER_VARIABLE.to_owned(), owner));
         let number = incarnation.0.to_string();
         environment.push((INCARNATION_VARIABLE.to_owned(), number));
+        environment.push(self.program.logs.variable());
         environment
     }
 }

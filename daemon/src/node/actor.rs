@@ -2,7 +2,7 @@
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
-use crate::driver::WorkerPlan;
+use crate::driver::{WorkerPlan, WorkerProgram};
 use crate::launcher::{LaunchEvent, Launcher, Running};
 use crate::nodes::JobToken;
 use crate::state::{StateDir, remove_folder};
@@ -13,7 +13,6 @@ use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
 use robust_shared::job::Job;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -45,7 +44,7 @@ pub(super) type StartTelemetry = Box<dyn FnOnce(Duration) -> std::io::Result<Tel
 pub(super) struct Actor {
     pub(super) state: StateDir,
     pub(super) config: Arc<NodeConfig>,
-    pub(super) program: PathBuf,
+    pub(super) program: WorkerProgram,
     pub(super) launcher: Launcher,
     /// The job's revision that was written last, if one was.
     pub(super) revision: Option<u32>,
@@ -75,7 +74,7 @@ pub(super) struct Actor {
 pub(super) struct ActorParts {
     pub state: StateDir,
     pub config: Arc<NodeConfig>,
-    pub program: PathBuf,
+    pub program: WorkerProgram,
     pub token: JobToken,
     pub launcher: Launcher,
     pub start_telemetry: StartTelemetry,

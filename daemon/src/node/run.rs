@@ -5,6 +5,7 @@ use super::link;
 use super::memory::MemoryError;
 use super::proxy::RoleProxy;
 use super::shards::Shards;
+use crate::driver::WorkerProgram;
 use crate::grpc::{ListenError, bind_unix, serve_roles};
 use crate::launcher::Launcher;
 use crate::nodes::Secret;
@@ -13,7 +14,6 @@ use crate::store::StoreError;
 use crate::store::lock::StateLock;
 use crate::telemetry::{Sources, Telemetry};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -77,7 +77,7 @@ pub struct NodeParts {
     /// Its state directory.
     pub state: StateDir,
     /// The worker program.
-    pub worker: PathBuf,
+    pub worker: WorkerProgram,
     /// What is sampled besides the processes.
     pub sources: Sources,
 }

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
@@ -297,6 +298,22 @@ impl NodeHost for NodeHostService {
         let (path, xxh3) = self.keep(request.into_inner()).await?;
         let path = path.display().to_string();
         Ok(Response::new(v1::KeptShard { path, xxh3 }))
+    }
+
+    async fn clock(
+        &self,
+        request: Request<v1::ClockRequest>,
+    ) -> Result<Response<v1::ClockReply>, Status> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let us = now.unwrap_or_default().as_micros();
+        let from = request
+            .remote_addr()
+            .map(|a: SocketAddr| a.ip().to_string());
+        Ok(Response::new(v1::ClockReply {
+            unix_us: u64::try_from(us).unwrap_or(u64::MAX),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            seen_as: from.unwrap_or_default(),
+        }))
     }
 }
 

@@ -3,10 +3,11 @@ use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::{NodeHost, NodeHostServer};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part};
+use robustd::driver::WorkerProgram;
+use robustd::logging::LogFormat;
 use robustd::node::{NodeConfig, NodeEnd, NodeError, NodeParts, run};
 use robustd::nodes::{Handshake, Secret, Side};
 use robustd::state::StateDir;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -188,6 +189,13 @@ impl NodeHost for Leader {
     ) -> Result<Response<v1::KeptShard>, Status> {
         Err(Status::invalid_argument("not kept"))
     }
+
+    async fn clock(
+        &self,
+        _: Request<v1::ClockRequest>,
+    ) -> Result<Response<v1::ClockReply>, Status> {
+        Ok(Response::new(v1::ClockReply::default()))
+    }
 }
 
 /// A node's whole life under such a leader, and what it said.
@@ -216,7 +224,10 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
         config,
         secret: Secret::of(TOKEN),
         state: StateDir::make(&temp.path().join("state")).unwrap(),
-        worker: PathBuf::from("/nonexistent"),
+        worker: WorkerProgram {
+            path: "/nonexistent".into(),
+            logs: LogFormat::Human,
+        },
         sources: Default::default(),
     };
     let end = timeout(Duration::from_secs(30), run(parts));

@@ -118,3 +118,4 @@ pub use robust_device::{DeviceError, Memory, SMALLEST as SMALLEST_STAGING, Stagi
 pub use stats::Stats;
 pub use token::JobToken;
 pub use transport::{Arrived, MAX_MESSAGE_BYTES, Transport};
+pub use ucx::Survey;

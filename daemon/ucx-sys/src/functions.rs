@@ -28,6 +28,8 @@ unsafe extern "C" {
         context_p: *mut ucp_context_h,
     ) -> ucs_status_t;
     pub fn ucp_cleanup(context: ucp_context_h);
+    /// `stream` is a `FILE *`.
+    pub fn ucp_context_print_info(context: ucp_context_h, stream: *mut c_void);
 
     pub fn ucp_worker_create(
         context: ucp_context_h,

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod attach;
+pub mod doctor;
 pub mod model;
 pub mod rollout;
 pub mod tool;

@@ -16,7 +16,7 @@ use robust_worker::attach::{LinkEnd, RoleArgs, StartError};
 use robust_worker::model::config::Qwen3Config;
 use robust_worker::model::tokenizer::Tokenizer;
 use robust_worker::model::{self, hf, warmup};
-use robust_worker::{agent, rollout, trainer};
+use robust_worker::{agent, doctor, rollout, trainer};
 use tokio::runtime::Handle;
 use tracing_subscriber::EnvFilter;
 
@@ -43,6 +43,8 @@ enum Command {
     Hybrid(Process),
     /// An agent worker.
     Agent(Process),
+    /// Prints what this program has to work with as JSON (`robustctl doctor`).
+    Doctor,
     /// Makes the warm-start model.
     Warmup {
         /// The job file (.toml), or a resolved one (.json).
@@ -82,12 +84,7 @@ struct Process {
 fn main() {
     let started = Instant::now();
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
+    start_log();
     model::single_thread();
     let code = match execute(cli.command, started) {
         Ok(code) => code,
@@ -99,12 +96,30 @@ fn main() {
     exit::now(code)
 }
 
+/// Lines or JSON objects on stderr, as the daemon says. The last words (`error: ...`, a panic) are
+/// lines in both: the daemon shows them as the reason of an exit.
+fn start_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    match std::env::var(robust_proto::LOG_FORMAT_VARIABLE).as_deref() {
+        Ok("json") => lines.json().init(),
+        _ => lines.init(),
+    }
+}
+
 fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
     match command {
         Command::Trainer(process) => role(&process, started, trainer::run),
         Command::Rollout(process) => role(&process, started, rollout::run_rollout),
         Command::Hybrid(process) => role(&process, started, rollout::run_hybrid),
         Command::Agent(process) => role(&process, started, agent::run),
+        Command::Doctor => {
+            println!("{}", doctor::report());
+            Ok(code::ENDED)
+        }
         Command::Warmup { job, out } => make_warm_start(&job, &out).map(|()| code::ENDED),
     }
 }

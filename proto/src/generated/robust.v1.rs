@@ -3409,6 +3409,24 @@ pub mod control_server {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClockRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClockReply {
+    /// Unix time
+    #[prost(uint64, tag = "1")]
+    pub unix_us: u64,
+    /// of the daemon
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    /// the address that the question came from
+    #[prost(string, tag = "3")]
+    pub seen_as: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeMessage {
     #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
@@ -4011,6 +4029,26 @@ pub mod node_host_client {
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
             self.inner.client_streaming(req, path, codec).await
         }
+        /// What the leader's clock says and from where it is asked: for `robustctl doctor`, before a node has
+        /// a token. The only call without a session.
+        pub async fn clock(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClockRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClockReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Clock");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Clock"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -4063,6 +4101,12 @@ pub mod node_host_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::ShardPart>>,
         ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status>;
+        /// What the leader's clock says and from where it is asked: for `robustctl doctor`, before a node has
+        /// a token. The only call without a session.
+        async fn clock(
+            &self,
+            request: tonic::Request<super::ClockRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClockReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct NodeHostServer<T> {
@@ -4317,6 +4361,49 @@ pub mod node_host_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.client_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/Clock" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClockSvc<T: NodeHost>(pub Arc<T>);
+                    impl<T: NodeHost> tonic::server::UnaryService<super::ClockRequest>
+                    for ClockSvc<T> {
+                        type Response = super::ClockReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClockRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::clock(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClockSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -170,12 +170,12 @@ pub enum Refusal {
         why: String,
     },
     /// No such node.
-    #[error("there is no node `{node}`; the job's nodes are {known}")]
+    #[error("there is no node `{node}`; {instead}")]
     UnknownNode {
         /// The name asked for.
         node: String,
-        /// Which there are, in words.
-        known: String,
+        /// What may have been meant.
+        instead: String,
     },
     /// No such slot.
     #[error("node `{node}` has no slot {index} of pool `{pool}`; it has {has}")]

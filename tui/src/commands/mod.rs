@@ -1,9 +1,11 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
 mod bench;
 mod ckpt;
+mod doctor;
 pub mod drill;
 mod events;
 mod inject;
+mod man;
 mod membership;
 mod quarantine;
 mod report;
@@ -29,6 +31,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         clap_complete::generate(shell, &mut Args::command(), "robustctl", &mut script);
         return put(&String::from_utf8_lossy(&script));
     }
+    if let Command::Man(man) = &command {
+        return man::run(man);
+    }
     if let Command::Rules(RulesArgs { job: Some(job) }) = &command {
         return rules::of_file(job, global.json);
     }
@@ -49,6 +54,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
             BenchCommand::Store(args) => bench::store(args, global.json),
             BenchCommand::Console(args) => bench::console(args, global.json).await,
         };
+    }
+    if let Command::Doctor(args) = &command {
+        return doctor::run(args, &global).await;
     }
     if let Command::Ckpt(command) = &command {
         return ckpt::run(command, &global).await;
@@ -82,7 +90,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Completions { .. }
         | Command::Bench(_)
         | Command::Ckpt(_)
+        | Command::Doctor(_)
         | Command::Drill(_)
+        | Command::Man(_)
         | Command::Sim(_) => Ok(()),
     }
 }

@@ -70,3 +70,27 @@ fn a_size_that_is_no_cluster_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert!(err(&output).contains("10..=60000"), "{}", err(&output));
 }
+
+#[test]
+fn the_manual_has_a_page_for_every_command_and_names_the_nearest_for_a_wrong_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    let output = run(dir.path(), &["man", "--dir", pages.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", err(&output));
+    for page in ["robustctl", "robustctl-inject", "robustctl-ckpt-verify"] {
+        let text = std::fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(&format!(".TH {page} 1")), "{page}: {text}");
+    }
+    let one = out(&run(dir.path(), &["man", "ckpt", "verify"]));
+    let written = std::fs::read_to_string(pages.join("robustctl-ckpt-verify.1")).unwrap();
+    assert_eq!(one, written);
+    let output = run(dir.path(), &["man", "ckpt", "verfy"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("did you mean `verify`?"),
+        "{}",
+        err(&output)
+    );
+    let output = run(dir.path(), &["bench", "store", "--only", "persits"]);
+    assert!(err(&output).contains("persist"), "{}", err(&output));
+}

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod acts;
 mod alone;
+mod doctor;
 mod errors;
 #[path = "../fake/mod.rs"]
 mod fake;

@@ -16,10 +16,12 @@ mod ops;
 mod signals;
 mod sink;
 mod sockaddr;
+mod survey;
 mod worker;
 
 pub(crate) use endpoint::{ConnRequest, Endpoint};
 pub(crate) use sink::{Event, Landing, MessageKind, ReplyTo, Target};
+pub use survey::Survey;
 pub(crate) use worker::{Armed, Worker};
 
 use crate::error::TransportError;

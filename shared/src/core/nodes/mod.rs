@@ -257,7 +257,7 @@ impl Core {
     fn known_node(&self, name: &str) -> Result<NodeId, Refusal> {
         self.node_id(name).ok_or_else(|| Refusal::UnknownNode {
             node: name.to_owned(),
-            known: self.s.nodes.names(),
+            instead: self.s.nodes.instead_of(name),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The table of nodes: which are there, and which of their slots can be used.
 use super::spec::{NodeSpec, SlotRef};
 use crate::ids::NodeId;
+use crate::nearest::nearest;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -191,14 +192,16 @@ impl NodeTable {
         })
     }
 
-    /// The names, in words.
-    pub fn names(&self) -> String {
-        let names: Vec<_> = self
-            .nodes
-            .iter()
-            .map(|n| format!("`{}`", n.spec.name))
-            .collect();
-        names.join(", ")
+    /// What may have been meant by a name that no node has: the nearest, or the names of all.
+    pub fn instead_of(&self, name: &str) -> String {
+        let names = || self.nodes.iter().map(|n| n.spec.name.as_str());
+        match nearest(name, names()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                let all: Vec<_> = names().map(|n| format!("`{n}`")).collect();
+                format!("the job's nodes are {}", all.join(", "))
+            }
+        }
     }
 
     /// One of the nodes that changed.

@@ -78,11 +78,8 @@ impl State {
     fn one(&self, step: u64) -> Result<&Listed, CliError> {
         let found = self.listed.iter().find(|l| l.step.0 == step);
         found.ok_or_else(|| {
-            let there: Vec<_> = self.listed.iter().map(|l| l.step.to_string()).collect();
-            let there = match there.as_slice() {
-                [] => "there are none".to_owned(),
-                steps => format!("there are those of steps {}", steps.join(", ")),
-            };
+            let there = self.listed.iter().map(|l| l.step.0);
+            let there = instead_of(step, there.collect());
             CliError::Usage(format!("there is no checkpoint of step {step}; {there}"))
         })
     }
@@ -99,6 +96,22 @@ impl State {
             every: kept.keep_every,
             best: kept.keep_best as usize,
         })
+    }
+}
+
+/// What may have been meant by a step that has no checkpoint: all there are, or of many the nearest.
+fn instead_of(step: u64, mut steps: Vec<u64>) -> String {
+    const FEW: usize = 8;
+    let count = steps.len();
+    steps.sort_by_key(|s| s.abs_diff(step));
+    steps.truncate(FEW);
+    steps.sort_unstable();
+    let words: Vec<String> = steps.iter().map(u64::to_string).collect();
+    let words = words.join(", ");
+    match count {
+        0 => "there are none".to_owned(),
+        1..=FEW => format!("there are those of steps {words}"),
+        _ => format!("the nearest of {count} are those of steps {words}"),
     }
 }
 

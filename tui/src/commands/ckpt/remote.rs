@@ -82,7 +82,7 @@ impl Far {
             let there = steps(&all);
             all.retain(|k| k.place.step.0 == step);
             if all.is_empty() {
-                return Err(self.lacks(step, &there));
+                return Err(self.lacks(step, there));
             }
         }
         let sizes = all.iter().filter_map(|k| k.manifest.as_ref().ok());
@@ -142,23 +142,20 @@ impl Far {
         let usable = all.into_iter().filter(|k| fits(k) && k.manifest.is_ok());
         let newest = usable.max_by_key(|k| (written(k), k.place.generation, k.place.step));
         newest.ok_or_else(|| match wanted {
-            Some(step) => self.lacks(step, &there),
+            Some(step) => self.lacks(step, there),
             None => CliError::Failed(format!("no checkpoint in {}", self.remote.url())),
         })
     }
 
-    fn lacks(&self, step: u64, there: &[String]) -> CliError {
-        let there = match there {
-            [] => "there are none".to_owned(),
-            steps => format!("there are those of steps {}", steps.join(", ")),
-        };
+    fn lacks(&self, step: u64, there: Vec<u64>) -> CliError {
+        let there = super::instead_of(step, there);
         let url = self.remote.url();
         CliError::Usage(format!("no checkpoint of step {step} in {url}; {there}"))
     }
 }
 
-fn steps(all: &[Kept]) -> Vec<String> {
-    all.iter().map(|k| k.place.step.to_string()).collect()
+fn steps(all: &[Kept]) -> Vec<u64> {
+    all.iter().map(|k| k.place.step.0).collect()
 }
 
 fn line(kept: &Kept) -> Value {

@@ -1,0 +1,50 @@
+//! How this daemon and its roles log: lines for people or JSON for programs, on stderr.
+use clap::ValueEnum;
+use robust_proto::LOG_FORMAT_VARIABLE;
+use std::io::{IsTerminal, stderr};
+use tracing_subscriber::EnvFilter;
+
+/// What a line looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Time, level, place and text; coloured on a terminal.
+    #[default]
+    Human,
+    /// One JSON object: timestamp, level, target, fields.
+    Json,
+}
+
+impl LogFormat {
+    /// Its name, on the command line and in a role's environment.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Json => "json",
+        }
+    }
+
+    /// The variable by which a role is told.
+    pub fn variable(self) -> (String, String) {
+        (LOG_FORMAT_VARIABLE.to_owned(), self.name().to_owned())
+    }
+
+    /// Everything that is traced goes to stderr from now on; `RUST_LOG` says how much.
+    pub fn start(self) {
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let lines = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(stderr);
+        match self {
+            Self::Human => lines.with_ansi(stderr().is_terminal()).init(),
+            Self::Json => lines.json().init(),
+        }
+    }
+
+    /// Why the program ends: for who started it, and in JSON for who collects.
+    pub fn last_words(self, text: &str) {
+        match self {
+            Self::Human => eprintln!("robustd: {text}"),
+            Self::Json => tracing::error!("{text}"),
+        }
+    }
+}

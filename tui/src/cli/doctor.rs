@@ -1,0 +1,36 @@
+//! Options of `doctor`.
+use clap::Args as ClapArgs;
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// Options of `doctor`.
+#[derive(Debug, ClapArgs)]
+pub struct DoctorArgs {
+    /// Also check what this job needs: its files, memory, disk, descriptors, devices
+    #[arg(long, value_name = "FILE")]
+    pub job: Option<PathBuf>,
+    /// The leader's address for nodes (robustd --listen-nodes): is it reached, do the clocks agree
+    #[arg(long, value_name = "IP:PORT")]
+    pub peer: Vec<SocketAddr>,
+    /// The address by which other nodes reach this one [default: that of the way to --peer, and
+    /// those that this machine's name has]
+    #[arg(long, value_name = "IP")]
+    pub advertise: Option<IpAddr>,
+    /// An address that robustd is to listen on: is it free
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: Vec<SocketAddr>,
+    /// How much is written to measure the disk; 0: it is not measured
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub disk_mib: u32,
+    /// Judge facts that another machine's `doctor --json` printed, instead of this machine's
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "peer", "advertise", "listen"])]
+    pub facts: Option<PathBuf>,
+    /// The robust-worker program [default: beside robustctl]
+    #[arg(long, value_name = "PATH", env = "ROBUST_WORKER")]
+    pub worker: Option<PathBuf>,
+    /// The library of the accelerators' driver
+    #[arg(long, value_name = "PATH", env = "ROBUST_NVML_LIB", hide = true)]
+    #[arg(default_value = "libnvidia-ml.so.1")]
+    pub nvml_lib: OsString,
+}

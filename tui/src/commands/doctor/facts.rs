@@ -1,0 +1,228 @@
+//! What was found on a machine: plain values, so that verdicts can be tested without the machine and
+//! facts of one machine be judged on another.
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// A fact, or why it could not be had.
+pub type Found<T> = Result<T, String>;
+
+/// Everything that is looked at.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Facts {
+    /// What the job file asks for.
+    pub job: Option<Found<JobFacts>>,
+    /// The driver's side of the accelerators.
+    pub driver: Driver,
+    /// Processes that hold accelerators, and role processes.
+    pub processes: Vec<Process>,
+    /// The worker program, what it links and what UCX offers it.
+    pub worker: Option<Found<Worker>>,
+    /// Version of the robustd beside this program.
+    pub robustd: Option<Found<String>>,
+    /// Version of this program.
+    pub robustctl: String,
+    /// InfiniBand and RoCE devices.
+    pub rdma: Vec<String>,
+    /// Open files.
+    pub files: Option<Found<Limit>>,
+    /// Memory that may be locked.
+    pub memlock: Option<Found<Limit>>,
+    /// Where snapshots lie.
+    pub shm: Option<Found<Folder>>,
+    /// Where the state lies.
+    pub state: Option<Found<Folder>>,
+    /// Where temporary files lie.
+    pub tmp: Option<Found<Folder>>,
+    /// How fast the state's disk is.
+    pub disk: Option<Found<Written>>,
+    /// Ports that connections get by themselves: first and last.
+    pub ephemeral: Option<Found<(u16, u16)>>,
+    /// Addresses to listen on.
+    pub ports: Vec<Port>,
+    /// Addresses that others would use to reach this machine.
+    pub addresses: Vec<Address>,
+    /// Daemons elsewhere.
+    pub peers: Vec<Peer>,
+}
+
+/// What a job asks of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobFacts {
+    /// Its name.
+    pub name: String,
+    /// Instances of all roles.
+    pub instances: u32,
+    /// Slots of its biggest node.
+    pub slots: u32,
+    /// Nodes.
+    pub nodes: u32,
+    /// Bytes of weights and optimiser, where they are known.
+    pub state_bytes: Option<u64>,
+    /// Checkpoints that are kept at most at a time, the one being written included.
+    pub checkpoints: u32,
+    /// UCX's devices, as the job names them.
+    pub net_devices: String,
+    /// Files that are not there: key and reason.
+    pub missing: Vec<(String, String)>,
+}
+
+/// What the kernel and NVML say of accelerators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Driver {
+    /// Devices the kernel shows (`/dev/nvidia0` and on).
+    pub nodes: u32,
+    /// The kernel module's version.
+    pub module: Option<String>,
+    /// What NVML says.
+    pub nvml: Option<Found<Nvml>>,
+}
+
+/// NVML's answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Nvml {
+    /// Version of the driver.
+    pub driver: String,
+    /// Newest CUDA it runs, as major and minor.
+    pub cuda: Option<(i32, i32)>,
+    /// The devices: a name, or why there is none.
+    pub devices: Vec<Found<Device>>,
+}
+
+/// A device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Bytes in all.
+    pub memory_total: u64,
+    /// Bytes in use.
+    pub memory_used: u64,
+    /// Uncorrected memory errors since the driver was loaded.
+    pub ecc_uncorrected: Option<u64>,
+}
+
+/// A process that may be left over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// The device it holds.
+    pub device: Option<u32>,
+    /// Bytes it holds there.
+    pub bytes: Option<u64>,
+    /// The state directory of the job whose role it is.
+    pub role_of: Option<PathBuf>,
+    /// Whether a daemon serves that state directory.
+    pub supervised: bool,
+}
+
+/// What the worker program said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    /// Its version.
+    pub version: String,
+    /// libtorch's version, where its files tell.
+    pub torch: Option<String>,
+    /// Whether libtorch computes on CUDA devices.
+    pub torch_cuda: bool,
+    /// What UCX offers.
+    pub ucx: Found<Ucx>,
+}
+
+/// UCX as the worker has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ucx {
+    /// Its version.
+    pub version: String,
+    /// Each transport with its device, as UCX writes it: `tcp/eth0`.
+    pub transports: Vec<String>,
+}
+
+/// A resource limit; nothing is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// In force.
+    pub soft: Option<u64>,
+    /// As far as a process may raise it.
+    pub hard: Option<u64>,
+}
+
+/// A folder and what it lies on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Folder {
+    /// The folder.
+    pub path: PathBuf,
+    /// The file system's type.
+    pub fs: String,
+    /// Where that is mounted.
+    pub mount: PathBuf,
+    /// Bytes left.
+    pub free: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// A measured write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// Bytes.
+    pub bytes: u64,
+    /// With the flush to the disk.
+    pub seconds: f64,
+    /// Past the page cache.
+    pub direct: bool,
+}
+
+impl Written {
+    /// Megabytes a second.
+    pub fn mb_per_s(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds.max(1e-9)
+    }
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Port {
+    /// The address.
+    pub at: SocketAddr,
+    /// It can be had.
+    pub free: Found<()>,
+}
+
+/// An address under which others would look for this machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Where it comes from, in words.
+    pub from: String,
+    /// Milliseconds for a connection from this machine to itself by way of it.
+    pub to_itself: Found<f64>,
+}
+
+/// A daemon elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Where it listens.
+    pub at: SocketAddr,
+    /// What it said.
+    pub answer: Found<Answer>,
+}
+
+/// A daemon's answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Its version.
+    pub version: String,
+    /// By how much its clock is ahead of this machine's.
+    pub ahead_ms: f64,
+    /// How wrong that may be: half the way there and back.
+    pub within_ms: f64,
+    /// The address that our connection came from, as it saw it.
+    pub seen_as: Option<IpAddr>,
+}

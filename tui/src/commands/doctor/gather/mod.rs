@@ -1,0 +1,99 @@
+//! Looking at the machine. Everything here may hang on a sick driver, disk or network, so each look
+//! has a thread and a time of its own, and a look that takes longer is a finding too.
+mod devices;
+mod disk;
+mod folders;
+mod job;
+mod network;
+mod peers;
+mod processes;
+mod programs;
+
+use super::facts::{Facts, Found, Limit};
+use crate::cli::DoctorArgs;
+use indicatif::ProgressBar;
+use rustix::process::{Resource, getrlimit};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A healthy machine answers within this, also under load.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks at everything that the command line asks for; the bar says at what.
+pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar) -> Facts {
+    let mut facts = Facts {
+        robustctl: env!("CARGO_PKG_VERSION").to_owned(),
+        rdma: programs::rdma(),
+        files: Some(limit(Resource::Nofile)),
+        memlock: Some(limit(Resource::Memlock)),
+        ephemeral: Some(network::ephemeral()),
+        ports: args.listen.iter().map(|at| network::port(*at)).collect(),
+        ..Facts::default()
+    };
+    if let Some(path) = args.job.clone() {
+        bar.set_message("job file");
+        facts.job = Some(within(move || job::read(&path)).await);
+    }
+    bar.set_message("programs");
+    let named = args.worker.clone();
+    facts.worker = Some(within(move || programs::worker(named)).await);
+    facts.robustd = Some(within(programs::robustd).await);
+    bar.set_message("accelerators");
+    let library = args.nvml_lib.clone();
+    (facts.driver.nodes, facts.driver.module) = devices::kernel();
+    match within(move || devices::nvml(&library)).await {
+        Ok((nvml, holders)) => {
+            facts.driver.nvml = Some(Ok(nvml));
+            facts.processes = processes::of(&holders);
+        }
+        Err(reason) => {
+            facts.driver.nvml = Some(Err(reason));
+            facts.processes = processes::of(&[]);
+        }
+    }
+    folders_and_disk(&mut facts, args, state_dir, bar).await;
+    bar.set_message("addresses");
+    let (peers, advertise) = (args.peer.clone(), args.advertise);
+    let found = within(move || Ok(network::addresses(advertise, &peers))).await;
+    facts.addresses = found.unwrap_or_default();
+    for at in &args.peer {
+        bar.set_message(format!("peer {at}"));
+        facts.peers.push(peers::ask(*at).await);
+    }
+    facts
+}
+
+async fn folders_and_disk(
+    facts: &mut Facts,
+    args: &DoctorArgs,
+    state_dir: PathBuf,
+    bar: &ProgressBar,
+) {
+    bar.set_message("disks");
+    facts.shm = Some(within(|| folders::look("/dev/shm".into())).await);
+    facts.tmp = Some(within(|| folders::look(std::env::temp_dir())).await);
+    let dir = state_dir.clone();
+    facts.state = Some(within(move || folders::look(dir)).await);
+    if args.disk_mib > 0 {
+        bar.set_message(format!("disk speed ({} MiB)", args.disk_mib));
+        let bytes = u64::from(args.disk_mib) << 20;
+        facts.disk = Some(within(move || disk::measure(&state_dir, bytes)).await);
+    }
+}
+
+async fn within<T: Send + 'static>(look: impl FnOnce() -> Found<T> + Send + 'static) -> Found<T> {
+    let looking = tokio::task::spawn_blocking(look);
+    match tokio::time::timeout(PATIENCE, looking).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(e)) => Err(e.to_string()),
+        Err(_) => Err(format!("did not answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+fn limit(resource: Resource) -> Found<Limit> {
+    let limit = getrlimit(resource);
+    Ok(Limit {
+        soft: limit.current,
+        hard: limit.maximum,
+    })
+}

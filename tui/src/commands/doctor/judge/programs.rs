@@ -1,0 +1,109 @@
+//! The job file, the programs, and the libraries they found.
+use super::super::check::Check;
+use super::super::facts::{Facts, Found, JobFacts, Worker};
+
+pub(super) fn all(facts: &Facts) -> Vec<Check> {
+    let mut checks = vec![job(facts.job.as_ref()), worker(facts.worker.as_ref())];
+    checks.push(versions(facts));
+    checks.push(libtorch(facts));
+    checks
+}
+
+fn job(job: Option<&Found<JobFacts>>) -> Check {
+    const NAME: &str = "job file";
+    match job {
+        None => Check::skipped(NAME, "no --job was given"),
+        Some(Err(reason)) => Check::fail(NAME, reason, "mend the job file"),
+        Some(Ok(job)) => match job.missing.as_slice() {
+            [] => Check::ok(
+                NAME,
+                format!(
+                    "{}: {} instances, its files are there",
+                    job.name, job.instances
+                ),
+            ),
+            missing => {
+                let each = missing.iter().map(|(key, why)| format!("{key}: {why}"));
+                let found = each.collect::<Vec<_>>().join("; ");
+                Check::fail(
+                    NAME,
+                    found,
+                    "make the files, or name others in the job file",
+                )
+            }
+        },
+    }
+}
+
+fn worker(worker: Option<&Found<Worker>>) -> Check {
+    const NAME: &str = "worker program";
+    match worker {
+        None => Check::skipped(NAME, super::NOT_ASKED),
+        Some(Ok(worker)) => Check::ok(NAME, format!("robust-worker {}", worker.version)),
+        Some(Err(reason)) => Check::fail(
+            NAME,
+            reason,
+            "build it (make build) and put it beside robustctl and robustd, or name it with --worker",
+        ),
+    }
+}
+
+/// Programs of one version only know each other's messages.
+fn versions(facts: &Facts) -> Check {
+    const NAME: &str = "versions";
+    let mut known = vec![("robustctl", facts.robustctl.as_str())];
+    if let Some(Ok(robustd)) = &facts.robustd {
+        known.push(("robustd", robustd));
+    }
+    if let Some(Ok(worker)) = &facts.worker {
+        known.push(("robust-worker", &worker.version));
+    }
+    let peers = facts.peers.iter().filter_map(|peer| {
+        let version = &peer.answer.as_ref().ok()?.version;
+        Some((peer.at.to_string(), version.clone()))
+    });
+    let peers: Vec<_> = peers.collect();
+    known.extend(
+        peers
+            .iter()
+            .map(|(at, version)| (at.as_str(), version.as_str())),
+    );
+    let each: Vec<String> = known.iter().map(|(who, v)| format!("{who} {v}")).collect();
+    let found = each.join(", ");
+    if known.iter().any(|(_, version)| *version != facts.robustctl) {
+        return Check::fail(
+            NAME,
+            found,
+            "install the same version of all programs on all nodes",
+        );
+    }
+    match &facts.robustd {
+        Some(Err(reason)) => Check::warn(
+            NAME,
+            format!("{found}; robustd: {reason}"),
+            "put robustd beside robustctl",
+        ),
+        _ => Check::ok(NAME, found),
+    }
+}
+
+fn libtorch(facts: &Facts) -> Check {
+    const NAME: &str = "libtorch";
+    let Some(Ok(worker)) = &facts.worker else {
+        return Check::skipped(NAME, "the worker program did not answer");
+    };
+    let version = worker.torch.as_deref().unwrap_or("of an unknown version");
+    let devices = match &facts.driver.nvml {
+        Some(Ok(nvml)) => nvml.devices.len(),
+        _ => 0,
+    };
+    match (worker.torch_cuda, devices) {
+        (true, _) => Check::ok(NAME, format!("{version}, computes on CUDA devices")),
+        (false, 0) => Check::ok(NAME, format!("{version}, computes on processors")),
+        (false, _) => Check::warn(
+            NAME,
+            format!("{version} computes on processors only, and there are {devices} devices"),
+            "build with LIBTORCH naming a libtorch that was made for CUDA",
+        ),
+    }
+}

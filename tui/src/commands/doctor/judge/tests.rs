@@ -1,0 +1,239 @@
+//! Verdicts on recorded machines, and on one with a single thing changed.
+#![allow(clippy::unwrap_used, clippy::panic)]
+use super::super::check::Verdict;
+use super::super::facts::{Address, Answer, Folder, Limit, Peer, Process, Ucx, Written};
+use super::*;
+use crate::commands::doctor::{Saved, text};
+use crate::paint::Paint;
+use std::path::Path;
+
+fn fixture(name: &str) -> Facts {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/doctor");
+    let text = std::fs::read(path.join(name)).unwrap();
+    serde_json::from_slice::<Saved>(&text).unwrap().facts
+}
+
+/// The verdict on a healthy machine with one thing changed.
+fn with(name: &str, change: impl FnOnce(&mut Facts)) -> Verdict {
+    let mut facts = fixture("h200_node.json");
+    change(&mut facts);
+    let found = all(&facts);
+    let check = found.iter().find(|c| c.name == name);
+    let check = check.unwrap_or_else(|| panic!("there is no check `{name}`"));
+    let says_how = check.fix.is_some() || check.verdict <= Verdict::Skipped;
+    assert!(says_how, "no fix: {check:?}");
+    check.verdict
+}
+
+#[test]
+fn a_node_that_is_fit_has_nothing_to_be_mended() {
+    let checks = all(&fixture("h200_node.json"));
+    assert!(
+        checks.iter().all(|c| c.verdict == Verdict::Ok),
+        "{checks:#?}"
+    );
+    insta::assert_snapshot!("h200_node", text(&checks, Paint::plain()));
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_with_its_fix() {
+    let checks = all(&fixture("nothing_fits.json"));
+    let bad = |c: &&Check| matches!(c.verdict, Verdict::Warn | Verdict::Fail);
+    assert!(checks.iter().filter(bad).all(|c| c.fix.is_some()));
+    insta::assert_snapshot!("nothing_fits", text(&checks, Paint::plain()));
+}
+
+#[test]
+fn of_what_was_not_looked_at_nothing_is_claimed() {
+    let checks = all(&Facts::default());
+    let claimed: Vec<&Check> = checks
+        .iter()
+        .filter(|c| c.verdict != Verdict::Skipped)
+        .collect();
+    let names: Vec<&str> = claimed.iter().map(|c| c.name).collect();
+    assert_eq!(names, ["versions", "leftover processes"]);
+}
+
+#[test]
+fn descriptors_are_counted_against_the_jobs_instances() {
+    // 1024 and 8 for each of 40.
+    let limit = |soft, hard| {
+        move |f: &mut Facts| {
+            f.files = Some(Ok(Limit {
+                soft: Some(soft),
+                hard: Some(hard),
+            }));
+        }
+    };
+    assert_eq!(with("file descriptors", limit(1344, 1344)), Verdict::Ok);
+    assert_eq!(with("file descriptors", limit(1343, 1344)), Verdict::Warn);
+    assert_eq!(with("file descriptors", limit(1024, 1343)), Verdict::Fail);
+}
+
+#[test]
+fn snapshots_must_fit_into_shared_memory_twice() {
+    let free = |free| {
+        move |f: &mut Facts| {
+            if let Some(Ok(shm)) = &mut f.shm {
+                shm.free = free;
+            }
+        }
+    };
+    let state = 98_784_247_808;
+    assert_eq!(with("shared memory", free(2 * state)), Verdict::Ok);
+    assert_eq!(with("shared memory", free(2 * state - 1)), Verdict::Fail);
+    let unknown = |f: &mut Facts| {
+        free(1 << 29)(f);
+        f.job = None;
+    };
+    assert_eq!(with("shared memory", unknown), Verdict::Warn);
+}
+
+#[test]
+fn a_folder_on_another_machine_is_found_whatever_its_kind() {
+    for fs in ["nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "ceph", "9p"] {
+        let on = |fact: fn(&mut Facts) -> &mut Option<super::super::facts::Found<Folder>>| {
+            move |f: &mut Facts| {
+                if let Some(Ok(folder)) = fact(f) {
+                    folder.fs = fs.to_owned();
+                }
+            }
+        };
+        assert_eq!(with("TMPDIR", on(|f| &mut f.tmp)), Verdict::Fail, "{fs}");
+        assert_eq!(
+            with("state directory", on(|f| &mut f.state)),
+            Verdict::Fail,
+            "{fs}"
+        );
+    }
+}
+
+#[test]
+fn a_slow_disk_is_warned_of_and_a_crawling_one_refused() {
+    let speed = |mb_per_s: f64| {
+        move |f: &mut Facts| {
+            f.disk = Some(Ok(Written {
+                bytes: 100_000_000,
+                seconds: 100.0 / mb_per_s,
+                direct: true,
+            }));
+        }
+    };
+    assert_eq!(with("disk speed", speed(1_400.0)), Verdict::Ok);
+    assert_eq!(with("disk speed", speed(150.0)), Verdict::Warn);
+    assert_eq!(with("disk speed", speed(8.0)), Verdict::Fail);
+}
+
+#[test]
+fn a_clock_is_not_blamed_for_the_way_to_it() {
+    let clock = |ahead_ms, within_ms| {
+        move |f: &mut Facts| {
+            f.peers = vec![Peer {
+                at: "10.0.0.2:7070".parse().unwrap(),
+                answer: Ok(Answer {
+                    version: "0.1.0".to_owned(),
+                    ahead_ms,
+                    within_ms,
+                    seen_as: None,
+                }),
+            }];
+        }
+    };
+    assert_eq!(with("clock", clock(-90.0, 1.0)), Verdict::Ok);
+    assert_eq!(with("clock", clock(-400.0, 350.0)), Verdict::Ok);
+    assert_eq!(with("clock", clock(-400.0, 1.0)), Verdict::Warn);
+    assert_eq!(with("clock", clock(60_000.0, 1.0)), Verdict::Fail);
+}
+
+#[test]
+fn an_address_that_leads_elsewhere_fails_only_where_others_need_it() {
+    let away = |spread: bool| {
+        move |f: &mut Facts| {
+            f.addresses = vec![Address {
+                ip: "10.9.9.9".parse().unwrap(),
+                from: "the name gpu-17".to_owned(),
+                to_itself: Err("timed out".to_owned()),
+            }];
+            if !spread {
+                f.peers.clear();
+                f.job = None;
+            }
+        }
+    };
+    assert_eq!(with("own address", away(true)), Verdict::Fail);
+    assert_eq!(with("own address", away(false)), Verdict::Warn);
+    let loopback = |f: &mut Facts| f.addresses[0].ip = "127.0.1.1".parse().unwrap();
+    assert_eq!(with("own address", loopback), Verdict::Fail);
+}
+
+#[test]
+fn transports_are_held_against_the_jobs_devices_and_the_machines() {
+    let ucx = |transports: &'static [&str]| {
+        move |f: &mut Facts| {
+            if let Some(Ok(worker)) = &mut f.worker {
+                worker.ucx = Ok(Ucx {
+                    version: "1.18.0".to_owned(),
+                    transports: transports.iter().map(|t| (*t).to_owned()).collect(),
+                });
+            }
+        }
+    };
+    const NAME: &str = "UCX transports";
+    assert_eq!(
+        with(NAME, ucx(&["tcp/lo", "rc_verbs/mlx5_0:1"])),
+        Verdict::Ok
+    );
+    let unused = with(NAME, |f| {
+        ucx(&["tcp/lo", "tcp/mlx5_0:1"])(f);
+    });
+    assert_eq!(unused, Verdict::Warn, "a device for RDMA and only tcp");
+    assert_eq!(
+        with(NAME, ucx(&["tcp/lo"])),
+        Verdict::Fail,
+        "the job names mlx5_0:1"
+    );
+    assert_eq!(
+        with(NAME, ucx(&["self/memory", "posix/memory"])),
+        Verdict::Fail
+    );
+}
+
+#[test]
+fn who_holds_a_device_without_a_daemon_is_found() {
+    let only = |process: Process| move |f: &mut Facts| f.processes = vec![process];
+    let orphan = Process {
+        pid: 7,
+        role_of: Some("/var/lib/robust".into()),
+        ..Process::default()
+    };
+    assert_eq!(with("leftover processes", only(orphan)), Verdict::Fail);
+    let stranger = Process {
+        pid: 7,
+        device: Some(1),
+        ..Process::default()
+    };
+    assert_eq!(with("leftover processes", only(stranger)), Verdict::Warn);
+    // Memory in use by a process of another container has no process here.
+    let nobody = |f: &mut Facts| f.processes.clear();
+    assert_eq!(with("device memory", nobody), Verdict::Warn);
+}
+
+#[test]
+fn without_an_accelerator_its_checks_are_skipped_and_a_broken_driver_fails() {
+    let gone = |nodes, module: Option<&str>| {
+        let module = module.map(str::to_owned);
+        move |f: &mut Facts| {
+            (f.driver.nodes, f.driver.module) = (nodes, module);
+            f.driver.nvml = Some(Err("NVML: the library could not be loaded".to_owned()));
+        }
+    };
+    assert_eq!(with("driver and NVML", gone(0, None)), Verdict::Skipped);
+    assert_eq!(with("driver and NVML", gone(8, None)), Verdict::Fail);
+    assert_eq!(with("driver and NVML", gone(0, Some("580"))), Verdict::Fail);
+    let lost = |f: &mut Facts| {
+        if let Some(Ok(nvml)) = &mut f.driver.nvml {
+            nvml.devices[1] = Err("device 1: the GPU is lost".to_owned());
+        }
+    };
+    assert_eq!(with("driver and NVML", lost), Verdict::Fail);
+}

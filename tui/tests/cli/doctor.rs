@@ -1,0 +1,213 @@
+//! `doctor` on this machine, with a driver that is played, and on recorded ones.
+use super::{err, out, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn fixture(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+    root.join(name).display().to_string()
+}
+
+/// A worker program that says what the real one would.
+fn worker(dir: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let says = r#"{"version":"0.1.0","torch":"2.11.0","torch_cuda":false,"ucx":{"Ok":
+        {"version":"1.13.1","transports":["tcp/lo"]}}}"#;
+    let path = dir.join("worker");
+    std::fs::write(
+        &path,
+        format!("#!/bin/sh\n[ \"$1\" = doctor ] && echo '{says}'\n"),
+    )
+    .unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn checks(json: &Value) -> Vec<(String, String)> {
+    let text = |v: &Value| v.as_str().unwrap().to_owned();
+    let checks = json["checks"].as_array().unwrap();
+    let pair = |c: &Value| (text(&c["name"]), text(&c["verdict"]));
+    checks.iter().map(pair).collect()
+}
+
+#[test]
+fn every_check_has_a_verdict_on_this_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let worker = worker(dir.path()).display().to_string();
+    let (job, held) = (
+        fixture("jobs/demo.toml"),
+        std::net::TcpListener::bind("127.0.0.1:0"),
+    );
+    let at = held.as_ref().unwrap().local_addr().unwrap().to_string();
+    let output = run(
+        dir.path(),
+        &[
+            "doctor",
+            "--json",
+            "--job",
+            &job,
+            "--worker",
+            &worker,
+            "--disk-mib",
+            "16",
+            "--listen",
+            &at,
+            "--advertise",
+            "127.0.0.1",
+            "--nvml-lib",
+            "/nonexistent/libnvidia-ml.so.1",
+        ],
+    );
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = checks(&json);
+    let verdict = |name: &str| {
+        let found = checks.iter().find(|(n, _)| n == name);
+        found
+            .map(|(_, v)| v.as_str())
+            .unwrap_or_else(|| panic!("no {name}: {json}"))
+    };
+    for name in [
+        "job file",
+        "worker program",
+        "versions",
+        "libtorch",
+        "driver and NVML",
+        "device memory",
+        "leftover processes",
+        "shared memory",
+        "file descriptors",
+        "locked memory",
+        "state directory",
+        "disk space",
+        "disk speed",
+        "TMPDIR",
+        "UCX transports",
+        "ports of roles",
+        "own address",
+    ] {
+        verdict(name);
+    }
+    assert_eq!(verdict("job file"), "ok", "{json}");
+    assert_eq!(verdict("worker program"), "ok", "{json}");
+    assert_eq!(verdict("UCX transports"), "ok", "{json}");
+    assert_eq!(verdict("own address"), "ok", "{json}");
+    // Somebody has it: this test.
+    assert_eq!(
+        (verdict("port"), output.status.code()),
+        ("fail", Some(1)),
+        "{json}"
+    );
+    assert!(err(&output).contains("failed"), "{}", err(&output));
+    assert!(json["facts"]["disk"]["Ok"]["bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn facts_of_another_machine_are_judged_as_if_they_were_found_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let healthy = run(
+        dir.path(),
+        &["doctor", "--facts", &fixture("doctor/h200_node.json")],
+    );
+    assert!(healthy.status.success(), "{}", out(&healthy));
+    let facts = fixture("doctor/nothing_fits.json");
+    let broken = run(dir.path(), &["doctor", "--json", "--facts", &facts]);
+    assert_eq!(broken.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&broken.stdout).unwrap();
+    // What is printed can be judged again.
+    let again = dir.path().join("again.json");
+    std::fs::write(&again, json.to_string()).unwrap();
+    let again = run(
+        dir.path(),
+        &["doctor", "--json", "--facts", again.to_str().unwrap()],
+    );
+    assert_eq!(again.stdout, broken.stdout);
+    let wrong = run(
+        dir.path(),
+        &["doctor", "--facts", &fixture("jobs/demo.toml")],
+    );
+    assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
+}
+
+#[test]
+fn a_peer_that_is_not_there_and_a_program_that_is_not_there_fail_with_a_fix() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(
+        dir.path(),
+        &[
+            "doctor",
+            "--disk-mib",
+            "0",
+            "--worker",
+            "/nonexistent/robust-worker",
+            // Nobody listens on the port of discarded bytes.
+            "--peer",
+            "127.0.0.1:9",
+        ],
+    );
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(1));
+    for part in [
+        "fail     worker program",
+        "fix: build it",
+        "fail     peer",
+        "127.0.0.1:9: ",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_drivers_library_is_asked_for_devices_and_their_processes() {
+    let Some(library) = nvml_fake() else {
+        eprintln!("skipped: the library that plays NVML is not built (cargo build -p nvml-fake)");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("libnvidia-ml.so.1");
+    std::fs::copy(library, &copy).unwrap();
+    let own = std::process::id();
+    let scenario = format!(
+        "driver = \"580.95.05\"\n[[device]]\nmemory_used = 1073741824\nmemory_total = 150754820096\n\
+         processes = [{own}]\n[[device]]\nlost_at = \"DeviceGetMemoryInfo\"\n"
+    );
+    std::fs::write(dir.path().join("scenario.toml"), scenario).unwrap();
+    let library = copy.display().to_string();
+    let args = [
+        "doctor",
+        "--json",
+        "--disk-mib",
+        "0",
+        "--nvml-lib",
+        &library,
+    ];
+    let output = run(dir.path(), &args);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let nvml = &json["facts"]["driver"]["nvml"]["Ok"];
+    assert_eq!(nvml["driver"], "580.95.05", "{json}");
+    assert_eq!(nvml["devices"].as_array().unwrap().len(), 2, "{json}");
+    let holder = &json["facts"]["processes"][0];
+    assert_eq!(
+        (&holder["pid"], &holder["device"]),
+        (&own.into(), &0.into()),
+        "{json}"
+    );
+    let leftover = checks(&json)
+        .into_iter()
+        .find(|(n, _)| n == "leftover processes");
+    assert_eq!(
+        leftover.unwrap().1,
+        "warn",
+        "a process that is no role: {json}"
+    );
+}
+
+/// Built beside the tests where the workspace is.
+fn nvml_fake() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_BIN_EXE_robustctl")).parent()?;
+    [
+        target.join("libnvml_fake.so"),
+        target.join("deps/libnvml_fake.so"),
+    ]
+    .into_iter()
+    .find(|path| path.is_file())
+}
