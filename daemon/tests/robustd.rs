@@ -5,6 +5,7 @@ mod crash;
 mod fake;
 mod full;
 mod lost;
+mod manual;
 mod watched;
 
 use hyper_util::rt::TokioIo;

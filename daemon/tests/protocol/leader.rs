@@ -330,3 +330,25 @@ async fn a_second_handshake_and_a_missing_identity_end_the_stream_and_the_driver
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("--name"), "{status}");
 }
+
+#[tokio::test]
+async fn whoever_has_no_token_may_ask_for_the_clock_and_for_nothing_else() {
+    let leader = Leader::start().await;
+    let mut client = NodeHostClient::new(leader.channel.clone());
+    let unix_us = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        u64::try_from(now.unwrap().as_micros()).unwrap()
+    };
+    let before = unix_us();
+    let said = client
+        .clock(v1::ClockRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert!((before..=unix_us()).contains(&said.unix_us), "{said:?}");
+    assert_eq!(said.seen_as, "127.0.0.1");
+    assert_eq!(said.version, env!("CARGO_PKG_VERSION"));
+    let name = "data.prompts".to_owned();
+    let refused = client.read_file(v1::ReadFileRequest { name }).await;
+    assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+}

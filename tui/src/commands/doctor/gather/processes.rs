@@ -44,15 +44,16 @@ pub(super) fn of(holders: &[Holder]) -> Vec<Process> {
 fn roles() -> BTreeMap<u32, PathBuf> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-    let leads = |pid: &u32| {
-        let group = i32::try_from(*pid)
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
-        group.is_some_and(|p| rustix::process::getpgid(Some(p)).is_ok_and(|g| g == p))
-    };
-    pids.filter(leads)
+    pids.filter(|pid| group(*pid) == Some(*pid))
         .filter_map(|pid| Some((pid, owner(pid)?)))
         .collect()
+}
+
+/// A process's group, from `PID (NAME) STATE PPID GROUP ...`.
+fn group(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
 fn owner(pid: u32) -> Option<PathBuf> {
@@ -66,4 +67,36 @@ fn name(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
     // Of another container, as a rule.
     name.map_or_else(|_| "process".to_owned(), |n| n.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    #[test]
+    fn a_role_is_left_over_while_no_daemon_serves_its_state_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut role = Command::new("sleep")
+            .arg("60")
+            .env("ROBUST_ROLE_OF", dir.path())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = role.id();
+        let look = || of(&[]).into_iter().find(|p| p.pid == pid);
+        // Its environment is there only once it runs its program.
+        let found = std::iter::repeat_with(look).take(10_000).flatten().next();
+        let found = found.unwrap();
+        assert_eq!((found.name.as_str(), found.supervised), ("sleep", false));
+        assert_eq!(found.role_of.as_deref(), Some(dir.path()));
+        let _daemon = UnixListener::bind(dir.path().join("control.sock")).unwrap();
+        assert!(look().unwrap().supervised);
+        role.kill().unwrap();
+        role.wait().unwrap();
+        assert_eq!(look(), None);
+    }
 }
