@@ -74,6 +74,25 @@ impl fmt::Display for InstanceId {
     }
 }
 
+/// The text is no instance's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no instance; write role and number, as in `rollout-1`")]
+pub struct UnknownInstance(pub String);
+
+impl FromStr for InstanceId {
+    type Err = UnknownInstance;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let parts = s.rsplit_once('-');
+        let id = parts.and_then(|(role, index)| {
+            Some(InstanceId {
+                role: role.parse().ok()?,
+                index: index.parse().ok()?,
+            })
+        });
+        id.ok_or_else(|| UnknownInstance(s.to_owned()))
+    }
+}
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*

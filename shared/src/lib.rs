@@ -23,6 +23,7 @@ pub mod core;
 pub mod dispatch;
 pub mod drill;
 pub mod ettr;
+pub mod fault;
 pub mod figure;
 pub mod grpo;
 pub mod hardware;
