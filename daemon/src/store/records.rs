@@ -166,6 +166,7 @@ fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep: Options) -> Result<
         Record::Issued { .. }
         | Record::Published { .. }
         | Record::Quarantined { .. }
+        | Record::Armed { .. }
         | Record::Revised { .. }
         | Record::Interval(_) => Ok(()),
     }

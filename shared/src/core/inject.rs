@@ -1,11 +1,12 @@
 //! Operators' requests: faults struck for real, with typed refusals; and the end of the job.
 use super::Core;
-use super::input::{Fault, Request};
+use super::input::Request;
 use super::nodes::SlotRef;
 use super::output::{Outcome, Output, Severity};
 use super::refusal::{Refusal, Reply};
 use super::state::JobState;
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::fault::{At, Carrier, Fault, Target};
+use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 
 impl Core {
     pub(super) fn on_request(&mut self, request: Request) {
@@ -16,14 +17,19 @@ impl Core {
                 role,
                 index,
                 incarnation,
+                at,
             } => {
-                let result = self.choose(role, index, incarnation);
-                let struck = result.map(|(id, incarnation)| Reply::Struck {
-                    id,
-                    incarnation,
-                    slot: self.strike_place(id, incarnation, fault),
-                });
-                self.reply(ticket, struck);
+                let chosen = self.choose(role, index, incarnation);
+                let result = chosen.and_then(|whom| self.inject(whom, fault, at));
+                self.reply(ticket, result);
+            }
+            Request::Afflict { ticket, fault } => {
+                let result = self.afflict(fault);
+                self.reply(ticket, result);
+            }
+            Request::Disarm { ticket, number } => {
+                let result = self.on_disarm(number);
+                self.reply(ticket, result);
             }
             Request::RestoreSlot {
                 ticket,
@@ -83,15 +89,90 @@ impl Core {
         self.out.push_back(Output::Reply { ticket, result });
     }
 
+    /// Strikes an instance, or lets the fault wait for its moment.
+    fn inject(
+        &mut self,
+        (id, incarnation): (InstanceId, Incarnation),
+        fault: Fault,
+        at: Option<At>,
+    ) -> Result<Reply, Refusal> {
+        let kind = fault.kind();
+        if kind.target() != Target::Instance {
+            let strikes = strikes(kind.target()).to_owned();
+            return Err(Refusal::WrongTarget { kind, strikes });
+        }
+        if !kind.roles().contains(&id.role) {
+            let role = id.role;
+            return Err(Refusal::NotForRole { kind, role });
+        }
+        if let Some(at) = at {
+            let fits = at.check(id.role);
+            fits.map_err(|why| Refusal::NotItsMoment {
+                why: why.to_string(),
+            })?;
+        }
+        if let Some(peer) = fault.peer() {
+            self.check_peer(id, peer)?;
+        }
+        if at.is_some() || kind.carrier() == Carrier::Role {
+            return self.arm(id, incarnation, fault, at);
+        }
+        Ok(Reply::Struck {
+            id,
+            incarnation,
+            slot: self.strike_place(id, incarnation, &fault),
+        })
+    }
+
+    /// Both ends of a connection over which weights or gradients go.
+    fn check_peer(&self, id: InstanceId, peer: InstanceId) -> Result<(), Refusal> {
+        let found = self.s.instances.get(peer);
+        let why = match found {
+            None => "there is no such instance",
+            Some(_) if peer == id => "it is the same instance",
+            Some(_) if peer.role == Role::Agent => "agents pull and serve no weights",
+            Some(i) if !i.attached() => "it is not running",
+            Some(_) => return Ok(()),
+        };
+        let why = why.to_owned();
+        Err(Refusal::NotAPeer { id, peer, why })
+    }
+
+    /// Strikes a node or the leader.
+    fn afflict(&mut self, fault: Fault) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let kind = fault.kind();
+        let node = match &fault {
+            Fault::LoseNode { node } => self.known_node(node)?,
+            _ if kind.target() == Target::Leader => NodeId::LEADER,
+            _ => {
+                let strikes = strikes(kind.target()).to_owned();
+                return Err(Refusal::WrongTarget { kind, strikes });
+            }
+        };
+        let name = self.s.nodes.get(node).map(|n| n.spec.name.clone());
+        let name = name.unwrap_or_default();
+        let what = match &fault {
+            Fault::LoseNode { .. } => format!("node {name}"),
+            Fault::CorruptCheckpoint => "the newest checkpoint".to_owned(),
+            Fault::DiskFull { .. } => "the store's disk".to_owned(),
+            _ => "the leader's daemon".to_owned(),
+        };
+        let text = format!("{what} is {} on request", fault.done());
+        self.event(Severity::Warn, "inject", None, text);
+        self.out.push_back(Output::Afflict { node, fault });
+        Ok(Reply::Afflicted { node: name })
+    }
+
     /// Strikes an instance; with a lost slot, everybody in it.
-    fn strike_place(
+    pub(super) fn strike_place(
         &mut self,
         id: InstanceId,
         incarnation: Incarnation,
-        fault: Fault,
+        fault: &Fault,
     ) -> Option<SlotRef> {
         let slot = self.s.instances.get(id).and_then(|i| i.slot.clone());
-        let Some(slot) = slot.filter(|_| fault == Fault::LoseSlot) else {
+        let Some(slot) = slot.filter(|_| *fault == Fault::LoseSlot) else {
             self.strike(id, incarnation, fault);
             return None;
         };
@@ -106,19 +187,22 @@ impl Core {
         Some(slot)
     }
 
-    fn strike(&mut self, id: InstanceId, incarnation: Incarnation, fault: Fault) {
-        if let Some(i) = self.s.instances.get_mut(id) {
-            // The first injected fault of a life is the one an incident counts from.
-            i.struck.get_or_insert(self.now);
-        }
-        let verb = match fault {
-            Fault::Kill => "killed",
-            Fault::Hang => "stopped",
-            Fault::LoseSlot => "killed with its slot",
-        };
-        let text = format!("{id} {incarnation} is {verb} on request");
-        self.event(Severity::Warn, "inject", Some(id), text);
+    fn strike(&mut self, id: InstanceId, incarnation: Incarnation, fault: &Fault) {
+        self.note_struck(id, incarnation, fault);
+        let fault = fault.clone();
         self.out.push_back(Output::Strike { incarnation, fault });
+    }
+
+    pub(super) fn note_struck(&mut self, id: InstanceId, incarnation: Incarnation, fault: &Fault) {
+        let now = self.now;
+        // Without memory it goes on until it wants some: then its end is the fault's instant.
+        let ends = fault.kind().ends_life() && *fault != Fault::Oom;
+        if let Some(i) = self.s.instances.get_mut(id).filter(|_| ends) {
+            // The first injected fault of a life is the one an incident counts from.
+            i.struck.get_or_insert(now);
+        }
+        let text = format!("{id} {incarnation} is {} on request", fault.done());
+        self.event(Severity::Warn, "inject", Some(id), text);
     }
 
     /// Requests are for a job that runs.
@@ -166,5 +250,14 @@ impl Core {
             return Err(Refusal::NotRunning { id, state });
         }
         Ok((id, instance.incarnation))
+    }
+}
+
+/// What faults of this target strike, and how they are asked for.
+fn strikes(target: Target) -> &'static str {
+    match target {
+        Target::Instance => "one instance; name a role",
+        Target::Node => "a node; name no role",
+        Target::Leader => "the leader; name no role",
     }
 }

@@ -1,6 +1,7 @@
 //! Everything that can happen to the controller.
 use super::config::CoreConfig;
 use super::nodes::NodeSpec;
+use crate::fault::{At, Fault};
 use crate::hardware::Finding;
 use crate::ids::{
     Generation, Incarnation, InstanceId, NodeId, Role, Step, TrajectoryId, WeightVersion,
@@ -232,6 +233,15 @@ pub enum Input {
         #[serde(default)]
         users: Vec<Incarnation>,
     },
+    /// A role does an injected fault to itself now, or cannot.
+    FaultStruck {
+        /// Which life.
+        incarnation: Incarnation,
+        /// The fault's number.
+        number: u64,
+        /// Why it cannot.
+        refused: Option<String>,
+    },
     /// An operator wants something.
     Operator(Request),
     /// The time given by [`super::Core::next_timeout`] has come.
@@ -341,7 +351,7 @@ pub enum Request {
     Inject {
         /// Names the request in the answer.
         ticket: u64,
-        /// Kill, hang, lose its slot.
+        /// What.
         fault: Fault,
         /// Whom; the lowest living index when no index is given.
         role: Role,
@@ -349,6 +359,23 @@ pub enum Request {
         index: Option<u32>,
         /// The life that is meant; any when none is given.
         incarnation: Option<Incarnation>,
+        /// When; at once when no moment is given.
+        #[serde(default)]
+        at: Option<At>,
+    },
+    /// Fault injection: strike a node or the leader.
+    Afflict {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// What.
+        fault: Fault,
+    },
+    /// Injected faults shall not strike any more.
+    Disarm {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// Which; all that wait when none is given.
+        number: Option<u64>,
     },
     /// A lost slot is there again.
     RestoreSlot {
@@ -421,18 +448,6 @@ pub enum Request {
     },
     /// End the job.
     Stop,
-}
-
-/// A fault an operator can inject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Fault {
-    /// SIGKILL.
-    Kill,
-    /// SIGSTOP.
-    Hang,
-    /// SIGKILL, and its slot is gone until it is restored.
-    LoseSlot,
 }
 
 /// Names an instance in status and events.

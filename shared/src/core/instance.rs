@@ -1,4 +1,5 @@
 //! One instance: the life of its present process and what is known of it.
+use super::armed::Armed;
 use super::budget::Strikes;
 use super::context::Turn;
 use super::input::{Hello, Sample};
@@ -172,6 +173,9 @@ pub struct Instance {
     pub last_sign: Time,
     /// When an injected fault struck this life.
     pub struck: Option<Time>,
+    /// Injected faults that wait for their moment in this life.
+    #[serde(default)]
+    pub armed: Vec<Armed>,
     /// Rollout: the version it verified and serves.
     pub version: Option<WeightVersion>,
     /// Rollout: requests are routed to it.
@@ -243,6 +247,7 @@ impl Instance {
             strikes: Strikes::default(),
             last_sign: Time(0),
             struck: None,
+            armed: Vec::new(),
             version: None,
             admitted: false,
             pull: None,

@@ -118,6 +118,7 @@ impl Core {
             }
             Role::Agent => self.reconcile_leases(incarnation, &hello.leases),
         }
+        self.hand_over_again(incarnation);
     }
 
     /// A rank that links again may have lost the call it was given with its link.
@@ -195,6 +196,7 @@ impl Core {
         if changes {
             self.learn_phase(role, left, took);
         }
+        self.spring(incarnation);
     }
 
     pub(super) fn on_sample(&mut self, incarnation: Incarnation, sample: Sample) {

@@ -44,6 +44,7 @@
 //!                             ├── Stop ─────────────────────────────► stopped
 //!                             └── no restart can help, budget spent ──► failed      (I-7)
 //! ```
+mod armed;
 mod budget;
 mod config;
 mod context;
@@ -79,6 +80,8 @@ mod worth;
 #[cfg(test)]
 mod tests;
 
+pub use crate::fault::Fault;
+pub use armed::{Armed, ArmedOn};
 pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
 pub use context::Context;
@@ -284,6 +287,11 @@ impl Core {
             Input::NodeJoined { node, running } => self.on_node_joined(node, &running),
             Input::NodeBeat { node } => self.on_node_beat(node),
             Input::NodeLeft { node, reason } => self.on_node_left(node, &reason),
+            Input::FaultStruck {
+                incarnation,
+                number,
+                refused,
+            } => self.on_fault_struck(incarnation, number, refused.as_deref()),
             Input::Operator(request) => self.on_request(request),
             Input::Timeout => {}
             other => self.take_from_agents(other),

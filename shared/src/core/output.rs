@@ -1,7 +1,8 @@
 //! Everything the controller can want done.
-use super::input::{Exit, Fault, StepMetrics};
+use super::input::{Exit, StepMetrics};
 use super::nodes::SlotRef;
 use super::refusal::{Refusal, Reply};
+use crate::fault::{At, Fault};
 use crate::ids::{
     Generation, Incarnation, IncidentId, InstanceId, NodeId, Step, TrajectoryId, WeightVersion,
 };
@@ -51,11 +52,39 @@ pub enum Output {
         /// Which life.
         incarnation: Incarnation,
     },
-    /// Send an injected fault's signal to a living instance.
+    /// Do to a living instance what its node can do.
     Strike {
         /// Which life.
         incarnation: Incarnation,
-        /// Signal to send.
+        /// What.
+        fault: Fault,
+    },
+    /// Tell a role what it is to do to itself; the same number may come again. Answered by
+    /// [`super::Input::FaultStruck`].
+    Carry {
+        /// Which life.
+        incarnation: Incarnation,
+        /// The fault's number.
+        number: u64,
+        /// What.
+        fault: Fault,
+        /// When; none: now.
+        at: Option<At>,
+        /// The present life of the instance that the fault is about too.
+        peer: Option<Incarnation>,
+    },
+    /// Tell a role that a fault is not wanted any more.
+    TakeBack {
+        /// Which life.
+        incarnation: Incarnation,
+        /// The fault's number.
+        number: u64,
+    },
+    /// Strike a node, or the leader.
+    Afflict {
+        /// Which node.
+        node: NodeId,
+        /// What.
         fault: Fault,
     },
     /// Answer to a [`super::Request`].
@@ -215,6 +244,15 @@ pub enum Record {
         id: InstanceId,
         /// Whether it is out.
         out: bool,
+    },
+    /// A fault waits for its moment in the present life of a place, or does not wait any more.
+    Armed {
+        /// Place.
+        id: InstanceId,
+        /// The fault's number.
+        number: u64,
+        /// Whether it waits.
+        armed: bool,
     },
     /// An operator changed the job: a slot, a node, a count, or values by a new revision of the job
     /// file. It is in force, or planned, and survives the daemon.

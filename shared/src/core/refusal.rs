@@ -1,5 +1,7 @@
 //! What operators' requests are answered with.
+use super::armed::ArmedOn;
 use super::nodes::SlotRef;
+use crate::fault::{At, Kind};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::job::Mode;
 use serde::{Deserialize, Serialize};
@@ -16,6 +18,27 @@ pub enum Reply {
         incarnation: Incarnation,
         /// The slot that is lost with it.
         slot: Option<SlotRef>,
+    },
+    /// A fault waits for its moment, or for the role to do it.
+    Armed {
+        /// Place.
+        id: InstanceId,
+        /// The only life it may strike.
+        incarnation: Incarnation,
+        /// Its number.
+        number: u64,
+        /// Its moment.
+        at: Option<At>,
+    },
+    /// Faults do not wait any more.
+    Disarmed {
+        /// Which.
+        faults: Vec<ArmedOn>,
+    },
+    /// A fault strikes a node or the leader.
+    Afflicted {
+        /// The node's name.
+        node: String,
     },
     /// A slot is there again.
     SlotRestored {
@@ -147,6 +170,44 @@ pub enum Refusal {
         /// What each node has, in words.
         has: String,
     },
+    /// The fault does not befall this role.
+    #[error("`{kind}` does not befall a {role}; it befalls {}", names(kind.roles()))]
+    NotForRole {
+        /// The fault.
+        kind: Kind,
+        /// The role asked for.
+        role: Role,
+    },
+    /// The fault strikes no instance, or nothing else.
+    #[error("`{kind}` strikes {strikes}")]
+    WrongTarget {
+        /// The fault.
+        kind: Kind,
+        /// What it does strike, in words.
+        strikes: String,
+    },
+    /// The moment never comes.
+    #[error("{why}")]
+    NotItsMoment {
+        /// Why.
+        why: String,
+    },
+    /// The instance that the fault is about too is not one that it can be about.
+    #[error("{peer} cannot be the other end of that for {id}: {why}")]
+    NotAPeer {
+        /// Whom.
+        id: InstanceId,
+        /// The other one.
+        peer: InstanceId,
+        /// Why.
+        why: String,
+    },
+    /// No fault of this number waits.
+    #[error("no fault {number} is armed; `robustctl status` shows those that are")]
+    NotArmed {
+        /// The number asked for.
+        number: u64,
+    },
     /// Nobody would generate any more.
     #[error("{id} is the last rollout that serves; add one first (`robustctl scale rollout 2`)")]
     LastRollout {
@@ -207,6 +268,12 @@ pub enum Refusal {
         /// Which, and what to do.
         problem: String,
     },
+}
+
+/// "trainer, rollout"
+fn names(roles: &[Role]) -> String {
+    let names: Vec<&str> = roles.iter().map(|r| r.name()).collect();
+    names.join(", ")
 }
 
 /// "4, 2 or 1"

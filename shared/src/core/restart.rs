@@ -380,6 +380,7 @@ impl Core {
 
     /// Leases, routes and pulls of a life that is over are void.
     pub(super) fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
+        self.disarm_dead(id, old);
         match id.role {
             Role::Trainer => self.drop_pulls_from_trainer(),
             Role::Hybrid | Role::Rollout => {

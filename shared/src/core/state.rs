@@ -70,6 +70,9 @@ pub struct State {
     pub(super) stale: u64,
     /// Task restarts since the last committed step.
     pub(super) task_restarts: u32,
+    /// The number of the next armed fault.
+    #[serde(default)]
+    pub(super) next_fault: u64,
     /// How long phases took, by role.
     #[serde(default, with = "durations_by_phase")]
     pub(super) durations: BTreeMap<(Role, Phase), Durations>,
@@ -229,6 +232,7 @@ impl State {
             discarded: 0,
             stale: 0,
             task_restarts: 0,
+            next_fault: 1,
             durations: BTreeMap::new(),
             proven: Vec::new(),
         }

@@ -1,5 +1,6 @@
 //! What operators see: plain data, made on demand.
 use super::Core;
+use super::armed::ArmedOn;
 use super::context::Context;
 use super::incident::Incident;
 use super::instance::{Instance, Life};
@@ -49,6 +50,8 @@ pub struct View {
     pub instances: Vec<InstanceView>,
     /// The last incidents (200 at most), oldest first.
     pub incidents: Vec<Incident>,
+    /// Injected faults that wait for their moment.
+    pub armed: Vec<ArmedOn>,
     /// The sliding mean, totals and history of the effective training time ratio.
     pub ettr: crate::ettr::Figures,
 }
@@ -137,6 +140,7 @@ impl Core {
                 .map(|i| self.instance_view(i, now))
                 .collect(),
             incidents: s.incidents.iter().cloned().collect(),
+            armed: self.armed(),
             ettr: s.ledger.figures(now),
         }
     }

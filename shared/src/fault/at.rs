@@ -29,7 +29,9 @@ pub enum AtError {
         hint: String,
     },
     /// Not a percentage.
-    #[error("`{text}`: after the phase comes `:` and a percentage from 0% to 99%, as in `pull:50%`")]
+    #[error(
+        "`{text}`: after the phase comes `:` and a percentage from 0% to 99%, as in `pull:50%`"
+    )]
     Percent {
         /// What was written.
         text: String,
@@ -95,10 +97,16 @@ impl At {
         }
     }
 
-    /// Whether the moment is there: in that phase, so many bytes of so many pulled.
-    pub fn reached(self, phase: Phase, bytes: u64, total: u64) -> bool {
-        let done = || total > 0 && bytes.saturating_mul(100) / total >= u64::from(self.percent);
-        phase == self.phase && (self.percent == 0 || done())
+    /// Whether the moment is there: in that phase or, of the pull under way, so many bytes of so many.
+    /// A rollout may generate while it pulls, hence the phase says nothing of the pull.
+    pub fn reached(self, phase: Phase, pulled: Option<(u64, u64)>) -> bool {
+        let enough = |(bytes, total): (u64, u64)| {
+            total > 0 && bytes.saturating_mul(100) / total >= u64::from(self.percent)
+        };
+        match self.percent {
+            0 => phase == self.phase,
+            _ => pulled.is_some_and(enough),
+        }
     }
 }
 

@@ -184,9 +184,7 @@ impl Spec {
     }
 
     fn check_extra(&self, kind: Kind) -> Result<(), FaultError> {
-        use Kind::{
-            CutNetwork, DiskFull, Exit, HangTool, Hardware, LoseNode, Slow, StallNetwork,
-        };
+        use Kind::{CutNetwork, DiskFull, Exit, HangTool, Hardware, LoseNode, Slow, StallNetwork};
         let given: [(&'static str, bool, &[Kind]); 6] = [
             ("code", self.code.is_some(), &[Exit]),
             (

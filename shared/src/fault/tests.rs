@@ -95,7 +95,10 @@ fn a_moment_is_a_phase_of_the_role_and_only_a_pull_has_a_percentage() {
     let pull: At = "pull:50%".parse().unwrap();
     assert_eq!((pull.phase, pull.percent), (Phase::PullWeights, 50));
     assert_eq!("pull_weights".parse::<At>().unwrap().percent, 0);
-    assert_eq!("awaiting-tool".parse::<At>().unwrap().to_string(), "awaiting_tool");
+    assert_eq!(
+        "awaiting-tool".parse::<At>().unwrap().to_string(),
+        "awaiting_tool"
+    );
     assert_eq!(serde_json::to_string(&pull).unwrap(), "\"pull:50%\"");
     let refused = [
         ("updat", "unknown phase `updat`; did you mean `update`?"),
@@ -122,10 +125,17 @@ fn a_moment_is_a_phase_of_the_role_and_only_a_pull_has_a_percentage() {
 #[test]
 fn a_moment_in_a_pull_is_reached_when_so_much_has_come() {
     let half: At = "pull:50%".parse().unwrap();
-    let pulling = |bytes| half.reached(Phase::PullWeights, bytes, 1_000);
-    assert_eq!([pulling(0), pulling(499), pulling(500)], [false, false, true]);
-    assert!(!half.reached(Phase::PullWeights, 0, 0), "nothing is known of it yet");
-    assert!(!half.reached(Phase::Generating, 1_000, 1_000));
+    let pulling = |bytes| half.reached(Phase::Generating, Some((bytes, 1_000)));
+    assert_eq!(
+        [pulling(0), pulling(499), pulling(500)],
+        [false, false, true]
+    );
+    assert!(
+        !half.reached(Phase::PullWeights, Some((0, 0))),
+        "nothing is known of it yet"
+    );
+    assert!(!half.reached(Phase::PullWeights, None));
     let entered: At = "pull".parse().unwrap();
-    assert!(entered.reached(Phase::PullWeights, 0, 0));
+    assert!(entered.reached(Phase::PullWeights, None));
+    assert!(!entered.reached(Phase::Generating, Some((500, 1_000))));
 }

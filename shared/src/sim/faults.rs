@@ -3,6 +3,7 @@ use super::dice::Dice;
 pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
 use crate::core::{self, CoreConfig, Mode, RuleId, RuleSet};
+use crate::fault::At;
 use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub enum Fault {
     Ghosts(InstanceId),
     /// An operator strikes it through the controller.
     Inject(InstanceId, core::Fault),
+    /// An operator lets a fault wait for a moment of its life.
+    Arm(InstanceId, core::Fault, At),
     /// An operator says that a lost slot is there again: node, whose pool, number.
     RestoreSlot(u32, Role, u32),
     /// An operator wants so many of a role.
@@ -252,6 +255,11 @@ impl Fault {
             22..=24 => Fault::CrashDaemonAfter(1 + dice.below(60)),
             25 | 26 => Fault::Ghosts(who),
             27 => Fault::Inject(who, core::Fault::Kill),
+            28 if dice.chance(500) => {
+                let phases = At::phases(role);
+                let phase = phases[pick(dice, phases.len() as u64)];
+                Fault::Arm(who, core::Fault::Kill, At { phase, percent: 0 })
+            }
             28 => Fault::Inject(who, core::Fault::Hang),
             _ => Fault::StopAndResume(dice.below(2000)),
         }
@@ -314,7 +322,10 @@ impl Fault {
             Fault::CrashDaemon => world.crash_daemon(),
             Fault::CrashDaemonAfter(outputs) => world.crash_daemon_after(*outputs),
             Fault::Ghosts(who) => world.ghosts(*who),
-            Fault::Inject(who, fault) => world.inject(*fault, who.role, who.index),
+            Fault::Inject(who, fault) => world.inject(fault.clone(), who.role, who.index),
+            Fault::Arm(who, fault, at) => {
+                world.inject_at(fault.clone(), who.role, who.index, Some(*at));
+            }
             Fault::RestoreSlot(at, role, index) => {
                 let pool = world.config.pool(*role).to_owned();
                 world.restore_slot(*at as usize, &pool, *index);

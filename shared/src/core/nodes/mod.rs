@@ -254,7 +254,7 @@ impl Core {
         takers
     }
 
-    fn known_node(&self, name: &str) -> Result<NodeId, Refusal> {
+    pub(super) fn known_node(&self, name: &str) -> Result<NodeId, Refusal> {
         self.node_id(name).ok_or_else(|| Refusal::UnknownNode {
             node: name.to_owned(),
             instead: self.s.nodes.instead_of(name),

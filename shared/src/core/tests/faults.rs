@@ -120,6 +120,7 @@ fn a_life_that_is_over_is_not_struck_in_the_one_after_it() {
         role: Role::Trainer,
         index,
         incarnation: Some(incarnation),
+        at: None,
     };
     let answer = |w: &mut World, request| {
         w.core.handle(w.now, Input::Operator(request));

@@ -1,5 +1,6 @@
 //! The controller in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod armed;
 mod detection;
 mod faults;
 mod health;
@@ -232,6 +233,7 @@ fn an_operator_can_end_the_job_and_nothing_is_injected_after() {
             role: Role::Agent,
             index: None,
             incarnation: None,
+            at: None,
         }),
     );
     let refusal = Refusal::JobOver {
@@ -255,6 +257,7 @@ fn requests_about_nobody_are_refused_with_a_reason() {
             role,
             index: Some(index),
             incarnation: None,
+            at: None,
         })
     };
     let reply = |core: &mut Core| {

@@ -58,6 +58,7 @@ impl Core {
             total,
         });
         self.supply_pullers(puller, if all { Supply::Whole } else { Supply::Flows });
+        self.spring(puller);
     }
 
     /// A relay has more than before, or everything: those that waited for it can go on.

@@ -2,7 +2,8 @@
 use super::machines::{NodeOrder, SpawnOrder};
 use super::trainer::Call;
 use super::{Happening, World, ms};
-use crate::core::{Fault, Input, Output};
+use crate::core::{Input, Output};
+use crate::fault::Fault;
 use crate::ids::Incarnation;
 
 /// A process that is asked to end takes up to so long.
@@ -33,13 +34,16 @@ impl World {
                 self.order_of(incarnation, NodeOrder::Kill(incarnation));
             }
             Output::Retire { incarnation } => self.retire(incarnation),
-            Output::Strike { incarnation, fault } => {
-                let order = match fault {
-                    Fault::Kill | Fault::LoseSlot => NodeOrder::Kill(incarnation),
-                    Fault::Hang => NodeOrder::Stop(incarnation),
-                };
-                self.order_of(incarnation, order);
-            }
+            Output::Strike { incarnation, fault } => self.strike_life(incarnation, &fault),
+            Output::Carry {
+                incarnation,
+                number,
+                fault,
+                at,
+                ..
+            } => self.carry(incarnation, number, &fault, at.is_none()),
+            // Nothing that waits in a role is carried out here.
+            Output::TakeBack { .. } | Output::Afflict { .. } => {}
             Output::Restore {
                 generation, step, ..
             } => self.call(generation, Call::Restore(step)),
@@ -92,6 +96,43 @@ impl World {
             Output::Finish { outcome } => self.outcome = Some(outcome),
             Output::Reply { ticket, result } => self.answered_request(ticket, result),
             Output::Record(_) | Output::Event(_) => {}
+        }
+    }
+
+    /// What a node can do to a process.
+    fn strike_life(&mut self, life: Incarnation, fault: &Fault) {
+        match fault {
+            Fault::Hang => self.order_of(life, NodeOrder::Stop(life)),
+            Fault::Slow { percent, lasts } => {
+                if let Some(p) = self.procs.get_mut(&life) {
+                    p.slow = (100 / u32::from(*percent)).max(1);
+                }
+                self.after(*lasts, Happening::Heals(life));
+            }
+            _ => self.order_of(life, NodeOrder::Kill(life)),
+        }
+    }
+
+    /// A role ends by itself when it is told to; it says of everything else that it cannot.
+    fn carry(&mut self, life: Incarnation, number: u64, fault: &Fault, now: bool) {
+        let code = match fault {
+            Fault::Exit { code } => Some(i32::from(*code)),
+            Fault::Exception => Some(1),
+            _ => None,
+        };
+        let Some(link) = self.procs.get(&life).filter(|p| p.linked).map(|p| p.link) else {
+            return;
+        };
+        match code.filter(|_| now) {
+            Some(code) => self.after(ms(5), Happening::Dies(life, code)),
+            None => {
+                let input = Input::FaultStruck {
+                    incarnation: life,
+                    number,
+                    refused: Some("it does not know how".to_owned()),
+                };
+                self.after(ms(5), Happening::Said(life, link, input));
+            }
         }
     }
 

@@ -226,6 +226,7 @@ impl World {
         let promises = &mut self.office.promises;
         match reply {
             Reply::Struck { slot, .. } => promises.lost.extend(slot),
+            Reply::Armed { .. } | Reply::Disarmed { .. } | Reply::Afflicted { .. } => {}
             Reply::SlotRestored { slot } => drop(promises.lost.remove(&slot)),
             Reply::Scaled { role, to, .. } => {
                 promises.counts.insert(role, to);

@@ -2,6 +2,7 @@
 use super::machines::{NodeOrder, SpawnOrder};
 use super::{Happening, Start, World, ms};
 use crate::core::{Exit, Fault, Input, Request};
+use crate::fault::At;
 use crate::hardware::{Finding, FindingKind};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::phase::Phase;
@@ -132,12 +133,18 @@ impl World {
 
     /// An operator strikes an instance through the controller.
     pub fn inject(&mut self, fault: Fault, role: Role, index: u32) {
+        self.inject_at(fault, role, index, None);
+    }
+
+    /// The same for a moment in its life.
+    pub fn inject_at(&mut self, fault: Fault, role: Role, index: u32, at: Option<At>) {
         self.ask(role, None, |ticket| Request::Inject {
             ticket,
             fault,
             role,
             index: Some(index),
             incarnation: None,
+            at,
         });
     }
 

@@ -258,6 +258,7 @@ impl World {
             Record::Discarded { trajectories } => self.discard(trajectories),
             Record::Issued { .. }
             | Record::Quarantined { .. }
+            | Record::Armed { .. }
             | Record::Revised { .. }
             | Record::Interval(_) => {}
         }
