@@ -1635,6 +1635,88 @@ pub struct NodeStatus {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PauseRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResumeRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PauseReply {
+    /// in words
+    #[prost(string, tag = "1")]
+    pub when: ::prost::alloc::string::String,
+    /// from now on
+    #[prost(message, optional, tag = "2")]
+    pub pause: ::core::option::Option<Pause>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pause {
+    /// pausing | paused
+    #[prost(string, tag = "1")]
+    pub state: ::prost::alloc::string::String,
+    /// the last step that is begun
+    #[prost(uint64, tag = "2")]
+    pub after_step: u64,
+    /// Unix time of the request
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartRequest {
+    /// or `task`: everything
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    /// all of the role, one after the other, where none is given
+    #[prost(uint32, optional, tag = "2")]
+    pub index: ::core::option::Option<u32>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartReply {
+    /// that is restarted, in words: a rank takes its gang along
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    /// in words
+    #[prost(string, tag = "2")]
+    pub when: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsRequest {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(bool, tag = "3")]
+    pub follow: bool,
+    /// only the last so many lines
+    #[prost(uint32, optional, tag = "4")]
+    pub tail_lines: ::core::option::Option<u32>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogPart {
+    /// where in the log the data begins; smaller than expected: another log by now
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+    /// whose file it is
+    #[prost(string, tag = "3")]
+    pub node: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StopRequest {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1731,7 +1813,7 @@ pub struct Status {
     /// role | task
     #[prost(string, tag = "3")]
     pub policy: ::prost::alloc::string::String,
-    /// starting | running | recovering | completed | stopped | failed
+    /// starting | running | paused | recovering | completed | stopped | failed
     #[prost(string, tag = "4")]
     pub state: ::prost::alloc::string::String,
     /// last committed step
@@ -1817,6 +1899,15 @@ pub struct Status {
     /// snapshot | replica | disk
     #[prost(string, tag = "46")]
     pub publish_after: ::prost::alloc::string::String,
+    /// an operator wants nothing new begun
+    #[prost(message, optional, tag = "90")]
+    pub pause: ::core::option::Option<Pause>,
+    /// of the disk that holds the state directory; 0: not known
+    #[prost(uint64, tag = "91")]
+    pub disk_total_bytes: u64,
+    /// left there for us
+    #[prost(uint64, tag = "92")]
+    pub disk_free_bytes: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1943,6 +2034,59 @@ pub struct RoleStatus {
     /// bytes that came over the network: more than pull_bytes if some came twice
     #[prost(uint64, tag = "28")]
     pub pull_fetched: u64,
+    /// Of the devices its process computes on, where NVML tells; memory is the whole device's.
+    #[prost(double, optional, tag = "90")]
+    pub gpu_percent: ::core::option::Option<f64>,
+    /// in use
+    #[prost(uint64, optional, tag = "91")]
+    pub gpu_memory_bytes: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "92")]
+    pub gpu_memory_total_bytes: ::core::option::Option<u64>,
+    /// of the hottest
+    #[prost(uint32, optional, tag = "93")]
+    pub gpu_celsius: ::core::option::Option<u32>,
+    /// without a fault; not among `restarts`
+    #[prost(uint32, tag = "94")]
+    pub restarts_planned: u32,
+    /// the last eight, oldest first
+    #[prost(message, repeated, tag = "95")]
+    pub restarted: ::prost::alloc::vec::Vec<Restarted>,
+    /// the last twelve, oldest first, the present one last
+    #[prost(message, repeated, tag = "96")]
+    pub phases: ::prost::alloc::vec::Vec<PhaseSpan>,
+}
+/// Why the process of a place was replaced.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Restarted {
+    /// Unix time
+    #[prost(uint64, tag = "1")]
+    pub at_ms: u64,
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    /// 0: it was planned
+    #[prost(uint64, tag = "3")]
+    pub incident: u64,
+}
+/// What a process did, as the controller was told.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PhaseSpan {
+    #[prost(string, tag = "1")]
+    pub phase: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub started_ms: u64,
+    /// of the present one: so far
+    #[prost(uint64, tag = "3")]
+    pub ms: u64,
+    /// it worked on
+    #[prost(uint64, tag = "4")]
+    pub step: u64,
+    #[prost(uint64, tag = "5")]
+    pub incarnation: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2394,6 +2538,88 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "RestoreSlot"));
             self.inner.unary(req, path, codec).await
         }
+        /// Nothing is begun beyond the step under way until Resume; survives the daemon. What runs is not
+        /// frozen: it ends its turn, its step, its pull. Refusals are FAILED_PRECONDITION.
+        pub async fn pause(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PauseRequest>,
+        ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Pause");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Pause"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn resume(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Resume");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Resume"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// New processes for an instance, a role or everything: no fault, no budget. Nothing is trained twice.
+        pub async fn restart(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestartRequest>,
+        ) -> std::result::Result<tonic::Response<super::RestartReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Restart",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Restart"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What the processes of one place wrote, of all its lives on the node where it is now. With follow,
+        /// it goes on until the client leaves.
+        pub async fn logs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LogsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LogPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Logs");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Logs"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Ends the job and the daemon in order.
         pub async fn stop(
             &mut self,
@@ -2587,6 +2813,33 @@ pub mod control_server {
             tonic::Response<super::RestoreSlotReply>,
             tonic::Status,
         >;
+        /// Nothing is begun beyond the step under way until Resume; survives the daemon. What runs is not
+        /// frozen: it ends its turn, its step, its pull. Refusals are FAILED_PRECONDITION.
+        async fn pause(
+            &self,
+            request: tonic::Request<super::PauseRequest>,
+        ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status>;
+        async fn resume(
+            &self,
+            request: tonic::Request<super::ResumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status>;
+        /// New processes for an instance, a role or everything: no fault, no budget. Nothing is trained twice.
+        async fn restart(
+            &self,
+            request: tonic::Request<super::RestartRequest>,
+        ) -> std::result::Result<tonic::Response<super::RestartReply>, tonic::Status>;
+        /// Server streaming response type for the Logs method.
+        type LogsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LogPart, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What the processes of one place wrote, of all its lives on the node where it is now. With follow,
+        /// it goes on until the client leaves.
+        async fn logs(
+            &self,
+            request: tonic::Request<super::LogsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::LogsStream>, tonic::Status>;
         /// Ends the job and the daemon in order.
         async fn stop(
             &self,
@@ -3146,6 +3399,181 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.Control/Pause" => {
+                    #[allow(non_camel_case_types)]
+                    struct PauseSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::PauseRequest>
+                    for PauseSvc<T> {
+                        type Response = super::PauseReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PauseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::pause(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PauseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Resume" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResumeSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::ResumeRequest>
+                    for ResumeSvc<T> {
+                        type Response = super::PauseReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ResumeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::resume(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResumeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Restart" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestartSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::RestartRequest>
+                    for RestartSvc<T> {
+                        type Response = super::RestartReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestartRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::restart(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestartSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Logs" => {
+                    #[allow(non_camel_case_types)]
+                    struct LogsSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::LogsRequest>
+                    for LogsSvc<T> {
+                        type Response = super::LogPart;
+                        type ResponseStream = T::LogsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LogsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::logs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LogsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.Control/Stop" => {
                     #[allow(non_camel_case_types)]
                     struct StopSvc<T: Control>(pub Arc<T>);
@@ -3429,7 +3857,10 @@ pub struct ClockReply {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeMessage {
-    #[prost(oneof = "node_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(
+        oneof = "node_message::Body",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 90"
+    )]
     pub body: ::core::option::Option<node_message::Body>,
 }
 /// Nested message and enum types in `NodeMessage`.
@@ -3465,6 +3896,8 @@ pub mod node_message {
         /// it could not be had, or is not there any more
         #[prost(message, tag = "11")]
         NotHeld(super::ShardNotHeld),
+        #[prost(message, tag = "90")]
+        LogRead(super::LogRead),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -3574,7 +4007,7 @@ pub struct NodeSamples {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct RoleUsage {
     #[prost(uint64, tag = "1")]
     pub incarnation: u64,
@@ -3588,6 +4021,15 @@ pub struct RoleUsage {
     pub disk_write_bytes: u64,
     #[prost(uint64, optional, tag = "6")]
     pub accelerator_us: ::core::option::Option<u64>,
+    /// Of the devices it computes on, where they tell.
+    #[prost(double, optional, tag = "90")]
+    pub gpu_percent: ::core::option::Option<f64>,
+    #[prost(uint64, optional, tag = "91")]
+    pub gpu_memory_bytes: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "92")]
+    pub gpu_memory_total_bytes: ::core::option::Option<u64>,
+    #[prost(uint32, optional, tag = "93")]
+    pub gpu_celsius: ::core::option::Option<u32>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3613,7 +4055,7 @@ pub struct NodeLeave {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaderMessage {
-    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 90")]
     pub body: ::core::option::Option<leader_message::Body>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -3642,6 +4084,8 @@ pub mod leader_message {
         Hold(super::HoldShard),
         #[prost(message, tag = "9")]
         Give(super::GiveShard),
+        #[prost(message, tag = "90")]
+        ReadLog(super::ReadLog),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -3724,6 +4168,39 @@ pub struct CollectEvidence {
     /// what tools may take
     #[prost(uint32, tag = "2")]
     pub limit_ms: u32,
+}
+/// Answered with LogRead of the same ticket.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadLog {
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub index: u32,
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// at most
+    #[prost(uint32, tag = "5")]
+    pub bytes: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogRead {
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    /// empty at its end
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+    /// of the whole log
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
+    /// why it cannot be read
+    #[prost(string, tag = "4")]
+    pub error: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
