@@ -41,6 +41,8 @@ pub enum Cause {
     TaskRestart,
     /// The trainer's slots change hands, with neither training nor generation.
     ContextSwitch,
+    /// An operator paused the job, with neither training nor generation.
+    Paused,
     /// Weight sync, snapshot or waiting, with neither training nor generation.
     Blocked,
     /// Waste: a training step that has to be done again.

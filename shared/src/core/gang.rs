@@ -54,7 +54,7 @@ impl Core {
             }
             Stage::Ready => {
                 let step = self.s.committed.next();
-                if !self.ranks_have_their_slots() {
+                if !self.ranks_have_their_slots() || !self.may_begin(step.0) {
                     return;
                 }
                 match self.s.trajectories.is_complete(step) {

@@ -271,7 +271,7 @@ impl Core {
             (Scope::Instance, Role::Agent) => {
                 let agent = self.s.instances.get(recovery.who);
                 let leases = agent.map_or(0, |a| self.s.trajectories.leases(a.incarnation));
-                leases > 0 || !self.s.trajectories.any_pending()
+                leases > 0 || self.s.pause.is_some() || !self.s.trajectories.any_pending()
             }
         }
     }

@@ -77,6 +77,9 @@ impl Core {
                 role,
                 index,
             } => self.on_quarantine(ticket, role, index, false),
+            request @ (Request::Pause { .. } | Request::Resume { .. } | Request::Restart { .. }) => {
+                self.on_job_request(&request);
+            }
             Request::Stop => {
                 if !matches!(self.s.job, JobState::Over(_)) {
                     self.finish(Outcome::Stopped);

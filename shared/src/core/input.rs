@@ -446,8 +446,37 @@ pub enum Request {
         /// Its name.
         node: String,
     },
+    /// Nothing shall be begun beyond the step under way.
+    Pause {
+        /// Names the request in the answer.
+        ticket: u64,
+    },
+    /// The end of a pause.
+    Resume {
+        /// Names the request in the answer.
+        ticket: u64,
+    },
+    /// New processes without a fault.
+    Restart {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// Whose.
+        target: RestartTarget,
+    },
     /// End the job.
     Stop,
+}
+
+/// Whose processes an operator wants replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartTarget {
+    /// One instance's; a rank takes its gang along.
+    One(InstanceId),
+    /// Those of a role, one after the other; the trainer's together.
+    Role(Role),
+    /// Everybody's.
+    Task,
 }
 
 /// Names an instance in status and events.

@@ -8,7 +8,7 @@ use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVe
 use crate::phase::Phase;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Where the present process of an instance is in its life.
@@ -116,6 +116,20 @@ pub struct Condemned {
     pub wait: Duration,
 }
 
+/// Why the process of a place was replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarted {
+    /// When.
+    pub at: Time,
+    /// In words.
+    pub why: String,
+    /// The incident it was part of; none: it was planned.
+    pub incident: Option<IncidentId>,
+}
+
+/// So many reasons are kept.
+const REASONS_KEPT: usize = 8;
+
 /// One place of the job and its present process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
@@ -166,6 +180,12 @@ pub struct Instance {
     pub tokens_before: u64,
     /// Restarts since the job began.
     pub restarts: u32,
+    /// Times its process was replaced without a fault.
+    #[serde(default)]
+    pub replaced: u32,
+    /// Why its last lives ended, oldest first.
+    #[serde(default)]
+    pub restarted: VecDeque<Restarted>,
     /// Failures in a row without useful work between them.
     #[serde(default)]
     pub strikes: Strikes,
@@ -244,6 +264,8 @@ impl Instance {
             cpu: 0.0,
             tokens_before: 0,
             restarts: 0,
+            replaced: 0,
+            restarted: VecDeque::new(),
             strikes: Strikes::default(),
             last_sign: Time(0),
             struck: None,
@@ -280,6 +302,8 @@ impl Instance {
             last_sign: now,
             tokens_before: self.tokens_before + self.sample.tokens_total,
             restarts: self.restarts,
+            replaced: self.replaced,
+            restarted: std::mem::take(&mut self.restarted),
             strikes: std::mem::take(&mut self.strikes),
             quarantined: self.quarantined,
             retiring: self.retiring,
@@ -293,6 +317,18 @@ impl Instance {
             slot,
             ..Self::new(self.id)
         };
+    }
+
+    /// Its process is about to be replaced.
+    pub fn note_restart(&mut self, restarted: Restarted) {
+        match restarted.incident {
+            Some(_) => self.restarts += 1,
+            None => self.replaced += 1,
+        }
+        if self.restarted.len() == REASONS_KEPT {
+            self.restarted.pop_front();
+        }
+        self.restarted.push_back(restarted);
     }
 
     /// Whether it gets nothing new.

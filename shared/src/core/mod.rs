@@ -38,6 +38,8 @@
 //! Between *ready* and *training* a semi-sync gang prepares (`prepare`); whether the ranks or the hybrid
 //! engines have the trainer's slots is a machine of its own (`context`).
 //!
+//! A job that is paused begins nothing beyond a step; the module `pause` draws that machine.
+//!
 //! The job:
 //! ```text
 //!  new ── Start ──► running ──┬── last step committed and published ──► completed
@@ -52,6 +54,7 @@ mod detect;
 mod discard;
 mod durations;
 mod gang;
+mod history;
 mod incident;
 mod incidents;
 mod index;
@@ -63,10 +66,12 @@ mod link;
 mod mutation;
 mod nodes;
 mod output;
+mod pause;
 mod planned;
 mod prepare;
 mod quarantine;
 mod refusal;
+mod replace;
 mod restart;
 mod routes;
 mod scale;
@@ -86,11 +91,14 @@ pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
 pub use context::Context;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
+pub use history::PhaseSpan;
 pub use incident::*;
 pub use input::*;
+pub use instance::Restarted;
 pub use mutation::Mutation;
 pub use nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
 pub use output::*;
+pub use pause::PauseView;
 pub use refusal::{Refusal, Reply};
 pub use restart::{Action, Case, Plan, decide};
 pub use state::State;
@@ -113,6 +121,8 @@ pub struct Core {
     s: State,
     /// Not persisted: callers ask again when their connection breaks.
     routes: Routes,
+    /// Not persisted: it begins anew with the daemon.
+    history: history::History,
     /// Derived from all of the above.
     index: Index,
     timers: Timers,
@@ -162,6 +172,7 @@ impl Core {
             config,
             s,
             routes: Routes::default(),
+            history: history::History::default(),
             index: Index::default(),
             timers: Timers::default(),
             rearm: Vec::new(),
@@ -391,6 +402,7 @@ impl Core {
             Self::house_homeless,
             Self::advance_context,
             Self::advance_gang,
+            Self::settle_pause,
             Self::plan_pulls,
             Self::answer_routes,
             Self::dispatch,

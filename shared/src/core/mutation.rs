@@ -63,11 +63,13 @@ pub enum Mutation {
     TrainerAgain,
     /// What ended too old is trained on.
     TrainStale,
+    /// A paused job begins the next step.
+    BeginPaused,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 29] = [
+    pub const ALL: [Mutation; 30] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -97,6 +99,7 @@ impl Mutation {
         Mutation::FreeSourceEarly,
         Mutation::TrainerAgain,
         Mutation::TrainStale,
+        Mutation::BeginPaused,
     ];
 }
 

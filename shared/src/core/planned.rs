@@ -34,6 +34,9 @@ pub struct Planned {
     /// It was said that it waits for slots.
     #[serde(default)]
     pub held_up: bool,
+    /// All other roles start anew with it.
+    #[serde(default)]
+    pub task: bool,
 }
 
 /// A role whose instances are restarted one after the other.
@@ -41,8 +44,37 @@ pub struct Planned {
 pub struct Rolling {
     /// Which.
     pub role: Role,
+    /// The first one.
+    #[serde(default)]
+    pub first: u32,
     /// The next one.
     pub next: u32,
+    /// The first that is left alone; none: all are restarted.
+    #[serde(default)]
+    pub end: Option<u32>,
+    /// A revision of the job file is what for; none: an operator asked for new processes.
+    #[serde(default)]
+    pub revision: Option<u32>,
+}
+
+impl Rolling {
+    /// All of a role, for new values.
+    fn with_values(role: Role, revision: u32) -> Self {
+        Self {
+            role,
+            first: 0,
+            next: 0,
+            end: None,
+            revision: Some(revision),
+        }
+    }
+
+    fn why(&self) -> String {
+        match self.revision {
+            Some(revision) => format!("new values (revision {revision})"),
+            None => super::replace::ON_REQUEST.to_owned(),
+        }
+    }
 }
 
 impl Core {
@@ -75,11 +107,11 @@ impl Core {
                 }
                 self.adopt(config);
                 self.use_revision(role, revision);
-                self.s.rolling.push(Rolling { role, next: 0 });
+                self.s.rolling.push(Rolling::with_values(role, revision));
                 if role == Role::Rollout && self.s.instances.count(Role::Hybrid) > 0 {
                     let role = Role::Hybrid;
                     self.s.rolling.retain(|r| r.role != role);
-                    self.s.rolling.push(Rolling { role, next: 0 });
+                    self.s.rolling.push(Rolling::with_values(role, revision));
                 }
                 "now, one after the other".to_owned()
             }
@@ -134,6 +166,7 @@ impl Core {
             why,
             leaves: false,
             held_up: false,
+            task: false,
         });
         Ok(when)
     }
@@ -225,10 +258,10 @@ impl Core {
         // It replaces no gang that failed: its first fault is a first fault.
         self.new_generation(self.config.mutant(Mutation::CountPlanned));
         let ranks = self.s.instances.ids(Role::Trainer);
-        for &id in &ranks {
-            self.retire(id);
+        self.replace(&ranks, &planned.why);
+        if planned.task {
+            self.replace_others(&planned.why);
         }
-        self.issue(&ranks);
     }
 
     fn rank_in_drained_slot(&self) -> bool {
@@ -295,12 +328,7 @@ impl Core {
     pub(super) fn rehouse_hybrids(&mut self) {
         let mut moved = self.s.instances.ids(Role::Hybrid);
         moved.retain(|id| self.is_apart_from_rank(*id));
-        for &id in &moved {
-            self.retire(id);
-        }
-        for id in moved {
-            self.issue(&[id]);
-        }
+        self.replace(&moved, "its rank has another slot");
     }
 
     fn is_apart_from_rank(&self, engine: InstanceId) -> bool {
@@ -322,7 +350,12 @@ impl Core {
     /// Goes on restarting the roles whose values changed, one instance after the other.
     pub(super) fn roll(&mut self) {
         for at in (0..self.s.rolling.len()).rev() {
-            let Rolling { role, next } = self.s.rolling[at];
+            let rolling = self.s.rolling[at];
+            let Rolling { role, next, .. } = rolling;
+            if rolling.end.is_some_and(|end| next >= end) {
+                self.s.rolling.remove(at);
+                continue;
+            }
             let serves = |index: u32| {
                 let before = self.s.instances.get(InstanceId { role, index });
                 before.is_none_or(|i| {
@@ -330,7 +363,7 @@ impl Core {
                         || i.attached() && (i.admitted || i.quarantined || role != Role::Rollout)
                 })
             };
-            if next > 0 && !serves(next - 1) {
+            if next > rolling.first && !serves(next - 1) {
                 continue;
             }
             if role == Role::Hybrid && self.s.gang.context != Context::Rolling {
@@ -349,8 +382,7 @@ impl Core {
             }
             self.s.rolling[at].next = next + 1;
             if restarts {
-                self.retire(id);
-                self.issue(&[id]);
+                self.replace(&[id], &rolling.why());
             }
         }
     }

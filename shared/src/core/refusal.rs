@@ -1,7 +1,9 @@
 //! What operators' requests are answered with.
 use super::armed::ArmedOn;
-use super::nodes::SlotRef;
 use crate::fault::{At, Kind};
+use super::input::RestartTarget;
+use super::nodes::SlotRef;
+use super::pause::PauseView;
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::job::Mode;
 use serde::{Deserialize, Serialize};
@@ -71,6 +73,20 @@ pub enum Reply {
         id: InstanceId,
         /// Whether it is out.
         out: bool,
+    },
+    /// Nothing is begun beyond a step, or again.
+    Paused {
+        /// From now on; none: the job goes on.
+        pause: Option<PauseView>,
+        /// When nothing runs any more, in words.
+        when: String,
+    },
+    /// Processes are replaced.
+    Restarting {
+        /// Whose.
+        target: RestartTarget,
+        /// When, in words.
+        when: String,
     },
     /// Nothing new is started on a node any more, or again.
     Cordoned {

@@ -254,6 +254,7 @@ impl Core {
             };
             let rules = &self.config.rules;
             let until = self.now + rules.window(RuleId::AttachOverdue, id.role, Phase::Init);
+            self.close_phase(id);
             let reborn = self
                 .s
                 .instances
@@ -337,6 +338,7 @@ impl Core {
         }
         let ids = ids.as_slice();
         for &id in ids {
+            let restarted = self.fault_of(id);
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;
             };
@@ -344,7 +346,7 @@ impl Core {
                 i.incarnation,
                 i.has_process() && ended != Some(i.incarnation),
             );
-            i.restarts += 1;
+            i.note_restart(restarted);
             let there = |node: NodeId| self.s.nodes.get(node).map(|n| n.state);
             let node = i.slot.as_ref().map(|s| s.node);
             // A lost node hears nothing; what it still runs is fenced when it comes back.
@@ -368,6 +370,7 @@ impl Core {
         }
         let (until, generation) = (self.now + wait, self.s.gang.generation);
         for &id in ids {
+            self.close_phase(id);
             let reborn = self
                 .s
                 .instances

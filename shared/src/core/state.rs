@@ -6,6 +6,7 @@ use super::incident::Incident;
 use super::instances::Instances;
 use super::nodes::NodeTable;
 use super::output::Outcome;
+use super::pause::Pause;
 use super::planned::{Planned, Rolling};
 use super::prepare::Prepared;
 use super::trajectories::Trajectories;
@@ -43,6 +44,12 @@ pub struct State {
     /// Roles whose instances are restarted one after the other.
     #[serde(default)]
     pub(super) rolling: Vec<Rolling>,
+    /// An operator wants nothing new begun.
+    #[serde(default)]
+    pub(super) pause: Option<Pause>,
+    /// When the last pause ended.
+    #[serde(default)]
+    pub(super) resumed_at: Time,
     /// Engines enough have served once: generation began.
     #[serde(default)]
     pub(super) begun: bool,
@@ -218,6 +225,8 @@ impl State {
             revisions: BTreeMap::new(),
             planned: None,
             rolling: Vec::new(),
+            pause: None,
+            resumed_at: Time(0),
             begun: false,
             nodes: NodeTable::new(config.first_nodes()),
             instances: Instances::new(config),

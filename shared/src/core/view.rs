@@ -3,8 +3,10 @@ use super::Core;
 use super::armed::ArmedOn;
 use super::context::Context;
 use super::incident::Incident;
-use super::instance::{Instance, Life};
+use super::history::PhaseSpan;
+use super::instance::{Instance, Life, Restarted};
 use super::nodes::{Node, SlotRef};
+use super::pause::PauseView;
 use super::state::JobState;
 use crate::ids::{Incarnation, InstanceId, Role, Step, WeightVersion};
 use crate::phase::Phase;
@@ -14,7 +16,7 @@ use std::time::Duration;
 /// The whole job at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// `starting`, `running`, `recovering`, `completed`, `stopped` or `failed`.
+    /// `starting`, `running`, `paused`, `recovering`, `completed`, `stopped` or `failed`.
     pub state: String,
     /// Why it failed, or empty.
     pub reason: String,
@@ -42,6 +44,8 @@ pub struct View {
     pub stale: u64,
     /// Whose turn the trainer's slots are; none without hybrid engines.
     pub context: Option<Context>,
+    /// An operator wants nothing new begun.
+    pub pause: Option<PauseView>,
     /// When the job began.
     pub started: Time,
     /// Every node the job had, the leader's own first.
@@ -90,8 +94,14 @@ pub struct InstanceView {
     pub tokens_per_s: f64,
     /// Requests running.
     pub running: u32,
-    /// Restarts since the job began.
+    /// Restarts since the job began, for faults.
     pub restarts: u32,
+    /// Those without one.
+    pub replaced: u32,
+    /// Why the last of both came, oldest first.
+    pub restarted: Vec<Restarted>,
+    /// What it did last, oldest first, and does now.
+    pub phases: Vec<PhaseSpan>,
     /// Processor time used, 1.0 = one core.
     pub cpu: f64,
     /// Resident memory.
@@ -132,6 +142,7 @@ impl Core {
             discarded: s.discarded,
             stale: s.stale,
             context: (self.config.hybrids > 0).then_some(s.gang.context),
+            pause: self.pause_view(),
             started: s.started_at,
             nodes: self.node_views(),
             instances: s
@@ -161,6 +172,7 @@ impl Core {
             JobState::New => "starting",
             JobState::Over(outcome) => outcome.word(),
             JobState::Running if !self.s.recoveries.is_empty() => "recovering",
+            JobState::Running if self.is_paused() => "paused",
             JobState::Running if self.s.published.is_none() => "starting",
             JobState::Running => "running",
         }
@@ -189,6 +201,9 @@ impl Core {
                 Role::Trainer => 0,
             },
             restarts: i.restarts,
+            replaced: i.replaced,
+            restarted: i.restarted.iter().cloned().collect(),
+            phases: self.history.of(i, now),
             cpu: if sampled_lately { i.cpu } else { 0.0 },
             rss_bytes: i.sample.rss_bytes,
             disk_read_bytes: i.sample.disk_read_bytes,

@@ -10,6 +10,7 @@
 //! | | computes | none generates | 1 | training |
 //! | | - | generate | 1 | generation |
 //! | | slots change hands | none generates | 0 | context switch |
+//! | | is paused | none generates | 0 | paused |
 //! | | - | none generates | 0 | blocked |
 //!
 //! R and T are the slots of rollouts and trainer. A hybrid engine that generates while the gang
@@ -41,6 +42,8 @@ pub(super) struct Moment {
     pub hybrids_generate: u32,
     /// The trainer's slots change hands.
     pub switches: bool,
+    /// An operator paused the job.
+    pub paused: bool,
 }
 
 impl Moment {
@@ -63,6 +66,7 @@ impl Moment {
             (true, true) => (1.0, Cause::Both),
             (true, false) => (1.0, Cause::Training),
             (false, true) => (1.0, Cause::Generation),
+            (false, false) if self.paused => (0.0, Cause::Paused),
             (false, false) if self.switches => (0.0, Cause::ContextSwitch),
             (false, false) => (0.0, Cause::Blocked),
         }
@@ -91,6 +95,7 @@ impl Core {
             rollout_generates: works(Role::Rollout) > 0,
             hybrids_generate: works(Role::Hybrid),
             switches: self.s.gang.context.switches(),
+            paused: self.is_paused(),
         }
     }
 
@@ -116,6 +121,7 @@ mod tests {
         rollout_generates: false,
         hybrids_generate: 0,
         switches: false,
+        paused: false,
     };
 
     #[test]
@@ -190,6 +196,20 @@ mod tests {
             ..RUNS
         };
         assert_eq!(all.worth(), (0.0, Cause::TaskRestart));
+    }
+
+    #[test]
+    fn a_pause_counts_nothing_once_the_last_turn_is_generated() {
+        let paused = Moment {
+            paused: true,
+            ..RUNS
+        };
+        assert_eq!(paused.worth(), (0.0, Cause::Paused));
+        let last_turn = Moment {
+            rollout_generates: true,
+            ..paused
+        };
+        assert_eq!(last_turn.worth(), (1.0, Cause::Generation));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 use super::dice::Dice;
 pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
-use crate::core::{self, CoreConfig, Mode, RuleId, RuleSet};
 use crate::fault::At;
+use crate::core::{self, CoreConfig, Mode, RestartTarget, RuleId, RuleSet};
 use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -71,6 +71,10 @@ pub enum Fault {
     Cordon(u32, bool),
     /// An operator takes an engine out (true) or in.
     Quarantine(InstanceId, bool),
+    /// An operator pauses the job (true) or lets it go on.
+    PauseJob(bool),
+    /// An operator wants new processes.
+    Restart(RestartTarget),
     /// The device of its slot fails (true) or announces that it will.
     Device(InstanceId, bool),
     /// A node dies with its processes, and comes back so many milliseconds later.
@@ -132,7 +136,25 @@ impl Schedule {
                 fault: Fault::draw(&mut dice, &config),
             });
         }
+        schedule.draw_control(&config);
         schedule
+    }
+
+    /// An operator who pauses, resumes and restarts between all else; with dice of their own too.
+    fn draw_control(&mut self, config: &CoreConfig) {
+        let mut dice = Dice::keyed(self.seed, 3);
+        if !dice.chance(300) {
+            return;
+        }
+        for _ in 0..=dice.below(3) {
+            let at = dice.below(self.faults.len() as u64 + 1);
+            let timed = Timed {
+                after_ms: dice.below(2500),
+                fault: Fault::draw_control(&mut dice, config),
+            };
+            let at = usize::try_from(at).unwrap_or(0);
+            self.faults.insert(at, timed);
+        }
     }
 
     /// With dice of their own, so that all else stays as the seed had it before these were drawn.
@@ -293,6 +315,20 @@ impl Fault {
         }
     }
 
+    fn draw_control(dice: &mut Dice, config: &CoreConfig) -> Self {
+        let roles = [Role::Trainer, Role::Hybrid, Role::Rollout, Role::Agent];
+        let role = roles[usize::try_from(dice.below(4)).unwrap_or(0)];
+        let index = dice.below(u64::from(config.count(role)) + 1);
+        let who = id(role, u32::try_from(index).unwrap_or(0));
+        match dice.below(8) {
+            0..=2 => Fault::PauseJob(true),
+            3 => Fault::PauseJob(false),
+            4 => Fault::Restart(RestartTarget::Task),
+            5 => Fault::Restart(RestartTarget::Role(role)),
+            _ => Fault::Restart(RestartTarget::One(who)),
+        }
+    }
+
     fn draw_of_node(dice: &mut Dice) -> Self {
         let at = 1 + u32::from(dice.chance(500));
         match dice.below(10) {
@@ -334,6 +370,8 @@ impl Fault {
             Fault::Update(role, value) => world.update(*role, *value),
             Fault::Cordon(at, out) => world.cordon(*at as usize, *out),
             Fault::Quarantine(who, out) => world.quarantine(*who, *out),
+            Fault::PauseJob(pause) => world.pause_job(*pause),
+            Fault::Restart(target) => world.restart(*target),
             Fault::Device(who, broken) => world.device(*who, *broken),
             Fault::KillNode(at, for_ms) => world.kill_node(*at as usize, ms(*for_ms)),
             Fault::FreezeNode(at, for_ms) => world.freeze_node(*at as usize, ms(*for_ms)),

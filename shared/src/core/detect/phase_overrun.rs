@@ -62,10 +62,14 @@ fn bound(core: &Core, i: &Instance) -> Option<Duration> {
 }
 
 /// Since when the instance itself takes its time. A pull is as fast as its source: of one that has no
-/// source, or whose source is itself pulling, nothing is said.
-fn since(i: &Instance) -> Option<Time> {
+/// source, or whose source is itself pulling, nothing is said. Nor is it while the job is paused, and
+/// the time of a pause is nobody's.
+fn since(core: &Core, i: &Instance) -> Option<Time> {
+    if core.is_paused() {
+        return None;
+    }
     if i.phase != Phase::PullWeights {
-        return Some(i.phase_since);
+        return Some(i.phase_since.max(core.s.resumed_at));
     }
     let pull = i.pull.as_ref().filter(|p| p.supply == Supply::Whole);
     pull.map(|p| i.phase_since.max(p.since))
@@ -75,13 +79,14 @@ fn since(i: &Instance) -> Option<Time> {
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let applies = RULE.phases.contains(&i.phase) && i.was_attached() && !i.overrun;
     let bound = applies.then(|| bound(core, i))?;
-    Some(since(i)? + bound?)
+    Some(since(core, i)? + bound?)
 }
 
 impl Core {
-    /// Learns how long the phase took that an instance leaves.
+    /// Learns how long the phase took that an instance leaves; nothing of one that a pause fell into.
     pub(in crate::core) fn learn_phase(&mut self, role: Role, phase: Phase, took: Duration) {
-        if RULE.phases.contains(&phase) {
+        let paused = self.is_paused() || self.now.since(self.s.resumed_at) < took;
+        if RULE.phases.contains(&phase) && !paused {
             let seen = self.s.durations.entry((role, phase)).or_default();
             seen.add(took);
         }

@@ -77,7 +77,6 @@ impl Core {
             // What was free is not any more, or its slot may be used again: it works on.
             return;
         }
-        self.retire(id);
-        self.issue(&[id]);
+        self.replace(&[id], "it leaves its slot before that fails");
     }
 }

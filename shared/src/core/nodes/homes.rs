@@ -204,6 +204,7 @@ impl Core {
         if self.s.instances.get(rollout).is_some_and(|i| i.retiring) {
             return self.vacate(rollout);
         }
+        self.note_replaced(rollout, &format!("{rank} needs its slot"));
         let (none, now) = (Incarnation(0), self.now);
         if let Some(i) = self.s.instances.reborn(rollout, none, Generation(0), now) {
             (i.life, i.slot) = (Life::Homeless, None);

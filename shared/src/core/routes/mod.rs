@@ -56,6 +56,9 @@ impl Core {
 
     /// Answers the requests that wait, oldest first, as far as rollouts are fit for them.
     pub(super) fn answer_routes(&mut self) {
+        if self.is_paused() {
+            return;
+        }
         let mut batch = 0;
         while let Some(ticket) = self.routes.next_waiting(batch) {
             let Some(asked) = self.routes.get(ticket).copied() else {

@@ -27,7 +27,7 @@ fn world(config: CoreConfig) -> World {
 }
 
 /// Asks the core itself; the world does what it wants then.
-fn ask(w: &mut World, request: Request) -> Result<Reply, String> {
+pub(super) fn ask(w: &mut World, request: Request) -> Result<Reply, String> {
     let mut probe = w.core.clone();
     probe.handle(w.now, Input::Operator(request.clone()));
     let reply = std::iter::from_fn(|| probe.poll_output()).find_map(|o| match o {

@@ -67,7 +67,7 @@ impl Core {
             return;
         }
         while let Some(id) = self.s.trajectories.next_pending(self.now) {
-            if !self.weights_exist(id.batch) {
+            if !self.weights_exist(id.batch) || !self.may_begin(id.batch) {
                 return;
             }
             let Some(agent) = self.index().idlest_agent() else {

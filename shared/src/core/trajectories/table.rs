@@ -139,6 +139,12 @@ impl Trajectories {
         found.is_some_and(|b| !b.all.is_empty() && b.whole as usize == b.finished.len())
     }
 
+    /// Whether any of a batch was ever handed out.
+    pub fn is_begun(&self, batch: Step) -> bool {
+        let found = self.batches.get(&batch.0);
+        found.is_some_and(|b| b.all.iter().any(|t| !t.holders.is_empty()))
+    }
+
     /// Prompts of a batch all of whose responses are finished.
     pub fn finished_prompts(&self, batch: Step) -> u32 {
         self.batches.get(&batch.0).map_or(0, |b| b.whole)

@@ -3,8 +3,10 @@
 //! A revision is on disk before the controller is asked, and removed when it refuses; a restarted
 //! daemon reads the one its controller knows of. What was promised must hold after every crash.
 use super::{Happening, World, ms};
-use crate::core::{CoreConfig, Input, NodeState, Output, Refusal, Reply, Request, SlotRef};
-use crate::ids::{InstanceId, Role};
+use crate::core::{
+    CoreConfig, Input, NodeState, Output, PauseView, Refusal, Reply, Request, RestartTarget, SlotRef,
+};
+use crate::ids::{InstanceId, Role, Step};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What operators were told and hold the controller to.
@@ -14,6 +16,8 @@ pub(super) struct Promises {
     pub cordoned: BTreeSet<String>,
     pub quarantined: BTreeSet<InstanceId>,
     pub counts: BTreeMap<Role, u32>,
+    /// The last step that is begun.
+    pub pause: Option<Step>,
 }
 
 /// An operator's new value for a role.
@@ -182,6 +186,19 @@ impl World {
         });
     }
 
+    /// `robustctl pause` and `resume`.
+    pub fn pause_job(&mut self, pause: bool) {
+        self.ask(Role::Trainer, None, |ticket| match pause {
+            true => Request::Pause { ticket },
+            false => Request::Resume { ticket },
+        });
+    }
+
+    /// `robustctl restart`.
+    pub fn restart(&mut self, target: RestartTarget) {
+        self.ask(Role::Trainer, None, |ticket| Request::Restart { ticket, target });
+    }
+
     /// Everything that an operator took out comes back, as he finds it in the status.
     pub(super) fn mend(&mut self) {
         if !self.daemon.idle() {
@@ -202,6 +219,9 @@ impl World {
             if node.state != NodeState::Here && self.machines.all[at].trouble.is_none() {
                 self.after(ms(200), Happening::Mend);
             }
+        }
+        if view.pause.is_some() {
+            self.pause_job(false);
         }
         let out = view.instances.iter().filter(|i| i.quarantined);
         for who in out.map(|i| i.id).collect::<Vec<_>>() {
@@ -257,6 +277,31 @@ impl World {
             Reply::Quarantined { id, out: false } => drop(promises.quarantined.remove(&id)),
             Reply::Cordoned { node, out: true } => drop(promises.cordoned.insert(node)),
             Reply::Cordoned { node, out: false } => drop(promises.cordoned.remove(&node)),
+            Reply::Paused { pause, .. } => promises.pause = pause.map(|p| p.after),
+            Reply::Restarting { target, .. } => self.expect_restart(target),
+        }
+    }
+
+    /// Those that may be asked to end from now on.
+    fn expect_restart(&mut self, target: RestartTarget) {
+        let counts = &self.office.promises.counts;
+        let all = |role: Role| {
+            let count = counts.get(&role).copied().unwrap_or(0);
+            (0..count).map(move |index| InstanceId { role, index })
+        };
+        match target {
+            RestartTarget::One(who) if who.role != Role::Trainer => {
+                self.office.rolling.insert(who);
+            }
+            RestartTarget::Role(role) if role != Role::Trainer => {
+                self.office.rolling.extend(all(role));
+            }
+            RestartTarget::Task => {
+                self.office.changes += 1;
+                let others = [Role::Hybrid, Role::Rollout, Role::Agent];
+                self.office.rolling.extend(others.into_iter().flat_map(all));
+            }
+            RestartTarget::One(_) | RestartTarget::Role(_) => self.office.changes += 1,
         }
     }
 
@@ -275,6 +320,7 @@ impl World {
         kept.quarantined = out.map(|i| i.id).collect();
         let counts = Role::ALL.map(|role| (role, self.core.config().count(role)));
         kept.counts = counts.into_iter().collect();
+        kept.pause = view.pause.map(|PauseView { after, .. }| after);
         kept
     }
 

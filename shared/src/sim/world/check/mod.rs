@@ -13,6 +13,7 @@
 //! | kill | I-8 only what a true verdict covers |
 //! | retire | I-8 only what an operator asked for, or for a rank's sake; drained, between steps |
 //! | spawn | its slot is there, open and free; the gang's are of one kind |
+//! | dispatch, step | nothing beyond the last step before a pause |
 //! | request | refused: nothing changed; accepted: kept after every crash |
 mod outputs;
 mod places;

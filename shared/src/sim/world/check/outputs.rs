@@ -43,6 +43,7 @@ impl World {
                 trajectories,
             } => {
                 self.check_gang(*generation, ranks);
+                self.check_begun(*step);
                 self.check_training(*step, trajectories);
             }
             Output::Prepare {
@@ -52,6 +53,7 @@ impl World {
                 trajectories,
             } => {
                 self.check_gang(*generation, ranks);
+                self.check_begun(*step);
                 let committed = self.checker.committed;
                 let finished = trajectories
                     .iter()
@@ -85,6 +87,7 @@ impl World {
             }
             Output::Dispatch { agent, trajectory } => {
                 self.checker.dispatched(*trajectory, self.config.responses);
+                self.check_begun(Step(trajectory.batch));
                 self.check_dispatch(*agent, *trajectory);
             }
             Output::Route { ticket, rollout } => self.check_route(*ticket, *rollout),
@@ -158,6 +161,15 @@ impl World {
         let divides = trajectories.len().is_multiple_of(ranks);
         self.must(divides, "shape", || {
             format!("{} samples for {ranks} ranks", trajectories.len())
+        });
+    }
+
+    /// While the job is to pause, nothing of a later step is begun. What was handed out before may be
+    /// handed out again to an agent worker whose link broke: it holds it.
+    fn check_begun(&mut self, step: Step) {
+        let last = self.office.promises.pause;
+        self.must(last.is_none_or(|last| step <= last), "pause", || {
+            format!("step {step} is begun, the last before the pause is {last:?}")
         });
     }
 

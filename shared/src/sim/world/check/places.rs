@@ -106,13 +106,13 @@ impl World {
                 });
                 true
             }
+            _ if self.office.rolling.remove(&who) => true,
             _ if drained => {
                 self.must(idle, "drain", || {
                     format!("{who} {life} moves in the middle of work")
                 });
                 true
             }
-            _ if self.office.rolling.remove(&who) => true,
             Role::Rollout => self.stands_by(who),
             Role::Agent => false,
         };
