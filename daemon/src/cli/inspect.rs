@@ -62,7 +62,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
                 tracing::error!("the control socket: {error}");
             }
         }
-        () = until_stopped(&mut arrivals, "shown only: nothing of it runs") => {
+        () = until_stopped(&mut arrivals, ("shown only: nothing of it runs", &state.logs())) => {
             // Whoever asked gets an answer; whoever watches would stay for ever.
             let _ = end.send(());
             if tokio::time::timeout(LAST_ANSWERS, &mut serving).await.is_err() {

@@ -35,6 +35,7 @@ use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome, Refusal};
 use robust_shared::job::Job;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -274,16 +275,20 @@ impl Daemon {
             self.feeds
                 .starting(self.clock.now(), &format!("warm-up: {line}"));
         };
+        let logs = self.state.logs();
         let making = warmup::make(&self.prepared.worker.path, job, folder, progress);
         tokio::select! {
             made = making => Ok(made.map(|()| true)?),
-            () = until_stopped(&mut self.arrivals, "starting") => Ok(false),
+            () = until_stopped(&mut self.arrivals, ("starting", &logs)) => Ok(false),
         }
     }
 }
 
 /// Answers what comes while no core runs; returns when the end is wanted.
-pub(super) async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>, state: &str) {
+pub(super) async fn until_stopped(
+    arrivals: &mut UnboundedReceiver<Happening>,
+    (state, logs): (&str, &Path),
+) {
     while let Some(happening) = arrivals.recv().await {
         match happening {
             Happening::Stop => return,
@@ -296,6 +301,12 @@ pub(super) async fn until_stopped(arrivals: &mut UnboundedReceiver<Happening>, s
                 let state = state.to_owned();
                 let _ = answer.send(Err(Refusal::JobOver { state }));
             }
+            Happening::ReadLog {
+                id,
+                offset,
+                bytes,
+                answer,
+            } => driver::read_here(logs, (id, String::new()), (offset, bytes), answer),
             _ => {}
         }
     }

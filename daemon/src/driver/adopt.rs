@@ -1,5 +1,7 @@
 //! Beginning: a new job, or one that an earlier life of the daemon left running.
+use super::gauges::Gauges;
 use super::hands::{Here, Process};
+use super::logs::Readers;
 use super::nodes::Nodes;
 use super::pulled::Pulls;
 use super::saved::{self, Saved, SavedError};
@@ -157,6 +159,8 @@ impl Driver {
             tasks: first,
             processes: HashMap::new(),
             link_samples: HashMap::new(),
+            gauges: Gauges::default(),
+            readers: Readers::default(),
             pulls: Pulls::default(),
             served: Default::default(),
             plans: Default::default(),

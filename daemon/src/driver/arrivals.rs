@@ -144,6 +144,12 @@ impl Driver {
                 self.requests.insert(self.tasks, answer);
                 self.inputs.push_back(Input::Operator(request));
             }
+            Happening::ReadLog {
+                id,
+                offset,
+                bytes,
+                answer,
+            } => self.on_read_log(id, (offset, bytes), answer),
             Happening::Retired { incarnation } => self.kill(incarnation),
             Happening::Change {
                 role,
@@ -312,7 +318,14 @@ impl Driver {
 
     fn on_samples(&mut self, samples: Samples) {
         self.parts.feeds.metrics().samples(&samples);
-        for ProcessSample { incarnation, usage } in &samples.processes {
+        self.gauges.note_host(samples.host);
+        for sample in &samples.processes {
+            let ProcessSample {
+                incarnation,
+                usage,
+                device,
+            } = sample;
+            self.gauges.note(*incarnation, *device);
             self.on_usage(*incarnation, usage);
         }
         for found in samples.devices.findings {

@@ -1,5 +1,6 @@
 //! What operators see of the driver: status and events.
 use super::alarms::{Alarm, Alarms};
+use super::gauges::Gauges;
 use super::pulled::Pulls;
 use super::served::Served;
 use super::status::Frame;
@@ -97,7 +98,7 @@ impl Feeds {
         &self,
         view: &View,
         now: Time,
-        pulls: &Pulls,
+        (pulls, gauges): (&Pulls, &Gauges),
         served: &Served,
         checkpoints_skipped: u64,
     ) {
@@ -107,6 +108,7 @@ impl Feeds {
         (status.replicas, status.remote) = self.durable.clone();
         status.weight_digest = digest.unwrap_or_default();
         status.roles.iter_mut().for_each(|role| pulls.show(role));
+        gauges.show(&mut status);
         self.show(status);
     }
 

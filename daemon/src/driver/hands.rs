@@ -221,6 +221,7 @@ impl Driver {
             }
         }
         self.link_samples.remove(&incarnation);
+        self.gauges.forget(incarnation);
         self.pulls.forget(incarnation);
         self.links.forget(incarnation);
         self.served.forget(incarnation);

@@ -1,5 +1,6 @@
 //! What reaches the driver from outside, on one channel.
 use crate::control::{Replayed, StepOutcome};
+use crate::driver::logs::LogAnswer;
 use crate::driver::{Change, LinkId, Revision, SnapshotShards};
 use crate::nodes::{Joined, Via};
 use robust_proto::v1;
@@ -136,6 +137,17 @@ pub enum Happening {
         request: MakeRequest,
         /// Told what is done, or why nothing is.
         answer: oneshot::Sender<Result<Reply, Refusal>>,
+    },
+    /// An operator reads a log.
+    ReadLog {
+        /// Of which place.
+        id: InstanceId,
+        /// From where on.
+        offset: u64,
+        /// At most so many bytes.
+        bytes: u32,
+        /// Told what it says there.
+        answer: LogAnswer,
     },
     /// A process that was asked to end has had its time.
     Retired {

@@ -29,10 +29,12 @@ mod effects;
 mod end;
 mod feeds;
 mod gang;
+mod gauges;
 mod hands;
 mod happening;
 mod leases;
 mod links;
+mod logs;
 mod lost;
 mod nodes;
 mod outbox;
@@ -58,12 +60,13 @@ pub use feeds::Feeds;
 pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
 pub use leases::{Held, LeaseError, Leases};
 pub use links::{LinkId, Links};
+pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::without_database;
 #[cfg(test)]
 pub(crate) use saved::decode;
 pub use saved::{SavedError, SnapshotShards};
 pub use spawn::{ARITHMETIC, WorkerPlan, WorkerProgram};
-pub use status::{Frame, incident, slot};
+pub use status::{Frame, incident, pause, slot};
 pub use world::{Arrival, World};
 
 use crate::ckpt::{Checkpointer, Uploader};
@@ -74,7 +77,9 @@ use crate::state::StateDir;
 use crate::store::{Store, StoreError};
 use crate::telemetry::Telemetry;
 use gang::GangTask;
+use gauges::Gauges;
 use hands::{Here, Process};
+use logs::Readers;
 use nodes::Nodes;
 use outbox::Outbox;
 use pulled::Pulls;
@@ -169,6 +174,9 @@ pub struct Driver {
     here: Here,
     nodes: Nodes,
     link_samples: HashMap<Incarnation, LinkSample>,
+    gauges: Gauges,
+    /// Operators that wait for a part of a log on another node.
+    readers: Readers,
     pulls: Pulls,
     served: Served,
     plans: PlanCache,
@@ -293,9 +301,13 @@ impl Driver {
         let (replicas, remote) = (self.replica_status(), self.remote_status());
         self.parts.feeds.durable(replicas, remote);
         let skipped = self.parts.checkpointer.skipped();
-        self.parts
-            .feeds
-            .publish(view, at, &self.pulls, &self.served, skipped);
+        self.parts.feeds.publish(
+            view,
+            at,
+            (&self.pulls, &self.gauges),
+            &self.served,
+            skipped,
+        );
         self.published = Instant::now();
     }
 }

@@ -1,7 +1,8 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
 use robust_shared::core::{
-    Context, Incident, IncidentOutcome, InstanceView, NodeView, SlotRef, View,
+    Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, PhaseSpan, Restarted,
+    SlotRef, View,
 };
 use robust_shared::job::Job;
 use robust_shared::time::Time;
@@ -87,6 +88,7 @@ impl Frame {
             weight_bytes: view.weight_bytes,
             nodes: view.nodes.iter().map(node).collect(),
             steps_repeated: view.ettr.steps_repeated,
+            pause: view.pause.as_ref().map(pause),
             ..self.starting(now, "")
         }
     }
@@ -120,6 +122,37 @@ fn node(n: &NodeView) -> v1::NodeStatus {
         lost: n.node.lost.iter().map(slot).collect(),
         draining: n.node.draining.iter().map(slot).collect(),
         instances: n.instances,
+    }
+}
+
+/// A pause as operators see it.
+pub fn pause(pause: &PauseView) -> v1::Pause {
+    v1::Pause {
+        state: pause.word().to_owned(),
+        after_step: pause.after.0,
+        since_ms: pause.since.millis(),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn restarted(restarted: &Restarted) -> v1::Restarted {
+    v1::Restarted {
+        at_ms: restarted.at.millis(),
+        why: restarted.why.clone(),
+        incident: restarted.incident.map_or(0, |number| number.0),
+    }
+}
+
+fn span(span: &PhaseSpan) -> v1::PhaseSpan {
+    v1::PhaseSpan {
+        phase: span.phase.name().to_owned(),
+        started_ms: span.from.millis(),
+        ms: millis(span.took),
+        step: span.step.0,
+        incarnation: span.incarnation.0,
     }
 }
 
@@ -158,7 +191,15 @@ fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
         pull_source: String::new(),
         pull_bytes_per_s: 0.0,
         pull_fetched: 0,
-        phase_ms: u64::try_from(now.since(i.phase_since).as_millis()).unwrap_or(u64::MAX),
+        phase_ms: millis(now.since(i.phase_since)),
+        restarts_planned: i.replaced,
+        restarted: i.restarted.iter().map(restarted).collect(),
+        phases: i.phases.iter().map(span).collect(),
+        // What devices show is the driver's to say, too.
+        gpu_percent: None,
+        gpu_memory_bytes: None,
+        gpu_memory_total_bytes: None,
+        gpu_celsius: None,
     }
 }
 

@@ -1,12 +1,12 @@
 //! What operators' tools ask of the daemon.
-use super::check;
+use super::{check, logs};
 use super::trajectories::Wanted;
 use crate::control::report;
-use crate::driver::{Change, Happening, Happenings, MakeRequest, Struck};
+use crate::driver::{self, Change, Happening, Happenings, MakeRequest, Struck};
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
-use robust_shared::core::{Event, Fault, Refusal, Reply, Request as CoreRequest, Severity};
-use robust_shared::ids::{Incarnation, Role};
+use robust_shared::core::{Event, Fault, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
+use robust_shared::ids::{Incarnation, InstanceId, Role};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl std::fmt::Debug for ControlService {
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-fn ending() -> Status {
+pub(super) fn ending() -> Status {
     Status::unavailable("the daemon is ending")
 }
 
@@ -60,7 +60,7 @@ pub(super) fn unreadable(error: impl std::fmt::Display) -> Status {
     Status::internal(format!("the store cannot be read: {error}"))
 }
 
-fn refused(refusal: &Refusal) -> Status {
+pub(super) fn refused(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::UnknownIndex { .. }
         | Refusal::WrongRole { .. }
@@ -71,7 +71,36 @@ fn refused(refusal: &Refusal) -> Status {
     }
 }
 
-fn role(name: &str) -> Result<Role, Status> {
+fn misanswered(reply: &Reply) -> Status {
+    Status::internal(format!("an answer to something else: {reply:?}"))
+}
+
+fn paused(reply: Reply) -> Result<Response<v1::PauseReply>, Status> {
+    match reply {
+        Reply::Paused { pause, when } => Ok(Response::new(v1::PauseReply {
+            when,
+            pause: pause.as_ref().map(driver::pause),
+        })),
+        other => Err(misanswered(&other)),
+    }
+}
+
+/// Whose processes are to be replaced.
+fn target(request: &v1::RestartRequest) -> Result<RestartTarget, Status> {
+    match (request.role.as_str(), request.index) {
+        ("task", None) => Ok(RestartTarget::Task),
+        ("task", Some(_)) => Err(Status::invalid_argument(
+            "a task has no index; name a role to restart one instance",
+        )),
+        (name, None) => role(name).map(RestartTarget::Role),
+        (name, Some(index)) => {
+            let role = role(name)?;
+            Ok(RestartTarget::One(InstanceId { role, index }))
+        }
+    }
+}
+
+pub(super) fn role(name: &str) -> Result<Role, Status> {
     let unknown = |e: robust_shared::ids::UnknownRole| Status::invalid_argument(e.to_string());
     name.parse().map_err(unknown)
 }
@@ -167,9 +196,7 @@ impl ControlService {
                 revision,
                 ..Default::default()
             })),
-            other => Err(Status::internal(format!(
-                "an answer to something else: {other:?}"
-            ))),
+            other => Err(misanswered(&other)),
         }
     }
 
@@ -272,6 +299,7 @@ impl Control for ControlService {
     type EventsStream = Answers<v1::Event>;
     type TrajectoriesStream = Answers<v1::Trajectory>;
     type CheckStoreStream = Answers<v1::StoreCheck>;
+    type LogsStream = Answers<v1::LogPart>;
 
     async fn get_status(
         &self,
@@ -417,6 +445,48 @@ impl Control for ControlService {
         };
         self.request(make).await?;
         Ok(Response::new(v1::RestoreSlotReply { slot: Some(slot) }))
+    }
+
+    async fn pause(
+        &self,
+        _: Request<v1::PauseRequest>,
+    ) -> Result<Response<v1::PauseReply>, Status> {
+        let make = |ticket| CoreRequest::Pause { ticket };
+        self.request(make).await.and_then(paused)
+    }
+
+    async fn resume(
+        &self,
+        _: Request<v1::ResumeRequest>,
+    ) -> Result<Response<v1::PauseReply>, Status> {
+        let make = |ticket| CoreRequest::Resume { ticket };
+        self.request(make).await.and_then(paused)
+    }
+
+    async fn restart(
+        &self,
+        request: Request<v1::RestartRequest>,
+    ) -> Result<Response<v1::RestartReply>, Status> {
+        let target = target(&request.into_inner())?;
+        let make = move |ticket| CoreRequest::Restart { ticket, target };
+        match self.request(make).await? {
+            Reply::Restarting { target, when } => Ok(Response::new(v1::RestartReply {
+                what: target.to_string(),
+                when,
+            })),
+            other => Err(misanswered(&other)),
+        }
+    }
+
+    async fn logs(
+        &self,
+        request: Request<v1::LogsRequest>,
+    ) -> Result<Response<Self::LogsStream>, Status> {
+        let request = request.into_inner();
+        let reader = logs::Reader::new(self.happenings.clone(), &request)?;
+        let (to, parts) = tokio::sync::mpsc::channel(logs::PARTS_AHEAD);
+        tokio::spawn(reader.send(request, to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {

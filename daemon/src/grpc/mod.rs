@@ -2,6 +2,7 @@
 mod check;
 mod control;
 mod listen;
+mod logs;
 mod roles;
 mod token;
 mod trajectories;

@@ -14,6 +14,7 @@ mod evidence;
 #[cfg(test)]
 mod evidence_tests;
 mod find;
+mod page;
 pub mod proc_stat;
 mod spawn;
 mod tail;
@@ -23,6 +24,7 @@ mod watch;
 
 pub use evidence::evidence;
 pub use find::owned_by;
+pub use page::{LogPage, PAGE_BYTES, page};
 pub use rustix::process::Signal;
 pub use watch::Launcher;
 

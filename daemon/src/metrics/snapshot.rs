@@ -10,9 +10,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The states a job can be in, each a line of its own.
-const STATES: [&str; 6] = [
+const STATES: [&str; 7] = [
     "starting",
     "running",
+    "paused",
     "recovering",
     "completed",
     "stopped",

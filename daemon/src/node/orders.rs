@@ -9,6 +9,7 @@ use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_message::Body as Up;
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
+use std::path::Path;
 use std::time::Duration;
 
 impl Actor {
@@ -20,6 +21,7 @@ impl Actor {
             Down::Collect(collect) => self.on_collect(&collect),
             Down::Hold(order) => self.on_hold(order),
             Down::Give(order) => self.on_give(order),
+            Down::ReadLog(order) => self.on_read_log(order),
             Down::Ended(ended) => return self.on_ended(&ended),
             Down::Challenge(_) | Down::Welcome(_) => {
                 tracing::warn!("the leader shakes hands again within a session");
@@ -148,6 +150,19 @@ impl Actor {
         });
     }
 
+    fn on_read_log(&self, order: v1::ReadLog) {
+        let (Some(up), logs) = (self.up.clone(), self.state.logs()) else {
+            return;
+        };
+        tokio::task::spawn_blocking(move || {
+            let read = read_log(&logs, &order);
+            // Over a link that broke nobody waits for it any more.
+            let _ = up.send(v1::NodeMessage {
+                body: Some(Up::LogRead(read)),
+            });
+        });
+    }
+
     fn on_ended(&mut self, ended: &v1::JobEnded) -> Option<Result<NodeEnd, NodeError>> {
         self.kill_all();
         if !ended.over {
@@ -156,6 +171,26 @@ impl Actor {
         }
         tracing::info!("the job is over");
         Some(Ok(NodeEnd::JobOver))
+    }
+}
+
+fn read_log(logs: &Path, order: &v1::ReadLog) -> v1::LogRead {
+    // Its name is made of a role's, so that no order names a file elsewhere.
+    let role = order.role.parse::<Role>().map_err(|e| e.to_string());
+    let read = role.and_then(|role| {
+        let index = order.index;
+        let path = logs.join(format!("{}.log", InstanceId { role, index }));
+        launcher::page(&path, order.offset, order.bytes).map_err(|e| e.to_string())
+    });
+    let (page, error) = match read {
+        Ok(page) => (page, String::new()),
+        Err(error) => (launcher::LogPage::default(), error),
+    };
+    v1::LogRead {
+        ticket: order.ticket,
+        data: page.data,
+        size: page.size,
+        error,
     }
 }
 
@@ -169,6 +204,10 @@ pub(super) fn samples(samples: Samples) -> v1::NodeSamples {
         disk_read_bytes: s.usage.disk_read_bytes,
         disk_write_bytes: s.usage.disk_write_bytes,
         accelerator_us: s.usage.accelerator.map(micros),
+        gpu_percent: s.device.and_then(|d| d.percent),
+        gpu_memory_bytes: s.device.and_then(|d| d.memory_bytes),
+        gpu_memory_total_bytes: s.device.and_then(|d| d.memory_total_bytes),
+        gpu_celsius: s.device.and_then(|d| d.celsius),
     };
     let device = |f: crate::telemetry::DeviceFinding| v1::DeviceReport {
         device: f.device,

@@ -20,7 +20,7 @@ mod tests;
 pub use accelerators::{Accelerators, DeviceSample, NoAccelerator};
 pub use host::{HostSample, HostSampler};
 pub use nvml::{LIBRARY, NvmlAccelerators};
-pub use processes::{ProcessSample, Samples, Sources, Telemetry, Usage, usage};
+pub use processes::{DeviceUse, ProcessSample, Samples, Sources, Telemetry, Usage, usage};
 pub use sampler::{DeviceConfig, DeviceFinding, DeviceSampler, Devices, Seen};
 
 use std::ffi::OsStr;

@@ -2,6 +2,7 @@
 use super::host::{HostSample, HostSampler};
 use super::sampler::{DeviceSampler, Devices, Seen};
 use crate::launcher::proc_stat::ProcStat;
+use robust_shared::hardware::Reading;
 use robust_shared::ids::Incarnation;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -27,12 +28,48 @@ pub struct Usage {
 }
 
 /// A sample of one watched process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessSample {
     /// Which.
     pub incarnation: Incarnation,
     /// What it used so far.
     pub usage: Usage,
+    /// What the devices it computes on show now, where they tell.
+    pub device: Option<DeviceUse>,
+}
+
+/// What devices show now, whoever else uses them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeviceUse {
+    /// How busy they are, on average.
+    pub percent: Option<f64>,
+    /// Memory in use on all of them.
+    pub memory_bytes: Option<u64>,
+    /// Memory that they have.
+    pub memory_total_bytes: Option<u64>,
+    /// The temperature of the hottest.
+    pub celsius: Option<u32>,
+}
+
+impl DeviceUse {
+    /// Of the devices that a process computes on; none: of no device known.
+    fn of(seen: &[Seen], pid: u32) -> Option<Self> {
+        let on = || seen.iter().filter(move |s| s.pids.contains(&pid));
+        on().next()?;
+        let readings = || on().map(|s| &s.reading);
+        let busy: Vec<f64> = readings()
+            .filter_map(|r| r.util_percent.or(r.activity_percent()))
+            .collect();
+        let sum = |of: fn(&Reading) -> Option<u64>| {
+            readings().filter_map(of).reduce(u64::saturating_add)
+        };
+        Some(Self {
+            percent: (!busy.is_empty()).then(|| busy.iter().sum::<f64>() / busy.len() as f64),
+            memory_bytes: sum(|r| r.memory_used_bytes),
+            memory_total_bytes: sum(|r| r.memory_total_bytes),
+            celsius: readings().filter_map(|r| r.temperature_c).max(),
+        })
+    }
 }
 
 /// What a process used so far. An error when it is gone.
@@ -180,6 +217,7 @@ fn take(
         Some(ProcessSample {
             incarnation: *incarnation,
             usage,
+            device: DeviceUse::of(&devices.seen, *pid),
         })
     };
     Samples {

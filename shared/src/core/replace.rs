@@ -13,7 +13,7 @@ use super::nodes::{Given, Home};
 use super::output::Severity;
 use super::planned::Rolling;
 use super::refusal::{Refusal, Reply};
-use crate::ids::{InstanceId, Role};
+use crate::ids::{InstanceId, NodeId, Role};
 use std::fmt;
 
 /// What for, where an operator did not say.
@@ -149,6 +149,16 @@ impl Core {
             // Counted as a fault, whichever incident it was.
             incident: Some(incident.unwrap_or_default()),
         }
+    }
+}
+
+impl Core {
+    /// Where a place's process is, or was last; none: it never had a slot.
+    pub fn node_of(&self, id: InstanceId) -> Result<Option<NodeId>, Refusal> {
+        self.check_count(id.role, id.index)?;
+        let there = self.s.instances.get(id);
+        let slot = there.and_then(|i| i.slot.as_ref().or(i.before.as_ref().map(|(_, slot)| slot)));
+        Ok(slot.map(|slot| slot.node))
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::happening::NodeRefused;
 use super::super::{Driver, LinkId};
 use super::{Remote, spawn_order};
 use crate::nodes::Joined;
-use crate::telemetry::Usage;
+use crate::telemetry::{DeviceUse, Usage};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, host_message, role_exited};
 use robust_shared::core::{Exit, Input, Labels, NodeSpec, NodeState};
@@ -20,6 +20,17 @@ fn exit(ended: &v1::RoleExited) -> Exit {
         Some(role_exited::Exit::Signal(signal)) => Exit::Signal(signal),
         None => Exit::Gone,
     }
+}
+
+/// None where nothing is told of any device.
+fn device_use(role: &v1::RoleUsage) -> Option<DeviceUse> {
+    let device = DeviceUse {
+        percent: role.gpu_percent,
+        memory_bytes: role.gpu_memory_bytes,
+        memory_total_bytes: role.gpu_memory_total_bytes,
+        celsius: role.gpu_celsius,
+    };
+    (device != DeviceUse::default()).then_some(device)
 }
 
 fn gone(rollout: Incarnation) -> host_message::Body {
@@ -189,6 +200,7 @@ impl Driver {
                     self.inputs.push_back(Input::Evidence { incarnation, text });
                 }
             }
+            Up::LogRead(read) => self.on_log_read(read),
             Up::Samples(samples) => self.on_node_samples(node, &samples),
             Up::Held(held) => self.on_held(node, &held),
             Up::NotHeld(not_held) => self.on_not_held(node, not_held),
@@ -232,6 +244,7 @@ impl Driver {
                     disk_write_bytes: role.disk_write_bytes,
                     accelerator: role.accelerator_us.map(Duration::from_micros),
                 };
+                self.gauges.note(incarnation, device_use(role));
                 self.on_usage(incarnation, &usage);
             }
         }
