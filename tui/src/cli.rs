@@ -5,7 +5,12 @@ mod doctor;
 mod drill;
 mod inject;
 mod man;
+mod logs;
+mod pause;
 mod read;
+mod restart;
+mod roles;
+mod run;
 mod sim;
 mod steer;
 mod store;
@@ -19,12 +24,18 @@ pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;
 pub use inject::InjectArgs;
 pub use man::ManArgs;
+pub use logs::LogsArgs;
+pub use pause::PauseArgs;
 pub use read::{EventsArgs, ReportArgs, RulesArgs, WatchArgs};
+pub use restart::{RestartArgs, RestartTarget};
+pub use roles::RolesArgs;
+pub use run::RunArgs;
 pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, WeightsArgs};
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 pub use store::StoreCommand;
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{ThemeName, TuiArgs};
+pub use values::Who;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
@@ -37,6 +48,7 @@ const EXIT_CODES: &str = "Exit codes:
   4  refused by the daemon (the reason is printed)
   5  protocol error: daemon and robustctl do not understand each other
   130, 143  a drill was ended by SIGINT, SIGTERM
+`run` without --detach ends with the exit code of robustd (robustd --help), 0 when the job completed.
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
 else $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID.";
@@ -73,12 +85,18 @@ pub struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Start robustd with a job, and see it through or leave it running
+    Run(RunArgs),
     /// Open the console: the job at a glance, with keys to inject faults
     Tui(TuiArgs),
     /// Show the job, its roles and its incidents once
     Status,
     /// Print one line a step until the job is over (with --json every status)
     Watch(WatchArgs),
+    /// Show each instance: what it does, uses and went through
+    Roles(RolesArgs),
+    /// Print what the processes of an instance or a role wrote, whichever node they run on
+    Logs(LogsArgs),
     /// Print what happened, oldest first
     Events(EventsArgs),
     /// Strike an instance with a real fault
@@ -87,6 +105,12 @@ pub enum Command {
     Drill(DrillArgs),
     /// Summarise the run
     Report(ReportArgs),
+    /// Begin nothing after the step under way, until `resume`; nothing is stopped or lost
+    Pause(PauseArgs),
+    /// Go on with a paused job
+    Resume,
+    /// New processes for an instance, a role or the whole task, without a fault
+    Restart(RestartArgs),
     /// More or fewer instances of a role while the job runs
     Scale(ScaleArgs),
     /// New values for one role, which alone is restarted with them

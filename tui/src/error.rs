@@ -33,6 +33,14 @@ pub enum CliError {
         /// 128 and the signal's number, as shells have it.
         code: u8,
     },
+    /// The robustd that was started ended; its exit code is ours.
+    #[error("{text}")]
+    JobEnded {
+        /// It.
+        code: u8,
+        /// What it said last.
+        text: String,
+    },
     /// The reader of our output left (`robustctl events | head`): nothing to complain about.
     #[error("output closed")]
     OutputClosed,
@@ -48,7 +56,7 @@ impl CliError {
             CliError::NoDaemon { .. } => 3,
             CliError::Refused(_) => 4,
             CliError::Protocol(_) => 5,
-            CliError::Interrupted { code } => *code,
+            CliError::Interrupted { code } | CliError::JobEnded { code, .. } => *code,
         }
     }
 
@@ -61,6 +69,7 @@ impl CliError {
             CliError::Refused(_) => "refused",
             CliError::Protocol(_) => "protocol",
             CliError::Interrupted { .. } => "interrupted",
+            CliError::JobEnded { .. } => "job_ended",
         }
     }
 

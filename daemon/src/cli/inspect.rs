@@ -53,6 +53,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         job.job.name,
         state.root().display()
     ));
+    let logs = state.logs();
     let (end, ends) = oneshot::channel::<()>();
     let ends = async move { ends.await.unwrap_or_default() };
     let mut serving = tokio::spawn(grpc::serve_control_until(socket, control, ends));
@@ -62,7 +63,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
                 tracing::error!("the control socket: {error}");
             }
         }
-        () = until_stopped(&mut arrivals, ("shown only: nothing of it runs", &state.logs())) => {
+        () = until_stopped(&mut arrivals, ("shown only: nothing of it runs", &logs)) => {
             // Whoever asked gets an answer; whoever watches would stay for ever.
             let _ = end.send(());
             if tokio::time::timeout(LAST_ANSWERS, &mut serving).await.is_err() {

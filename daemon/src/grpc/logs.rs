@@ -57,9 +57,10 @@ impl Reader {
         request: &v1::LogsRequest,
         to: &Sender<Result<v1::LogPart, Status>>,
     ) -> Result<(), Status> {
-        let mut offset = match request.tail_lines {
-            Some(lines) => self.tail(u64::from(lines)).await?,
-            None => 0,
+        let mut offset = match (request.from, request.tail_lines) {
+            (Some(offset), _) => offset,
+            (None, Some(lines)) => self.tail(u64::from(lines)).await?,
+            (None, None) => 0,
         };
         loop {
             let NodePage { node, page } = self.page(offset, PAGE_BYTES).await?;
@@ -166,6 +167,7 @@ mod tests {
             index: 0,
             follow,
             tail_lines,
+            from: None,
         }
     }
 

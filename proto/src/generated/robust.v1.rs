@@ -1700,6 +1700,9 @@ pub struct LogsRequest {
     /// only the last so many lines
     #[prost(uint32, optional, tag = "4")]
     pub tail_lines: ::core::option::Option<u32>,
+    /// instead: from this offset on
+    #[prost(uint64, optional, tag = "5")]
+    pub from: ::core::option::Option<u64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -4,12 +4,16 @@ mod ckpt;
 mod doctor;
 pub mod drill;
 mod events;
+mod control;
 mod inject;
 mod man;
+mod logs;
 mod membership;
 mod quarantine;
 mod report;
+mod roles;
 mod rules;
+mod run;
 mod sim;
 mod status;
 mod store;
@@ -71,6 +75,12 @@ pub async fn run(args: Args) -> Result<(), CliError> {
             "the console has no JSON; use `robustctl watch --json`".into(),
         )),
         Command::Tui(tui) => crate::console::run(endpoint, tui).await,
+        Command::Run(run) => run::run(&endpoint, &run, &global).await,
+        Command::Roles(roles) => roles::run(&endpoint, &roles, global.json).await,
+        Command::Logs(logs) => logs::run(&endpoint, logs, global.json).await,
+        Command::Pause(pause) => control::pause(&endpoint, &pause, global.json).await,
+        Command::Resume => control::resume(&endpoint, global.json).await,
+        Command::Restart(restart) => control::restart(&endpoint, &restart, global.json).await,
         Command::Status => status::run(&endpoint, global.json).await,
         Command::Watch(watch) => watch::run(&endpoint, &watch, global.json).await,
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,

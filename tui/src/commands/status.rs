@@ -26,6 +26,9 @@ fn text(s: &v1::Status, paint: Paint) -> String {
     if !s.reason.is_empty() {
         text += &format!("reason   {}\n", s.reason);
     }
+    if let Some(line) = pause(s) {
+        text += &format!("pause    {}\n", paint.bold(&line));
+    }
     for alarm in &s.alarms {
         let since = clock(s.now_ms.saturating_sub(alarm.since_ms) as f64 / 1000.0);
         let line = format!("alarm    {} (for {since})", alarm.text);
@@ -50,6 +53,20 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         text += &format!("\n{}", incidents(&s.incidents).render(paint));
     }
     text
+}
+
+/// What an operator asked for, while it holds.
+fn pause(s: &v1::Status) -> Option<String> {
+    let v1::Pause {
+        state,
+        after_step,
+        since_ms,
+    } = s.pause.as_ref()?;
+    let since = clock(s.now_ms.saturating_sub(*since_ms) as f64 / 1000.0);
+    Some(match state.as_str() {
+        "paused" => format!("paused after step {after_step} (asked {since} ago); `robustctl resume`"),
+        _ => format!("pausing: step {after_step} is the last (asked {since} ago)"),
+    })
 }
 
 /// Where the last steps are besides this node's memory and disk.

@@ -3,6 +3,7 @@
 mod acts;
 mod alone;
 mod doctor;
+mod control;
 mod errors;
 #[path = "../fake/mod.rs"]
 mod fake;

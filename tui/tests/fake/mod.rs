@@ -1,6 +1,7 @@
 //! A Control server in the test's own process: answers what the test put into it.
 use robust_proto::v1;
 use robust_proto::v1::control_server::{Control, ControlServer};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
@@ -23,6 +24,10 @@ pub struct Book {
     pub inject: Option<v1::InjectReply>,
     pub injected: Vec<v1::InjectRequest>,
     pub stopped: bool,
+    /// What the job was asked for: `pause`, `resume`, `restart rollout-1`.
+    pub asked: Vec<String>,
+    /// What each place wrote.
+    pub logs: BTreeMap<String, String>,
 }
 
 pub const REFUSAL: &str = "there is no trainer 7; the job has 2 (0 to 1)";
@@ -97,6 +102,7 @@ impl Control for Fake {
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
     type CheckStoreStream = Streamed<v1::StoreCheck>;
+    type LogsStream = Streamed<v1::LogPart>;
 
     async fn get_status(
         &self,
@@ -216,6 +222,76 @@ impl Control for Fake {
         let v1::RestoreSlotRequest { node, pool, index } = request.into_inner();
         let slot = Some(v1::Slot { node, pool, index });
         Ok(Response::new(v1::RestoreSlotReply { slot }))
+    }
+
+    async fn pause(
+        &self,
+        _: Request<v1::PauseRequest>,
+    ) -> Result<Response<v1::PauseReply>, Status> {
+        let mut book = self.0.lock().unwrap();
+        if book.status.pause.is_some() {
+            let text = "nothing to do: the job is paused already";
+            return Err(Status::failed_precondition(text));
+        }
+        book.asked.push("pause".to_owned());
+        // Its step is over at once.
+        let pause = Some(v1::Pause {
+            state: "paused".to_owned(),
+            after_step: book.status.step,
+            since_ms: book.status.now_ms,
+        });
+        book.status.pause = pause.clone();
+        let when = "when step 13 is committed and published".to_owned();
+        Ok(Response::new(v1::PauseReply { when, pause }))
+    }
+
+    async fn resume(
+        &self,
+        _: Request<v1::ResumeRequest>,
+    ) -> Result<Response<v1::PauseReply>, Status> {
+        let mut book = self.0.lock().unwrap();
+        book.asked.push("resume".to_owned());
+        book.status.pause = None;
+        let when = "now".to_owned();
+        Ok(Response::new(v1::PauseReply { when, pause: None }))
+    }
+
+    async fn restart(
+        &self,
+        request: Request<v1::RestartRequest>,
+    ) -> Result<Response<v1::RestartReply>, Status> {
+        let v1::RestartRequest { role, index } = request.into_inner();
+        let what = index.map_or(role.clone(), |index| format!("{role}-{index}"));
+        self.0.lock().unwrap().asked.push(format!("restart {what}"));
+        let when = "now".to_owned();
+        Ok(Response::new(v1::RestartReply { what, when }))
+    }
+
+    async fn logs(
+        &self,
+        request: Request<v1::LogsRequest>,
+    ) -> Result<Response<Self::LogsStream>, Status> {
+        let request = request.into_inner();
+        let name = format!("{}-{}", request.role, request.index);
+        let text = self.0.lock().unwrap().logs.get(&name).cloned();
+        let unknown = || Status::invalid_argument(format!("there is no {name}"));
+        let text = text.ok_or_else(unknown)?;
+        let from = usize::try_from(request.from.unwrap_or(0)).unwrap();
+        // In parts that are cut within lines.
+        let data = text.into_bytes().split_off(from);
+        let parts = data.chunks(7).enumerate();
+        let parts = parts.map(|(n, data)| {
+            Ok(v1::LogPart {
+                offset: (from + n * 7) as u64,
+                data: data.to_vec(),
+                node: "a".to_owned(),
+            })
+        });
+        let parts = tokio_stream::iter(parts.collect::<Vec<_>>());
+        Ok(Response::new(match request.follow {
+            true => Box::pin(parts.chain(tokio_stream::pending())),
+            false => Box::pin(parts),
+        }))
     }
 
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {

@@ -4,6 +4,8 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+/// Within this a request is on record and answered.
+const ANSWERED: Duration = Duration::from_millis(50);
 
 fn world(mode: Mode, steps: u64) -> World {
     let mut w = World::new(small(mode, steps), 3);
@@ -71,7 +73,16 @@ fn a_paused_job_ends_the_step_under_way_begins_nothing_and_goes_on_when_resumed(
 
 #[test]
 fn trajectories_that_are_frozen_keep_their_agent_and_go_on_there() {
-    let mut w = paused(Mode::Async, 8);
+    let slow = Timing {
+        turn: Span::between(ms(1500), ms(1900)),
+        ..Timing::default()
+    };
+    let mut w = World::journaled(small(Mode::Async, 8), slow, 3);
+    w.until("step 3 is trained", MINUTE, |w| {
+        w.core.s.gang.stage == state::Stage::Training(Step(3))
+    });
+    pause(&mut w).unwrap();
+    w.until("it is paused", MINUTE, is_paused);
     w.run_for(MINUTE);
     let held = w.core.leases();
     assert!(!held.is_empty(), "the next batch was under way");
@@ -86,6 +97,7 @@ fn trajectories_that_are_frozen_keep_their_agent_and_go_on_there() {
 fn a_pause_survives_the_daemon_and_is_over_once() {
     let mut w = world(Mode::Async, 8);
     pause(&mut w).unwrap();
+    w.run_for(ANSWERED);
     w.crash_daemon();
     w.until("it is paused", MINUTE, is_paused);
     let at = w.committed();
@@ -94,6 +106,7 @@ fn a_pause_survives_the_daemon_and_is_over_once() {
     w.run_for(MINUTE);
     assert_eq!(w.committed(), at);
     resume(&mut w).unwrap();
+    w.run_for(ANSWERED);
     w.crash_daemon();
     w.run_to_end();
     assert_eq!(w.committed(), 8);
@@ -280,6 +293,7 @@ fn a_restart_that_was_accepted_comes_though_the_daemon_dies() {
     let mut w = world(Mode::Async, 8);
     let before = lives(&w);
     restart(&mut w, RestartTarget::Task).unwrap();
+    w.run_for(ANSWERED);
     w.crash_daemon();
     w.until("all are new", MINUTE, |w| {
         lives(w).iter().zip(&before).all(|(a, b)| a.1 > b.1)

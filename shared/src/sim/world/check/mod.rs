@@ -76,6 +76,8 @@ pub struct Checker {
     /// Lives on devices that are about to fail, and their slots.
     announced: Vec<Incarnation>,
     drained: BTreeSet<SlotRef>,
+    /// The last agent worker that each trajectory was handed to.
+    handed: BTreeMap<TrajectoryId, Incarnation>,
     /// What the present life of the controller was told to be finished.
     finished: BTreeSet<TrajectoryId>,
     /// Rollouts being probed, by what was asked and answered.
@@ -102,6 +104,7 @@ impl Checker {
             given: Vec::new(),
             announced: Vec::new(),
             drained: BTreeSet::new(),
+            handed: BTreeMap::new(),
             finished: BTreeSet::new(),
             suspects: BTreeSet::new(),
             tokens: BTreeMap::new(),

@@ -87,7 +87,10 @@ impl World {
             }
             Output::Dispatch { agent, trajectory } => {
                 self.checker.dispatched(*trajectory, self.config.responses);
-                self.check_begun(Step(trajectory.batch));
+                // One that lost its command with its link is told again.
+                if self.checker.handed.insert(*trajectory, *agent) != Some(*agent) {
+                    self.check_begun(Step(trajectory.batch));
+                }
                 self.check_dispatch(*agent, *trajectory);
             }
             Output::Route { ticket, rollout } => self.check_route(*ticket, *rollout),
@@ -164,8 +167,7 @@ impl World {
         });
     }
 
-    /// While the job is to pause, nothing of a later step is begun. What was handed out before may be
-    /// handed out again to an agent worker whose link broke: it holds it.
+    /// While the job is to pause, nothing of a later step is begun.
     fn check_begun(&mut self, step: Step) {
         let last = self.office.promises.pause;
         self.must(last.is_none_or(|last| step <= last), "pause", || {
