@@ -12,6 +12,7 @@ use super::{Store, spans, trajectories};
 use prost::Message;
 use robust_proto::v1::Span;
 use robust_shared::core::{Event, Incident, Record};
+use robust_shared::history::Page;
 use robust_shared::ids::{Step, TrajectoryId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -194,6 +195,7 @@ fn entry(reader: &Reader<'_>, raw: &[u8]) -> Result<Option<String>, StoreError> 
     };
     match key {
         Key::Journal(_) => drop(decode::<Record>(path, raw, &bytes)?),
+        Key::History(..) => drop(decode::<Page>(path, raw, &bytes)?),
         Key::Event(_) => drop(decode::<Event>(path, raw, &bytes)?),
         Key::Incident(_) => drop(decode::<Incident>(path, raw, &bytes)?),
         Key::Step(_) => drop(decode::<StoredStep>(path, raw, &bytes)?),

@@ -13,6 +13,7 @@
 //! | `s` step:8 | [`StoredStep`](super::StoredStep), CBOR |
 //! | `n` incident:8 | [`Incident`](robust_shared::core::Incident), CBOR, its last state |
 //! | `i` incarnation:8 | [`StoredInstance`](super::StoredInstance), CBOR |
+//! | `h` level:1 begin:8 | [`Page`](robust_shared::history::Page) of the history, CBOR |
 //! | `k` step:8 | [`StoredCheckpoint`](super::StoredCheckpoint), CBOR |
 //! | `t` trajectory:8 `c` | the step that consumed it, u64 big-endian |
 //! | `t` trajectory:8 `f` | [`Finish`](super::Finish), CBOR |
@@ -22,11 +23,11 @@
 //! | `u` trajectory:8 | empty: finished and not consumed |
 //! | `x` key part:4 | part of a long value, raw (see [`super::parts`]) |
 //!
-//! Schema 1 had no spans of turns under way; all else is the same, so that opening one of schema 1
-//! writes the new number and is done.
+//! Schema 1 had no spans of turns under way, schema 2 no history; all else is the same, so that opening
+//! one of them writes the new number and is done.
 
 /// The schema written by this build; a higher one found on disk is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A key. See the module's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub enum Key {
     Incident(u64),
     /// `i`
     Instance(u64),
+    /// `h`: level, and the begin in microseconds
+    History(u8, u64),
     /// `k`
     Checkpoint(u64),
     /// `t..c`
@@ -79,6 +82,7 @@ impl Key {
             Key::Instance(n) => numbered(b'i', n),
             Key::Checkpoint(n) => numbered(b'k', n),
             Key::Unconsumed(n) => numbered(b'u', n),
+            Key::History(level, begin) => [&[b'h', level][..], &begin.to_be_bytes()].concat(),
             Key::Consumed(n) => of_trajectory(n, b"c"),
             Key::Finish(n) => of_trajectory(n, b"f"),
             Key::Prompt(n) => of_trajectory(n, b"p"),
@@ -112,6 +116,10 @@ impl Key {
                 b'a' => Some(Key::CoreState),
                 _ => None,
             };
+        }
+        if let (b'h', [level, begin @ ..]) = (tag, rest) {
+            let begin = u64::from_be_bytes(begin.try_into().ok()?);
+            return Some(Key::History(*level, begin));
         }
         let (number, tail) = rest.split_first_chunk::<8>()?;
         let n = u64::from_be_bytes(*number);
@@ -152,9 +160,9 @@ pub struct Table {
 pub fn tables() -> Vec<Table> {
     let table = |tag: &u8| Table {
         tag: *tag,
-        is_long: b"ejtx".contains(tag),
+        is_long: b"ejthx".contains(tag),
     };
-    b"mgajesniktux".iter().map(table).collect()
+    b"mgajesnhiktux".iter().map(table).collect()
 }
 
 /// The key of one part of a long value.
@@ -189,6 +197,7 @@ mod tests {
             any::<u64>().prop_map(Key::Prompt),
             any::<u64>().prop_map(Key::Unconsumed),
             (any::<u64>(), any::<u32>()).prop_map(|(n, i)| Key::Turn(n, i)),
+            any::<(u8, u64)>().prop_map(|(level, begin)| Key::History(level, begin)),
             any::<(u64, u32, u32)>().prop_map(|(n, t, o)| Key::Span(n, t, o)),
         ]
     }
@@ -212,10 +221,10 @@ mod tests {
         }
     }
 
-    /// A change here makes every database of schema 2 unreadable: raise [`VERSION`] instead.
+    /// A change here makes every database of schema 3 unreadable: raise [`VERSION`] instead.
     #[test]
-    fn the_keys_of_schema_2_have_these_bytes() {
-        assert_eq!(VERSION, 2);
+    fn the_keys_of_schema_3_have_these_bytes() {
+        assert_eq!(VERSION, 3);
         assert_eq!(Key::Version.encode(), b"m");
         assert_eq!(Key::Group.encode(), b"g");
         assert_eq!(Key::CoreState.encode(), b"a");
@@ -225,6 +234,7 @@ mod tests {
             Key::Span(1, 2, 3).encode(),
             b"t\0\0\0\0\0\0\0\x01s\0\0\0\x02\0\0\0\x03"
         );
+        assert_eq!(Key::History(1, 2).encode(), b"h\x01\0\0\0\0\0\0\0\x02");
         assert_eq!(Key::Finish(1).encode(), b"t\0\0\0\0\0\0\0\x01f");
         assert_eq!(part(b"a", 3), b"xa\0\0\0\x03");
     }
@@ -240,6 +250,7 @@ mod tests {
             b"t12345678tx",
             b"t12345678s1234567",
             b"x12345678a",
+            b"h12345678",
         ] {
             assert_eq!(Key::decode(bytes), None, "{bytes:?}");
         }

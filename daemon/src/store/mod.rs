@@ -11,6 +11,7 @@ mod condition;
 pub mod database;
 mod durable;
 mod error;
+mod history;
 pub mod keys;
 pub mod lock;
 pub mod parts;

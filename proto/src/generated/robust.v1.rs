@@ -1732,6 +1732,160 @@ pub struct GetReportRequest {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetHistoryRequest {
+    /// points of a curve and stretches of a lane, at most; 0: 600
+    #[prost(uint32, tag = "1")]
+    pub cells: u32,
+}
+/// A run, or a part of what is told of it: lists of later parts follow those of earlier ones.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct History {
+    /// Unix time
+    #[prost(uint64, tag = "1")]
+    pub from_ms: u64,
+    #[prost(uint64, tag = "2")]
+    pub to_ms: u64,
+    /// the job as it is in force, JSON, secrets of the environment left out
+    #[prost(string, tag = "3")]
+    pub config: ::prost::alloc::string::String,
+    /// of the job
+    #[prost(uint32, tag = "4")]
+    pub revision: u32,
+    #[prost(message, repeated, tag = "5")]
+    pub curve: ::prost::alloc::vec::Vec<CurvePoint>,
+    /// what is shorter is spread over so long
+    #[prost(double, tag = "6")]
+    pub curve_resolution_s: f64,
+    #[prost(message, repeated, tag = "7")]
+    pub causes: ::prost::alloc::vec::Vec<CauseTime>,
+    /// by instance, also of those that are gone
+    #[prost(message, repeated, tag = "8")]
+    pub lanes: ::prost::alloc::vec::Vec<Lane>,
+    /// what is shorter may not be seen where a lane changed often
+    #[prost(double, tag = "9")]
+    pub lane_resolution_s: f64,
+    #[prost(message, repeated, tag = "10")]
+    pub transfers: ::prost::alloc::vec::Vec<TransferSum>,
+    /// of each kind, the slowest first
+    #[prost(message, repeated, tag = "11")]
+    pub slowest: ::prost::alloc::vec::Vec<Transfer>,
+    /// each the mean of those since the one before; the last is the last
+    #[prost(message, repeated, tag = "12")]
+    pub steps: ::prost::alloc::vec::Vec<StepLine>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct CurvePoint {
+    /// Unix time
+    #[prost(uint64, tag = "1")]
+    pub at_ms: u64,
+    /// mean over five minutes
+    #[prost(double, tag = "2")]
+    pub ettr_sliding: f64,
+    #[prost(double, tag = "3")]
+    pub goodput_sliding: f64,
+    /// mean since the begin
+    #[prost(double, tag = "4")]
+    pub ettr: f64,
+    #[prost(double, tag = "5")]
+    pub goodput: f64,
+}
+/// How long one cause lasted in all; those of waste lie over the others.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CauseTime {
+    /// both | training | generation | trainer_recovers | recovery | ...
+    #[prost(string, tag = "1")]
+    pub cause: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub seconds: f64,
+    #[prost(bool, tag = "3")]
+    pub waste: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Lane {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    /// without one it had no process, or nothing is known
+    #[prost(message, repeated, tag = "3")]
+    pub spans: ::prost::alloc::vec::Vec<LaneSpan>,
+    /// exact
+    #[prost(message, repeated, tag = "4")]
+    pub spent: ::prost::alloc::vec::Vec<PhaseTime>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LaneSpan {
+    /// mostly
+    #[prost(string, tag = "1")]
+    pub phase: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub from_ms: u64,
+    #[prost(uint64, tag = "3")]
+    pub ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PhaseTime {
+    #[prost(string, tag = "1")]
+    pub phase: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub ms: u64,
+}
+/// Exact sums of what was moved.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransferSum {
+    /// pull from trainer | pull from relay | checkpoint | upload
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub done: u64,
+    #[prost(uint64, tag = "3")]
+    pub failed: u64,
+    /// of those that were done
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub took_ms: u64,
+    #[prost(uint64, tag = "6")]
+    pub slowest_ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Transfer {
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Unix time of its end
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    /// weight version, or step
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    /// rollout-1; empty for a checkpoint
+    #[prost(string, tag = "4")]
+    pub who: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "6")]
+    pub took_ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetRulesRequest {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2201,8 +2355,10 @@ pub struct Report {
     pub goodput: f64,
     #[prost(uint64, tag = "11")]
     pub tokens: u64,
+    /// the newest 1,000; evidence of the newest 20 only
     #[prost(message, repeated, tag = "12")]
     pub incidents: ::prost::alloc::vec::Vec<Incident>,
+    /// the newest 10,000
     #[prost(message, repeated, tag = "13")]
     pub step_lines: ::prost::alloc::vec::Vec<StepLine>,
     #[prost(uint64, tag = "14")]
@@ -2212,6 +2368,11 @@ pub struct Report {
     /// older than max_staleness at their end, generated again
     #[prost(uint64, tag = "20")]
     pub trajectories_stale: u64,
+    /// put in by robustctl, from GetHistory
+    #[prost(message, optional, tag = "80")]
+    pub history: ::core::option::Option<History>,
+    #[prost(uint64, tag = "81")]
+    pub incidents_total: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2663,6 +2824,31 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "GetReport"));
             self.inner.unary(req, path, codec).await
         }
+        /// The whole run as a report draws it, from the store alone; parts to be put together.
+        pub async fn get_history(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetHistoryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::History>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetHistory",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "GetHistory"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Stored trajectories in order, each with what is asked for.
         pub async fn trajectories(
             &mut self,
@@ -2852,6 +3038,17 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::GetReportRequest>,
         ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status>;
+        /// Server streaming response type for the GetHistory method.
+        type GetHistoryStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::History, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The whole run as a report draws it, from the store alone; parts to be put together.
+        async fn get_history(
+            &self,
+            request: tonic::Request<super::GetHistoryRequest>,
+        ) -> std::result::Result<tonic::Response<Self::GetHistoryStream>, tonic::Status>;
         /// Server streaming response type for the Trajectories method.
         type TrajectoriesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Trajectory, tonic::Status>,
@@ -3659,6 +3856,52 @@ pub mod control_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/GetHistory" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetHistorySvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::GetHistoryRequest>
+                    for GetHistorySvc<T> {
+                        type Response = super::History;
+                        type ResponseStream = T::GetHistoryStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetHistoryRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_history(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetHistorySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod crash;
 mod failure;
+mod history;
 mod model;
 mod open;
 mod power;

@@ -4,6 +4,7 @@
 use super::*;
 
 const SCHEMA_1: &str = include_str!("schema-1.txt");
+const SCHEMA_2: &str = include_str!("schema-2.txt");
 const WRITE_TO: &str = "ROBUST_TEST_WRITE_SCHEMA";
 
 fn event() -> Event {
@@ -73,13 +74,22 @@ fn write_the_schema_as_text() {
 
 #[test]
 fn a_database_of_schema_1_still_loads() {
+    loads(SCHEMA_1);
+}
+
+#[test]
+fn a_database_of_schema_2_still_loads() {
+    loads(SCHEMA_2);
+}
+
+fn loads(text: &str) {
     let dir = tempfile::tempdir().unwrap();
     let db = open::raw(&dir.path().join("db"));
     let unhex = |text: &str| -> Vec<u8> {
         let pair = |i| u8::from_str_radix(&text[i..i + 2], 16).unwrap();
         (0..text.len()).step_by(2).map(pair).collect()
     };
-    for line in SCHEMA_1.lines() {
+    for line in text.lines() {
         let (key, value) = line.split_once(' ').unwrap();
         db.insert(unhex(key), unhex(value)).unwrap();
     }
@@ -114,13 +124,23 @@ fn a_database_of_schema_1_still_loads() {
 /// Left by the last build that wrote schema 1, after three steps of the demo job.
 #[test]
 fn the_files_that_the_last_build_of_schema_1_left_open_with_all_that_was_in_them() {
+    opens("schema-1.tar.gz");
+}
+
+/// The same of schema 2.
+#[test]
+fn the_files_that_the_last_build_of_schema_2_left_open_with_all_that_was_in_them() {
+    opens("schema-2.tar.gz");
+}
+
+fn opens(packed: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let packed = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../fixtures/store/schema-1.tar.gz"
-    );
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/store");
+    let packed = std::path::Path::new(folder).join(packed);
     let unpacked = std::process::Command::new("tar")
-        .args(["-xzf", packed, "-C"])
+        .arg("-xzf")
+        .arg(packed)
+        .arg("-C")
         .arg(dir.path())
         .status();
     assert!(unpacked.unwrap().success());
