@@ -10,6 +10,10 @@
 //! ETTR is the integral of the plain intervals over the time since the job began; goodput is the
 //! same minus the integral of the waste. Every closed interval also leaves the core as a journal
 //! record, so all three can be computed again from the journal ([`totals`]).
+mod curve;
+
+pub use curve::{Curve, Point};
+
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

@@ -28,6 +28,7 @@ pub mod figure;
 pub mod grpo;
 pub mod hardware;
 pub mod hash;
+pub mod history;
 pub mod ids;
 pub mod job;
 pub mod nearest;
