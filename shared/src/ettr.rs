@@ -55,6 +55,30 @@ pub enum Cause {
     GenerationRepeated,
 }
 
+impl Cause {
+    /// Its name in reports and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Initialisation => "initialisation",
+            Cause::Both => "both",
+            Cause::Training => "training",
+            Cause::Generation => "generation",
+            Cause::TrainerRecovers => "trainer_recovers",
+            Cause::Recovery => "recovery",
+            Cause::TaskRestart => "task_restart",
+            Cause::ContextSwitch => "context_switch",
+            Cause::Blocked => "blocked",
+            Cause::StepRepeated => "step_repeated",
+            Cause::GenerationRepeated => "generation_repeated",
+        }
+    }
+
+    /// Whether it lies over other intervals, and is subtracted.
+    pub fn is_waste(self) -> bool {
+        matches!(self, Cause::StepRepeated | Cause::GenerationRepeated)
+    }
+}
+
 /// A stretch of time that counted the same throughout.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {

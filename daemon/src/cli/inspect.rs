@@ -42,7 +42,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     let control = ControlService {
         happenings,
         store,
-        checkpoints: state.checkpoints(),
+        state: state.clone(),
         status: feeds.status(),
         events: feeds.events(),
         rules: feeds.rules(),

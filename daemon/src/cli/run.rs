@@ -139,7 +139,7 @@ impl Daemon {
         let control = ControlService {
             happenings: happenings.clone(),
             store: store.clone(),
-            checkpoints: state.checkpoints(),
+            state: state.clone(),
             status: feeds.status(),
             events: feeds.events(),
             rules: feeds.rules(),

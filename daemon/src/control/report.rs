@@ -5,6 +5,11 @@ use robust_proto::v1;
 
 /// Steps over which the first and the last reward are averaged.
 const WINDOW: usize = 20;
+/// Incidents and steps that are told one by one, and incidents with their evidence, the newest of
+/// each: a report of a long run must fit into one message.
+const INCIDENTS: usize = 1_000;
+const LINES: usize = 10_000;
+const EVIDENCE: usize = 20;
 
 /// The report as of now; what is not in the store comes from the status.
 pub fn report(
@@ -13,8 +18,19 @@ pub fn report(
     samples_per_step: u64,
 ) -> Result<v1::Report, StoreError> {
     let steps = store.steps()?;
-    let incidents = store.incidents()?.iter().map(incident).collect();
-    Ok(assemble(&steps, incidents, status, samples_per_step))
+    let incidents = store.incidents()?;
+    let total = incidents.len() as u64;
+    let incidents = newest(&incidents, INCIDENTS).iter().map(incident).collect();
+    let mut report = assemble(&steps, incidents, status, samples_per_step);
+    report.incidents_total = total;
+    for old in report.incidents.iter_mut().rev().skip(EVIDENCE) {
+        old.evidence.clear();
+    }
+    Ok(report)
+}
+
+fn newest<T>(all: &[T], count: usize) -> &[T] {
+    all.get(all.len().saturating_sub(count)..).unwrap_or(all)
 }
 
 fn assemble(
@@ -46,11 +62,12 @@ fn assemble(
         goodput: status.goodput,
         tokens: steps.iter().map(|s| s.metrics.tokens).sum(),
         incidents,
-        step_lines: lines(steps, status.started_ms),
+        step_lines: newest(&lines(steps, status.started_ms), LINES).to_vec(),
         // Each committed step consumed exactly one batch (I-3).
         trajectories: steps.len() as u64 * samples_per_step,
         trajectories_stale: status.trajectories_stale,
         reason: status.reason.clone(),
+        ..Default::default()
     }
 }
 

@@ -5,6 +5,7 @@ use super::logs::Readers;
 use super::nodes::Nodes;
 use super::pulled::Pulls;
 use super::saved::{self, Saved, SavedError};
+use super::taped::Taped;
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
 use crate::driver::Links;
@@ -44,9 +45,14 @@ impl Past {
         matches!(status.state.as_str(), "completed" | "failed").then_some(status)
     }
 
+    /// The number of the job's revision that was in force; 0: the first.
+    pub fn revision(&self) -> u32 {
+        self.saved.as_ref().map_or(0, |s| s.core.revision())
+    }
+
     /// The revision of the job that was in force, if it was not the first.
     pub fn job(&self, state: &StateDir) -> Result<Option<Job>, AdoptError> {
-        let revision = self.saved.as_ref().map_or(0, |s| s.core.revision());
+        let revision = self.revision();
         if revision == 0 {
             return Ok(None);
         }
@@ -162,6 +168,7 @@ impl Driver {
             gauges: Gauges::default(),
             readers: Readers::default(),
             pulls: Pulls::default(),
+            taped: Taped::default(),
             served: Default::default(),
             plans: Default::default(),
             snapshots,

@@ -94,6 +94,7 @@ impl Driver {
             }
         }
         let now = self.parts.clock.now();
+        self.taped.checkpoint(now, event);
         let (feeds, text) = (&self.parts.feeds, event.to_string());
         let (alarm, severity) = (Alarm::CheckpointsPaused, event.severity());
         match event {

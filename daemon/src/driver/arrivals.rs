@@ -34,6 +34,7 @@ impl Driver {
             Arrival::Timeout => self.inputs.push_back(Input::Timeout),
             Arrival::StatusDue => {
                 self.dirty = true;
+                self.turn_page(false);
                 self.press_checkpoint();
             }
         }
@@ -267,6 +268,10 @@ impl Driver {
         let more = self.pulls.note(incarnation, &body, name);
         if let Some(who) = self.core.is_current(incarnation).filter(|_| more > 0) {
             self.parts.feeds.metrics().pulled(who, more);
+        }
+        if let Some(id) = self.core.is_current(incarnation) {
+            self.taped
+                .said(self.parts.clock.now(), id, incarnation, &body);
         }
         match translate::input(incarnation, &body) {
             Ok(input) => self.inputs.extend(input),

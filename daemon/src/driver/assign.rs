@@ -19,6 +19,8 @@ impl Driver {
             Ok(order) => {
                 let manifest = order.manifest.clone().unwrap_or_default();
                 self.served.ordered(puller, version.0, manifest);
+                let now = self.parts.clock.now();
+                self.taped.ordered(now, puller, version, from_trainer);
                 // Without an open link the core plans the pull anew when the rollout links again.
                 self.links.send(puller, host_message::Body::Pull(order));
             }

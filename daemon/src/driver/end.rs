@@ -52,6 +52,7 @@ impl Driver {
             self.wait_for_checkpoint(world, step).await;
         }
         self.upload_last(world).await;
+        self.turn_page(true);
         // What the store was given last becomes durable; a failure was said when it happened.
         let _ = self.parts.store.sync().await;
         let here = |p: &&Process| p.node == NodeId::LEADER;

@@ -147,8 +147,10 @@ impl Driver {
 
     pub(super) fn spawn(&mut self, order: SpawnOrder, node: NodeId) {
         let incarnation = order.incarnation;
+        let id = order.id;
         match self.hands(node).spawn(order) {
             Ok(pid) => {
+                self.taped.born(self.parts.clock.now(), id, incarnation);
                 self.processes.insert(incarnation, Process { node, pid });
                 let spawned = |pid| Input::Spawned { incarnation, pid };
                 self.inputs.extend(pid.map(spawned));
@@ -223,6 +225,7 @@ impl Driver {
         self.link_samples.remove(&incarnation);
         self.gauges.forget(incarnation);
         self.pulls.forget(incarnation);
+        self.taped.gone(self.parts.clock.now(), incarnation);
         self.links.forget(incarnation);
         self.served.forget(incarnation);
         self.abandon_gang_of(incarnation);

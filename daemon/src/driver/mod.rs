@@ -47,6 +47,7 @@ mod served;
 mod spawn;
 mod status;
 mod switch;
+mod taped;
 mod translate;
 mod world;
 
@@ -97,6 +98,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use switch::Switching;
+use taped::Taped;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -178,6 +180,7 @@ pub struct Driver {
     /// Operators that wait for a part of a log on another node.
     readers: Readers,
     pulls: Pulls,
+    taped: Taped,
     served: Served,
     plans: PlanCache,
     snapshots: Snapshots,

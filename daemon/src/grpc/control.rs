@@ -1,13 +1,13 @@
 //! What operators' tools ask of the daemon.
-use super::{check, logs};
 use super::trajectories::Wanted;
+use super::{check, history, logs};
 use crate::control::report;
 use crate::driver::{self, Change, Happening, Happenings, MakeRequest, Struck};
+use crate::state::StateDir;
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Fault, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
 use robust_shared::ids::{Incarnation, InstanceId, Role};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ pub struct ControlService {
     pub happenings: Happenings,
     /// Events and figures of the past.
     pub store: Store,
-    /// The folder of the checkpoints.
-    pub checkpoints: PathBuf,
+    /// Where the job's files are.
+    pub state: StateDir,
     /// The newest status.
     pub status: StatusFeed,
     /// Events as they happen, with their numbers.
@@ -300,6 +300,7 @@ impl Control for ControlService {
     type TrajectoriesStream = Answers<v1::Trajectory>;
     type CheckStoreStream = Answers<v1::StoreCheck>;
     type LogsStream = Answers<v1::LogPart>;
+    type GetHistoryStream = Answers<v1::History>;
 
     async fn get_status(
         &self,
@@ -347,7 +348,7 @@ impl Control for ControlService {
         _: Request<v1::CheckStoreRequest>,
     ) -> Result<Response<Self::CheckStoreStream>, Status> {
         let (to, words) = tokio::sync::mpsc::channel(PAGE);
-        let (store, checkpoints) = (self.store.clone(), self.checkpoints.clone());
+        let (store, checkpoints) = (self.store.clone(), self.state.checkpoints());
         tokio::task::spawn_blocking(move || check::send(&store, &checkpoints, &to));
         Ok(Response::new(Box::pin(ReceiverStream::new(words))))
     }
@@ -499,6 +500,18 @@ impl Control for ControlService {
         _: Request<v1::GetRulesRequest>,
     ) -> Result<Response<v1::Rules>, Status> {
         Ok(Response::new(v1::Rules::clone(&self.rules.borrow())))
+    }
+
+    async fn get_history(
+        &self,
+        request: Request<v1::GetHistoryRequest>,
+    ) -> Result<Response<Self::GetHistoryStream>, Status> {
+        let cells = request.into_inner().cells;
+        let (to, parts) = tokio::sync::mpsc::channel(PAGE);
+        let (store, state) = (self.store.clone(), self.state.clone());
+        let status = self.status.borrow().clone();
+        tokio::task::spawn_blocking(move || history::send(&store, &state, &status, cells, &to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 
     async fn get_report(

@@ -1,6 +1,7 @@
 //! The daemon's two gRPC services and where they listen.
 mod check;
 mod control;
+mod history;
 mod listen;
 mod logs;
 mod roles;
