@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -44,7 +45,21 @@ pub(crate) enum Command {
     Disconnect {
         peer: SocketAddr,
     },
+    Impair {
+        peer: SocketAddr,
+        trouble: Trouble,
+        lasts: Duration,
+    },
     Stop,
+}
+
+/// What a drill does to the network between this transport and a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing comes through, and nobody is told: as with a cable that is pulled.
+    Stall,
+    /// Connections are closed by force, and new ones refused.
+    Cut,
 }
 
 pub(crate) struct FetchCommand {

@@ -10,7 +10,7 @@
 //!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(UCX, eventfd)
 //!   Transport::recv ◄── inbox ◄──────────┘
 //!
-//!   the protocol (RTP3), seen from one link
+//!   the protocol (RTP4), seen from one link
 //!   puller                                    source
 //!     │ connect ─ Hello: nonce ──────────────►│ Called: 64 at a time, for connect_timeout
 //!     │◄────────────── Welcome: nonce, proof  │ owner number: must be the key's
@@ -110,6 +110,7 @@ mod ucx;
 
 pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
+pub use command::Trouble;
 pub use config::Config;
 pub use error::{BufferError, FetchError, KeyError, TransportError};
 pub use exposed::Exposed;

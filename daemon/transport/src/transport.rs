@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::buffer::{Buffer, FetchConflict, FetchGuard, PartBytes};
 use crate::cancel::Cancel;
-use crate::command::{Command, CommandPort, FetchCommand, FetchEvent, command_channel};
+use crate::command::{Command, CommandPort, FetchCommand, FetchEvent, Trouble, command_channel};
 use crate::config::Config;
 use crate::engine;
 use crate::error::{BufferError, FetchError, TransportError};
@@ -217,6 +217,18 @@ impl Transport {
     pub fn disconnect(&self, peer: SocketAddr) {
         // If the thread is gone, so are its connections.
         let _ = self.inner.port.send(Command::Disconnect { peer });
+    }
+
+    /// For drills: nothing works between this transport and that of `peer` for so long, in both
+    /// directions; see [`Trouble`]. A cut of no duration closes connections and lets them be made
+    /// again.
+    pub fn impair(&self, peer: SocketAddr, trouble: Trouble, lasts: Duration) {
+        // If the thread is gone, nothing works anyway.
+        let _ = self.inner.port.send(Command::Impair {
+            peer,
+            trouble,
+            lasts,
+        });
     }
 
     /// Counters up to now.

@@ -60,7 +60,7 @@ impl Clock {
 impl Engine {
     /// The earliest time at which something must be given up.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let waits = self.next_wait.into_iter();
+        let waits = self.next_wait.into_iter().chain(self.next_relief());
         self.deadlines().map(|(_, at, _)| at).chain(waits).min()
     }
 
@@ -77,6 +77,7 @@ impl Engine {
             self.end_link(link, end);
         }
         self.send_waits(now);
+        self.relieve_due(now);
     }
 
     fn deadlines(&self) -> impl Iterator<Item = (LinkId, Instant, LinkEnd)> + '_ {

@@ -245,7 +245,10 @@ impl Engine {
                     done,
                 },
                 LinkEnd::Breach(Breach(what)) if !connecting => FetchError::Breach { peer, what },
-                LinkEnd::Failed(_) | LinkEnd::Breach(_) | LinkEnd::ConnectTimeout => {
+                LinkEnd::Failed(_)
+                | LinkEnd::Breach(_)
+                | LinkEnd::ConnectTimeout
+                | LinkEnd::Cut => {
                     let reason = end.text(true);
                     FetchError::Connect { peer, reason }
                 }

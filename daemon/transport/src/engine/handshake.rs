@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  caller                                                callee
-//!    │ Hello: token, owner, nonce ───────────────────────► │ Called
+//!    │ Hello: token, owner, address, nonce ──────────────► │ Called
 //!    │ ◄────────────── Welcome: token, owner, nonce, proof │ challenged
 //!    │ wrong: link closed, "not of this job"               │
 //!    │ Prove: token, proof ──────────────────────────────► │ wrong: link closed
@@ -22,7 +22,7 @@ use blake3::Hash;
 use super::Engine;
 use super::link::{Breach, LinkState};
 use super::secrets::Nonce;
-use super::wire::{Hello, Prove, Ready, Welcome};
+use super::wire::{AddrBytes, Hello, Prove, Ready, Welcome, addr_from_bytes, addr_to_bytes};
 use crate::token::JobToken;
 use crate::ucx::{LinkId, MessageKind};
 
@@ -53,6 +53,8 @@ pub(super) struct Agreed {
 struct Transcript {
     token: u64,
     owners: [u64; 2],
+    /// Where the caller listens.
+    listens: AddrBytes,
     nonces: [Nonce; 2],
 }
 
@@ -71,6 +73,7 @@ impl Transcript {
         for owner in self.owners {
             hasher.update(&owner.to_le_bytes());
         }
+        hasher.update(&self.listens);
         for nonce in self.nonces {
             hasher.update(&nonce);
         }
@@ -89,7 +92,7 @@ impl Engine {
     /// A call's state and its first message.
     pub(super) fn new_call(&mut self) -> (Call, Vec<u8>) {
         let (token, nonce) = (self.secrets.number(), self.secrets.nonce());
-        let owner = self.owner;
+        let (owner, listens) = (self.owner, addr_to_bytes(self.addr));
         let call = Call {
             token,
             nonce,
@@ -98,6 +101,7 @@ impl Engine {
         let hello = Hello {
             token,
             owner,
+            listens,
             nonce,
         };
         (call, hello.to_bytes())
@@ -115,6 +119,7 @@ impl Engine {
         let transcript = Transcript {
             token,
             owners: [hello.owner, self.owner],
+            listens: hello.listens,
             nonces: [hello.nonce, nonce],
         };
         let job = &self.config.token;
@@ -135,6 +140,7 @@ impl Engine {
         if let Some(LinkState::Called { challenge, .. }) = self.state_mut(id) {
             *challenge = Some(expected);
         }
+        self.name_caller(id, addr_from_bytes(hello.listens));
         self.send(id, MessageKind::Welcome, welcome.to_bytes());
         Ok(())
     }
@@ -150,6 +156,7 @@ impl Engine {
         let transcript = Transcript {
             token: call.token,
             owners: [self.owner, welcome.owner],
+            listens: addr_to_bytes(self.addr),
             nonces: [call.nonce, welcome.nonce],
         };
         let job = &self.config.token;
@@ -214,21 +221,23 @@ mod tests {
     #[test]
     fn a_proof_is_good_for_one_handshake_and_one_direction_only() {
         let job = JobToken::new(b"a");
-        let transcript = |token, owners, nonces| Transcript {
+        let transcript = |token, owners, port, nonces| Transcript {
             token,
             owners,
+            listens: [port; 18],
             nonces,
         };
-        let base = || transcript(1, [2, 3], [[4; 32], [5; 32]]);
+        let base = || transcript(1, [2, 3], 7, [[4; 32], [5; 32]]);
         let proofs = [
             base().hash(&job, CALLER),
             base().hash(&job, CALLEE),
             base().hash(&job, SESSION),
             base().hash(&JobToken::new(b"b"), CALLER),
-            transcript(9, [2, 3], [[4; 32], [5; 32]]).hash(&job, CALLER),
-            transcript(1, [3, 2], [[4; 32], [5; 32]]).hash(&job, CALLER),
-            transcript(1, [2, 3], [[5; 32], [4; 32]]).hash(&job, CALLER),
-            transcript(1, [2, 3], [[4; 32], [6; 32]]).hash(&job, CALLER),
+            transcript(9, [2, 3], 7, [[4; 32], [5; 32]]).hash(&job, CALLER),
+            transcript(1, [3, 2], 7, [[4; 32], [5; 32]]).hash(&job, CALLER),
+            transcript(1, [2, 3], 8, [[4; 32], [5; 32]]).hash(&job, CALLER),
+            transcript(1, [2, 3], 7, [[5; 32], [4; 32]]).hash(&job, CALLER),
+            transcript(1, [2, 3], 7, [[4; 32], [6; 32]]).hash(&job, CALLER),
         ];
         for (at, proof) in proofs.iter().enumerate() {
             assert!(!proofs[..at].contains(proof), "proof {at} came twice");

@@ -26,6 +26,8 @@ const UNPROVEN_LIMIT: usize = 64;
 pub(super) struct Link {
     /// Whom we called; none for those who called us.
     pub peer: Option<SocketAddr>,
+    /// Where one that called us listens, once its Hello said so.
+    pub caller: Option<SocketAddr>,
     pub state: LinkState,
 }
 
@@ -63,6 +65,8 @@ pub(super) enum LinkEnd {
     ConnectTimeout,
     Stalled,
     Disconnected,
+    /// A drill cut it.
+    Cut,
     Shutdown,
 }
 
@@ -76,8 +80,16 @@ impl LinkEnd {
             LinkEnd::ConnectTimeout => "no answer within the time allowed".into(),
             LinkEnd::Stalled => "it made no progress".into(),
             LinkEnd::Disconnected => "disconnected on request".into(),
+            LinkEnd::Cut => "cut on request".into(),
             LinkEnd::Shutdown => "the transport is shut down".into(),
         }
+    }
+}
+
+impl Link {
+    /// The transport at the other end, by where it listens.
+    pub fn with(&self) -> Option<SocketAddr> {
+        self.peer.or(self.caller)
     }
 }
 
@@ -98,6 +110,7 @@ impl Engine {
         if let Some(link) = self.by_peer.get(&peer) {
             return Ok(*link);
         }
+        self.is_cut(peer)?;
         let id = self.new_id();
         let endpoint = self.worker.connect(peer, id)?;
         let deadline = self.clock.now() + self.config.connect_timeout;
@@ -140,6 +153,13 @@ impl Engine {
         let Some(id) = from.and_then(|from| self.by_endpoint.get(&from).copied()) else {
             return;
         };
+        if !self.hold_in(id, kind, &bytes) {
+            self.deliver(id, kind, bytes);
+        }
+    }
+
+    /// Takes a message in its turn.
+    pub(super) fn deliver(&mut self, id: LinkId, kind: MessageKind, bytes: Vec<u8>) {
         if let Err(breach) = self.take_message(id, kind, bytes) {
             self.end_link(id, LinkEnd::Breach(breach));
         }
@@ -218,6 +238,9 @@ impl Engine {
 
     /// Sends on a link; nothing happens if it is closing, for then its users know.
     pub(super) fn send(&mut self, id: LinkId, kind: MessageKind, bytes: Vec<u8>) {
+        if self.hold_out(id, kind, &bytes) {
+            return;
+        }
         if let Some(op) = self.start_send(id, kind, bytes) {
             self.ops.insert(op, OpKind::Send { link: id });
         }
@@ -271,7 +294,15 @@ impl Engine {
         if let Some(endpoint) = state.endpoint() {
             self.by_endpoint.insert(endpoint.name(), id);
         }
-        self.links.insert(id, Link { peer, state });
+        let caller = None;
+        self.links.insert(
+            id,
+            Link {
+                peer,
+                caller,
+                state,
+            },
+        );
     }
 }
 

@@ -9,6 +9,7 @@ mod copies;
 mod deadline;
 mod fetch;
 mod handshake;
+mod impair;
 mod landing;
 mod link;
 mod note;
@@ -31,6 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::copies::Copies;
 use self::fetch::{Asked, Fetch};
+use self::impair::Impaired;
 use self::landing::Landings;
 use self::link::{Link, LinkEnd};
 use self::note::Note;
@@ -67,6 +69,8 @@ pub(crate) struct Engine {
     /// When the waiting pullers are told again; none if nobody waits.
     next_wait: Option<Instant>,
     withdrawals: Vec<Withdrawal>,
+    /// Peers with which a drill lets nothing work.
+    impaired: Vec<Impaired>,
     /// Regions and fetches in device memory.
     staged: Staged,
     landings: Landings,
@@ -76,6 +80,7 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     config: Config,
     owner: u64,
+    addr: SocketAddr,
     secrets: Secrets,
     next_id: u64,
     clock: deadline::Clock,
@@ -167,6 +172,7 @@ impl Engine {
             regions: HashMap::new(),
             next_wait: None,
             withdrawals: Vec::new(),
+            impaired: Vec::new(),
             staged: Staged::default(),
             landings: Landings::default(),
             copies: Copies::new(port),
@@ -175,6 +181,7 @@ impl Engine {
             shared,
             config: config.clone(),
             owner: secrets.number(),
+            addr,
             secrets,
             next_id: 1,
             clock: deadline::Clock::new(),
@@ -254,6 +261,11 @@ impl Engine {
                     self.end_link(*link, LinkEnd::Disconnected);
                 }
             }
+            Command::Impair {
+                peer,
+                trouble,
+                lasts,
+            } => self.impair(peer, trouble, lasts),
             Command::Stop => self.begin_stop(),
         }
     }

@@ -79,6 +79,12 @@ impl Engine {
         let session = self.agreed(link).map(|agreed| agreed.session);
         let bytes = session.zip(message);
         let bytes = bytes.map(|(session, message)| note_to_bytes(session, &message));
+        if let Some(bytes) = &bytes
+            && self.hold_out(link, MessageKind::Note, bytes)
+        {
+            // Handed to the network, as far as anyone can tell.
+            return self.on_note_done(id, Status::OK);
+        }
         let sent = bytes.and_then(|bytes| self.start_send(link, MessageKind::Note, bytes));
         if let Some(op) = sent {
             self.ops.insert(op, OpKind::Note { link, note: id });

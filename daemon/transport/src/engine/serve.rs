@@ -168,7 +168,18 @@ impl Engine {
         self.waiting().filter(|read| read.link == link).count()
     }
 
+    /// Answers a read that was held up, if its region is still there.
+    pub(super) fn answer_now(&mut self, region: u64, read: Parked) {
+        match self.regions.get(&region).map(|r| Arc::clone(&r.buffer)) {
+            Some(buffer) => self.answer(region, &buffer, read),
+            None => self.refuse(read.link, read.token, Reason::NotExposed),
+        }
+    }
+
     fn answer(&mut self, region: u64, buffer: &Arc<Buffer>, read: Parked) {
+        if self.hold_data(region, read) {
+            return;
+        }
         if let Some(device) = buffer.device() {
             return self.answer_staged(region, device.clone(), read);
         }

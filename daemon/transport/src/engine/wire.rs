@@ -2,8 +2,8 @@
 //!
 //! | message | bytes |
 //! | --- | --- |
-//! | Hello | `b"RTP3"`, token u64 (chosen by the caller), owner u64 of the caller, nonce 32 |
-//! | Welcome | `b"RTP3"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
+//! | Hello | `b"RTP4"`, token u64 (chosen by the caller), owner u64 of the caller, where it listens 18, nonce 32 |
+//! | Welcome | `b"RTP4"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
 //! | Prove | token u64, proof 32 |
 //! | Ready | token u64 |
 //! | Note | session u64, the message |
@@ -12,17 +12,25 @@
 //! | Wait, Forget | token u64, once or more: reads that wait at the source; reads given up |
 //! | Data | header: token u64; payload: the bytes |
 //!
-//! A change of meaning changes the magic. What does not parse closes the link.
+//! An address is 16 bytes of IPv6, or of IPv4 mapped into it, and a port u16. A change of meaning
+//! changes the magic. What does not parse closes the link.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::secrets::Nonce;
 
-const MAGIC: &[u8; 4] = b"RTP3";
+const MAGIC: &[u8; 4] = b"RTP4";
+
+/// A socket address in a message.
+pub(super) type AddrBytes = [u8; 18];
 
 /// First message of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     pub token: u64,
     pub owner: u64,
+    /// Where the caller itself can be called: its name to those who know it by that.
+    pub listens: AddrBytes,
     pub nonce: Nonce,
 }
 
@@ -77,15 +85,18 @@ pub(super) struct Refusal {
 
 impl Hello {
     pub fn to_bytes(self) -> Vec<u8> {
-        [MAGIC, &words([self.token, self.owner])[..], &self.nonce].concat()
+        let numbers = words([self.token, self.owner]);
+        [MAGIC, &numbers[..], &self.listens, &self.nonce].concat()
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Option<Hello> {
         let (rest, nonce) = bytes.strip_prefix(MAGIC)?.split_last_chunk()?;
+        let (rest, listens) = rest.split_last_chunk()?;
         let [token, owner] = numbers(rest)?;
         Some(Hello {
             token,
             owner,
+            listens: *listens,
             nonce: *nonce,
         })
     }
@@ -98,16 +109,13 @@ impl Welcome {
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Option<Welcome> {
-        let (rest, proof) = bytes.split_last_chunk()?;
-        let Hello {
-            token,
-            owner,
-            nonce,
-        } = Hello::from_bytes(rest)?;
+        let (rest, proof) = bytes.strip_prefix(MAGIC)?.split_last_chunk()?;
+        let (rest, nonce) = rest.split_last_chunk()?;
+        let [token, owner] = numbers(rest)?;
         Some(Welcome {
             token,
             owner,
-            nonce,
+            nonce: *nonce,
             proof: blake3::Hash::from_bytes(*proof),
         })
     }
@@ -195,6 +203,25 @@ impl Reason {
     }
 }
 
+/// An address as messages carry it.
+pub(super) fn addr_to_bytes(addr: SocketAddr) -> AddrBytes {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut bytes = [0; 18];
+    bytes[..16].copy_from_slice(&ip.octets());
+    bytes[16..].copy_from_slice(&addr.port().to_le_bytes());
+    bytes
+}
+
+/// The address of [`addr_to_bytes`], IPv4 as such.
+pub(super) fn addr_from_bytes(bytes: AddrBytes) -> SocketAddr {
+    let octets: [u8; 16] = std::array::from_fn(|at| bytes[at]);
+    let port = u16::from_le_bytes([bytes[16], bytes[17]]);
+    SocketAddr::new(Ipv6Addr::from(octets).to_canonical(), port)
+}
+
 /// Body of Note.
 pub(super) fn note_to_bytes(session: u64, message: &[u8]) -> Vec<u8> {
     [&session.to_le_bytes(), message].concat()
@@ -245,10 +272,14 @@ mod tests {
         fn messages_survive_their_bytes(
             numbers in any::<[u64; 5]>(), nonce in any::<Nonce>(), proof in any::<[u8; 32]>(),
             message in proptest::collection::vec(any::<u8>(), 0..50),
+            addr in any::<SocketAddr>(),
         ) {
             let [token, owner, region, offset, len] = numbers;
             let proof = blake3::Hash::from_bytes(proof);
-            let hello = Hello { token, owner, nonce };
+            let listens = addr_to_bytes(addr);
+            let back = SocketAddr::new(addr.ip().to_canonical(), addr.port());
+            prop_assert_eq!(addr_from_bytes(listens), back);
+            let hello = Hello { token, owner, listens, nonce };
             prop_assert_eq!(Hello::from_bytes(&hello.to_bytes()), Some(hello));
             let welcome = Welcome { token, owner, nonce, proof };
             prop_assert_eq!(Welcome::from_bytes(&welcome.to_bytes()), Some(welcome));

@@ -37,6 +37,8 @@ pub(crate) struct Status(pub i8);
 
 impl Status {
     pub const OK: Status = Status(ucx_sys::UCS_OK);
+    /// There is no way to the peer.
+    pub const UNREACHABLE: Status = Status(ucx_sys::UCS_ERR_UNREACHABLE);
 
     pub fn text(self) -> String {
         // SAFETY: returns a static or thread-local C string for any code, unknown ones included.

@@ -98,7 +98,8 @@ fn garbage() -> impl Strategy<Value = Vec<Message>> {
     let words = numbers.prop_map(|words| words.iter().flat_map(|w| w.to_le_bytes()).collect());
     let bytes = proptest::collection::vec(any::<u8>(), 0..90);
     let long = (0..200_000usize, any::<u8>()).prop_map(|(len, byte)| vec![byte; len]);
-    let hello = any::<[u8; 48]>().prop_map(|rest| [b"RTP3", &rest[..]].concat());
+    let hello =
+        proptest::collection::vec(any::<u8>(), 66).prop_map(|rest| [&b"RTP4"[..], &rest].concat());
     let payload = prop_oneof![4 => words, 4 => bytes, 1 => long, 1 => hello];
     let header = proptest::collection::vec(any::<u8>(), 0..24);
     let flags = prop_oneof![

@@ -4,18 +4,22 @@ use std::time::Duration;
 
 use super::raw::{EAGER, Ep, HELLO, PROVE, READY, REPLY, Raw, WELCOME};
 
+/// Where the raw peer says that it listens: nobody does.
+const LISTENS: [u8; 18] = [1; 18];
+
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A handshake's choices.
 pub struct Handshake {
     pub token: u64,
     pub owners: [u64; 2],
+    pub listens: [u8; 18],
     pub nonces: [[u8; 32]; 2],
 }
 
 pub fn hello(token: u64, owner: u64, nonce: [u8; 32]) -> Vec<u8> {
     let (token, owner) = (token.to_le_bytes(), owner.to_le_bytes());
-    [b"RTP3", &token[..], &owner, &nonce].concat()
+    [b"RTP4", &token[..], &owner, &LISTENS, &nonce].concat()
 }
 
 pub fn prove(token: u64, proof: [u8; 32]) -> Vec<u8> {
@@ -32,7 +36,7 @@ impl Handshake {
     pub fn welcomed(token: u64, owner: u64, nonce: [u8; 32], welcome: &[u8]) -> Handshake {
         assert_eq!(
             (&welcome[..4], welcome.len()),
-            (&b"RTP3"[..], 4 + 8 + 8 + 32 + 32)
+            (&b"RTP4"[..], 4 + 8 + 8 + 32 + 32)
         );
         assert_eq!(welcome[4..12], token.to_le_bytes());
         Handshake {
@@ -41,6 +45,7 @@ impl Handshake {
                 owner,
                 u64::from_le_bytes(welcome[12..20].try_into().unwrap()),
             ],
+            listens: LISTENS,
             nonces: [nonce, welcome[20..52].try_into().unwrap()],
         }
     }
@@ -49,10 +54,11 @@ impl Handshake {
         let [caller, callee] = self.owners.map(u64::to_le_bytes);
         let token = self.token.to_le_bytes();
         let all = [
-            role,
+            &role[..],
             &token,
             &caller,
             &callee,
+            &self.listens,
             &self.nonces[0][..],
             &self.nonces[1],
         ]
@@ -90,11 +96,12 @@ pub fn answer(raw: &mut Raw, ep: Ep, owner: u64, key: &[u8; 32]) -> u64 {
     let shake = Handshake {
         token,
         owners: [number(12), owner],
-        nonces: [hello[20..52].try_into().unwrap(), nonce],
+        listens: hello[20..38].try_into().unwrap(),
+        nonces: [hello[38..70].try_into().unwrap(), nonce],
     };
     let proof = shake.hash(key, b"callee..");
     let (token_bytes, owner) = (token.to_le_bytes(), owner.to_le_bytes());
-    let welcome = [b"RTP3", &token_bytes[..], &owner, &nonce, &proof].concat();
+    let welcome = [b"RTP4", &token_bytes[..], &owner, &nonce, &proof].concat();
     raw.send(ep, WELCOME, &[], &welcome, EAGER | REPLY);
     shake.session(key)
 }
