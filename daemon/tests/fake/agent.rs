@@ -54,6 +54,7 @@ pub async fn converse(
 ) -> Option<()> {
     let trajectory = dispatch.trajectory;
     for index in u32::try_from(dispatch.turns.len()).unwrap()..2 {
+        super::faults::tool_answers().await;
         let request = v1::RouteRequest {
             incarnation,
             trajectory,

@@ -5,6 +5,7 @@
 //! [`LOG`] names: evidence that lies outside of the daemon's reach.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 pub mod agent;
+mod faults;
 mod trainer;
 
 use hyper_util::rt::TokioIo;
@@ -36,6 +37,7 @@ pub struct Fake {
     /// Of the trainer, as its last restore said.
     ranks: usize,
     trained: trainer::Trained,
+    faults: faults::Faults,
 }
 
 /// Writes down what was acknowledged, in one piece: whoever is killed leaves whole lines.
@@ -130,6 +132,7 @@ pub fn run(args: &str) {
         replies: HashMap::new(),
         ranks: 0,
         trained: trainer::Trained::default(),
+        faults: faults::Faults::default(),
     };
     let socket = PathBuf::from(after("--host-socket"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -166,22 +169,33 @@ impl Fake {
                     say(&up, Body::Reply(reply));
                 }
                 host_message::Body::Pull(pull) => {
+                    self.enter(&up, "pull").await;
                     let version = pull.version;
-                    let served = pulled(pull);
-                    self.hello.version = Some(version);
-                    self.hello.served = Some(served.clone());
-                    let result = Some(v1::pull_done::Result::Ok(served));
+                    let result = Some(self.pull(pull));
                     say(&up, Body::PullDone(v1::PullDone { version, result }));
                 }
                 host_message::Body::Dispatch(dispatch) => {
                     let me = self.hello.incarnation;
                     tokio::spawn(agent::converse(client.clone(), me, dispatch));
                 }
+                host_message::Body::Fault(fault) => self.arm(&up, fault).await,
+                host_message::Body::Disarm(disarm) => self.disarm(disarm.id),
                 host_message::Body::Revoke(_)
                 | host_message::Body::Welcome(_)
                 | host_message::Body::Gone(_) => {}
             }
         }
         None
+    }
+
+    /// Has what it is sent for at once, unless a source has a fault.
+    fn pull(&mut self, pull: v1::PullWeights) -> v1::pull_done::Result {
+        if let Some(error) = faults::pull_error(&self.snapshots, self.hello.incarnation, &pull) {
+            return v1::pull_done::Result::Error(error);
+        }
+        let (version, served) = (pull.version, pulled(pull));
+        self.hello.version = Some(version);
+        self.hello.served = Some(served.clone());
+        v1::pull_done::Result::Ok(served)
     }
 }

@@ -11,6 +11,9 @@ use xxhash_rust::xxh3::Xxh3;
 /// Long enough for a test to strike in the middle of it.
 const UPDATE: Duration = Duration::from_millis(100);
 
+/// What a rank says of a loss that is none.
+const NO_NUMBER: &str = "the loss is NaN";
+
 /// What a rank came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trained {
@@ -70,10 +73,11 @@ impl Fake {
             Ok(result) => (String::new(), Some(result)),
             Err(error) => (error, None),
         };
+        let numeric = error == NO_NUMBER;
         let reply = v1::CallReply {
             call_id: call.call_id,
             error,
-            numeric: false,
+            numeric,
             result,
         };
         if reply.error.is_empty() {
@@ -99,7 +103,14 @@ impl Fake {
                     step: update.step,
                 };
                 say(up, Body::Phase(phase));
+                self.enter(up, "update").await;
                 tokio::time::sleep(update_time()).await;
+                if self.take(up, "exception", "update") {
+                    return Err("exception on request in update".to_owned());
+                }
+                if self.take(up, "nan", "update") {
+                    return Err(NO_NUMBER.to_owned());
+                }
                 self.trained = self.trained.after(&update);
                 self.hello.step = Some(update.step);
                 Ok(call_reply::Result::Update(v1::UpdateReply {
@@ -110,6 +121,9 @@ impl Fake {
             call::Body::Snapshot(snapshot) => Ok(self.snapshot(snapshot.step)),
             call::Body::Publish(publish) => {
                 let weights = self.trained.weights;
+                if self.take(up, "corrupt-weights", "publish") {
+                    self.corrupt(publish.version);
+                }
                 note(&format!("publish {} {weights:016x}", publish.version));
                 let served = served(publish.version, weights, self.ranks);
                 self.hello.served = Some(served.clone());

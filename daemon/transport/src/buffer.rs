@@ -1,6 +1,8 @@
 //! Memory that peers may read and fetches may fill: this host's, or a device's.
 #![allow(unsafe_code)]
 
+mod damage;
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

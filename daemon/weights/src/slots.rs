@@ -29,6 +29,8 @@ pub struct Slots {
 struct State {
     served: Option<(usize, Served)>,
     exposed: [Option<Exposed>; 2],
+    /// For drills: the slot that is being filled loses a bit of every chunk that gets readable.
+    rots: Option<usize>,
 }
 
 impl Slots {
@@ -67,7 +69,11 @@ impl Slots {
 
     /// Refuses those who read a slot, and waits for what they asked for: it is about to change.
     pub(crate) fn close(&self, at: usize) {
-        let exposed = self.state().exposed[at].take();
+        let exposed = {
+            let mut state = self.state();
+            state.rots.take_if(|rots| *rots == at);
+            state.exposed[at].take()
+        };
         if let Some(exposed) = exposed {
             exposed.withdraw();
         }
@@ -86,8 +92,35 @@ impl Slots {
 
     /// These bytes of an open slot are verified.
     pub(crate) fn ready(&self, at: usize, range: Range<u64>) {
-        if let Some(exposed) = &self.state().exposed[at] {
+        let state = self.state();
+        if state.rots == Some(at) {
+            self.rot(at, range.start);
+        }
+        if let Some(exposed) = &state.exposed[at] {
             exposed.ready(range);
+        }
+    }
+
+    /// For drills: memory that fails. A bit flips in every chunk of the served version, after it was
+    /// verified. Answers how many; none when nothing is served.
+    pub fn damage_served(&self) -> usize {
+        let served = self.state().served.clone();
+        let Some((at, served)) = served else { return 0 };
+        let manifest = &served.manifest;
+        let chunks = (0..manifest.chunks()).filter_map(|chunk| manifest.chunk_range(chunk));
+        chunks.map(|range| self.rot(at, range.start)).count()
+    }
+
+    /// The same of the version that is being pulled: in each chunk from now on, once it is verified
+    /// and before others read it.
+    pub fn damage_filling(&self) {
+        let (at, _) = self.spare();
+        self.state().rots = Some(at);
+    }
+
+    fn rot(&self, at: usize, offset: u64) {
+        if let Err(error) = self.buffers[at].damage(offset as usize) {
+            tracing::warn!(%error, offset, "memory that is to fail does not");
         }
     }
 

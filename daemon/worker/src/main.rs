@@ -1,6 +1,6 @@
 //! `robust-worker`: the built-in role processes.
 //!
-//! Exit codes: 0 told to end, 2 wrong usage, 3 fenced (the daemon knows a newer incarnation),
+//! Exit codes: 0 told to end, 1 an exception that nobody handled, 2 wrong usage, 3 fenced (the daemon knows a newer incarnation),
 //! 4 could not start (the last line on stderr is `error: ...`), 5 no daemon for longer than the
 //! job allows.
 

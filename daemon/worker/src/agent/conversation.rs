@@ -175,7 +175,7 @@ impl<'a> Conversation<'a> {
     /// The tool's answer as text and as tokens. A failure is an empty result, for the model to
     /// make of it what it can; an answer that does not fit ends the conversation.
     async fn call_tool(&self, call: &str, room: usize) -> (String, Vec<u32>) {
-        let (text, shown) = match self.worker.tool.run(call).await {
+        let (text, shown) = match self.worker.ask_tool(call).await {
             Ok(value) => (value.clone(), value),
             Err(error) => (format!("error: {error}"), String::new()),
         };

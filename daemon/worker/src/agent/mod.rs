@@ -21,6 +21,7 @@ mod generate;
 mod host;
 mod kept;
 mod rollouts;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +43,7 @@ use crate::tool::Calculator;
 use conversation::Conversation;
 use host::Host;
 use rollouts::Rollouts;
+use tools::{Hang, Tools};
 
 /// What all conversations of a worker share.
 struct Worker {
@@ -60,6 +62,7 @@ struct Worker {
     slots: Semaphore,
     leases: Leases,
     rollouts: Rollouts,
+    tools: Tools,
 }
 
 /// The trajectories of this worker; a watch that becomes true is a revocation.
@@ -80,9 +83,12 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         rollouts: awaited.awaited(),
         ..Default::default()
     };
-    let (link, mut inbox) = attach::start(runtime, args.link(Role::Agent), hello);
+    let hang = Hang::default();
+    let struck = hang.clone();
+    let hands = move |deed, at| struck.strike(deed, at);
+    let (link, mut inbox) = attach::start(runtime, args.link(Role::Agent), hello, hands);
     link.phase(Phase::Init, 0);
-    let worker = Arc::new(prepare(args, runtime, link, (leases, rollouts))?);
+    let worker = Arc::new(prepare(args, runtime, link, (leases, rollouts, hang))?);
     stages.end("attach and tokenizer");
     tracing::info!("start: {}", stages.line());
     worker.report();
@@ -104,7 +110,7 @@ fn prepare(
     args: &RoleArgs,
     runtime: &Handle,
     link: Link,
-    (leases, rollouts): (Leases, Rollouts),
+    (leases, rollouts, hang): (Leases, Rollouts, Hang),
 ) -> Result<Worker, StartError> {
     let job = &args.job;
     let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
@@ -143,6 +149,7 @@ fn prepare(
         slots: Semaphore::new(job.agent.concurrency.max(1) as usize),
         leases,
         rollouts,
+        tools: Tools::new(hang),
     })
 }
 
@@ -173,13 +180,8 @@ impl Worker {
 
     fn report(&self) {
         let running = self.leases.count();
-        let phase = if running > 0 {
-            Phase::Generating
-        } else {
-            Phase::Idle
-        };
         self.link.set_running(running);
-        self.link.phase(phase, 0);
+        self.link.phase(self.phase(running), 0);
     }
 }
 

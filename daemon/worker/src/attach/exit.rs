@@ -8,6 +8,8 @@ use super::LinkEnd;
 pub mod code {
     /// Told to end.
     pub const ENDED: u8 = 0;
+    /// An exception that nobody handled; the last line on stderr says which.
+    pub const EXCEPTION: u8 = 1;
     /// Wrong usage.
     pub const USAGE: u8 = 2;
     /// The daemon knows a newer incarnation.
@@ -36,6 +38,24 @@ pub fn now(code: u8) -> ! {
     #[allow(unsafe_code)]
     unsafe {
         nix::libc::_exit(i32::from(code))
+    }
+}
+
+/// So long the thread that talks has to say that a fault strikes, before it does.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+
+/// Ends the process because a fault on request says so. A thread that computes gets no further than
+/// this; the one that talks goes on until the end, or nothing would be said.
+pub(super) fn struck(code: u8) {
+    let end = move || {
+        std::thread::sleep(LAST_WORDS);
+        now(code)
+    };
+    if tokio::runtime::Handle::try_current().is_err() {
+        end();
+    }
+    if std::thread::Builder::new().spawn(end).is_err() {
+        now(code);
     }
 }
 

@@ -18,6 +18,7 @@
 mod activity;
 mod client;
 pub mod exit;
+mod faults;
 pub mod manifest;
 mod role;
 mod session;
@@ -29,12 +30,17 @@ use std::time::Duration;
 
 use robust_proto::v1::role_message::Body;
 use robust_proto::v1::{CallReply, Hello, HostMessage, PhaseChange, PullDone, TrajectoryReturned};
+use robust_shared::fault::At;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
+use robust_transport::Transport;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
+use faults::Faults;
+
 pub use client::channel;
+pub use faults::{Deed, Hands, Injected};
 pub use role::{RoleArgs, Stages, StartError};
 
 /// Who attaches, and how.
@@ -106,23 +112,30 @@ struct Outgoing {
     epoch: Option<DaemonEpoch>,
 }
 
-#[derive(Default)]
 struct Shared {
     phase: Mutex<Option<PhaseChange>>,
     linked: watch::Sender<bool>,
     counters: Arc<Counters>,
+    faults: Faults,
 }
 
 /// Keeps the process linked until the end. `hello` says what the role is at the moment of asking;
-/// names and numbers are filled in here. Runs on `runtime`.
+/// names and numbers are filled in here. `hands` do what faults on request are particular to the
+/// role. Runs on `runtime`.
 pub fn start(
     runtime: &tokio::runtime::Handle,
     config: LinkConfig,
     hello: impl Fn() -> Hello + Send + Sync + 'static,
+    hands: impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static,
 ) -> (Link, UnboundedReceiver<FromHost>) {
     let (queue, outgoing) = unbounded_channel();
     let (events, inbox) = unbounded_channel();
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared {
+        phase: Mutex::default(),
+        linked: watch::Sender::default(),
+        counters: Arc::default(),
+        faults: Faults::new(config.role, Box::new(hands), queue.clone()),
+    });
     let end_within = config.end_within;
     let client = client::Client::new(config, Box::new(hello), Arc::clone(&shared), outgoing);
     runtime.spawn(async move {
@@ -135,6 +148,23 @@ pub fn start(
         let _ = events.send(FromHost::Ended(end));
     });
     (Link { queue, shared }, inbox)
+}
+
+/// Hands of a role whose only part in faults on request is its transport.
+pub(crate) fn network(
+    transport: Transport,
+) -> impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static {
+    move |deed, _| match deed {
+        Deed::Network {
+            peer,
+            trouble,
+            lasts,
+        } => {
+            transport.impair(peer, trouble, lasts);
+            Ok(())
+        }
+        other => Err(format!("{other:?} is nothing that this role can do")),
+    }
 }
 
 impl Link {
@@ -150,6 +180,23 @@ impl Link {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(change.clone());
         self.send(Body::Phase(change), None);
+        self.shared.faults.enter(phase);
+    }
+
+    /// A pull of weights has so many bytes of so many; none goes on any more.
+    pub fn pulled(&self, pull: Option<(u64, u64)>) {
+        self.shared.faults.pulled(pull);
+    }
+
+    /// A fault on request that the role's own code brings about, where it comes to it.
+    pub fn take_fault(&self, here: Phase, which: impl Fn(Deed) -> bool) -> Option<Deed> {
+        self.shared.faults.take(here, which)
+    }
+
+    /// Fails if an exception is asked for here.
+    pub fn raise(&self, phase: Phase) -> Result<(), Injected> {
+        let asked = self.take_fault(phase, |deed| deed == Deed::Exception);
+        asked.map_or(Ok(()), |_| Err(Injected { phase }))
     }
 
     /// Answers a call that came from this daemon process.

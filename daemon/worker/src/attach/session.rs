@@ -161,8 +161,18 @@ impl Session<'_> {
     }
 
     fn receive(&self, message: HostMessage, events: &UnboundedSender<FromHost>) -> Option<LinkEnd> {
-        if let Some(host_message::Body::Shutdown(_)) = message.body {
-            return Some(LinkEnd::Shutdown);
+        match &message.body {
+            Some(host_message::Body::Shutdown(_)) => return Some(LinkEnd::Shutdown),
+            // At once: the role may compute for long before it looks at its inbox.
+            Some(host_message::Body::Fault(order)) => {
+                self.shared.faults.arm(order);
+                return None;
+            }
+            Some(host_message::Body::Disarm(disarm)) => {
+                self.shared.faults.disarm(disarm.id);
+                return None;
+            }
+            _ => {}
         }
         let gone = events.send(FromHost::Message(self.epoch, message)).is_err();
         gone.then_some(LinkEnd::Shutdown)

@@ -26,13 +26,14 @@ use std::time::Instant;
 
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
+use robust_shared::fault::At;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
 use robust_weights::Slots;
 use tokio::runtime::Handle;
 
-use crate::attach::{self, FromHost, LinkEnd, RoleArgs, Stages, StartError};
+use crate::attach::{self, Deed, FromHost, LinkEnd, RoleArgs, Stages, StartError};
 use crate::model::config::Qwen3Config;
 use crate::model::flat::{FlatParams, layout_of};
 use crate::model::hf::CONFIG_FILE;
@@ -98,9 +99,9 @@ fn run(
     let http_addr = listener.local_addr().map_err(listen_error)?;
     let pulling = Pulling::default();
     let facts = (Arc::clone(&slots), pulling.clone(), transport.addr());
-    let (link, mut inbox) = attach::start(runtime, args.link(role), move || {
-        hello(&facts.0, &facts.1, facts.2, http_addr)
-    });
+    let hands = hands(Arc::clone(&slots), transport.clone());
+    let hello = move || hello(&facts.0, &facts.1, facts.2, http_addr);
+    let (link, mut inbox) = attach::start(runtime, args.link(role), hello, hands);
     link.phase(Phase::Init, 0);
     // The weights lie where they are fetched to: the parameters need no memory of their own.
     let params = FlatParams::lying_in(layout.clone(), &slots.current())?;
@@ -134,6 +135,25 @@ fn run(
             Some(FromHost::Ended(end)) => return Ok(end),
             None => return Ok(LinkEnd::Shutdown),
         }
+    }
+}
+
+/// Does what faults on request ask of a replica.
+fn hands(
+    slots: Arc<Slots>,
+    transport: Transport,
+) -> impl Fn(Deed, Option<At>) -> Result<(), String> {
+    let network = attach::network(transport);
+    move |deed, at| match deed {
+        Deed::CorruptWeights if at.is_some_and(|at| at.phase == Phase::PullWeights) => {
+            slots.damage_filling();
+            Ok(())
+        }
+        Deed::CorruptWeights => match slots.damage_served() {
+            0 => Err("it serves no weights yet".to_owned()),
+            _ => Ok(()),
+        },
+        other => network(other, at),
     }
 }
 

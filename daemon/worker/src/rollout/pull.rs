@@ -163,6 +163,7 @@ impl Observer for Reports {
         // Before it is said: a link that breaks now says it with its next hello.
         self.pulling.set(Some(started.clone()));
         self.link.report(Body::PullStarted(started));
+        self.link.pulled(Some((0, key.len)));
     }
 
     fn progress(&self, p: Progress) {
@@ -176,6 +177,7 @@ impl Observer for Reports {
             bytes_per_s: p.bytes_per_s as f64,
             fetched: p.fetched,
         }));
+        self.link.pulled(Some((p.bytes, p.total)));
     }
 
     /// Returns when the engine uses the version: in turns, when running requests ended.
@@ -200,6 +202,7 @@ impl Observer for Reports {
     }
 
     fn done(&self, version: WeightVersion, result: Result<Served, PullError>) {
+        self.link.pulled(None);
         let result = match result {
             Ok(served) => {
                 // It is said to be served from now on.

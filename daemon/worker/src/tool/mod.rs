@@ -69,18 +69,25 @@ impl Calculator {
 
     /// The value of an expression, as text.
     pub async fn run(&self, expression: &str) -> Result<String, ToolError> {
+        self.run_after(expression, Duration::ZERO).await
+    }
+
+    /// For drills: the same by a tool that does not answer for so long.
+    pub async fn run_after(&self, expression: &str, sleep: Duration) -> Result<String, ToolError> {
         let failed = |source| ToolError::Run {
             program: self.program.clone(),
             source,
         };
         // Processor time is counted in whole seconds; the deadline is the finer bound.
         let cpu_s = self.timeout.as_secs() + 1;
+        let sleep_ms = (!sleep.is_zero()).then(|| sleep.as_millis().to_string());
         let mut child = Command::new(&self.program)
             .args([
                 self.memory_mb.to_string(),
                 cpu_s.to_string(),
                 expression.to_owned(),
             ])
+            .args(sleep_ms)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::null())

@@ -17,9 +17,9 @@ use super::restore::{RestoreError, restore};
 use super::served::{Facts, PublishError, Regions};
 use super::snapshot::Slots;
 use super::state::TrainState;
-use crate::attach::{DaemonEpoch, Link};
+use crate::attach::{DaemonEpoch, Deed, Injected, Link};
 use crate::model::adam::AdamError;
-use crate::model::grpo::GrpoError;
+use crate::model::grpo::{GradOut, GrpoError};
 
 /// Answers kept: far more than one step's calls, and a driver repeats only those of its last.
 const REMEMBERED: usize = 32;
@@ -66,6 +66,9 @@ pub enum CallError {
     /// See [`PublishError`].
     #[error("publish: {0}")]
     Publish(#[from] PublishError),
+    /// See [`Injected`].
+    #[error(transparent)]
+    Injected(#[from] Injected),
 }
 
 impl CallError {
@@ -82,8 +85,6 @@ impl CallError {
 /// A rank and everything it works with.
 pub(super) struct Rank {
     pub generation: u64,
-    /// For drills: the step in which this life's gradient is made NaN.
-    pub poisoned_step: Option<u64>,
     pub folder: PathBuf,
     pub chunk_bytes: u64,
     /// The last answers with their keys.
@@ -156,7 +157,7 @@ impl Rank {
     }
 
     fn restore(&mut self, request: &Restore) -> Result<RestoreReply, CallError> {
-        self.link.phase(Phase::LoadCheckpoint, request.step);
+        self.enter(Phase::LoadCheckpoint, request.step)?;
         self.facts.set_step(None);
         self.exchange
             .set_peers(&request.peers, self.regions.gradient_bytes())?;
@@ -170,7 +171,7 @@ impl Rank {
 
     fn old_logprobs(&mut self, request: &OldLogprobs) -> Result<LogprobsReply, CallError> {
         self.in_order("old logprobs", request.step, self.state.step + 1)?;
-        self.link.phase(Phase::OldLogprob, request.step);
+        self.enter(Phase::OldLogprob, request.step)?;
         Ok(LogprobsReply {
             rows: self.state.old_logprobs(&request.samples)?,
         })
@@ -179,15 +180,10 @@ impl Rank {
     fn update(&mut self, request: &Update) -> Result<UpdateReply, CallError> {
         self.in_order("update", request.step, self.state.step + 1)?;
         if self.state.has_reference() {
-            self.link.phase(Phase::RefLogprob, request.step);
+            self.enter(Phase::RefLogprob, request.step)?;
         }
-        self.link.phase(Phase::Update, request.step);
-        let own = self
-            .state
-            .gradient(&request.samples, request.batch_trainable_tokens)?;
-        if self.poisoned_step == Some(request.step) {
-            let _ = own.grad.shallow_clone().fill_(f64::NAN);
-        }
+        self.enter(Phase::Update, request.step)?;
+        let own = self.gradient(request)?;
         let kl = if self.state.has_reference() {
             own.ref_kl
         } else {
@@ -211,19 +207,45 @@ impl Rank {
 
     fn snapshot(&mut self, request: &Snapshot) -> Result<SnapshotReply, CallError> {
         self.in_order("snapshot", request.step, self.state.step)?;
-        self.link.phase(Phase::Snapshot, request.step);
+        self.enter(Phase::Snapshot, request.step)?;
         Ok(self.slots.write(&self.state, self.generation)?)
     }
 
     fn publish(&mut self, request: &Publish) -> Result<ServedVersion, CallError> {
         self.in_order("publish", request.version, self.state.step)?;
-        self.link.phase(Phase::Publish, request.version);
+        self.enter(Phase::Publish, request.version)?;
         let params = self.state.model.params();
         let served = self
             .regions
             .publish(request.version, params, self.chunk_bytes)?;
+        let corrupt = |deed| deed == Deed::CorruptWeights;
+        if self.link.take_fault(Phase::Publish, corrupt).is_some() {
+            self.regions.damage(request.version, self.chunk_bytes);
+        }
         self.facts.set_served(served.clone());
         Ok(served)
+    }
+
+    /// This rank's share of the gradient; no number, if a fault on request says so.
+    fn gradient(&self, request: &Update) -> Result<GradOut, GrpoError> {
+        let tokens = request.batch_trainable_tokens;
+        let nan = self
+            .link
+            .take_fault(Phase::Update, |deed| deed == Deed::Nan);
+        if nan.is_none() {
+            return self.state.gradient(&request.samples, tokens);
+        }
+        let mut samples = request.samples.clone();
+        for sample in &mut samples {
+            sample.advantage = f64::NAN;
+        }
+        self.state.gradient(&samples, tokens)
+    }
+
+    /// Enters a phase of a call, which fails there if a fault on request says so.
+    fn enter(&self, phase: Phase, step: u64) -> Result<(), Injected> {
+        self.link.phase(phase, step);
+        self.link.raise(phase)
     }
 
     fn in_order(&self, what: &'static str, asked: u64, expected: u64) -> Result<(), CallError> {

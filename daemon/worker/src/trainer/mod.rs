@@ -13,7 +13,6 @@
 //! Calls of another generation are refused (I-1).
 
 mod calls;
-mod drill;
 mod exchange;
 mod restore;
 mod served;
@@ -69,7 +68,6 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
     let mut rank = Rank {
         generation: args.generation,
-        poisoned_step: drill::poisoned_step(args.generation),
         folder: folder.to_owned(),
         chunk_bytes: args.job.weights.chunk_bytes(),
         replies: Default::default(),
@@ -97,7 +95,9 @@ fn attach(args: &RoleArgs, runtime: &Handle, elements: usize) -> Result<Attached
     let regions = Regions::new(&transport, elements, args.job.trainer.ranks as usize)?;
     let facts = Facts::new(transport.addr(), &regions);
     let hello = facts.clone();
-    let (link, inbox) = attach::start(runtime, args.link(Role::Trainer), move || hello.hello());
+    let hands = attach::network(transport.clone());
+    let hello = move || hello.hello();
+    let (link, inbox) = attach::start(runtime, args.link(Role::Trainer), hello, hands);
     link.phase(Phase::Init, 0);
     Ok(Attached {
         transport,

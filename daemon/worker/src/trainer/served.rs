@@ -90,6 +90,19 @@ impl Regions {
     }
 }
 
+impl Regions {
+    /// For drills: memory that fails. A bit flips in every chunk of what was published.
+    pub fn damage(&self, version: u64, chunk_bytes: u64) {
+        let buffer = &self.weights[(version % 2) as usize];
+        let chunk = usize::try_from(chunk_bytes).unwrap_or(usize::MAX).max(1);
+        for offset in (0..buffer.len()).step_by(chunk) {
+            if let Err(error) = buffer.damage(offset) {
+                tracing::warn!(%error, offset, "memory that is to fail does not");
+            }
+        }
+    }
+}
+
 /// An exposed buffer as the protocol names it.
 fn as_region(exposed: &Exposed) -> Region {
     Region {

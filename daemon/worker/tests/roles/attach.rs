@@ -31,7 +31,8 @@ fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<F
         step: Some(4),
         ..Default::default()
     };
-    let (link, inbox) = attach::start(runtime.handle(), config, hello);
+    let handless = |_, _| Err("it has no hands".to_owned());
+    let (link, inbox) = attach::start(runtime.handle(), config, hello, handless);
     (runtime, link, inbox)
 }
 

@@ -3,6 +3,7 @@
 
 mod agent;
 mod attach;
+mod faults;
 mod fixture;
 mod host;
 mod http;

@@ -24,7 +24,7 @@ use super::host::FakeHost;
 pub struct Source {
     transport: Transport,
     exposed: Exposed,
-    manifest: Manifest,
+    pub manifest: Manifest,
 }
 
 const SOURCE: u64 = 99;
@@ -79,7 +79,7 @@ impl Source {
         }
     }
 
-    fn pull(&self, sources: Vec<PullSource>) -> PullWeights {
+    pub fn pull(&self, sources: Vec<PullSource>) -> PullWeights {
         let manifest = Some(self.manifest.clone());
         PullWeights {
             version: self.manifest.version,
@@ -93,14 +93,14 @@ impl Source {
     }
 }
 
-struct Replica {
+pub struct Replica {
     incarnation: u64,
     running: Running,
     http: SocketAddr,
-    transport_addr: String,
+    pub transport_addr: String,
 }
 
-fn replica(folder: &std::path::Path, host: &FakeHost, incarnation: u64) -> Replica {
+pub fn replica(folder: &std::path::Path, host: &FakeHost, incarnation: u64) -> Replica {
     let running = Running::start(args(folder, host, 0, incarnation), rollout::run_rollout);
     let hello = host.hello(incarnation);
     assert_eq!(hello.version, None);
@@ -114,12 +114,12 @@ fn replica(folder: &std::path::Path, host: &FakeHost, incarnation: u64) -> Repli
 }
 
 impl Replica {
-    fn pull(&self, host: &FakeHost, pull: PullWeights) -> Outcome {
+    pub fn pull(&self, host: &FakeHost, pull: PullWeights) -> Outcome {
         host.send(self.incarnation, Down::Pull(pull));
         host.pull_done(self.incarnation).result.unwrap()
     }
 
-    fn pulled(&self, host: &FakeHost, pull: PullWeights) -> ServedVersion {
+    pub fn pulled(&self, host: &FakeHost, pull: PullWeights) -> ServedVersion {
         match self.pull(host, pull) {
             Outcome::Ok(served) => served,
             Outcome::Error(error) => panic!("{error:?}"),
@@ -137,7 +137,18 @@ impl Replica {
         })
     }
 
-    fn get(&self, path: &str) -> Value {
+    /// A source that has what it serves of the trainer's version.
+    pub fn relaying(&self, served: ServedVersion, of: &Source) -> PullSource {
+        PullSource {
+            incarnation: self.incarnation,
+            transport_addr: self.transport_addr.clone(),
+            region: served.region,
+            parts: vec![part(0, of.chunks())],
+            starts: Vec::new(),
+        }
+    }
+
+    pub fn get(&self, path: &str) -> Value {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let request = client.get(format!("http://{}{path}", self.http));
         runtime().block_on(async {
@@ -146,7 +157,7 @@ impl Replica {
         })
     }
 
-    fn end(self, host: &FakeHost) {
+    pub fn end(self, host: &FakeHost) {
         host.send(self.incarnation, Down::Shutdown(Shutdown {}));
         assert_eq!(self.running.end(), LinkEnd::Shutdown);
     }
@@ -187,13 +198,7 @@ fn a_sequence_resumed_at_another_replica_continues_with_the_same_tokens() {
     assert_eq!(digest["weight_version"], "1");
     // The second one pulls from the first: a relay.
     let second = replica(folder.path(), &host, 2);
-    let relay = PullSource {
-        incarnation: 1,
-        transport_addr: first.transport_addr.clone(),
-        region: served.region,
-        parts: vec![part(0, trainer.chunks())],
-        starts: Vec::new(),
-    };
+    let relay = first.relaying(served, &trainer);
     second.pulled(&host, trainer.pull(vec![relay]));
     let prompt = [1, 8, 9, 17, 10, 11, 22];
     let whole = first.post("/generate", &request(&prompt, 30));

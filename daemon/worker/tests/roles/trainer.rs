@@ -26,14 +26,14 @@ use super::host::FakeHost;
 
 const RANKS: u64 = 2;
 
-struct Gang<'a> {
-    host: &'a FakeHost,
+pub struct Gang<'a> {
+    pub host: &'a FakeHost,
     generation: u64,
-    ranks: Vec<(u64, Hello, Running)>,
+    pub ranks: Vec<(u64, Hello, Running)>,
     next_call: u64,
 }
 
-fn gang<'a>(folder: &Path, host: &'a FakeHost, generation: u64) -> Gang<'a> {
+pub fn gang<'a>(folder: &Path, host: &'a FakeHost, generation: u64) -> Gang<'a> {
     let start = |rank: u64| {
         let incarnation = generation * 10 + rank;
         let mut args = args(folder, host, rank as u32, incarnation);
@@ -52,7 +52,7 @@ fn gang<'a>(folder: &Path, host: &'a FakeHost, generation: u64) -> Gang<'a> {
 
 impl Gang<'_> {
     /// Sends a call to all ranks, then collects the answers in rank order.
-    fn call(&mut self, key: &str, body: impl Fn(u64) -> Body) -> Vec<CallReply> {
+    pub fn call(&mut self, key: &str, body: impl Fn(u64) -> Body) -> Vec<CallReply> {
         let generation = self.generation;
         let mut ids = Vec::new();
         for (rank, (incarnation, ..)) in self.ranks.iter().enumerate() {
@@ -96,7 +96,7 @@ impl Gang<'_> {
         self.ranks.iter().enumerate().map(peer).collect()
     }
 
-    fn restore(&mut self, step: u64, shards: Vec<SnapshotReply>) -> Vec<CallReply> {
+    pub fn restore(&mut self, step: u64, shards: Vec<SnapshotReply>) -> Vec<CallReply> {
         let peers = self.peers();
         self.call(&format!("restore/{step}"), |_| {
             Body::Restore(Restore {
@@ -108,7 +108,7 @@ impl Gang<'_> {
     }
 
     /// Old logprobs and update; every rank's answer to the update.
-    fn train(&mut self, step: u64) -> Vec<CallReply> {
+    pub fn train(&mut self, step: u64) -> Vec<CallReply> {
         let shares: Vec<Vec<Sample>> = (0..RANKS).map(|rank| share(step, rank)).collect();
         let old = self.call(&format!("old/{step}"), |rank| {
             let samples = shares[rank as usize].clone();
@@ -145,7 +145,7 @@ impl Gang<'_> {
     }
 
     /// The manifest that all ranks publish.
-    fn publish(&mut self, version: u64) -> Manifest {
+    pub fn publish(&mut self, version: u64) -> Manifest {
         let replies = self.call(&format!("publish/{version}"), |_| {
             Body::Publish(Publish { version })
         });
@@ -162,7 +162,7 @@ impl Gang<'_> {
         first
     }
 
-    fn end(self) {
+    pub fn end(self) {
         for (incarnation, _, running) in self.ranks {
             self.host.send(incarnation, Down::Shutdown(Shutdown {}));
             assert_eq!(running.end(), LinkEnd::Shutdown);
@@ -245,7 +245,7 @@ fn manifest_of(model: &Qwen3, version: u64) -> Manifest {
     to_proto(&weights::Manifest::build(WeightVersion(version), bytes, 4096, tensors).unwrap())
 }
 
-fn worked(replies: &[CallReply]) {
+pub fn worked(replies: &[CallReply]) {
     for reply in replies {
         assert_eq!(reply.error, "");
     }

@@ -1,0 +1,141 @@
+//! Faults of a replica: what it serves changes, and its network.
+
+use robust_proto::v1::host_message::Body as Down;
+use robust_proto::v1::pull_done::Result as Outcome;
+use robust_proto::v1::{PullError, PullSource, RoleFault};
+
+use super::super::host::FakeHost;
+use super::super::rollout::{Replica, Source, replica, source};
+use super::{arm, fault, struck};
+
+const FIRST: u64 = 1;
+const SECOND: u64 = 2;
+
+/// A trainer's version, one replica that serves it and one that does not yet.
+struct Scene {
+    trainer: Source,
+    first: Replica,
+    relay: PullSource,
+    second: Replica,
+    host: FakeHost,
+    _folder: tempfile::TempDir,
+}
+
+fn scene() -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let trainer = source(5, 1);
+    let first = replica(folder.path(), &host, FIRST);
+    let served = first.pulled(&host, trainer.pull_all());
+    let relay = first.relaying(served, &trainer);
+    let second = replica(folder.path(), &host, SECOND);
+    Scene {
+        trainer,
+        first,
+        relay,
+        second,
+        host,
+        _folder: folder,
+    }
+}
+
+impl Scene {
+    fn network(&self, id: u64, kind: &str, at: &str, peer: &Replica) -> RoleFault {
+        RoleFault {
+            peer: "rollout-9".into(),
+            peer_addr: peer.transport_addr.clone(),
+            ..fault(id, kind, at)
+        }
+    }
+
+    /// The second pulls from the first, in vain.
+    fn fails(&self) -> PullError {
+        let pull = self.trainer.pull(vec![self.relay.clone()]);
+        match self.second.pull(&self.host, pull) {
+            Outcome::Error(error) => error,
+            Outcome::Ok(_) => panic!("it pulled"),
+        }
+    }
+
+    /// From the trainer it gets all that it could not get.
+    fn end(self) {
+        self.second.pulled(&self.host, self.trainer.pull_all());
+        let published = robust_proto::manifest::from_proto(&self.trainer.manifest).unwrap();
+        let digest = self.second.get("/weights_digest");
+        assert_eq!(digest["digest"], published.digest_hex());
+        self.first.end(&self.host);
+        self.second.end(&self.host);
+    }
+}
+
+#[test]
+fn corrupt_weights_are_found_by_whoever_pulls_them_and_pulled_elsewhere() {
+    let scene = scene();
+    let sound = scene.first.get("/weights_digest");
+    arm(&scene.host, FIRST, &fault(1, "corrupt-weights", ""));
+    struck(&scene.host, FIRST, 1);
+    let rotten = scene.first.get("/weights_digest");
+    let chunks = |digest: &serde_json::Value| digest["chunk_xxh3"].as_array().unwrap().clone();
+    let pairs = chunks(&sound).into_iter().zip(chunks(&rotten));
+    assert!(
+        pairs.into_iter().all(|(a, b)| a != b),
+        "every chunk changed"
+    );
+    let error = scene.fails();
+    assert_eq!((error.kind.as_str(), error.source), ("corrupt", FIRST));
+    scene.end();
+}
+
+#[test]
+fn weights_that_change_while_they_are_pulled_are_found_by_whoever_reads_along() {
+    let scene = scene();
+    arm(&scene.host, SECOND, &fault(1, "corrupt-weights", "pull"));
+    scene
+        .host
+        .send(SECOND, Down::Pull(scene.trainer.pull_all()));
+    struck(&scene.host, SECOND, 1);
+    let served = match scene.host.pull_done(SECOND).result.unwrap() {
+        Outcome::Ok(served) => served,
+        Outcome::Error(error) => panic!("{error:?}"),
+    };
+    let relay = scene.second.relaying(served, &scene.trainer);
+    // A third one, which has nothing yet.
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let third = replica(folder.path(), &host, 3);
+    match third.pull(&host, scene.trainer.pull(vec![relay])) {
+        Outcome::Error(error) => {
+            assert_eq!((error.kind.as_str(), error.source), ("corrupt", SECOND));
+        }
+        Outcome::Ok(_) => panic!("it pulled"),
+    }
+    third.pulled(&host, scene.trainer.pull_all());
+    third.end(&host);
+    scene.first.end(&scene.host);
+    scene.second.end(&scene.host);
+}
+
+#[test]
+fn a_source_that_is_cut_or_silent_fails_a_pull_and_another_one_serves() {
+    for (kind, told, at) in [
+        ("stall-network", FIRST, ""),
+        ("stall-network", SECOND, "pull"),
+        ("cut-network", FIRST, ""),
+        ("cut-network", SECOND, ""),
+    ] {
+        let scene = scene();
+        let peer = if told == FIRST {
+            &scene.second
+        } else {
+            &scene.first
+        };
+        arm(&scene.host, told, &scene.network(1, kind, at, peer));
+        if at.is_empty() {
+            struck(&scene.host, told, 1);
+        }
+        let error = scene.fails();
+        let got = (error.kind.as_str(), error.source);
+        assert_eq!(got, ("source", FIRST), "{kind} at {told}: {error:?}");
+        scene.end();
+    }
+}
