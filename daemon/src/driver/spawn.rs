@@ -15,6 +15,10 @@ use std::path::PathBuf;
 /// processors (AVX-512 was seen to) unless it is told to be strict; other libraries ignore the key.
 pub const ARITHMETIC: [(&str, &str); 2] = [("OMP_NUM_THREADS", "1"), ("MKL_CBWR", "AVX2,STRICT")];
 
+/// Where a role finds how much pinned memory its weights may pass through, in MiB: `robust-weights`
+/// reads it too.
+const WEIGHTS_BUFFER_VARIABLE: &str = "ROBUST_WEIGHTS_BUFFER_MIB";
+
 /// Names, in a role's environment, the state directory it belongs to: found again by it when nobody
 /// remembers the process.
 pub const OWNER_VARIABLE: &str = "ROBUST_ROLE_OF";
@@ -39,6 +43,8 @@ pub struct WorkerPlan {
     pub state: StateDir,
     /// UCX's devices.
     pub net_devices: String,
+    /// Pinned memory that weights may pass through, in MiB.
+    pub buffer_mib: u64,
     /// Where roles listen.
     pub bind: IpAddr,
     /// What they prove to each other.
@@ -52,6 +58,7 @@ impl WorkerPlan {
             program,
             state,
             net_devices: job.weights.net_devices.clone(),
+            buffer_mib: job.weights.buffer_mib,
             bind: Ipv4Addr::LOCALHOST.into(),
             token,
         }
@@ -144,6 +151,8 @@ impl WorkerPlan {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);
+        let buffer_mib = self.buffer_mib.to_string();
+        environment.push((WEIGHTS_BUFFER_VARIABLE.to_owned(), buffer_mib));
         let owner = self.state.root().display().to_string();
         environment.push((OWNER_VARIABLE.to_owned(), owner));
         let number = incarnation.0.to_string();
@@ -171,10 +180,23 @@ fn device_of(address: IpAddr) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nodes::Secret;
 
     #[test]
     fn an_address_of_this_machine_names_its_device() {
         assert_eq!(device_of(Ipv4Addr::LOCALHOST.into()).as_deref(), Some("lo"));
         assert_eq!(device_of(IpAddr::from([192, 0, 2, 1])), None);
+    }
+
+    #[test]
+    fn a_role_finds_the_jobs_bound_of_pinned_memory_in_its_environment() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::make(temp.path()).unwrap();
+        let text = "[data]\nprompts = \"p\"\n[weights]\nbuffer_mib = 7\n";
+        let job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
+        let token = Secret::of("a token of the tests").job_token();
+        let plan = WorkerPlan::new("worker".into(), state, &job, token);
+        let bound = (WEIGHTS_BUFFER_VARIABLE.to_owned(), "7".to_owned());
+        assert!(plan.environment(Incarnation(1)).contains(&bound));
     }
 }

@@ -76,6 +76,9 @@ pub struct Weights {
     pub stall_timeout_s: f64,
     /// Pullers one source serves at a time (I-6).
     pub pullers_per_source: u32,
+    /// Most pinned memory, in MiB, that one role's weights pass through on their way to a device and
+    /// from it. Weights in host memory need none. Roles find it in `ROBUST_WEIGHTS_BUFFER_MIB`.
+    pub buffer_mib: u64,
     /// UCX network devices (`UCX_NET_DEVICES`).
     pub net_devices: String,
 }
@@ -98,6 +101,7 @@ impl Default for Weights {
             chunk_kib: 1024,
             stall_timeout_s: 2.0,
             pullers_per_source: 1,
+            buffer_mib: 64,
             net_devices: "lo".to_owned(),
         }
     }
