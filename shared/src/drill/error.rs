@@ -1,4 +1,5 @@
 //! Why a drill is refused: where, what, and the fix.
+use crate::fault::{AtError, FaultError, Kind};
 use crate::ids::Role;
 use crate::job::{JobError, Location, Problem};
 use std::path::PathBuf;
@@ -55,8 +56,70 @@ pub enum DrillProblem {
         run: String,
     },
     /// A fault that comes never, or twice.
-    #[error("a fault needs one of `at_step`, `at_s` and `every_steps`; write exactly one")]
+    #[error(
+        "a fault needs one of `at_step`, `at_time`, `every_steps` and `random`, or `at` alone; write \
+         exactly one"
+    )]
     Moment,
+    /// No fault.
+    #[error(transparent)]
+    Fault(FaultError),
+    /// No moment of an instance's life.
+    #[error(transparent)]
+    At(AtError),
+    /// No time.
+    #[error("{why}")]
+    Time {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A phase or a role for a fault that strikes no instance.
+    #[error("`{kind}` strikes no instance; leave `role`, `index` and `at` out")]
+    NoInstance {
+        /// The fault.
+        kind: Kind,
+    },
+    /// A fault that cannot befall the role.
+    #[error("`{kind}` cannot befall a {role}; it can befall {can}")]
+    NotItsFault {
+        /// The fault.
+        kind: Kind,
+        /// The role.
+        role: Role,
+        /// Whom it can.
+        can: String,
+    },
+    /// A node that cannot be lost.
+    #[error("node `{node}` cannot be lost: {why}")]
+    NoNode {
+        /// As written.
+        node: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Too many faults for the length of the run.
+    #[error(
+        "{count} faults at random places of {steps} steps: at most {most} fit, one in two steps"
+    )]
+    Crowded {
+        /// As written.
+        count: u64,
+        /// Steps of the job.
+        steps: u64,
+        /// How many fit.
+        most: u64,
+    },
+    /// Expectations beside series.
+    #[error("`expect` stands beside `series`; write it into each of them")]
+    Expects,
+    /// One run cannot be compared.
+    #[error(
+        "weights are compared between runs, and series `{series}` has one; add a run without `policy`"
+    )]
+    OneRun {
+        /// The series.
+        series: String,
+    },
     /// Before the begin.
     #[error("a fault cannot come at {value}; count from 0, when the job begins to run")]
     Negative {

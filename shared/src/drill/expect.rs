@@ -1,12 +1,17 @@
-//! Expectations: comparisons of sums and products of the runs' figures, as people write them.
+//! Expectations: what operators call it (see [`super::phrase`]), or comparisons of sums and products
+//! of the runs' figures.
 //!
 //! ```text
-//!  expectation = sum (">=" | "<=" | ">" | "<") sum  |  "weights_identical"
+//!  expectation = [run ": "] phrase  |  comparison
+//!  comparison  = sum (">=" | "<=" | ">" | "<") sum  |  "weights_identical"
 //!  sum         = product {("+" | "-") product}
 //!  product     = factor {("*" | "/") factor}
 //!  factor      = number | metric | "(" sum ")"
 //! ```
-use crate::job::{list, suggest};
+use super::facts::{Facts, Measured};
+use super::phrase::{Found, Phrase, hint};
+use crate::job::list;
+use crate::nearest::nearest;
 use std::collections::BTreeMap;
 
 /// What is measured of each run; `ettr_role` is `ettr` of the run `role`.
@@ -32,9 +37,7 @@ pub fn metric(what: &str, run: &str) -> String {
 pub struct Expectation {
     /// As written.
     pub text: String,
-    left: Expr,
-    compare: Compare,
-    right: Expr,
+    what: What,
 }
 
 /// What came out.
@@ -42,10 +45,25 @@ pub struct Expectation {
 pub struct Verdict {
     /// Whether it is as expected.
     pub held: bool,
-    /// The left side's value; none where it could not be measured.
+    /// The left side's value; none where it could not be measured, and for a phrase.
     pub left: Option<f64>,
     /// The right side's.
     pub right: Option<f64>,
+    /// What was found, in words.
+    pub found: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum What {
+    Phrase { run: Option<String>, phrase: Phrase },
+    Comparison(Comparison),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Comparison {
+    left: Expr,
+    compare: Compare,
+    right: Expr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,33 +92,116 @@ enum Token {
 impl Expectation {
     /// Reads one; the error says what is wrong and what to write.
     pub fn parse(text: &str, runs: &[&str]) -> Result<Self, String> {
-        let mut parser = Parser {
-            tokens: tokens(text)?,
-            at: 0,
-            runs,
+        let written = text.trim();
+        let of_run = written
+            .split_once(':')
+            .map(|(run, rest)| (run.trim(), rest));
+        let (run, rest) = match of_run.filter(|(run, _)| runs.contains(run)) {
+            Some((run, rest)) => (Some(run.to_owned()), rest.trim()),
+            None => (None, written),
         };
-        let left = parser.sum()?;
-        let (compare, right) = match parser.next() {
-            None if left == Expr::Metric(WEIGHTS_IDENTICAL.to_owned()) => {
-                (Compare::AtLeast, Expr::Number(1.0))
-            }
-            Some(Token::Compare(compare)) => (compare, parser.sum()?),
-            _ => return Err("compare two sides with >=, <=, > or <".to_owned()),
+        let what = match Phrase::parse(rest) {
+            Some(phrase) => What::Phrase {
+                run,
+                phrase: phrase?,
+            },
+            None => What::Comparison(comparison(written, runs)?),
         };
-        match parser.next() {
-            None => Ok(Self {
-                text: text.to_owned(),
-                left,
-                compare,
-                right,
-            }),
-            Some(_) => Err("something follows its end; write one comparison".to_owned()),
-        }
+        Ok(Self {
+            text: text.to_owned(),
+            what,
+        })
     }
 
     /// Holds it against what was measured.
-    pub fn verdict(&self, measured: &BTreeMap<String, f64>) -> Verdict {
-        let (left, right) = (self.left.value(measured), self.right.value(measured));
+    pub fn verdict(&self, measured: &Measured) -> Verdict {
+        match &self.what {
+            What::Phrase { run, phrase } => {
+                let Found { held, words } = of_runs(run.as_deref(), phrase, measured);
+                Verdict {
+                    held,
+                    left: None,
+                    right: None,
+                    found: words,
+                }
+            }
+            What::Comparison(comparison) => comparison.verdict(&measured.figures),
+        }
+    }
+
+    /// Whether it is about this metric.
+    pub fn mentions(&self, metric: &str) -> bool {
+        match &self.what {
+            What::Phrase { .. } => false,
+            What::Comparison(c) => c.left.mentions(metric) || c.right.mentions(metric),
+        }
+    }
+
+    /// Whether the job's failure is what must come out.
+    pub fn wants_failure(&self) -> bool {
+        let phrase = match &self.what {
+            What::Phrase { phrase, .. } => Some(phrase),
+            What::Comparison(_) => None,
+        };
+        phrase == Some(&Phrase::JobFails)
+    }
+}
+
+/// Of the named run, else of each that was struck, else of all: the first that fails, or the last.
+fn of_runs(run: Option<&str>, phrase: &Phrase, measured: &Measured) -> Found {
+    let struck = measured.runs.iter().any(|(_, facts)| facts.struck);
+    let meant = |(name, facts): &&(String, Facts)| match run {
+        Some(run) => run == name,
+        None => facts.struck || !struck,
+    };
+    let mut last = None;
+    for (_, facts) in measured.runs.iter().filter(meant) {
+        let found = phrase.check(facts);
+        if !found.held {
+            return found;
+        }
+        last = Some(found);
+    }
+    last.unwrap_or(Found {
+        held: false,
+        words: "there is no such run".to_owned(),
+    })
+}
+
+fn comparison(text: &str, runs: &[&str]) -> Result<Comparison, String> {
+    if text == "weights identical" {
+        return comparison(WEIGHTS_IDENTICAL, runs);
+    }
+    let wrong = |why: String| match text.contains(['<', '>']) {
+        true => why,
+        false => hint(text).unwrap_or(why),
+    };
+    let mut parser = Parser {
+        tokens: tokens(text).map_err(wrong)?,
+        at: 0,
+        runs,
+    };
+    let left = parser.sum().map_err(wrong)?;
+    let (compare, right) = match parser.next() {
+        None if left == Expr::Metric(WEIGHTS_IDENTICAL.to_owned()) => {
+            (Compare::AtLeast, Expr::Number(1.0))
+        }
+        Some(Token::Compare(compare)) => (compare, parser.sum()?),
+        _ => return Err(wrong("compare two sides with >=, <=, > or <".to_owned())),
+    };
+    match parser.next() {
+        None => Ok(Comparison {
+            left,
+            compare,
+            right,
+        }),
+        Some(_) => Err("something follows its end; write one comparison".to_owned()),
+    }
+}
+
+impl Comparison {
+    fn verdict(&self, figures: &BTreeMap<String, f64>) -> Verdict {
+        let (left, right) = (self.left.value(figures), self.right.value(figures));
         let held = match (left, right, self.compare) {
             (Some(l), Some(r), Compare::AtLeast) => l >= r,
             (Some(l), Some(r), Compare::AtMost) => l <= r,
@@ -108,12 +209,13 @@ impl Expectation {
             (Some(l), Some(r), Compare::Below) => l < r,
             _ => false,
         };
-        Verdict { held, left, right }
-    }
-
-    /// Whether it is about this metric.
-    pub fn mentions(&self, metric: &str) -> bool {
-        self.left.mentions(metric) || self.right.mentions(metric)
+        let side = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
+        Verdict {
+            held,
+            left,
+            right,
+            found: format!("{} against {}", side(left), side(right)),
+        }
     }
 }
 
@@ -208,9 +310,9 @@ impl Parser<'_> {
             return Ok(Expr::Metric(name));
         }
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let hint = match suggest(&name, &known) {
-            hint if hint.starts_with("did") => hint,
-            _ => format!("there are {}", list(&known, "and")),
+        let hint = match nearest(&name, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", list(&known, "and")),
         };
         Err(format!("`{name}` is no metric; {hint}"))
     }

@@ -9,25 +9,33 @@
 //! Everything that can be refused is refused here, before anything is started. Nothing here touches
 //! the disk or a clock: who runs the drill reads the files and strikes at the planned places.
 
+mod entry;
 mod error;
 mod expect;
+mod facts;
+mod phrase;
 mod plan;
 mod schedule;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_words;
 
 pub use error::{DrillError, DrillProblem};
 pub use expect::{Expectation, METRICS, Verdict, WEIGHTS_IDENTICAL, metric};
+pub use facts::{End, Facts, Measured, Recovery};
+pub use phrase::PHRASES;
 pub use plan::{Plan, RunPlan, SeriesPlan};
-pub use schedule::{Moment, Strike};
+pub use schedule::{Ground, Moment, Strike, Whom};
 
-use crate::ids::Role;
 use crate::job::{Document, JobError, Location, Policy, from_toml};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// The name of the series of a drill that names none.
+const ONLY: &str = "drill";
 /// The format this build reads.
 pub const VERSION: i64 = 1;
 
@@ -46,15 +54,55 @@ pub struct Drill {
     /// Keys of the job file with other values, for every run.
     #[serde(default)]
     set: toml::Table,
-    /// What is run in each series, in order; the first without faults.
+    /// What is run in each series, in order; the first without faults, unless it is the only one.
+    #[serde(default = "one_run")]
     runs: Vec<Run>,
     /// What strikes the runs that have a policy.
     #[serde(default)]
-    faults: Vec<Fault>,
-    /// The groups of runs that are compared.
+    faults: Vec<entry::Entry>,
+    /// The groups of runs that are compared; one when there is none.
+    #[serde(default)]
     series: Vec<Series>,
+    /// What must come out, where there is no series.
+    #[serde(default)]
+    expect: Vec<String>,
+    /// The rows of the design's tables that it rehearses.
+    #[serde(default)]
+    pub covers: Vec<String>,
+    /// Whether it is a matter of seconds.
+    #[serde(default)]
+    pub speed: Speed,
     #[serde(skip)]
     source: Source,
+}
+
+/// How long a drill takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Speed {
+    /// Seconds.
+    #[default]
+    Fast,
+    /// Minutes.
+    Slow,
+}
+
+impl Speed {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Speed::Fast => "fast",
+            Speed::Slow => "slow",
+        }
+    }
+}
+
+/// Where a drill names no runs: one, struck, with the policy that is to be rehearsed.
+fn one_run() -> Vec<Run> {
+    vec![Run {
+        name: Policy::Role.name().to_owned(),
+        policy: Some(Policy::Role),
+    }]
 }
 
 /// One run of each series.
@@ -78,42 +126,6 @@ struct Series {
     /// What must come out.
     #[serde(default)]
     expect: Vec<String>,
-}
-
-/// What is done to an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
-    /// SIGKILL.
-    Kill,
-    /// SIGSTOP.
-    Hang,
-}
-
-impl FaultKind {
-    /// The name used in drill files and by the control API.
-    pub fn name(self) -> &'static str {
-        match self {
-            FaultKind::Kill => "kill",
-            FaultKind::Hang => "hang",
-        }
-    }
-}
-
-/// A fault, or many of a kind.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Fault {
-    kind: FaultKind,
-    role: Role,
-    /// Drawn where it is not given.
-    index: Option<u32>,
-    /// So many steps after the job began to run; 4.5 is in the middle of step 5.
-    at_step: Option<f64>,
-    /// So many seconds after the job began to run.
-    at_s: Option<f64>,
-    /// One in every so many steps, at a random place.
-    every_steps: Option<u64>,
 }
 
 /// The text, to name places in it.
@@ -147,9 +159,46 @@ impl Drill {
             }
         })?;
         drill.source = source;
+        drill.one_series()?;
         drill.check_names()?;
-        drill.check_faults()?;
+        for (i, entry) in drill.faults.iter().enumerate() {
+            let key = format!("faults.{i}");
+            entry.fault(&drill, &key)?;
+            entry.at(&drill, &key)?;
+            entry.when(&drill, &key)?;
+        }
         Ok(drill)
+    }
+
+    /// What the drill is for: the comment that its file begins with.
+    pub fn about(&self) -> String {
+        let comment = self.source.text.lines().take_while(|l| l.starts_with('#'));
+        let lines: Vec<&str> = comment.map(|l| l.trim_start_matches('#').trim()).collect();
+        lines.join(" ")
+    }
+
+    /// A drill with expectations of its own has one series, which needs no name.
+    fn one_series(&mut self) -> Result<(), DrillError> {
+        if !self.series.is_empty() {
+            return match self.expect.is_empty() {
+                true => Ok(()),
+                false => Err(self.refuse("expect", DrillProblem::Expects)),
+            };
+        }
+        self.series.push(Series {
+            name: ONLY.to_owned(),
+            set: toml::Table::new(),
+            expect: self.expect.clone(),
+        });
+        Ok(())
+    }
+
+    /// The key of an expectation, to name its place.
+    fn expect_key(&self, series: usize, n: usize) -> String {
+        match self.expect.is_empty() {
+            true => format!("series.{series}.expect.{n}"),
+            false => format!("expect.{n}"),
+        }
     }
 
     /// A problem of this file at one of its keys.
@@ -179,32 +228,12 @@ impl Drill {
             self.series.iter().map(|s| s.name.as_str()).collect(),
         )?;
         match self.runs.first() {
-            Some(first) if first.policy.is_some() => {
+            Some(first) if first.policy.is_some() && self.runs.len() > 1 => {
                 let run = first.name.clone();
                 Err(self.refuse("runs.0.policy", DrillProblem::NoMeasure { run }))
             }
             _ => Ok(()),
         }
-    }
-
-    fn check_faults(&self) -> Result<(), DrillError> {
-        for (i, fault) in self.faults.iter().enumerate() {
-            let moments = [
-                fault.at_step.is_some(),
-                fault.at_s.is_some(),
-                fault.every_steps.is_some(),
-            ];
-            if moments.into_iter().filter(|is| *is).count() != 1 {
-                return Err(self.refuse(&format!("faults.{i}"), DrillProblem::Moment));
-            }
-            for (name, value) in [("at_step", fault.at_step), ("at_s", fault.at_s)] {
-                if let Some(value) = value.filter(|v| !(0.0..1e9).contains(v)) {
-                    let key = format!("faults.{i}.{name}");
-                    return Err(self.refuse(&key, DrillProblem::Negative { value }));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! A drill and its job brought together: every run's job file and strikes.
-use super::{Drill, DrillError, DrillProblem, Expectation, Strike, WEIGHTS_IDENTICAL};
+use super::{
+    Drill, DrillError, DrillProblem, Expectation, Ground, ONLY, Strike, WEIGHTS_IDENTICAL,
+};
 use crate::job::{Job, Mode, Policy};
 use std::path::Path;
 use toml::{Table, Value};
@@ -39,6 +41,10 @@ pub struct RunPlan {
     pub job_text: String,
     /// What strikes it; the same in all runs of the series that have faults.
     pub strikes: Vec<Strike>,
+    /// The nodes that join its leader.
+    pub nodes: Vec<String>,
+    /// Whether the job's failure is what must come out.
+    pub may_fail: bool,
 }
 
 impl Plan {
@@ -72,7 +78,10 @@ impl Drill {
                 put(&mut table, key, path.to_string_lossy().into_owned());
             }
         }
-        let strikes = self.strikes(&job)?;
+        let ground = Ground::of(&job);
+        let strikes = self.strikes(&ground)?;
+        let expect = self.expectations(at, Some(job.job.mode), &self.run_names())?;
+        let may_fail = expect.iter().any(Expectation::wants_failure);
         let run = |run: &super::Run| {
             let policy = run.policy.unwrap_or(job.job.policy);
             let mut table = table.clone();
@@ -83,13 +92,15 @@ impl Drill {
                 steps: job.job.steps,
                 job_text: table.to_string(),
                 strikes: run.policy.map_or_else(Vec::new, |_| strikes.clone()),
+                nodes: ground.nodes.iter().skip(1).cloned().collect(),
+                may_fail,
             }
         };
         Ok(SeriesPlan {
             name: series.name.clone(),
             mode: job.job.mode,
             runs: self.runs.iter().map(run).collect(),
-            expect: self.expectations(at, job.job.mode)?,
+            expect,
         })
     }
 
@@ -110,23 +121,63 @@ impl Drill {
         Ok(job)
     }
 
-    fn expectations(&self, at: usize, mode: Mode) -> Result<Vec<Expectation>, DrillError> {
+    fn run_names(&self) -> Vec<&str> {
+        self.runs.iter().map(|r| r.name.as_str()).collect()
+    }
+
+    /// Of a series over these runs; without a mode they are not compared.
+    fn expectations(
+        &self,
+        at: usize,
+        mode: Option<Mode>,
+        runs: &[&str],
+    ) -> Result<Vec<Expectation>, DrillError> {
         let series = &self.series[at];
-        let runs: Vec<&str> = self.runs.iter().map(|r| r.name.as_str()).collect();
         let mut all = Vec::new();
         for (n, text) in series.expect.iter().enumerate() {
-            let key = format!("series.{at}.expect.{n}");
-            let parsed = Expectation::parse(text, &runs).map_err(|why| {
+            let key = self.expect_key(at, n);
+            let parsed = Expectation::parse(text, runs).map_err(|why| {
                 let text = text.clone();
                 self.refuse(&key, DrillProblem::Expectation { text, why })
             })?;
-            if mode != Mode::Sync && parsed.mentions(WEIGHTS_IDENTICAL) {
-                let (series, mode) = (series.name.clone(), mode.name());
-                return Err(self.refuse(&key, DrillProblem::NotSync { series, mode }));
+            if let Some(problem) = self.incomparable(at, &parsed, mode, runs.len()) {
+                return Err(self.refuse(&key, problem));
             }
             all.push(parsed);
         }
         Ok(all)
+    }
+
+    /// Why the weights of so many runs in that mode cannot be compared as is expected.
+    fn incomparable(
+        &self,
+        at: usize,
+        expectation: &Expectation,
+        mode: Option<Mode>,
+        runs: usize,
+    ) -> Option<DrillProblem> {
+        let series = self.series[at].name.clone();
+        match mode {
+            _ if !expectation.mentions(WEIGHTS_IDENTICAL) => None,
+            Some(mode) if mode != Mode::Sync => {
+                let mode = mode.name();
+                Some(DrillProblem::NotSync { series, mode })
+            }
+            _ if runs < 2 => Some(DrillProblem::OneRun { series }),
+            _ => None,
+        }
+    }
+
+    /// The strikes of the first series against a job that runs already, and what must come out of
+    /// it. `ground` is what is left of it.
+    pub fn attach(
+        &self,
+        ground: &Ground,
+    ) -> Result<(String, Vec<Strike>, Vec<Expectation>), DrillError> {
+        let struck = self.runs.iter().rev().find(|r| r.policy.is_some());
+        let run = struck.map_or(ONLY, |r| r.name.as_str());
+        let strikes = self.strikes(ground)?;
+        Ok((run.to_owned(), strikes, self.expectations(0, None, &[run])?))
     }
 }
 

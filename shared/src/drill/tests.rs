@@ -199,12 +199,16 @@ fn an_expectation_names_known_metrics_and_compares() {
 
 #[test]
 fn a_verdict_tells_both_sides_and_what_was_not_measured_fails() {
-    let measured = BTreeMap::from([
+    let figures = BTreeMap::from([
         ("time_none".to_owned(), 100.0),
         ("time_role".to_owned(), 106.0),
         ("overhead_task".to_owned(), 30.0),
         ("overhead_role".to_owned(), 6.0),
     ]);
+    let measured = Measured {
+        figures,
+        runs: Vec::new(),
+    };
     let runs = ["none", "task", "role"];
     let verdict = |text: &str| Expectation::parse(text, &runs).unwrap().verdict(&measured);
     let good = verdict("overhead_role <= overhead_task / 3");

@@ -1,0 +1,314 @@
+//! Simple drills: one run, one series, every fault, expectations in words.
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::fault::Fault;
+use crate::ids::{InstanceId, Role};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const JOB: &str = "[job]\nsteps = 9\n[data]\nprompts = \"p.jsonl\"\ntokenizer = \"t.json\"\n\
+                   [[node]]\nname = \"a\"\npools = { train = 2, rollout = 1, agent = 1 }\n\
+                   [[node]]\nname = \"b\"\npools = { train = 0, rollout = 3, agent = 1 }\n";
+
+fn drill(fault: &str) -> String {
+    format!(
+        "# Somebody dies. The rest is for the console.\nversion = 1\nname = \"d\"\njob = \"j\"\n\
+         seed = 1\nfaults = [{{ {fault} }}]\nexpect = [\"role restart\"]\n"
+    )
+}
+
+fn plan(text: &str) -> Result<Plan, String> {
+    let drill = Drill::parse(text, Path::new("d.toml")).map_err(|e| e.to_string())?;
+    Plan::make(&drill, JOB, Path::new("/jobs/j.toml")).map_err(|e| e.to_string())
+}
+
+fn strikes(fault: &str) -> Vec<Strike> {
+    plan(&drill(fault)).unwrap().series[0].runs[0]
+        .strikes
+        .clone()
+}
+
+fn refused(fault: &str, says: &str) {
+    let text = plan(&drill(fault)).unwrap_err();
+    assert!(text.contains(says), "{says:?} is not in: {text}");
+    assert!(text.contains("d.toml:6:"), "no place in: {text}");
+}
+
+#[test]
+fn a_drill_without_runs_and_series_is_one_struck_run() {
+    let plan = plan(&drill(
+        "kind = \"kill\", role = \"trainer\", index = 1, at_step = 1.5",
+    ))
+    .unwrap();
+    let [series] = &plan.series[..] else {
+        unreachable!("one series")
+    };
+    let [run] = &series.runs[..] else {
+        unreachable!("one run")
+    };
+    assert_eq!(
+        (run.name.as_str(), run.policy, run.nodes.as_slice()),
+        ("role", Policy::Role, ["b".to_owned()].as_slice())
+    );
+    assert_eq!(run.strikes[0].to_string(), "kill trainer-1 1.50 steps in");
+    assert_eq!(series.expect[0].text, "role restart");
+}
+
+#[test]
+fn every_fault_says_what_whom_and_when() {
+    for (fault, says) in [
+        (
+            "kind = \"exit\", code = 3, role = \"agent\", index = 1, at_time = \"1500 ms\"",
+            "exit agent-1 3 after 1.5 s",
+        ),
+        (
+            "kind = \"kill\", role = \"rollout\", index = 2, at = \"pull:50%\"",
+            "kill rollout-2 1.00 steps in, at pull:50%",
+        ),
+        (
+            "kind = \"slow\", percent = 20, seconds = 3, role = \"trainer\", index = 0, at_step = 2",
+            "slow trainer-0 20% 3s 2.00 steps in",
+        ),
+        (
+            "kind = \"stall-network\", peer = \"rollout-1\", role = \"trainer\", index = 0, at_step = 2",
+            "stall-network trainer-0 rollout-1 10s 2.00 steps in",
+        ),
+        (
+            "kind = \"lose-node\", node = \"b\", at_step = 2.5",
+            "lose-node b 2.50 steps in",
+        ),
+        (
+            "kind = \"leader-crash\", at_step = 2",
+            "leader-crash 2.00 steps in",
+        ),
+    ] {
+        assert_eq!(strikes(fault)[0].to_string(), says);
+    }
+}
+
+#[test]
+fn what_is_left_open_is_drawn_by_the_seed_among_those_it_can_befall() {
+    let drawn = strikes("kind = \"corrupt-weights\", random = 3");
+    assert_eq!(drawn, strikes("kind = \"corrupt-weights\", random = 3"));
+    assert_eq!(drawn.len(), 3);
+    for strike in &drawn {
+        assert_eq!(strike.fault, Fault::CorruptWeights);
+        let Whom::Instance(id) = strike.whom else {
+            unreachable!("an instance")
+        };
+        assert_eq!(id.role, Role::Rollout, "the job has no hybrids");
+        let Moment::Steps(at) = strike.at else {
+            unreachable!("by steps")
+        };
+        assert!((1.0..=7.5).contains(&at), "{at}");
+    }
+}
+
+#[test]
+fn a_fault_that_cannot_be_is_refused_where_it_stands() {
+    refused("kind = \"kil\", at_step = 1", "did you mean `kill`?");
+    refused("kind = \"kill\", code = 2, at_step = 1", "takes no `code`");
+    refused(
+        "kind = \"nan\", role = \"agent\", at_step = 1",
+        "cannot befall a agent; it can befall trainer",
+    );
+    refused(
+        "kind = \"kill\", role = \"agent\", at = \"update\"",
+        "no agent that runs comes into phase",
+    );
+    refused("kind = \"kill\", at = \"updat\"", "did you mean `update`?");
+    refused(
+        "kind = \"kill\", at_time = \"5 apples\"",
+        "write it as in `500ms`",
+    );
+    refused("kind = \"kill\", random = 4", "at most 3 fit");
+    refused("kind = \"kill\", role = \"agent\"", "exactly one");
+    refused(
+        "kind = \"lose-node\", node = \"c\", at_step = 1",
+        "the job has a, b",
+    );
+    refused(
+        "kind = \"lose-node\", node = \"a\", at_step = 1",
+        "use `leader-crash`",
+    );
+    refused(
+        "kind = \"leader-crash\", role = \"agent\", at_step = 1",
+        "strikes no instance",
+    );
+    refused(
+        "kind = \"cut-network\", role = \"trainer\", peer = \"rollout-9\", at_step = 1",
+        "there is no rollout 9",
+    );
+}
+
+#[test]
+fn one_run_has_nothing_to_compare_its_weights_with() {
+    let text = drill("kind = \"kill\", role = \"agent\", at_step = 1")
+        .replace("role restart", "weights identical")
+        + "set.job.mode = \"sync\"\n";
+    let text = plan(&text).unwrap_err();
+    assert!(text.contains("add a run without `policy`"), "{text}");
+}
+
+#[test]
+fn expectations_beside_series_are_refused() {
+    let text = drill("kind = \"kill\", role = \"agent\", at_step = 1")
+        + "[[series]]\nname = \"s\"\nexpect = []\n";
+    let text = plan(&text).unwrap_err();
+    assert!(text.contains("write it into each of them"), "{text}");
+}
+
+#[test]
+fn what_is_left_of_a_job_that_runs_can_be_struck_too() {
+    let text = drill("kind = \"kill\", role = \"rollout\", index = 1, at_step = 1.5");
+    let drill = Drill::parse(&text, Path::new("d.toml")).unwrap();
+    assert_eq!(drill.about(), "Somebody dies. The rest is for the console.");
+    let ground = |steps, rollouts| Ground {
+        steps,
+        counts: vec![(Role::Rollout, rollouts)],
+        nodes: vec!["a".to_owned()],
+    };
+    let (run, strikes, expect) = drill.attach(&ground(20, 2)).unwrap();
+    assert_eq!((run.as_str(), strikes.len(), expect.len()), ("role", 1, 1));
+    let few = drill.attach(&ground(20, 1)).unwrap_err().to_string();
+    assert!(few.contains("there is no rollout 1"), "{few}");
+    let late = drill.attach(&ground(2, 2)).unwrap_err().to_string();
+    assert!(late.contains("at most 0.5"), "{late}");
+}
+
+fn recovery(plan: &str, detect_ms: u64, total_ms: u64) -> Recovery {
+    Recovery {
+        rule: "exit".to_owned(),
+        plan: plan.to_owned(),
+        detect: Duration::from_millis(detect_ms),
+        total: Duration::from_millis(total_ms),
+        recovered: true,
+    }
+}
+
+/// A struck run with a role restart.
+fn good() -> Facts {
+    Facts {
+        struck: true,
+        incidents: vec![recovery("restart rollout-0 only; its requests", 20, 900)],
+        events: vec![("slot".to_owned(), "slot 1 drains".to_owned())],
+        ettr: 0.8,
+        goodput: 0.7,
+        end: End::Completed,
+        steps_after: 3,
+        lost: Vec::new(),
+    }
+}
+
+fn verdict(text: &str, facts: Facts) -> Verdict {
+    let free = Facts {
+        end: End::Completed,
+        ..Facts::default()
+    };
+    let measured = Measured {
+        figures: BTreeMap::new(),
+        runs: vec![("none".to_owned(), free), ("role".to_owned(), facts)],
+    };
+    let expectation = Expectation::parse(text, &["none", "role"]).unwrap();
+    expectation.verdict(&measured)
+}
+
+#[test]
+fn every_phrase_holds_for_what_it_says_and_not_for_the_opposite() {
+    let bad = || Facts {
+        incidents: vec![recovery(
+            "restart the whole task from step 3: so",
+            700,
+            9000,
+        )],
+        events: Vec::new(),
+        ettr: 0.1,
+        goodput: 0.1,
+        end: End::Failed("no luck".to_owned()),
+        steps_after: 0,
+        lost: vec!["I-3: 0.0.1 is consumed by 1 and 2".to_owned()],
+        ..good()
+    };
+    let unstruck = || Facts {
+        incidents: Vec::new(),
+        ..bad()
+    };
+    for text in [
+        "role restart",
+        "1 restarts",
+        "recovered within 1 s",
+        "detected within 20ms",
+        "ETTR at least 0.8",
+        "goodput at least 0.5",
+        "nothing lost",
+        "training goes on",
+        "rule exit",
+        "event slot",
+        "event slot: drains",
+        "none: no restart",
+    ] {
+        let found = verdict(text, good());
+        assert!(found.held, "{text}: {}", found.found);
+    }
+    for text in [
+        "role restart",
+        "recovered within 1 s",
+        "detected within 20ms",
+        "ETTR at least 0.8",
+        "goodput at least 0.5",
+        "nothing lost",
+        "training goes on",
+        "rule numeric",
+        "event slot",
+        "no restart",
+        "2 restarts",
+    ] {
+        let found = verdict(text, bad());
+        assert!(!found.held, "{text}: {}", found.found);
+    }
+    for text in ["task restart", "job fails"] {
+        assert!(verdict(text, bad()).held, "{text}");
+        assert!(!verdict(text, good()).held, "{text}");
+    }
+    for text in [
+        "role restart",
+        "recovered within 1 s",
+        "detected within 1 s",
+    ] {
+        assert!(!verdict(text, unstruck()).held, "{text}: nothing happened");
+    }
+    assert!(!verdict("event slot: is lost", good()).held);
+    assert!(verdict("nothing lost", bad()).found.contains("I-3"));
+}
+
+#[test]
+fn a_recovery_that_is_not_over_was_in_no_time() {
+    let mut facts = good();
+    facts.incidents[0].recovered = false;
+    assert!(!verdict("recovered within 1 s", facts).held);
+}
+
+#[test]
+fn a_phrase_that_is_wrong_is_refused_with_the_nearest() {
+    let wrong = |text: &str| Expectation::parse(text, &["role"]).unwrap_err();
+    assert!(wrong("rolle restart").contains("did you mean `role restart`"));
+    assert!(wrong("nothing is lost").contains("did you mean `nothing lost`"));
+    assert!(wrong("rule exits").contains("did you mean `exit`"));
+    assert!(wrong("recovered within 5 apples").contains("`500ms`"));
+    assert!(wrong("ETTR at least 80").contains("from 0 to 1"));
+    assert!(wrong("ninety-nine restarts").contains("`2 restarts`"));
+    assert!(wrong("event of lost: x").contains("event KIND"));
+}
+
+#[test]
+fn the_forms_that_are_shown_are_forms_that_are_read() {
+    for (form, _) in PHRASES {
+        let text = form
+            .replace("N restarts", "2 restarts")
+            .replace(" T", " 2 s")
+            .replace(" X", " 0.5")
+            .replace("NAME", "exit")
+            .replace("KIND: WORDS", "slot: drains");
+        Expectation::parse(&text, &["none", "role"]).unwrap();
+    }
+}
