@@ -7,6 +7,7 @@ use crate::control::{Prompts, read_dataset};
 use crate::driver::WorkerProgram;
 use crate::grpc::{for_nodes, loopback_only};
 use crate::nodes::Secret;
+use crate::traces;
 use robust_remote::Remote;
 use robust_shared::job::Job;
 use std::fs::{self, File};
@@ -30,6 +31,8 @@ pub(super) struct Prepared {
     pub listen: Option<SocketAddr>,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
+    /// Where traces of incidents are sent.
+    pub otlp: Option<String>,
     /// Where to listen for nodes, and where those reach this one's roles.
     pub nodes: Option<(SocketAddr, IpAddr)>,
     /// The token's secret, where it is not that of the state directory.
@@ -48,6 +51,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     };
     let listen = loopback("--listen", &args.listen)?;
     let metrics = loopback("--metrics", &args.metrics)?;
+    let otlp = args.otlp.as_deref().map(traces::endpoint).transpose()?;
     let nodes = args.listen_nodes.as_deref();
     let nodes = nodes
         .map(|given| for_nodes(given, args.i_trust_this_network, args.advertise))
@@ -80,6 +84,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         worker,
         listen,
         metrics,
+        otlp,
         nodes,
         secret,
         remote,

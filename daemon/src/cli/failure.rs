@@ -8,6 +8,7 @@ use crate::node::{NodeConfigError, NodeError};
 use crate::nodes::SecretError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
+use crate::traces::TracesError;
 use robust_remote::RemoteError;
 use robust_shared::job::JobError;
 use std::io;
@@ -67,6 +68,9 @@ pub enum Failure {
     /// The address is in use or refused.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// Traces cannot be sent.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
@@ -138,10 +142,12 @@ impl Failure {
             | Self::Store(_)
             | Self::Past(_)
             | Self::Driver(_) => ExitCode::Store,
-            Self::NodeConfig(_) => ExitCode::BadJob,
+            Self::NodeConfig(_) | Self::Traces(TracesError::Url { .. }) => ExitCode::BadJob,
             Self::Secret(_) => ExitCode::Environment,
             Self::Node(error) => node_error(error),
-            Self::Start { .. } | Self::Over { .. } | Self::Leftovers { .. } => ExitCode::Failed,
+            Self::Start { .. } | Self::Over { .. } | Self::Leftovers { .. } | Self::Traces(_) => {
+                ExitCode::Failed
+            }
         }
     }
 }

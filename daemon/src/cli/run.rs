@@ -30,6 +30,7 @@ use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Store};
 use crate::telemetry::Telemetry;
+use crate::traces::{Identity, Traces};
 use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
@@ -95,6 +96,25 @@ fn job_json(prepared: &Prepared) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?)
 }
 
+/// How long the end of the daemon waits for a collector.
+const LAST_TRACES: Duration = Duration::from_secs(2);
+
+/// Begins to send traces where a collector is named.
+fn traces(prepared: &Prepared, run: &str, feeds: &mut Feeds) -> Result<Option<Traces>, Failure> {
+    let Some(endpoint) = &prepared.otlp else {
+        return Ok(None);
+    };
+    let identity = Identity {
+        job: prepared.job.job.name.clone(),
+        run: run.to_owned(),
+        node: feeds.node().to_owned(),
+    };
+    let traces = Traces::start(endpoint, identity, Arc::clone(feeds.metrics()))?;
+    feeds.traced_by(traces.clone());
+    tracing::info!("traces of incidents go to {endpoint}");
+    Ok(Some(traces))
+}
+
 /// Everything held before anything is started.
 struct Daemon {
     prepared: Prepared,
@@ -113,6 +133,7 @@ struct Daemon {
     /// Names this life of the job.
     run: String,
     servers: JoinSet<()>,
+    traces: Option<Traces>,
 }
 
 impl Daemon {
@@ -128,7 +149,7 @@ impl Daemon {
         let roles_socket = bind_unix(&state.roles_socket())?;
         let clock = Clock::starting_after(past.until());
         let before = past.progress(&prepared.job);
-        let feeds = Feeds::new(
+        let mut feeds = Feeds::new(
             Frame::new(&prepared.job),
             v1::Rules::from(&CoreConfig::from(&prepared.job)),
             store.clone(),
@@ -167,6 +188,7 @@ impl Daemon {
             let server = metrics::serve(listener, Arc::clone(feeds.metrics()));
             servers.spawn(served("metrics address", server));
         }
+        let traces = traces(&prepared, &listeners.run, &mut feeds)?;
         tracing::info!("state in {}", state.root().display());
         Ok(Self {
             prepared,
@@ -183,6 +205,7 @@ impl Daemon {
             token: listeners.secret.job_token(),
             run: listeners.run,
             servers,
+            traces,
         })
     }
 
@@ -237,6 +260,9 @@ impl Daemon {
         }
         let over = matches!(result, Ok(Outcome::Completed | Outcome::Failed { .. }));
         driver.dismiss_nodes(&mut world, over).await;
+        if let Some(traces) = &self.traces {
+            traces.flush(LAST_TRACES).await;
+        }
         // Kept when the store failed: the job goes on from its snapshots when robustd runs again.
         let outcome = result?;
         if end.on_disk || outcome == Outcome::Completed {

@@ -6,6 +6,7 @@ use super::served::Served;
 use super::status::Frame;
 use crate::metrics::Metrics;
 use crate::store::Store;
+use crate::traces::Traces;
 use robust_proto::v1;
 use robust_shared::core::{Event, Severity, View};
 use robust_shared::time::Time;
@@ -22,6 +23,7 @@ pub struct Feeds {
     events: broadcast::Sender<(u64, Event)>,
     rules: watch::Sender<Arc<v1::Rules>>,
     metrics: Arc<Metrics>,
+    traces: Option<Traces>,
     alarms: Mutex<Alarms>,
     store: Store,
     durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
@@ -48,10 +50,17 @@ impl Feeds {
             events,
             rules,
             metrics,
+            traces: None,
             alarms: Mutex::default(),
             store,
             durable: (None, None),
         }
+    }
+
+    /// Sends a trace of every incident that ends from now on.
+    pub fn traced_by(&mut self, traces: Traces) {
+        traces.status(&self.status.borrow());
+        self.traces = Some(traces);
     }
 
     /// What is shown from now on of copies elsewhere.
@@ -116,6 +125,9 @@ impl Feeds {
         status.alarms = self.with_alarms(|alarms| alarms.shown());
         let status = Arc::new(status);
         self.metrics.status(&status);
+        if let Some(traces) = &self.traces {
+            traces.status(&status);
+        }
         self.status.send_replace(status);
     }
 

@@ -13,11 +13,12 @@ mod snapshot;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use serve::serve;
+pub use tally::Traced;
 
 use crate::telemetry::Samples;
-use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use robust_proto::v1;
 use robust_shared::ids::InstanceId;
@@ -67,10 +68,20 @@ impl Metrics {
         self.tally.pulled(who, bytes);
     }
 
+    /// Shows from now on what becomes of traces.
+    pub fn traces(&self) {
+        self.tally.traces();
+    }
+
+    /// What became of the traces of so many incidents.
+    pub fn traced(&self, what: Traced, count: u64) {
+        self.tally.traced(what, count);
+    }
+
     /// The text of a scrape (OpenMetrics).
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut out = String::new();
-        text::encode(&mut out, &self.registry)?;
+        prometheus_client::encoding::text::encode(&mut out, &self.registry)?;
         Ok(out)
     }
 

@@ -1,15 +1,14 @@
 //! `GET /metrics`.
 use super::Metrics;
+use super::text::Form;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves scrapes, until the task is dropped.
 pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> io::Result<()> {
@@ -19,9 +18,15 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> io::Result<(
     axum::serve(listener, router).await
 }
 
-async fn scrape(State(metrics): State<Arc<Metrics>>) -> Response {
+async fn scrape(State(metrics): State<Arc<Metrics>>, asked: HeaderMap) -> Response {
+    let accept = asked.get_all(header::ACCEPT).iter();
+    let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
+    let form = Form::asked(&accept.join(","));
     match metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Ok(text) => {
+            let kind = [(header::CONTENT_TYPE, form.content_type())];
+            (kind, form.write(text)).into_response()
+        }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -1,6 +1,7 @@
 //! What the status forgets or never held.
 use super::labels;
 use super::sheet::Labels;
+use crate::incidents::{IncidentBook, News, scope};
 use crate::telemetry::DeviceFinding;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -9,13 +10,16 @@ use prometheus_client::registry::Registry;
 use robust_proto::v1;
 use robust_shared::hardware::FindingKind;
 use robust_shared::ids::InstanceId;
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 /// From a crash seen at once to a silence of five minutes and a restart of as long.
 const BUCKETS: [f64; 14] = [
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
 ];
+
+/// What a plan restarts, and how it ended: there from the begin, so that the first one is an increase.
+const PLANS: [&str; 5] = ["instance", "gang", "task", "fail", "other"];
+const OUTCOMES: [&str; 2] = ["recovered", "failed"];
 
 #[derive(Clone)]
 struct Stages;
@@ -26,41 +30,72 @@ impl MetricConstructor<Histogram> for Stages {
     }
 }
 
-/// Counters that live as long as the daemon.
-pub(super) struct Tally {
-    incidents: Family<Labels, Counter>,
-    stages: Family<Labels, Histogram, Stages>,
-    pulled: Family<Labels, Counter>,
-    findings: Family<Labels, Counter>,
-    book: Mutex<Book>,
+/// What became of an incident's trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traced {
+    /// The collector has it.
+    Sent,
+    /// The collector did not take it.
+    Failed,
+    /// Too many were waiting.
+    Dropped,
 }
 
-/// Which incidents were counted.
+impl Traced {
+    const ALL: [Self; 3] = [Self::Sent, Self::Failed, Self::Dropped];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// Counters that live as long as the daemon.
 #[derive(Default)]
-struct Book {
-    last: u64,
-    open: BTreeSet<u64>,
+pub(super) struct Tally {
+    incidents: Family<Labels, Counter>,
+    recoveries: Family<Labels, Counter>,
+    stages: Stage,
+    pulled: Family<Labels, Counter>,
+    findings: Family<Labels, Counter>,
+    traces: Family<Labels, Counter>,
+    book: Mutex<IncidentBook>,
+}
+
+struct Stage(Family<Labels, Histogram, Stages>);
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(Stages))
+    }
 }
 
 impl Tally {
     /// All of them, at zero.
     pub fn register(registry: &mut Registry) -> Self {
-        let tally = Self {
-            incidents: Family::default(),
-            stages: Family::new_with_constructor(Stages),
-            pulled: Family::default(),
-            findings: Family::default(),
-            book: Mutex::default(),
-        };
+        let tally = Self::default();
         registry.register(
             "incidents",
-            "Faults found, by the rule that found them and by what was restarted",
+            "Faults found, by the role that failed, the rule that found it and what was restarted",
             tally.incidents.clone(),
         );
         registry.register(
+            "recoveries",
+            "Incidents that are over, by what was restarted and how it ended",
+            tally.recoveries.clone(),
+        );
+        for plan in PLANS {
+            for outcome in OUTCOMES {
+                tally.recovery(plan, outcome);
+            }
+        }
+        registry.register(
             "incident_seconds",
             "How long each stage of a recovery took: detect, restart, reconnect",
-            tally.stages.clone(),
+            tally.stages.0.clone(),
         );
         registry.register(
             "pull_bytes",
@@ -72,37 +107,54 @@ impl Tally {
             "What devices showed, by kind and by what it advises",
             tally.findings.clone(),
         );
+        registry.register(
+            "traces",
+            "Incidents whose trace the collector took, did not take, or was never offered. Normal: only sent",
+            tally.traces.clone(),
+        );
         tally
     }
 
     /// Counts what is new among the incidents: one when it opens, its stages when they are known.
     pub fn incidents(&self, incidents: &[v1::Incident]) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        for incident in incidents {
-            let Book { last, open } = &mut *book;
-            if incident.id > *last {
-                *last = incident.id;
-                open.insert(incident.id);
-                let pairs = [("rule", &*incident.rule), ("plan", scope(&incident.plan))];
-                self.incidents.get_or_create(&labels(pairs)).inc();
-                self.stage("detect", incident.detect_ms);
-            }
-            if incident.outcome != "recovering" && open.remove(&incident.id) {
-                // One that led to the job's end never came so far.
-                let stages = [
-                    ("restart", incident.restart_ms),
-                    ("reconnect", incident.reconnect_ms),
-                ];
-                for (name, ms) in stages.into_iter().filter(|_| incident.total_ms > 0.0) {
-                    self.stage(name, ms);
-                }
-            }
+        book.read(incidents, |news, incident| match news {
+            News::Opened => self.opened(incident),
+            News::Over => self.over(incident),
+        });
+    }
+
+    fn opened(&self, incident: &v1::Incident) {
+        let pairs = [
+            ("role", &*incident.role),
+            ("rule", &*incident.rule),
+            ("plan", scope(&incident.plan)),
+        ];
+        self.incidents.get_or_create(&labels(pairs)).inc();
+        self.stage("detect", incident.detect_ms);
+    }
+
+    fn over(&self, incident: &v1::Incident) {
+        self.recovery(scope(&incident.plan), &incident.outcome)
+            .inc();
+        // One that led to the job's end never came so far.
+        let stages = [
+            ("restart", incident.restart_ms),
+            ("reconnect", incident.reconnect_ms),
+        ];
+        for (name, ms) in stages.into_iter().filter(|_| incident.total_ms > 0.0) {
+            self.stage(name, ms);
         }
+    }
+
+    fn recovery(&self, plan: &str, outcome: &str) -> Counter {
+        let labels = labels([("plan", plan), ("outcome", outcome)]);
+        self.recoveries.get_or_create(&labels).clone()
     }
 
     fn stage(&self, name: &str, ms: f64) {
         let labels = labels([("stage", name)]);
-        self.stages.get_or_create(&labels).observe(ms / 1e3);
+        self.stages.0.get_or_create(&labels).observe(ms / 1e3);
     }
 
     pub fn pulled(&self, who: InstanceId, bytes: u64) {
@@ -124,20 +176,20 @@ impl Tally {
             self.findings.get_or_create(&labels).inc();
         }
     }
+
+    /// Shows the counters of traces, which only a daemon with a collector has.
+    pub fn traces(&self) {
+        for what in Traced::ALL {
+            self.traced(what, 0);
+        }
+    }
+
+    pub fn traced(&self, what: Traced, count: u64) {
+        let labels = labels([("result", what.word())]);
+        self.traces.get_or_create(&labels).inc_by(count);
+    }
 }
 
 fn kind(kind: FindingKind) -> String {
     kind.to_string().to_lowercase().replace(' ', "_")
-}
-
-/// What a plan restarts; its sentence names instances and steps, which are no labels.
-fn scope(plan: &str) -> &'static str {
-    let scopes = [
-        ("restart the whole task", "task"),
-        ("restart the trainer gang", "gang"),
-        ("restart ", "instance"),
-        ("fail the job", "fail"),
-    ];
-    let of = |(begin, _): &&(&str, &'static str)| plan.starts_with(*begin);
-    scopes.iter().find(of).map_or("other", |(_, scope)| scope)
 }

@@ -1,5 +1,9 @@
 //! What a scrape holds, and that it keeps to Prometheus' conventions.
 #![allow(clippy::unwrap_used)]
+mod conventions;
+mod ops;
+
+use super::text::Form;
 use super::*;
 use crate::telemetry::{DeviceFinding, Devices, HostSample, Seen};
 use robust_shared::hardware::{Finding, Reading};
@@ -52,6 +56,7 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
     let done = outcome == "recovered";
     v1::Incident {
         id,
+        role: "trainer".to_owned(),
         rule: "exit".to_owned(),
         plan: "restart the trainer gang from step 7 and train step 8".to_owned(),
         outcome: outcome.to_owned(),
@@ -63,8 +68,41 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
     }
 }
 
+/// A status in which every figure is there.
+fn everything() -> v1::Status {
+    let node = |name: &str, state: &str, cordoned| v1::NodeStatus {
+        name: name.to_owned(),
+        state: state.to_owned(),
+        cordoned,
+        lost: vec![v1::Slot::default()],
+        ..Default::default()
+    };
+    v1::Status {
+        replicas: Some(v1::ReplicaStatus {
+            state: "safe".to_owned(),
+            ..Default::default()
+        }),
+        remote: Some(v1::RemoteStatus {
+            url: "s3://b/p".to_owned(),
+            step: Some(6),
+            sent_bytes: 7,
+            skipped: 8,
+            failed: 9,
+            ..Default::default()
+        }),
+        alarms: vec![v1::Alarm {
+            kind: "database full".to_owned(),
+            ..Default::default()
+        }],
+        nodes: vec![node("a", "here", false), node("b", "lost", true)],
+        incidents: vec![incident(1, "recovered"), incident(2, "recovering")],
+        ..status()
+    }
+}
+
 fn full() -> Metrics {
     let metrics = Metrics::new("n0");
+    metrics.traces();
     metrics.status(&Arc::new(status()));
     let reading = Reading {
         index: 3,
@@ -126,35 +164,26 @@ fn series(text: &str) -> BTreeMap<String, f64> {
 #[test]
 fn copies_elsewhere_show_where_there_are_any() {
     let metrics = Metrics::new("a");
-    metrics.status(&std::sync::Arc::new(status()));
+    metrics.status(&Arc::new(status()));
     let text = metrics.encode().unwrap();
     assert!(
         !text.contains("remote_") && !text.contains("snapshot_replicated"),
         "{text}"
     );
-    let more = v1::Status {
-        replicas: Some(v1::ReplicaStatus {
-            state: "safe".to_owned(),
-            ..Default::default()
-        }),
-        remote: Some(v1::RemoteStatus {
-            url: "s3://b/p".to_owned(),
-            step: Some(6),
-            sent_bytes: 7,
-            skipped: 8,
-            failed: 9,
-            ..Default::default()
-        }),
-        ..status()
-    };
-    metrics.status(&std::sync::Arc::new(more));
+    metrics.status(&Arc::new(everything()));
     let text = metrics.encode().unwrap();
     for line in [
         "robust_snapshot_replicated 1",
         "robust_remote_checkpoint_step 6",
-        "robust_remote_bytes_total{url=\"s3://b/p\"} 7",
-        "robust_remote_skipped_total{url=\"s3://b/p\"} 8",
-        "robust_remote_failures_total{url=\"s3://b/p\"} 9",
+        "robust_remote_sent_bytes_total{url=\"s3://b/p\"} 7",
+        "robust_remote_checkpoints_skipped_total{url=\"s3://b/p\"} 8",
+        "robust_remote_upload_failures_total{url=\"s3://b/p\"} 9",
+        "robust_nodes{state=\"lost\"} 1",
+        "robust_nodes{state=\"left\"} 0",
+        "robust_nodes_cordoned 1",
+        "robust_slots_unavailable{cause=\"lost\"} 2",
+        "robust_alarm{kind=\"database full\"} 1",
+        "robust_incidents_open 1",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
@@ -194,10 +223,6 @@ fn a_scrape_says_what_the_status_says() {
         (r#"robust_pull_size_chunks{role="rollout",index="1"}"#, 5.0),
         (r#"robust_pull_rate_bytes{role="rollout",index="1"}"#, 1.5e9),
         (
-            r#"robust_pull_source_info{role="rollout",index="1",source="rollout-0"}"#,
-            1.0,
-        ),
-        (
             r#"robust_instance_cpu_cores{role="rollout",index="1"}"#,
             1.5,
         ),
@@ -236,7 +261,7 @@ fn a_scrape_says_what_the_status_says() {
     assert_eq!(values.get(of_trainer), None, "a trainer generates nothing");
     let of_trainer = r#"robust_pull_chunks{role="trainer",index="0"}"#;
     assert_eq!(values.get(of_trainer), None, "a trainer pulls nothing");
-    assert!(text.contains(r#"job="a \"quoted\" job""#), "{text}");
+    assert!(text.contains(r#"name="a \"quoted\" job""#), "{text}");
 }
 
 #[test]
@@ -249,7 +274,7 @@ fn an_incident_is_counted_once_and_its_stages_when_it_is_over() {
         }));
         series(&metrics.encode().unwrap())
     };
-    let count = r#"robust_incidents_total{rule="exit",plan="gang"}"#;
+    let count = r#"robust_incidents_total{role="trainer",rule="exit",plan="gang"}"#;
     let stage = |of| format!("robust_incident_seconds_count{{stage=\"{of}\"}}");
     for _ in 0..3 {
         let values = see(vec![incident(1, "recovering")]);
@@ -279,91 +304,6 @@ fn an_incident_is_counted_once_and_its_stages_when_it_is_over() {
     assert_eq!(see(vec![incident(3, "recovered")])[count], 3.0);
 }
 
-/// What `promtool check metrics` looks at, and what OpenMetrics demands of the text.
-#[test]
-fn the_text_keeps_to_the_conventions() {
-    let metrics = full();
-    metrics.status(&Arc::new(v1::Status {
-        incidents: vec![incident(1, "recovered")],
-        ..status()
-    }));
-    let text = metrics.encode().unwrap();
-    assert!(text.ends_with("# EOF\n"), "{text}");
-    let (mut help, mut kinds) = (BTreeMap::new(), BTreeMap::new());
-    let mut of_family = String::new();
-    for line in text.lines().filter(|l| *l != "# EOF") {
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            let (name, words) = rest.split_once(' ').unwrap();
-            assert!(words.ends_with('.') && words.len() > 5, "{line}");
-            assert!(
-                help.insert(name, words).is_none(),
-                "described twice: {name}"
-            );
-        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(kinds.insert(name, kind).is_none(), "typed twice: {name}");
-            of_family = name.to_owned();
-        } else {
-            check_sample(line, &of_family, kinds[&*of_family]);
-        }
-    }
-    assert_eq!(
-        help.keys().collect::<Vec<_>>(),
-        kinds.keys().collect::<Vec<_>>()
-    );
-    assert!(kinds.len() > 30, "{kinds:?}");
-    for name in kinds.keys() {
-        check_name(name);
-    }
-}
-
-/// Samples stand under their family, with the suffixes of its type.
-fn check_sample(line: &str, family: &str, kind: &str) {
-    let (series, value) = line.rsplit_once(' ').unwrap();
-    let value: f64 = value.parse().unwrap();
-    let name = series.split('{').next().unwrap();
-    let suffix = name.strip_prefix(family).unwrap();
-    match kind {
-        "counter" => assert!(suffix == "_total" && value >= 0.0, "{line}"),
-        "gauge" => assert_eq!(suffix, "", "{line}"),
-        "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
-        other => unreachable!("{other}"),
-    }
-}
-
-/// One prefix, lower case, base units, and the unit last.
-fn check_name(name: &str) {
-    assert!(name.starts_with("robust_"), "{name}");
-    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    assert!(name.chars().all(fine), "{name}");
-    assert!(
-        !name.ends_with("_total"),
-        "a counter's family has no suffix: {name}"
-    );
-    let words: Vec<&str> = name.split('_').collect();
-    let scaled = [
-        "ms",
-        "milliseconds",
-        "minutes",
-        "hours",
-        "kb",
-        "mb",
-        "kib",
-        "mib",
-        "kilobytes",
-        "percent",
-        "milliwatts",
-        "fahrenheit",
-    ];
-    assert!(!words.iter().any(|w| scaled.contains(w)), "{name}");
-    let units = ["seconds", "bytes", "ratio", "celsius", "watts"];
-    let unit = words.iter().position(|w| units.contains(w));
-    assert!(
-        unit.is_none_or(|at| at + 1 == words.len()),
-        "the unit is last: {name}"
-    );
-}
-
 #[tokio::test]
 async fn a_scrape_over_http_is_the_text_with_its_type() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -371,18 +311,26 @@ async fn a_scrape_over_http_is_the_text_with_its_type() {
     let addr = listener.local_addr().unwrap();
     let metrics = Arc::new(full());
     let server = tokio::spawn(serve(listener, Arc::clone(&metrics)));
-    let get = async |path: &str| {
+    let get = async |path: &str, accept: &str| {
         let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}");
+        let request = format!("{head}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.unwrap();
         reply
     };
-    let reply = get("/metrics").await;
+    let reply = get("/metrics", "application/openmetrics-text; version=1.0.0").await;
     assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
     assert!(reply.contains("content-type: application/openmetrics-text; version=1.0.0"));
     assert!(reply.ends_with(&metrics.encode().unwrap()), "{reply}");
-    assert!(get("/").await.starts_with("HTTP/1.1 404 "));
+    let reply = get("/metrics", "*/*").await;
+    assert!(
+        reply.contains("content-type: text/plain; version=0.0.4"),
+        "{reply}"
+    );
+    let classic = Form::Classic.write(metrics.encode().unwrap());
+    assert!(reply.ends_with(&classic), "{reply}");
+    assert!(get("/", "*/*").await.starts_with("HTTP/1.1 404 "));
     server.abort();
 }

@@ -1,0 +1,88 @@
+//! The instances: whether they are at work, what they pull, what they use.
+use super::{Sheet, Snapshot};
+use robust_proto::v1;
+use std::fmt;
+
+/// Whether it generates.
+fn engine(role: &v1::RoleStatus) -> bool {
+    !matches!(&*role.role, "trainer" | "agent")
+}
+
+impl Snapshot {
+    pub(super) fn instances(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        let up = self.each(|r| Some(f64::from(u8::from(r.state == "running"))));
+        sheet.gauges("instance_up", "1 where the instance is at work.", up)?;
+        let age = self.each(|r| Some(r.phase_ms as f64 / 1e3));
+        let help = "How long the instance is in its phase.";
+        sheet.gauges("instance_phase_age_seconds", help, age)?;
+        let admitted = self.each(|r| engine(r).then(|| f64::from(u8::from(r.admitted))));
+        let help = "1 where requests are routed to the engine.";
+        sheet.gauges("instance_admitted", help, admitted)?;
+        let out = self.each(|r| engine(r).then(|| f64::from(u8::from(r.quarantined))));
+        let help = "1 where an operator took the engine out of traffic.";
+        sheet.gauges("instance_quarantined", help, out)?;
+        let restarts = self.each(|r| Some(u64::from(r.restarts)));
+        let help = "Restarts of the instance since the job began.";
+        sheet.counters("instance_restarts", help, restarts)?;
+        let tokens = self.each(|r| engine(r).then_some(r.tokens_total));
+        sheet.counters("tokens", "Tokens generated, by all lives.", tokens)?;
+        let requests = self.each(|r| (r.role != "trainer").then_some(f64::from(r.running)));
+        let help = "Requests a rollout runs, and trajectories an agent worker holds.";
+        sheet.gauges("instance_requests", help, requests)?;
+        let served = self.each(|r| (r.role != "agent").then_some(r.weight_version as f64));
+        let help = "The version of the weights the instance serves.";
+        sheet.gauges("instance_weight_version", help, served)
+    }
+
+    /// The running or last pull of each engine that pulled at all.
+    pub(super) fn pulls(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        let pull = |value: fn(&v1::RoleStatus) -> f64| {
+            self.each(|r| (r.pull_chunks_total > 0).then(|| value(r)))
+        };
+        let rows = [
+            (
+                "pull_version",
+                "The version of the running or last pull.",
+                pull(|r| r.pull_version as f64),
+            ),
+            (
+                "pull_chunks",
+                "Chunks of it that were verified.",
+                pull(|r| r.pull_chunks as f64),
+            ),
+            (
+                "pull_size_chunks",
+                "Chunks of the whole version.",
+                pull(|r| r.pull_chunks_total as f64),
+            ),
+            (
+                "pull_fetched_bytes",
+                "Bytes that came over the network for it.",
+                pull(|r| r.pull_fetched as f64),
+            ),
+            (
+                "pull_rate_bytes",
+                "Bytes a second that came, over the last second of the pull.",
+                pull(|r| r.pull_bytes_per_s),
+            ),
+        ];
+        for (name, help, rows) in rows {
+            sheet.gauges(name, help, rows)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn instances_use(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        let cores = self.each(|r| Some(r.cpu_percent / 100.0));
+        sheet.gauges("instance_cpu_cores", "Processor cores in use.", cores)?;
+        let memory = self.each(|r| Some(r.rss_bytes as f64));
+        let help = "Memory the instance's process holds.";
+        sheet.gauges("instance_resident_memory_bytes", help, memory)?;
+        let read = self.each(|r| Some(r.disk_read_bytes));
+        let help = "Bytes its process read from disk.";
+        sheet.counters("instance_disk_read_bytes", help, read)?;
+        let written = self.each(|r| Some(r.disk_write_bytes));
+        let help = "Bytes its process had written to disk.";
+        sheet.counters("instance_disk_written_bytes", help, written)
+    }
+}
