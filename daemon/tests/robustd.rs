@@ -1,11 +1,13 @@
 //! The daemon as a program, with fake role processes: order of beginning and end, recovery, and
 //! every refusal with its exit code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod collector;
 mod crash;
 mod fake;
 mod full;
 mod lost;
 mod manual;
+mod traced;
 mod watched;
 
 use hyper_util::rt::TokioIo;

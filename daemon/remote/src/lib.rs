@@ -29,4 +29,5 @@ pub use error::RemoteError;
 pub use list::Kept;
 pub use open::{Remote, check};
 pub use place::Place;
+pub use tidy::{Surplus, Why};
 pub use upload::{Local, Uploaded};

@@ -3,44 +3,94 @@ use crate::place::MANIFEST;
 use crate::{Kept, Place, Remote, RemoteError};
 use futures::TryStreamExt;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use robust_ckpt::{Known, Retention};
 use robust_shared::ids::Step;
 use std::collections::BTreeSet;
+use std::fmt;
+use std::time::SystemTime;
+
+/// What need not stay, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surplus {
+    /// Where.
+    pub place: Place,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a place need not stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Retention lets it go.
+    Retention,
+    /// A later gang of the run began before it: it did not happen.
+    Undone,
+    /// It never got its manifest: an upload ended half way, or is under way.
+    Incomplete,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Retention => "retention",
+            Self::Undone => "undone",
+            Self::Incomplete => "incomplete",
+        })
+    }
+}
 
 impl Remote {
-    /// Removes what a run put there and need not keep: what retention lets go, history that did not
-    /// happen, and places that never got their manifest. Other runs' is never touched. `pinned` are
-    /// the steps that an operator wants to stay. Says what went.
+    /// Removes what a run put there and need not keep ([`Remote::surplus`]). For who uploads: nothing
+    /// incomplete may be under way. Says what went.
     pub async fn tidy(
         &self,
         run: &str,
         keep: &Retention,
         pinned: &BTreeSet<Step>,
     ) -> Result<Vec<Place>, RemoteError> {
-        let places = self.places(run).await?;
-        let listed = self.list(run).await?;
-        let gone = surplus(&places, &listed, keep, pinned);
+        let surplus = self.surplus(run, keep, pinned).await?;
+        let gone: Vec<Place> = surplus.into_iter().map(|s| s.place).collect();
         for place in &gone {
             self.remove(place).await?;
         }
         Ok(gone)
     }
 
+    /// What a run put there and need not keep: what retention lets go, history that did not happen,
+    /// and places that never got their manifest. Other runs' is never among it. `pinned` are the
+    /// steps that an operator wants to stay.
+    pub async fn surplus(
+        &self,
+        run: &str,
+        keep: &Retention,
+        pinned: &BTreeSet<Step>,
+    ) -> Result<Vec<Surplus>, RemoteError> {
+        let places = self.places(run).await?;
+        let listed = self.list(run).await?;
+        Ok(surplus(&places, &listed, keep, pinned))
+    }
+
+    /// When anything was last written in a place; none where nothing is (any more).
+    pub async fn touched(&self, place: &Place) -> Result<Option<SystemTime>, RemoteError> {
+        let written = self.objects(place).await?.into_iter();
+        Ok(written.map(|o| SystemTime::from(o.last_modified)).max())
+    }
+
     /// Removes a checkpoint. The manifest goes first: one half removed does not exist.
     pub async fn remove(&self, place: &Place) -> Result<(), RemoteError> {
-        let folder = place.key(&self.root);
-        self.delete(&folder.clone().join(MANIFEST)).await?;
-        let listed: Vec<_> = self
-            .store
-            .list(Some(&folder))
-            .try_collect()
-            .await
-            .map_err(RemoteError::store("list", &folder))?;
-        for object in listed {
+        let manifest = place.key(&self.root).join(MANIFEST);
+        self.delete(&manifest).await?;
+        for object in self.objects(place).await? {
             self.delete(&object.location).await?;
         }
         Ok(())
+    }
+
+    async fn objects(&self, place: &Place) -> Result<Vec<ObjectMeta>, RemoteError> {
+        let folder = place.key(&self.root);
+        let listing = self.store.list(Some(&folder)).try_collect().await;
+        listing.map_err(RemoteError::store("list", &folder))
     }
 
     async fn delete(&self, key: &Key) -> Result<(), RemoteError> {
@@ -57,7 +107,7 @@ fn surplus(
     listed: &[Kept],
     keep: &Retention,
     pinned: &BTreeSet<Step>,
-) -> Vec<Place> {
+) -> Vec<Surplus> {
     let complete = |place: &Place| listed.iter().any(|k| k.place == *place);
     let undone = |place: &Place| {
         let complete = listed.iter().filter(|k| k.manifest.is_ok());
@@ -73,6 +123,16 @@ fn surplus(
     let happened = listed.iter().filter(|k| !undone(&k.place));
     let known: Vec<Known> = happened.map(known).collect();
     let surplus = keep.surplus(&known);
-    let goes = |p: &&Place| !complete(p) || undone(p) || surplus.contains(&p.step);
-    places.iter().filter(goes).cloned().collect()
+    let why = |place: &Place| match () {
+        () if !complete(place) => Some(Why::Incomplete),
+        () if undone(place) => Some(Why::Undone),
+        () if surplus.contains(&place.step) => Some(Why::Retention),
+        () => None,
+    };
+    let one = |place: &Place| {
+        let why = why(place)?;
+        let place = place.clone();
+        Some(Surplus { place, why })
+    };
+    places.iter().filter_map(one).collect()
 }

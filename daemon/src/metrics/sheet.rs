@@ -25,7 +25,10 @@ impl Sheet<'_> {
             .0
             .encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in rows {
-            family.encode_family(&labels)?.encode_gauge(&value)?;
+            match labels.as_slice() {
+                [] => family.encode_gauge(&value)?,
+                labels => family.encode_family(&labels)?.encode_gauge(&value)?,
+            }
         }
         Ok(())
     }
@@ -53,8 +56,12 @@ impl Sheet<'_> {
             .0
             .encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, value) in rows {
-            let mut family = family.encode_family(&labels)?;
-            family.encode_counter::<Labels, u64, f64>(&value, None)?;
+            match labels.as_slice() {
+                [] => family.encode_counter::<Labels, u64, f64>(&value, None)?,
+                labels => family
+                    .encode_family(&labels)?
+                    .encode_counter::<Labels, u64, f64>(&value, None)?,
+            }
         }
         Ok(())
     }

@@ -1,21 +1,14 @@
 //! What a collector gets, and that nobody waits for one.
 #![allow(clippy::unwrap_used)]
+#[path = "../../tests/collector/mod.rs"]
+mod collector;
+
 use super::*;
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest as Request;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use axum::http::StatusCode;
+use collector::{LONG, collector, next, roots, spans_of, text};
 use opentelemetry_proto::tonic::trace::v1::Span;
-use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-const LONG: Duration = Duration::from_secs(60);
 
 fn identity() -> Identity {
     Identity {
@@ -66,23 +59,6 @@ fn status(incidents: Vec<v1::Incident>) -> v1::Status {
     }
 }
 
-type Posted = (HeaderMap, Request);
-
-/// A collector on a port of its own: hands on what is posted, and answers with `code`.
-async fn collector(code: StatusCode) -> (String, UnboundedReceiver<Posted>) {
-    type Handler = (UnboundedSender<Posted>, StatusCode);
-    async fn take(State((to, code)): State<Handler>, head: HeaderMap, body: Bytes) -> StatusCode {
-        to.send((head, Request::decode(body).unwrap())).unwrap();
-        code
-    }
-    let (to, posted) = unbounded_channel();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().route(PATH, post(take)).with_state((to, code));
-    tokio::spawn(async { axum::serve(listener, router).await });
-    (url, posted)
-}
-
 fn start(url: &str) -> (Traces, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new("n0"));
     let endpoint = endpoint(url).unwrap();
@@ -94,35 +70,6 @@ fn start(url: &str) -> (Traces, Arc<Metrics>) {
 fn counted(metrics: &Metrics, result: &str) -> bool {
     let line = format!("robust_traces_total{{result={result}");
     metrics.encode().unwrap().contains(&line)
-}
-
-async fn next(posted: &mut UnboundedReceiver<Posted>) -> Posted {
-    tokio::time::timeout(LONG, posted.recv())
-        .await
-        .unwrap()
-        .unwrap()
-}
-
-fn text(attributes: &[KeyValue], key: &str) -> String {
-    let found = attributes.iter().find(|a| a.key == key);
-    let value = found.unwrap_or_else(|| unreachable!("{key} in {attributes:?}"));
-    match &value.value {
-        Some(AnyValue {
-            value: Some(Value::StringValue(text)),
-        }) => text.clone(),
-        Some(AnyValue {
-            value: Some(Value::IntValue(number)),
-        }) => number.to_string(),
-        other => unreachable!("{other:?}"),
-    }
-}
-
-fn spans_of(request: &Request) -> Vec<Span> {
-    let scopes = request
-        .resource_spans
-        .iter()
-        .flat_map(|r| r.scope_spans.clone());
-    scopes.flat_map(|s| s.spans).collect()
 }
 
 #[tokio::test]
@@ -143,7 +90,7 @@ async fn a_collector_gets_the_incident_with_its_stages_when_it_is_over() {
     assert_eq!(text(&resource.attributes, "service.name"), "robustd");
     assert_eq!(text(&resource.attributes, "service.instance.id"), "n0");
     let spans = spans_of(&request);
-    let root = spans.iter().find(|s| s.parent_span_id.is_empty()).unwrap();
+    let root = &roots(&request)[0];
     let wanted = [
         ("robust.incident.rule", "exit"),
         ("robust.incident.scope", "gang"),
@@ -203,7 +150,7 @@ async fn an_incident_that_ended_the_job_is_an_error_and_has_no_stage_it_never_re
     traces.flush(LONG).await;
     let (_, request) = next(&mut posted).await;
     let spans = spans_of(&request);
-    let root = spans.iter().find(|s| s.parent_span_id.is_empty()).unwrap();
+    let root = &roots(&request)[0];
     let said = root.status.clone().unwrap();
     assert_eq!((said.code, &*said.message), (2, "killed by signal 9"));
     let names: Vec<_> = spans.iter().map(|s| &*s.name).collect();
@@ -237,8 +184,7 @@ async fn what_was_over_before_this_life_of_the_daemon_is_not_sent_again() {
     traces.status(&status(after.to_vec()));
     traces.flush(LONG).await;
     let (_, request) = next(&mut posted).await;
-    let roots = spans_of(&request);
-    let roots = roots.iter().filter(|s| s.parent_span_id.is_empty());
+    let roots = roots(&request).into_iter();
     let ids: Vec<_> = roots
         .map(|s| text(&s.attributes, "robust.incident.id"))
         .collect();

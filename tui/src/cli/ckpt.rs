@@ -34,6 +34,11 @@ pub enum CkptCommand {
         /// Only say what would be removed
         #[arg(long)]
         dry_run: bool,
+        /// In an object store: keep the last so many, whatever the job says
+        #[arg(long, value_name = "N", requires = "remote", value_parser = clap::value_parser!(u32).range(1..))]
+        keep: Option<u32>,
+        #[command(flatten)]
+        remote: RemoteArgs,
     },
     /// Write its weights as a Hugging Face folder: config.json, model.safetensors, tokenizer
     Export {

@@ -9,6 +9,7 @@ mod errors;
 mod fake;
 mod follow;
 mod reads;
+mod remote;
 
 use fake::{Book, Fake, Server};
 use robust_proto::v1;

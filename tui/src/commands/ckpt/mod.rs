@@ -1,5 +1,6 @@
 //! `robustctl ckpt`: checkpoints in a state directory. The files are the truth, so no daemon is asked:
 //! it works beside a running one, and after the job.
+mod collect;
 mod export;
 mod import;
 mod list;
@@ -33,6 +34,14 @@ pub async fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError>
         CkptCommand::Verify { step, remote } if remote.remote.is_some() => {
             return remote::Far::open(remote, &dir)?.verify(*step, json).await;
         }
+        CkptCommand::Gc {
+            dry_run,
+            keep,
+            remote,
+        } if remote.remote.is_some() => {
+            let far = remote::Far::open(remote, &dir)?;
+            return far.collect(&dir, *keep, *dry_run, json).await;
+        }
         CkptCommand::Fetch { step, remote } => {
             return remote::Far::open(remote, &dir)?
                 .fetch(step, &dir, json)
@@ -47,7 +56,7 @@ pub async fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError>
         CkptCommand::Verify { step, .. } => verify::run(&state, *step, json),
         CkptCommand::Pin(args) => list::pin(&state, args.step, true, json),
         CkptCommand::Unpin(args) => list::pin(&state, args.step, false, json),
-        CkptCommand::Gc { dry_run } => list::collect(&state, *dry_run, json),
+        CkptCommand::Gc { dry_run, .. } => list::collect(&state, *dry_run, json),
         CkptCommand::Export { step, to } => export::run(&state, step, to, json),
         CkptCommand::Import { .. } | CkptCommand::Fetch { .. } => Ok(()),
     }
@@ -90,12 +99,7 @@ impl State {
     }
 
     fn retention(&self) -> Result<Retention, CliError> {
-        let kept = self.job()?.checkpoint;
-        Ok(Retention {
-            last: kept.keep as usize,
-            every: kept.keep_every,
-            best: kept.keep_best as usize,
-        })
+        retention_of(&self.dir)
     }
 }
 
@@ -113,6 +117,16 @@ fn instead_of(step: u64, mut steps: Vec<u64>) -> String {
         1..=FEW => format!("there are those of steps {words}"),
         _ => format!("the nearest of {count} are those of steps {words}"),
     }
+}
+
+/// What the job of a state directory keeps.
+fn retention_of(dir: &Path) -> Result<Retention, CliError> {
+    let kept = job_of(dir)?.checkpoint;
+    Ok(Retention {
+        last: kept.keep as usize,
+        every: kept.keep_every,
+        best: kept.keep_best as usize,
+    })
 }
 
 /// The job of a state directory.

@@ -11,8 +11,8 @@ use std::path::Path;
 
 /// An object store, and what of it is meant.
 pub(super) struct Far {
-    remote: Remote,
-    run: Option<String>,
+    pub(super) remote: Remote,
+    pub(super) run: Option<String>,
 }
 
 impl Far {
@@ -169,6 +169,6 @@ fn line(kept: &Kept) -> Value {
     })
 }
 
-fn failed(error: RemoteError) -> CliError {
+pub(super) fn failed(error: RemoteError) -> CliError {
     CliError::Failed(error.to_string())
 }

@@ -1,0 +1,134 @@
+//! `ckpt gc --remote`: what an object store need not keep.
+use super::remote::{Far, failed};
+use super::{put, put_json, retention_of};
+use crate::error::CliError;
+use robust_ckpt::Retention;
+use robust_remote::{Surplus, Why};
+use robust_shared::ids::Step;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// A place without a manifest may be an upload under way, here or on another machine. After so long
+/// without a write it is taken for one that ended half way.
+const UNDER_WAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Far {
+    /// Removes what a run's retention need not keep: by default of the state directory's run.
+    pub async fn collect(
+        &self,
+        dir: &Path,
+        keep: Option<u32>,
+        dry_run: bool,
+        json: bool,
+    ) -> Result<(), CliError> {
+        let run = self.one_run(dir).await?;
+        let keep = match keep {
+            Some(last) => Retention {
+                last: last as usize,
+                every: 0,
+                best: 0,
+            },
+            None => retention_of(dir)
+                .map_err(|e| CliError::Usage(format!("{e}; say with --keep N how many stay")))?,
+        };
+        let pinned = pinned(dir);
+        let surplus = self.remote.surplus(&run, &keep, &pinned).await;
+        let (mut gone, mut spared) = (Vec::new(), Vec::new());
+        for one in surplus.map_err(failed)? {
+            if self.may_be_under_way(&one).await? {
+                spared.push(one);
+                continue;
+            }
+            if !dry_run {
+                self.remote.remove(&one.place).await.map_err(failed)?;
+            }
+            gone.push(one);
+        }
+        match json {
+            true => self.put_json(&run, dry_run, &gone, &spared),
+            false => self.put_lines(&run, dry_run, &gone, &spared),
+        }
+    }
+
+    /// The run that is named, or that of the state directory, or the only one there is.
+    async fn one_run(&self, dir: &Path) -> Result<String, CliError> {
+        if let Some(run) = &self.run {
+            return Ok(run.clone());
+        }
+        let own = std::fs::read_to_string(dir.join("run"));
+        let runs = self.remote.runs().await.map_err(failed)?;
+        match (own, runs.as_slice()) {
+            (Ok(own), _) => Ok(own.trim().to_owned()),
+            (Err(_), [only]) => Ok(only.clone()),
+            (Err(_), []) => {
+                let text = format!("no run in {}", self.remote.url());
+                Err(CliError::Failed(text))
+            }
+            (Err(_), several) => {
+                let text = format!("name one with --run; there are {}", several.join(", "));
+                Err(CliError::Usage(text))
+            }
+        }
+    }
+
+    async fn may_be_under_way(&self, surplus: &Surplus) -> Result<bool, CliError> {
+        if surplus.why != Why::Incomplete {
+            return Ok(false);
+        }
+        let touched = self.remote.touched(&surplus.place).await;
+        let age = |at: SystemTime| at.elapsed().unwrap_or_default();
+        Ok(touched
+            .map_err(failed)?
+            .is_some_and(|at| age(at) < UNDER_WAY))
+    }
+
+    fn put_json(
+        &self,
+        run: &str,
+        dry_run: bool,
+        gone: &[Surplus],
+        spared: &[Surplus],
+    ) -> Result<(), CliError> {
+        let key = if dry_run { "would_remove" } else { "removed" };
+        let lines = |all: &[Surplus]| all.iter().map(line).collect::<Vec<_>>();
+        put_json(&json!({
+            "url": self.remote.url(), "run": run, key: lines(gone), "under_way": lines(spared),
+        }))
+    }
+
+    fn put_lines(
+        &self,
+        run: &str,
+        dry_run: bool,
+        gone: &[Surplus],
+        spared: &[Surplus],
+    ) -> Result<(), CliError> {
+        let verb = if dry_run { "would remove" } else { "removed" };
+        for one in gone {
+            put(&format!("{verb} {} ({})\n", one.place, one.why))?;
+        }
+        for one in spared {
+            let why = "no manifest yet, written to in the last 24 h: may be under way";
+            put(&format!("left {} ({why})\n", one.place))?;
+        }
+        match gone {
+            [] => put(&format!("nothing to remove of run {run}\n")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Steps that are pinned on this machine's disk.
+fn pinned(dir: &Path) -> BTreeSet<Step> {
+    // A machine without the job's folder pins nothing.
+    let listed = robust_ckpt::list(&dir.join("ckpt")).unwrap_or_default();
+    let pinned = listed.iter().filter(|l| l.pinned);
+    pinned.map(|l| l.step).collect()
+}
+
+fn line(of: &Surplus) -> Value {
+    let (place, why) = (&of.place, of.why.to_string());
+    json!({ "step": place.step.0, "generation": place.generation.0, "why": why })
+}
