@@ -1,5 +1,5 @@
 //! Effective training time ratio (design section 10): an append-only ledger of intervals, and the
-//! three figures derived from it.
+//! figures derived from it.
 //!
 //! ```text
 //!  value 1.0    rollouts generate, or the trainer computes
@@ -11,19 +11,17 @@
 //! same minus the integral of the waste. Every closed interval also leaves the core as a journal
 //! record, so all three can be computed again from the journal ([`totals`]).
 mod curve;
+mod window;
 
 pub use curve::{Curve, Point};
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 use std::time::Duration;
+use window::{SECOND, Window};
 
 /// Window of the sliding mean.
 pub const WINDOW: Duration = Duration::from_secs(300);
-const SECOND: u64 = 1_000_000;
-/// Whole seconds kept: the history's 300 values each look back 300 s.
-const KEPT_SECONDS: usize = 601;
 
 /// Why an interval counts what it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,9 +135,12 @@ pub struct Ledger {
     /// Steps that were lost under way.
     #[serde(default)]
     steps_lost: u64,
-    /// Counted microseconds within each whole second, oldest first; the last is `bucket_end - 1`.
-    buckets: VecDeque<f64>,
-    bucket_end: u64,
+    /// What the last seconds counted.
+    #[serde(flatten)]
+    counted: Window,
+    /// And what of that was wasted, as far as it is known by now.
+    #[serde(default)]
+    counted_waste: Window,
     /// The training-bearing intervals since the running step began, for its waste.
     since_step: Vec<Interval>,
     /// Generation since the last commit: all of it is of batches that are not consumed.
@@ -223,7 +224,7 @@ impl Ledger {
             return None;
         }
         self.effective += closed.value * closed.seconds();
-        self.fill(&closed);
+        self.counted.add(closed.from, closed.to, closed.value);
         self.rolled.add(&closed);
         if matches!(closed.cause, Cause::Both | Cause::Training) && self.since_step.len() < 4096 {
             self.since_step.push(closed);
@@ -265,8 +266,8 @@ impl Ledger {
             };
             interval.cause = Cause::StepRepeated;
             interval.waste = true;
-            self.wasted += interval.value * interval.seconds();
         }
+        self.waste(&lost);
         lost
     }
 
@@ -292,40 +293,15 @@ impl Ledger {
             since.waste(now, 1.0, trainer_share),
         ];
         let lost: Vec<_> = lost.into_iter().flatten().collect();
-        self.wasted += lost.iter().map(|i| i.value * i.seconds()).sum::<f64>();
+        self.waste(&lost);
         closed.into_iter().chain(lost).collect()
     }
 
-    fn fill(&mut self, i: &Interval) {
-        let (mut at, end) = (i.from.0, i.to.0);
-        if self.bucket_end == 0 {
-            self.bucket_end = at / SECOND;
-        }
-        // A ledger that was closed for longer than it keeps starts with empty buckets.
-        let horizon = (end / SECOND).saturating_sub(KEPT_SECONDS as u64);
-        if horizon > self.bucket_end {
-            self.buckets.clear();
-            self.bucket_end = horizon;
-        }
-        at = at.max(horizon * SECOND);
-        while at < end {
-            let second = at / SECOND;
-            let until = ((second + 1) * SECOND).min(end);
-            while self.bucket_end <= second {
-                self.buckets.push_back(0.0);
-                self.bucket_end += 1;
-            }
-            if self.buckets.len() > KEPT_SECONDS {
-                self.buckets.pop_front();
-            }
-            let first = self.bucket_end - self.buckets.len() as u64;
-            let slot = usize::try_from(second.saturating_sub(first)).unwrap_or(usize::MAX);
-            if second >= first
-                && let Some(bucket) = self.buckets.get_mut(slot)
-            {
-                *bucket += (until - at) as f64 * i.value;
-            }
-            at = until;
+    /// Takes in what turned out to be wasted.
+    fn waste(&mut self, lost: &[Interval]) {
+        for i in lost {
+            self.wasted += i.value * i.seconds();
+            self.counted_waste.add(i.from, i.to, i.value);
         }
     }
 
@@ -351,47 +327,41 @@ impl Ledger {
                 0.0
             }
         };
-        let history = ledger.history(origin, now);
+        let (history, goodput_history) = ledger.history(origin, now);
+        let (sliding, goodput_sliding) = ledger.mean_until(origin, now.0);
         Figures {
-            sliding: ledger.mean_until(origin, now.0),
+            sliding,
             total: over(ledger.effective),
             goodput: over(ledger.effective - ledger.wasted),
+            goodput_sliding,
             history,
+            goodput_history,
             steps_repeated: ledger.steps_lost,
         }
     }
 
-    fn history(&self, origin: Time, now: Time) -> Vec<f64> {
+    fn history(&self, origin: Time, now: Time) -> (Vec<f64>, Vec<f64>) {
         let last = now.0 / SECOND;
         let first = (origin.0 / SECOND + 1).max((last + 1).saturating_sub(300));
         (first..=last)
             .map(|second| self.mean_until(origin, second * SECOND))
-            .collect()
+            .unzip()
     }
 
-    /// Mean over the window that ends at `end`; its begin is rounded to a whole second.
-    fn mean_until(&self, origin: Time, end: u64) -> f64 {
+    /// Means over the window that ends at `end`, of ETTR and goodput; its begin is rounded to a whole
+    /// second.
+    fn mean_until(&self, origin: Time, end: u64) -> (f64, f64) {
         let window = u64::try_from(WINDOW.as_micros()).unwrap_or(u64::MAX);
         let begin = match end.checked_sub(window) {
             Some(b) if b > origin.0 => b / SECOND * SECOND,
             _ => origin.0,
         };
         if end <= begin {
-            return 0.0;
+            return (0.0, 0.0);
         }
-        let first = self.bucket_end - self.buckets.len() as u64;
-        let index = |second: u64| {
-            usize::try_from(second.saturating_sub(first))
-                .unwrap_or(0)
-                .min(self.buckets.len())
-        };
-        let range = index(begin / SECOND)..index(end.div_ceil(SECOND));
-        let sum: f64 = if range.start < range.end {
-            self.buckets.range(range).sum()
-        } else {
-            0.0
-        };
-        (sum / (end - begin) as f64).clamp(0.0, 1.0)
+        let mean = |sum: f64| (sum / (end - begin) as f64).clamp(0.0, 1.0);
+        let sum = self.counted.sum(begin, end);
+        (mean(sum), mean(sum - self.counted_waste.sum(begin, end)))
     }
 }
 
@@ -404,8 +374,12 @@ pub struct Figures {
     pub total: f64,
     /// The same minus what was thrown away.
     pub goodput: f64,
+    /// Goodput over the last five minutes, as far as is known by now what was thrown away.
+    pub goodput_sliding: f64,
     /// The sliding mean at each of the last 300 whole seconds, oldest first.
     pub history: Vec<f64>,
+    /// The same of goodput; it falls afterwards where work turns out to be lost.
+    pub goodput_history: Vec<f64>,
     /// Training steps that were lost under way and done again.
     pub steps_repeated: u64,
 }

@@ -8,6 +8,7 @@ mod invariants;
 mod net;
 mod programs;
 mod slow;
+mod terminal;
 mod weights;
 
 pub use cluster::Cluster;
@@ -16,6 +17,7 @@ pub use invariants::{Watcher, assert_consumed_once};
 pub use net::Net;
 pub use programs::{bin, cache, fixture};
 pub use slow::SlowLoopback;
+pub use terminal::{Terminal, has_tmux};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -3,107 +3,21 @@
 // The command line's tests use more of it.
 #[allow(dead_code)]
 mod fake;
+// The same terminal as real daemons are looked at with.
+#[path = "../../tests/src/terminal.rs"]
+mod terminal;
 
 use fake::{Book, Fake, Server};
 use robust_proto::v1;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
+use terminal::{Terminal, has_tmux};
 
 /// A loaded machine may be slow to draw; what does not come within this never comes.
 const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// A tmux server of this test's own.
-struct Terminal {
-    socket: PathBuf,
-}
-
-impl Terminal {
-    /// Runs a shell command in a terminal of this size; the shell stays when it has ended.
-    fn start(dir: &Path, (columns, rows): (u16, u16), command: &str) -> Terminal {
-        let terminal = Terminal {
-            socket: dir.join("tmux"),
-        };
-        let (columns, rows) = (columns.to_string(), rows.to_string());
-        let shell = format!("{command}; echo \"code $?\"; exec cat");
-        let arguments = [
-            "-f",
-            "/dev/null",
-            "new-session",
-            "-d",
-            "-x",
-            &columns,
-            "-y",
-            &rows,
-        ];
-        let begun = terminal.tmux(&[&arguments[..], &["sh", "-c", &shell]].concat());
-        assert!(begun.status.success(), "{begun:?}");
-        terminal
-    }
-
-    fn tmux(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new("tmux");
-        command.arg("-S").arg(&self.socket).args(arguments);
-        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8");
-        command.stdin(Stdio::null()).output().unwrap()
-    }
-
-    fn keys(&self, keys: &[&str]) {
-        let sent = self.tmux(&[&["send-keys", "-t", "0"], keys].concat());
-        assert!(sent.status.success(), "{sent:?}");
-    }
-
-    fn text(&self, text: &str) {
-        self.keys(&["-l", text]);
-    }
-
-    fn screen(&self) -> String {
-        let shown = self.tmux(&["capture-pane", "-p", "-t", "0"]);
-        String::from_utf8(shown.stdout).unwrap()
-    }
-
-    /// What the terminal is set to: alternate screen, mouse, pointer.
-    fn modes(&self) -> String {
-        let format = "#{alternate_on} #{mouse_any_flag}#{mouse_button_flag} #{cursor_flag}";
-        let shown = self.tmux(&["display-message", "-p", "-t", "0", format]);
-        String::from_utf8(shown.stdout).unwrap().trim().to_owned()
-    }
-
-    /// The screen once it holds these words.
-    fn wait(&self, words: &str) -> String {
-        self.until(words, |screen| screen.contains(words))
-    }
-
-    fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
-        let begin = Instant::now();
-        loop {
-            let screen = self.screen();
-            if holds(&screen) {
-                return screen;
-            }
-            assert!(begin.elapsed() < PATIENCE, "no `{what}`:\n{screen}");
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.tmux(&["kill-server"]);
-    }
-}
-
-/// Whether the test can run here; says so when not.
-fn has_tmux() -> bool {
-    let found = Command::new("tmux").arg("-V").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: tmux is not installed");
-    }
-    found
-}
 
 fn role(role: &str, index: u32, phase: &str) -> v1::RoleStatus {
     v1::RoleStatus {
@@ -161,6 +75,10 @@ fn console(dir: &Path, arguments: &str) -> String {
     format!("LC_ALL=C.UTF-8 {program} --state-dir {dir} tui {arguments}")
 }
 
+fn open(dir: &Path, size: (u16, u16), command: &str) -> Terminal {
+    Terminal::start(dir, size, command, PATIENCE)
+}
+
 #[test]
 fn a_fault_is_injected_from_the_keyboard_and_the_recovery_is_seen() {
     if !has_tmux() {
@@ -171,7 +89,7 @@ fn a_fault_is_injected_from_the_keyboard_and_the_recovery_is_seen() {
         inject: Some(struck("trainer")),
         ..Default::default()
     });
-    let terminal = Terminal::start(dir.path(), (100, 30), &console(dir.path(), ""));
+    let terminal = open(dir.path(), (100, 30), &console(dir.path(), ""));
     let screen = terminal.wait("trainer-0");
     assert!(screen.contains("[1 Overview]"), "{screen}");
     terminal.text("K");
@@ -239,7 +157,7 @@ fn the_terminal_is_as_it_was_after_a_signal() {
             "exec LC_ALL",
             "LC_ALL=C.UTF-8; export LC_ALL; exec env LC_ALL",
         );
-        let terminal = Terminal::start(dir.path(), (100, 30), &command);
+        let terminal = open(dir.path(), (100, 30), &command);
         terminal.wait("trainer-0");
         assert_eq!(
             terminal.modes(),
@@ -265,7 +183,7 @@ fn a_daemon_that_dies_is_said_with_the_age_of_the_data_and_found_again() {
         status: status(),
         ..Default::default()
     });
-    let terminal = Terminal::start(dir.path(), (100, 30), &console(dir.path(), ""));
+    let terminal = open(dir.path(), (100, 30), &console(dir.path(), ""));
     terminal.wait("step 12/40");
     drop(server);
     terminal.wait("daemon lost");
@@ -291,7 +209,7 @@ fn a_session_is_recorded_and_played_again_without_a_daemon() {
     });
     let file = dir.path().join("session.jsonl");
     let record = console(dir.path(), &format!("--record {}", file.display()));
-    let terminal = Terminal::start(dir.path(), (100, 30), &record);
+    let terminal = open(dir.path(), (100, 30), &record);
     terminal.wait("step 12/40");
     fake.0.lock().unwrap().status.step = 14;
     terminal.wait("step 14/40");
@@ -300,7 +218,7 @@ fn a_session_is_recorded_and_played_again_without_a_daemon() {
     drop((terminal, server));
     let other = tempfile::tempdir().unwrap();
     let replay = console(other.path(), &format!("--replay {}", file.display()));
-    let terminal = Terminal::start(other.path(), (140, 30), &replay);
+    let terminal = open(other.path(), (140, 30), &replay);
     terminal.wait("step 14/40");
     terminal.text("{");
     terminal.text(" ");
@@ -318,7 +236,7 @@ fn the_screen_follows_the_size_of_the_terminal_and_the_mouse_its_tabs() {
         status: status(),
         ..Default::default()
     });
-    let terminal = Terminal::start(dir.path(), (100, 30), &console(dir.path(), ""));
+    let terminal = open(dir.path(), (100, 30), &console(dir.path(), ""));
     terminal.wait("trainer-0");
     terminal.tmux(&["resize-window", "-t", "0", "-x", "50", "-y", "12"]);
     terminal.wait("50x12 is too small");

@@ -8,16 +8,19 @@ fn at(seconds: u64) -> Time {
     Time(1_000 * SEC + seconds * SEC)
 }
 
-/// The sliding figure straight from its definition, instant by instant of the journal.
-fn recomputed(intervals: &[Interval], end: Time, origin: Time) -> f64 {
+/// The sliding ETTR and goodput straight from their definition, instant by instant of the journal.
+fn recomputed(intervals: &[Interval], end: Time, origin: Time) -> (f64, f64) {
     let begin = Time(end.0.saturating_sub(300 * SEC)).max(origin);
     let overlap = |i: &Interval| i.to.min(end).since(i.from.max(begin)).as_secs_f64();
-    let sum: f64 = intervals
-        .iter()
-        .filter(|i| !i.waste)
-        .map(|i| i.value * overlap(i))
-        .sum();
-    sum / end.since(begin).as_secs_f64()
+    let sum = |waste: bool| -> f64 {
+        let those = intervals.iter().filter(|i| i.waste == waste);
+        those.map(|i| i.value * overlap(i)).sum()
+    };
+    let span = end.since(begin).as_secs_f64();
+    (
+        sum(false) / span,
+        ((sum(false) - sum(true)) / span).max(0.0),
+    )
 }
 
 #[test]
@@ -127,9 +130,13 @@ proptest! {
         let (total, goodput) = totals(&journal);
         prop_assert!((figures.total - total).abs() < 1e-6, "{figures:?} {total}");
         prop_assert!((figures.goodput - goodput).abs() < 1e-6, "{figures:?} {goodput}");
-        let sliding = recomputed(&journal, end, origin);
+        let (sliding, useful) = recomputed(&journal, end, origin);
         prop_assert!((figures.sliding - sliding).abs() < 1e-6, "{} {sliding}", figures.sliding);
+        let seen = figures.goodput_sliding;
+        prop_assert!((seen - useful).abs() < 1e-6, "goodput {seen} {useful}");
         prop_assert_eq!(figures.history.last().copied(), Some(figures.sliding));
+        prop_assert_eq!(figures.goodput_history.last().copied(), Some(seen));
+        prop_assert_eq!(figures.goodput_history.len(), figures.history.len());
     }
 }
 
@@ -157,4 +164,17 @@ fn a_discarded_batch_wastes_its_generation_and_the_ahead_part_of_the_step_before
     let (total, goodput) = totals(&journal);
     assert!((total - 30.0 / 40.0).abs() < 1e-9 && (goodput - 14.0 / 40.0).abs() < 1e-9);
     assert!(ledger.generation_lost(at(40), 0.4).is_empty(), "lost once");
+}
+
+#[test]
+fn waste_that_reaches_back_before_what_was_wasted_first_counts_whole() {
+    let mut window = Window::default();
+    window.add(at(50), at(60), 0.5);
+    window.add(at(10), at(20), 1.0);
+    assert_eq!(window.sum(at(0).0, at(100).0), 15.0 * SEC as f64);
+    assert_eq!(window.sum(at(15).0, at(55).0), 7.5 * SEC as f64);
+    // Older than the window keeps: nobody asks for it any more.
+    window.add(at(2_000), at(2_001), 1.0);
+    window.add(at(100), at(110), 1.0);
+    assert_eq!(window.sum(at(0).0, at(3_000).0), SEC as f64);
 }

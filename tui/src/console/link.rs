@@ -1,6 +1,7 @@
 //! The connection as the state sees it: what comes over it, when it counts as lost, when it is tried
 //! again.
 use super::event::{Action, Quit};
+use super::flow::Flow;
 use super::history::History;
 use super::state::{Link, State};
 use crate::commands::is_over;
@@ -24,6 +25,7 @@ impl State {
     /// A recording that was wound back begins anew; what the operator looks at stays.
     pub fn forget(&mut self) {
         self.history = History::default();
+        self.flow = Flow::default();
         self.status = None;
         self.events.clear();
         self.link = Link::Waiting;
@@ -82,8 +84,10 @@ impl State {
         }
         if other_job {
             self.history = History::default();
+            self.flow = Flow::default();
         }
         self.history.observe(&status);
+        self.flow.observe(&status);
         self.status = Some(status);
         self.status_at = self.now;
         self.link = Link::Live;

@@ -17,6 +17,7 @@ mod dialog;
 mod drills;
 mod event;
 mod feed;
+mod flow;
 mod help;
 mod history;
 mod inputs;

@@ -12,6 +12,7 @@
 use super::dialog::Overlay;
 use super::drills::{DrillFile, DrillRun};
 use super::event::{Action, Event, Playback, Quit};
+use super::flow::Flow;
 use super::history::History;
 use super::logs::Tail;
 use super::screen::{Screen, TableId};
@@ -80,6 +81,8 @@ pub struct State {
     pub events: VecDeque<v1::Event>,
     /// Phases of every instance, as far as they were seen.
     pub history: History,
+    /// How fast engines generated, as far as it was seen.
+    pub flow: Flow,
     /// What is shown.
     pub screen: Screen,
     /// Order, filter and selection of each table.
@@ -170,6 +173,7 @@ impl State {
             trouble: String::new(),
             events: VecDeque::new(),
             history: History::default(),
+            flow: Flow::default(),
             screen: Screen::Overview,
             views,
             store_pane: TableId::Checkpoints,

@@ -29,6 +29,7 @@ pub fn status(instances: u32, beat: u64) -> v1::Status {
         roles: roles.collect(),
         incidents: (1..=50).map(|id| incident(id, now_ms)).collect(),
         ettr_history: (0..300).map(|n| 0.5 + f64::from(n % 50) / 100.0).collect(),
+        goodput_history: (0..300).map(|n| 0.4 + f64::from(n % 60) / 100.0).collect(),
         reward_history: (0..300).map(|n| f64::from(n % 40) / 100.0).collect(),
         now_ms,
         started_ms: BEGIN_MS,

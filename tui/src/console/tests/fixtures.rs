@@ -144,7 +144,8 @@ pub fn starting() -> v1::Status {
     (s.state, s.step, s.weight_version, s.reward) = ("starting".into(), 0, 0, 0.0);
     (s.ettr_sliding, s.ettr, s.goodput, s.step_seconds) = (0.0, 0.0, 0.0, 0.0);
     (s.trajectories_in_flight, s.trajectories_finished) = (0, 0);
-    s.ettr_history = vec![0.0; 3];
+    (s.ettr_history, s.goodput_history) = (vec![0.0; 3], vec![0.0; 3]);
+    s.goodput_sliding = 0.0;
     s.reward_history.clear();
     s.incidents.clear();
     s.started_ms = NOW - 3_000;
@@ -193,7 +194,11 @@ pub fn healthy() -> v1::Status {
             role("agent", 1, "awaiting_tool", 35),
         ],
         incidents: vec![incident(1, "recovered")],
+        goodput_sliding: 0.951,
         ettr_history: (0..300).map(ettr).collect(),
+        goodput_history: (0..300)
+            .map(|i| ettr(i) * if i > 160 { 0.93 } else { 1.0 })
+            .collect(),
         reward_history: (0..118).map(reward).collect(),
         now_ms: NOW,
         started_ms: NOW - 201_000,

@@ -1,18 +1,22 @@
-//! Sliding ETTR over the last five minutes and the reward of the last steps.
+//! Sliding ETTR and goodput and the throughput over the last five minutes, the reward of the last
+//! steps.
+use super::super::flow::{SECONDS, tokens_per_s};
 use super::super::state::State;
 use super::plot::Plot;
-use super::{WIDE, section};
-use crate::format::ratio;
+use super::{WIDE, section, split};
+use crate::format::{count, ratio};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use robust_proto::v1;
 
-/// The ETTR history holds a value a second.
-const ETTR_SLOTS: usize = 300;
 /// A young job's curve does not begin as one wide dot.
 const FEWEST_STEPS: usize = 20;
+/// From this width on three charts stand side by side.
+const WIDEST: u16 = 160;
+/// From this height on two of them stand one above the other.
+const HIGH: u16 = 10;
 
-/// One chart, or two where there is room.
+/// As many charts as there is room for: ETTR, then reward, then throughput.
 pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     if area.height < 2 {
         return;
@@ -20,36 +24,88 @@ pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     if area.width < WIDE {
         return ettr(state, s, area, buf);
     }
-    let [left, _, right] = Layout::horizontal([
-        Constraint::Percentage(60),
-        Constraint::Length(2),
-        Constraint::Fill(1),
-    ])
-    .areas(area);
+    let part = |n| Constraint::Fill(n);
+    let gap = Constraint::Length(2);
+    if area.width < WIDEST {
+        let [left, _, right] = Layout::horizontal([part(3), gap, part(2)]).areas(area);
+        ettr(state, s, left, buf);
+        if right.height < HIGH {
+            return reward(state, s, right, buf);
+        }
+        let (above, below) = split(right, right.height / 2);
+        flow(state, s, above, buf);
+        return reward(state, s, below, buf);
+    }
+    let parts = [part(4), gap, part(3), gap, part(3)];
+    let [left, _, middle, _, right] = Layout::horizontal(parts).areas(area);
     ettr(state, s, left, buf);
+    flow(state, s, middle, buf);
     reward(state, s, right, buf);
 }
 
+/// Seconds since each fault was found.
+fn faults(s: &v1::Status) -> Vec<usize> {
+    let ago = |i: &v1::Incident| (s.now_ms.saturating_sub(i.at_ms) / 1000) as usize;
+    s.incidents.iter().map(ago).collect()
+}
+
 fn ettr(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
+    let dots = if s.goodput_history == s.ettr_history {
+        ""
+    } else {
+        " (dotted)"
+    };
     let title = format!(
-        "ETTR {} over 5 min, {} overall, goodput {}",
+        "ETTR {} over 5 min, {} overall; goodput {}, {}{dots}",
         ratio(s.ettr_sliding),
         ratio(s.ettr),
+        ratio(s.goodput_sliding),
         ratio(s.goodput)
     );
     let inner = section(state, area, &title, buf);
-    let ago = |i: &v1::Incident| (s.now_ms.saturating_sub(i.at_ms) / 1000) as usize;
-    let marks: Vec<usize> = s.incidents.iter().map(ago).collect();
     let plot = Plot {
         values: &s.ettr_history,
-        slots: ETTR_SLOTS,
+        dotted: &s.goodput_history,
+        slots: SECONDS,
         low: 0.0,
         high: 1.0,
         digits: 1,
         ends: ("-5m", "now"),
-        marks: &marks,
+        marks: &faults(s),
     };
     plot.draw(state.look, inner, buf);
+}
+
+/// What this console saw since it was opened.
+fn flow(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
+    let steps = match s.step_seconds > 0.0 {
+        true => format!(", {:.1} steps/min", 60.0 / s.step_seconds),
+        false => String::new(),
+    };
+    let title = format!("THROUGHPUT {} tokens/s{steps}", count(tokens_per_s(s)));
+    let inner = section(state, area, &title, buf);
+    let values = state.flow.values();
+    let seen = values.iter().copied().filter(|v| v.is_finite());
+    let high = round_up(seen.fold(1.0, f64::max));
+    let plot = Plot {
+        values: &values,
+        dotted: &[],
+        slots: SECONDS,
+        low: 0.0,
+        high,
+        digits: 0,
+        ends: ("-5m", "now"),
+        marks: &faults(s),
+    };
+    plot.draw(state.look, inner, buf);
+}
+
+/// The next of 1, 2, 5, 10, 20, ...: the axis keeps still while the best value creeps up.
+fn round_up(value: f64) -> f64 {
+    let unit = 10_f64.powf(value.max(1.0).log10().floor());
+    let steps = [1.0, 2.0, 5.0].map(|n| n * unit);
+    let found = steps.into_iter().find(|s| *s >= value);
+    found.unwrap_or(10.0 * unit)
 }
 
 fn reward(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
@@ -72,6 +128,7 @@ fn reward(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     };
     let plot = Plot {
         values: &s.reward_history,
+        dotted: &[],
         slots,
         low,
         high,

@@ -1,8 +1,9 @@
 //! The job's two lines and the banner below them.
+use super::super::flow::tokens_per_s;
 use super::super::state::{Link, State};
 use super::look::Tone;
 use super::{put, put_ends};
-use crate::format::{bar, clock, millis, mode, ratio};
+use crate::format::{bar, clock, count, millis, mode, ratio};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -21,6 +22,7 @@ pub fn draw(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
             look.tone(look.tone_of(&s.state)),
         ),
         Span::raw(format!("  {}, policy {}", mode(s), s.policy)),
+        Span::styled(format!("  {} tok/s", count(tokens_per_s(s))), look.faint()),
     ]);
     put_ends(buf, area, 0, job, age(state));
     let (flying, waiting) = (s.trajectories_in_flight, s.trajectories_finished);

@@ -2,11 +2,14 @@
 use super::look::Look;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
 /// A curve over `slots` equal places, the newest value at the right edge.
 pub struct Plot<'a> {
     /// Oldest first.
     pub values: &'a [f64],
+    /// A second curve below it, dotted; it shows where it differs.
+    pub dotted: &'a [f64],
     /// Values from the left edge to the right.
     pub slots: usize,
     /// The value at the lower edge.
@@ -103,18 +106,31 @@ impl Plot<'_> {
         let rows = usize::from(area.height) * per_y;
         let mut before = None;
         for column in 0..columns {
-            let row = self.value_at(column, columns).map(|v| self.row_of(v, rows));
+            let row_of = |values| {
+                let value = self.value_at(values, column, columns);
+                value.map(|v| self.row_of(v, rows))
+            };
+            let row = row_of(self.values);
+            let x = area.x + (column / per_x) as u16;
+            // One dot of two, so that the curves are told apart without colour.
+            let below = row_of(self.dotted).filter(|r| row != Some(*r) && column % 2 == 0);
+            if let Some(r) = below {
+                let y = area.y + (r / per_y) as u16;
+                match look.ascii {
+                    true => buf.set_string(x, y, ".", look.faint()),
+                    false => add_dot(buf, x, y, 0, r % 4, look.faint()),
+                }
+            }
             if let Some(row) = row {
                 // The step from the last value is drawn too, so that a fall to 0 is one line.
                 let from = before.unwrap_or(row);
                 for r in row.min(from)..=row.max(from) {
-                    let x = area.x + (column / per_x) as u16;
                     let y = area.y + (r / per_y) as u16;
                     if look.ascii {
                         let glyph = if r == row { "*" } else { "|" };
                         buf.set_string(x, y, glyph, look.accent());
                     } else {
-                        add_dot(buf, x, y, column % 2, r % 4, look);
+                        add_dot(buf, x, y, column % 2, r % 4, look.accent());
                     }
                 }
             }
@@ -123,13 +139,13 @@ impl Plot<'_> {
     }
 
     /// The mean of the values that fall into a column of dots, or the one it falls into.
-    fn value_at(&self, column: usize, columns: usize) -> Option<f64> {
+    fn value_at(&self, values: &[f64], column: usize, columns: usize) -> Option<f64> {
         let first = column * self.slots / columns;
         let last = ((column + 1) * self.slots / columns).max(first + 1);
-        let missing = self.slots.saturating_sub(self.values.len());
-        let skipped = self.values.len().saturating_sub(self.slots);
+        let missing = self.slots.saturating_sub(values.len());
+        let skipped = values.len().saturating_sub(self.slots);
         let values: Vec<f64> = (first.max(missing)..last)
-            .filter_map(|slot| self.values.get(slot + skipped - missing).copied())
+            .filter_map(|slot| values.get(slot + skipped - missing).copied())
             .filter(|v| v.is_finite())
             .collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -142,7 +158,7 @@ impl Plot<'_> {
     }
 }
 
-fn add_dot(buf: &mut Buffer, x: u16, y: u16, column: usize, row: usize, look: Look) {
+fn add_dot(buf: &mut Buffer, x: u16, y: u16, column: usize, row: usize, style: Style) {
     const DOTS: [[u32; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
     let Some(cell) = buf.cell_mut((x, y)) else {
         return;
@@ -154,6 +170,6 @@ fn add_dot(buf: &mut Buffer, x: u16, y: u16, column: usize, row: usize, look: Lo
         0x2800
     };
     if let Some(glyph) = char::from_u32(old | DOTS[column][row]) {
-        cell.set_char(glyph).set_style(look.accent());
+        cell.set_char(glyph).set_style(style);
     }
 }
