@@ -6,6 +6,7 @@
 //!            │  └────► launcher, telemetry             └──► happenings ──► driver
 //!            └───────► store, ckpt (durable)
 //! ```
+pub mod audit;
 pub mod bench;
 pub mod ckpt;
 pub mod cli;

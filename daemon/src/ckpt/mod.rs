@@ -9,6 +9,7 @@
 //! The trainer never waits for this. Slots are double-buffered, so a slot is overwritten two steps
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
+mod corrupt;
 mod error;
 mod remote;
 mod room;
@@ -18,6 +19,7 @@ mod tests;
 mod worker;
 mod write;
 
+pub use corrupt::corrupt_newest;
 pub use error::WriteError;
 pub use remote::{RemoteConfig, RemoteStanding, Uploader};
 pub use worker::Checkpointer;

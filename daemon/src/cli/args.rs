@@ -1,5 +1,6 @@
 //! The command line and how the program ends.
 use crate::bench::BenchArgs;
+use crate::launcher::SlowArgs;
 use crate::logging::LogFormat;
 use crate::node::JoinArgs;
 use crate::telemetry;
@@ -30,6 +31,9 @@ pub struct Args {
     /// Serve the control API on this loopback TCP address too (token in STATE/token)
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
+    /// With --listen: whoever shows what is in this file may look and change nothing [made if missing]
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    pub viewer_token_file: Option<PathBuf>,
     /// Serve Prometheus metrics on this loopback TCP address (http://ADDR/metrics, no token)
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
@@ -99,6 +103,9 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Stop and continue a process in turn (this program's own helper for injected faults)
+    #[command(hide = true)]
+    SlowRole(SlowArgs),
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -29,6 +29,8 @@ pub(super) struct Prepared {
     pub worker: WorkerProgram,
     /// Where to listen besides the socket.
     pub listen: Option<SocketAddr>,
+    /// Where the token is for those who may only look.
+    pub viewer_token: Option<PathBuf>,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
     /// Where traces of incidents are sent.
@@ -83,6 +85,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         prompts,
         worker,
         listen,
+        viewer_token: args.viewer_token_file.clone(),
         metrics,
         otlp,
         nodes,

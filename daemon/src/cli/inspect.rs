@@ -47,6 +47,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         events: feeds.events(),
         rules: feeds.rules(),
         samples_per_step: job.samples_per_step(),
+        audit: super::run::audit(&state)?,
+        has_test_devices: false,
     };
     driver::print(&format!(
         "showing the job {} in {}; end with Ctrl-C or `robustctl stop`",

@@ -2,7 +2,7 @@
 use super::checks::Prepared;
 use super::failure::Failure;
 use crate::driver::Happenings;
-use crate::grpc::{Token, bind_tcp};
+use crate::grpc::{Token, Tokens, bind_tcp};
 use crate::nodes::{JobFiles, NodeHostService, Secret, Sessions, Shards};
 use crate::state::StateDir;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 /// What is listened on besides the sockets.
 pub(super) struct Listeners {
     /// For operators' tools.
-    pub control: Option<(TcpListener, Token)>,
+    pub control: Option<(TcpListener, Tokens)>,
     /// For Prometheus.
     pub metrics: Option<TcpListener>,
     /// For nodes.
@@ -37,11 +37,15 @@ impl Listeners {
         state: &StateDir,
         is_new: bool,
     ) -> Result<Self, Failure> {
+        let viewer = prepared.viewer_token.as_deref();
         let control = match prepared.listen {
-            Some(addr) => Some((
-                bind_tcp("--listen", addr).await?,
-                Token::load_or_create(&state.token())?,
-            )),
+            Some(addr) => {
+                let tokens = Tokens {
+                    operator: Token::load_or_create(&state.token())?,
+                    viewer: viewer.map(Token::load_or_create).transpose()?,
+                };
+                Some((bind_tcp("--listen", addr).await?, tokens))
+            }
             None => None,
         };
         let secret = match prepared.secret.clone() {

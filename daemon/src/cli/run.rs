@@ -15,6 +15,7 @@ use super::listeners::{Listeners, NodesListener};
 use super::manual;
 use super::signals::{self, Asked};
 use super::warmup;
+use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::{Far, report};
@@ -24,11 +25,12 @@ use crate::driver::{
 };
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
+use crate::launcher::{SlowArgs, slow_down};
 use crate::metrics;
 use crate::nodes::{JobToken, Shards};
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::lock::StateLock;
-use crate::store::{OpenNote, Options, Store};
+use crate::store::{OpenNote, Options, Quota, Store};
 use crate::telemetry::Telemetry;
 use crate::traces::{Identity, Traces};
 use robust_ckpt::Retention;
@@ -55,12 +57,22 @@ async fn measure(args: BenchArgs) -> Result<ExitCode, Failure> {
     })
 }
 
+/// The helper that slows a process down; its input is the daemon's end of a pipe.
+async fn slow_role(args: SlowArgs) -> Result<ExitCode, Failure> {
+    let slowing = tokio::task::spawn_blocking(move || slow_down(&args, std::io::stdin()));
+    match slowing.await {
+        Ok(Ok(())) => Ok(ExitCode::Completed),
+        Ok(Err(_)) | Err(_) => Ok(ExitCode::Failed),
+    }
+}
+
 /// Runs the daemon from the checks to its end.
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Some(Command::BenchStore(bench)) => return measure(bench).await,
         Some(Command::Man) => return manual::page(),
         Some(Command::Completions { shell }) => return manual::completions(shell),
+        Some(Command::SlowRole(slow)) => return slow_role(slow).await,
         None => {}
     }
     if let Some(leader) = &args.join.join {
@@ -71,7 +83,9 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
-    let (store, note) = open_store(&state, args.fresh, &prepared.job).await?;
+    let quota = Quota::default();
+    let opening = open_store(&state, args.fresh, &prepared.job, &quota);
+    let (store, note) = opening.await?;
     state.remove_sockets()?;
     let past = driver::past(&store)?;
     let listeners = Listeners::bind(&prepared, &state, past.is_empty()).await?;
@@ -88,7 +102,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(status) = past.over(&prepared.job) {
         return was_over(&store, &prepared, &status).await;
     }
-    let daemon = Daemon::open(prepared, first_job, state, store, past, listeners)?;
+    let daemon = Daemon::open(prepared, first_job, state, (store, quota), past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
@@ -122,6 +136,7 @@ struct Daemon {
     first_job: String,
     state: StateDir,
     store: Store,
+    quota: Quota,
     past: Past,
     clock: Clock,
     feeds: Feeds,
@@ -141,7 +156,7 @@ impl Daemon {
         prepared: Prepared,
         first_job: String,
         state: StateDir,
-        store: Store,
+        (store, quota): (Store, Quota),
         past: Past,
         listeners: Listeners,
     ) -> Result<Self, Failure> {
@@ -165,20 +180,22 @@ impl Daemon {
             events: feeds.events(),
             rules: feeds.rules(),
             samples_per_step: prepared.job.samples_per_step(),
+            audit: audit(&state)?,
+            has_test_devices: prepared.sampled.test_devices().is_some(),
         };
         let mut servers = JoinSet::new();
         servers.spawn(served(
             "control socket",
             grpc::serve_control(control_socket, control.clone()),
         ));
-        if let Some((listener, token)) = listeners.control {
+        if let Some((listener, tokens)) = listeners.control {
             let at = listener
                 .local_addr()
                 .map_or_else(|_| String::new(), |a| a.to_string());
             tracing::info!("control API on {at}, token in {}", state.token().display());
             servers.spawn(served(
                 "control address",
-                serve_tcp(listener, control, token),
+                serve_tcp(listener, control, tokens),
             ));
         }
         if let Some(listener) = listeners.metrics {
@@ -195,6 +212,7 @@ impl Daemon {
             first_job,
             state,
             store,
+            quota,
             past,
             clock,
             feeds,
@@ -219,7 +237,7 @@ impl Daemon {
         let (parts, mut world) = assemble(
             &self.prepared,
             (&self.state, self.token, self.run),
-            &self.store,
+            (&self.store, self.quota),
             self.clock,
             self.feeds,
             (self.happenings.clone(), self.arrivals),
@@ -338,10 +356,19 @@ pub(super) async fn until_stopped(
     }
 }
 
+/// The audit log of a state directory.
+pub(super) fn audit(state: &StateDir) -> Result<Audit, Failure> {
+    let start = |source| Failure::Start {
+        what: "the audit log",
+        source,
+    };
+    Audit::open(state.root()).map_err(start)
+}
+
 fn assemble(
     prepared: &Prepared,
     (state, token, run): (&StateDir, JobToken, String),
-    store: &Store,
+    (store, quota): (&Store, Quota),
     clock: Clock,
     feeds: Feeds,
     (happenings, arrivals): (Happenings, UnboundedReceiver<Happening>),
@@ -399,6 +426,8 @@ fn assemble(
             Some((_, reached)) => plan.bound_to(reached),
             None => plan,
         },
+        quota,
+        test_devices: prepared.sampled.test_devices(),
         feeds,
         happenings,
         job,
@@ -429,6 +458,7 @@ async fn open_store(
     state: &StateDir,
     fresh: bool,
     job: &Job,
+    quota: &Quota,
 ) -> Result<(Store, Option<OpenNote>), Failure> {
     if fresh {
         discard(state).await?;
@@ -437,7 +467,8 @@ async fn open_store(
         keep_checkpoints: job.checkpoint.keep as usize,
         ..Options::default()
     };
-    Ok(Store::open_with(state.root(), options, |commit| commit)?)
+    let limited = |commit| quota.around(commit);
+    Ok(Store::open_with(state.root(), options, limited)?)
 }
 
 /// Ends what is left of the job and removes its state.

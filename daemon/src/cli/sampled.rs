@@ -1,7 +1,9 @@
 //! What the command line says of sampling.
 use super::args::Args;
 use crate::state::StateDir;
-use crate::telemetry::{DeviceConfig, DeviceSampler, HostSampler, Sources, detect_accelerators};
+use crate::telemetry::{
+    DeviceConfig, DeviceSampler, HostSampler, Sources, TestDevices, detect_accelerators,
+};
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
@@ -23,6 +25,11 @@ impl Sampled {
                 ..DeviceConfig::default()
             },
         }
+    }
+
+    /// The devices, where they are the test library's.
+    pub fn test_devices(&self) -> Option<TestDevices> {
+        TestDevices::of(&self.library)
     }
 
     /// Starts them, of this machine.

@@ -147,6 +147,7 @@ impl Driver {
         let first = parts.clock.now().0;
         let here = Here {
             launcher: parts.launcher.clone(),
+            afflictions: Default::default(),
             telemetry: parts.telemetry.clone(),
             worker: parts.worker.clone(),
             store: parts.store.clone(),

@@ -126,6 +126,7 @@ impl Driver {
                 role,
                 index,
                 incarnation,
+                at,
                 answer,
             } => {
                 self.tasks += 1;
@@ -137,6 +138,7 @@ impl Driver {
                     role,
                     index,
                     incarnation,
+                    at,
                 }));
             }
             Happening::Asked { request, answer } => {

@@ -43,7 +43,19 @@ impl Driver {
                 self.abandon_gang_of(incarnation);
                 self.kill(incarnation);
             }
-            Output::Strike { incarnation, fault } => self.strike(incarnation, fault),
+            Output::Strike { incarnation, fault } => self.strike(incarnation, &fault),
+            Output::Carry {
+                incarnation,
+                number,
+                fault,
+                at,
+                peer,
+            } => self.carry(incarnation, number, &fault, at, peer),
+            Output::TakeBack {
+                incarnation,
+                number,
+            } => self.take_back(incarnation, number),
+            Output::Afflict { node, fault } => self.afflict(node, &fault),
             Output::Fence { node, incarnation } => self.fence(node, incarnation),
             Output::Retire { incarnation } => self.retire(incarnation),
             Output::Reply { ticket, result } => self.reply(ticket, result),
@@ -122,6 +134,19 @@ impl Driver {
                 incarnation,
                 pid: pid(incarnation),
                 slot: slot.map(|s| super::slot(&self.core.view(self.parts.clock.now()), &s)),
+                armed: None,
+            }),
+            Ok(Reply::Armed {
+                id,
+                incarnation,
+                number,
+                ..
+            }) => Ok(Struck {
+                id,
+                incarnation,
+                pid: pid(incarnation),
+                slot: None,
+                armed: Some(number),
             }),
             Ok(_) => return,
             Err(refusal) => Err(refusal),

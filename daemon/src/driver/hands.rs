@@ -9,11 +9,12 @@
 use super::happening::{Happening, Happenings};
 use super::nodes::Remote;
 use super::{Driver, WorkerPlan};
-use crate::launcher::{self, Launcher, Running, Signal};
+use crate::launcher::{self, Afflictions, Launcher, Running};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Fault, Input};
+use robust_shared::core::Input;
+use robust_shared::fault::Fault;
 use robust_shared::ids::{Generation, Incarnation, InstanceId, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,8 +52,8 @@ pub(super) trait Hands {
     fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String>;
     /// SIGKILL to its whole group.
     fn kill(&mut self, incarnation: Incarnation);
-    /// A signal to its whole group. False when it is known to be gone.
-    fn signal(&mut self, incarnation: Incarnation, signal: Signal) -> bool;
+    /// Does an injected fault to it; an error says why that is known to have failed.
+    fn strike(&mut self, incarnation: Incarnation, fault: &Fault) -> Result<(), String>;
     /// Has its stacks and states taken; a happening brings them.
     fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration);
 }
@@ -60,6 +61,7 @@ pub(super) trait Hands {
 /// Hands on this node's processes.
 pub(super) struct Here {
     pub launcher: Launcher,
+    pub afflictions: Afflictions,
     pub telemetry: Telemetry,
     pub worker: WorkerPlan,
     pub store: Store,
@@ -88,6 +90,7 @@ impl Here {
     /// It ended.
     pub fn forget(&mut self, incarnation: Incarnation) {
         self.telemetry.unwatch(incarnation);
+        self.afflictions.forget(incarnation);
         // Not waited for: adopting a process that is gone only finds that it is gone.
         drop(self.store.remove_instance(incarnation));
     }
@@ -120,8 +123,8 @@ impl Hands for Here {
         self.launcher.kill(incarnation);
     }
 
-    fn signal(&mut self, incarnation: Incarnation, signal: Signal) -> bool {
-        self.launcher.signal(incarnation, signal)
+    fn strike(&mut self, incarnation: Incarnation, fault: &Fault) -> Result<(), String> {
+        self.afflictions.strike(&self.launcher, incarnation, fault)
     }
 
     fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration) {
@@ -135,7 +138,7 @@ impl Hands for Here {
 }
 
 impl Driver {
-    fn hands(&mut self, node: NodeId) -> &mut dyn Hands {
+    pub(super) fn hands(&mut self, node: NodeId) -> &mut dyn Hands {
         match node {
             NodeId::LEADER => &mut self.here,
             other => {
@@ -188,18 +191,6 @@ impl Driver {
     pub(super) fn fence(&mut self, node: NodeId, incarnation: Incarnation) {
         tracing::warn!("{incarnation} is over and still runs on {node}: killing it");
         self.hands(node).kill(incarnation);
-    }
-
-    pub(super) fn strike(&mut self, incarnation: Incarnation, fault: Fault) {
-        let signal = match fault {
-            Fault::Kill | Fault::LoseSlot => Signal::KILL,
-            Fault::Hang => Signal::STOP,
-        };
-        let process = self.processes.get(&incarnation).copied();
-        let struck = process.is_some_and(|p| self.hands(p.node).signal(incarnation, signal));
-        if !struck {
-            tracing::warn!("{incarnation} was gone before it could be struck");
-        }
     }
 
     pub(super) fn collect_evidence(&mut self, incarnation: Incarnation) {

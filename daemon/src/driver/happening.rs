@@ -4,7 +4,8 @@ use crate::driver::logs::LogAnswer;
 use crate::driver::{Change, LinkId, Revision, SnapshotShards};
 use crate::nodes::{Joined, Via};
 use robust_proto::v1;
-use robust_shared::core::{Fault, Refusal, Reply, Request};
+use robust_shared::core::{Refusal, Reply, Request};
+use robust_shared::fault::{At, Fault};
 use robust_shared::ids::{Incarnation, InstanceId, Role, Step, TrajectoryId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -128,6 +129,8 @@ pub enum Happening {
         index: Option<u32>,
         /// Which life of it; any when none is given.
         incarnation: Option<Incarnation>,
+        /// When; at once when no moment is given.
+        at: Option<At>,
         /// Told who is struck, or why nobody.
         answer: oneshot::Sender<Result<Struck, Refusal>>,
     },
@@ -213,6 +216,8 @@ pub struct Struck {
     pub pid: u32,
     /// The slot that is lost with it.
     pub slot: Option<v1::Slot>,
+    /// The fault waits for its moment, or for the role to do it: its number.
+    pub armed: Option<u64>,
 }
 
 /// Why a link is refused.

@@ -19,6 +19,7 @@
 //! measured on, in the dying process's own share of a core: 50 to 120 ms when four others compute on
 //! the two cores, against 1 to 16 ms for a process of 1 MB.
 mod adopt;
+mod afflict;
 mod alarms;
 mod arrivals;
 mod assign;
@@ -67,7 +68,7 @@ pub use lost::without_database;
 pub(crate) use saved::decode;
 pub use saved::{SavedError, SnapshotShards};
 pub use spawn::{ARITHMETIC, WorkerPlan, WorkerProgram};
-pub use status::{Frame, incident, pause, slot};
+pub use status::{Frame, armed, incident, pause, slot};
 pub use world::{Arrival, World};
 
 use crate::ckpt::{Checkpointer, Uploader};
@@ -75,8 +76,8 @@ use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::nodes::Shards;
 use crate::state::StateDir;
-use crate::store::{Store, StoreError};
-use crate::telemetry::Telemetry;
+use crate::store::{Quota, Store, StoreError};
+use crate::telemetry::{Telemetry, TestDevices};
 use gang::GangTask;
 use gauges::Gauges;
 use hands::{Here, Process};
@@ -153,6 +154,10 @@ pub struct Parts {
     pub leases: Leases,
     /// How role processes are started.
     pub worker: WorkerPlan,
+    /// The room that the database sees.
+    pub quota: Quota,
+    /// This node's devices, where they are the test library's.
+    pub test_devices: Option<TestDevices>,
     /// What operators see.
     pub feeds: Feeds,
     /// The way back to the driver, for its own tasks.

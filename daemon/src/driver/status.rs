@@ -1,8 +1,8 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
 use robust_shared::core::{
-    Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, PhaseSpan, Restarted,
-    SlotRef, View,
+    ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, PhaseSpan,
+    Restarted, SlotRef, View,
 };
 use robust_shared::job::Job;
 use robust_shared::time::Time;
@@ -21,6 +21,7 @@ pub struct Frame {
     steps: u64,
     node: String,
     publish_after: &'static str,
+    protected: bool,
 }
 
 impl Frame {
@@ -32,6 +33,7 @@ impl Frame {
             policy: job.job.policy.name(),
             steps: job.job.steps,
             publish_after: job.checkpoint.publish_after.name(),
+            protected: job.job.protected,
             node: job
                 .nodes
                 .first()
@@ -58,6 +60,7 @@ impl Frame {
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             reason: reason.to_owned(),
             publish_after: self.publish_after.to_owned(),
+            protected: self.protected,
             ..Default::default()
         }
     }
@@ -91,8 +94,22 @@ impl Frame {
             nodes: view.nodes.iter().map(node).collect(),
             steps_repeated: view.ettr.steps_repeated,
             pause: view.pause.as_ref().map(pause),
+            armed: view.armed.iter().map(armed).collect(),
             ..self.starting(now, "")
         }
+    }
+}
+
+/// A fault that waits.
+pub fn armed(on: &ArmedOn) -> v1::ArmedFault {
+    v1::ArmedFault {
+        id: on.armed.number,
+        fault: on.armed.fault.to_string(),
+        role: on.id.role.name().to_owned(),
+        index: on.id.index,
+        incarnation: on.incarnation.0,
+        at: on.armed.at.map(|at| at.to_string()).unwrap_or_default(),
+        since_ms: on.armed.since.millis(),
     }
 }
 

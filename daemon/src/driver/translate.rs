@@ -44,6 +44,11 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
             version: WeightVersion(done.version),
             result: pulled(done.result.as_ref()),
         }),
+        Body::Struck(struck) => Some(Input::FaultStruck {
+            incarnation,
+            number: struck.id,
+            refused: Some(struck.refused.clone()).filter(|why| !why.is_empty()),
+        }),
         Body::Returned(returned) => Some(Input::TrajectoryReturned {
             incarnation,
             trajectory: TrajectoryId::from_key(returned.trajectory),

@@ -1,13 +1,14 @@
 //! What operators' tools ask of the daemon.
 use super::trajectories::Wanted;
-use super::{check, history, logs};
+use super::{audit, check, history, logs};
+use crate::audit::Audit;
 use crate::control::report;
-use crate::driver::{self, Change, Happening, Happenings, MakeRequest, Struck};
+use crate::driver::{self, Change, Happening, Happenings, MakeRequest};
 use crate::state::StateDir;
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
-use robust_shared::core::{Event, Fault, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
-use robust_shared::ids::{Incarnation, InstanceId, Role};
+use robust_shared::core::{Event, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
+use robust_shared::ids::{InstanceId, Role};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-/// How long an injection with `wait` waits by default.
-const DEFAULT_WAIT: Duration = Duration::from_secs(120);
 /// Events read from the store at a time.
 const PAGE: usize = 256;
 
@@ -42,6 +41,10 @@ pub struct ControlService {
     pub rules: watch::Receiver<Arc<v1::Rules>>,
     /// Trajectories that each step consumes.
     pub samples_per_step: u64,
+    /// What was asked for.
+    pub audit: Audit,
+    /// Whether this node's devices can be made to show something.
+    pub has_test_devices: bool,
 }
 
 impl std::fmt::Debug for ControlService {
@@ -64,6 +67,10 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::UnknownIndex { .. }
         | Refusal::WrongRole { .. }
+        | Refusal::NotForRole { .. }
+        | Refusal::WrongTarget { .. }
+        | Refusal::NotItsMoment { .. }
+        | Refusal::NotAPeer { .. }
         | Refusal::UnknownNode { .. }
         | Refusal::UnknownSlot { .. }
         | Refusal::BadValue { .. } => Status::invalid_argument(refusal.to_string()),
@@ -105,17 +112,6 @@ pub(super) fn role(name: &str) -> Result<Role, Status> {
     name.parse().map_err(unknown)
 }
 
-fn fault(name: &str) -> Result<Fault, Status> {
-    match name {
-        "kill" => Ok(Fault::Kill),
-        "hang" => Ok(Fault::Hang),
-        "lose-slot" => Ok(Fault::LoseSlot),
-        other => Err(Status::invalid_argument(format!(
-            "unknown fault `{other}`; faults are kill, hang, lose-slot"
-        ))),
-    }
-}
-
 fn event(seq: u64, event: &Event) -> v1::Event {
     v1::Event {
         seq,
@@ -136,29 +132,12 @@ fn event(seq: u64, event: &Event) -> v1::Event {
 }
 
 impl ControlService {
-    fn tell(&self, happening: Happening) -> Result<(), Status> {
+    pub(super) fn tell(&self, happening: Happening) -> Result<(), Status> {
         self.happenings.send(happening).map_err(|_| ending())
     }
 
-    async fn strike(&self, request: &v1::InjectRequest) -> Result<Struck, Status> {
-        let fault = fault(&request.fault)?;
-        let role = role(&request.role)?;
-        let (answer, answered) = oneshot::channel();
-        self.tell(Happening::Inject {
-            fault,
-            role,
-            index: request.index,
-            incarnation: request.incarnation.map(Incarnation),
-            answer,
-        })?;
-        answered
-            .await
-            .map_err(|_| ending())?
-            .map_err(|refusal| refused(&refusal))
-    }
-
     /// Asks the core for something.
-    async fn request(
+    pub(super) async fn request(
         &self,
         make: impl FnOnce(u64) -> CoreRequest + Send + 'static,
     ) -> Result<Reply, Status> {
@@ -225,34 +204,6 @@ impl ControlService {
             quarantined: out,
         }))
     }
-
-    async fn recovery_of(&self, struck: &Struck, wait: Duration) -> Result<v1::Incident, Status> {
-        let mut feed = self.status.clone();
-        let closed = feed.wait_for(|status| closed_incident(status, struck).is_some());
-        let found = match tokio::time::timeout(wait, closed).await {
-            Ok(Ok(status)) => closed_incident(&status, struck).cloned(),
-            Ok(Err(_)) => return Err(ending()),
-            Err(_) => None,
-        };
-        found.ok_or_else(|| {
-            Status::deadline_exceeded(format!(
-                "{} ({}) was struck and has not recovered after {} s",
-                struck.id,
-                struck.incarnation,
-                wait.as_secs()
-            ))
-        })
-    }
-}
-
-/// The closed incident of the life that was struck: its own, else the one that swept it away before
-/// it could have one (another rank of its gang failed at the same time).
-fn closed_incident<'a>(status: &'a v1::Status, struck: &Struck) -> Option<&'a v1::Incident> {
-    let life = struck.incarnation.0;
-    let incidents = &status.incidents;
-    let own = incidents.iter().find(|i| i.incarnation == life);
-    let swept = || incidents.iter().find(|i| i.swept.contains(&life));
-    own.or_else(swept).filter(|i| i.outcome != "recovering")
 }
 
 /// Sends stored events, then new ones; ends when the client leaves.
@@ -296,6 +247,7 @@ async fn send_events(
 #[tonic::async_trait]
 impl Control for ControlService {
     type WatchStream = Answers<v1::Status>;
+    type AuditStream = Answers<v1::AuditEntry>;
     type EventsStream = Answers<v1::Event>;
     type TrajectoriesStream = Answers<v1::Trajectory>;
     type CheckStoreStream = Answers<v1::StoreCheck>;
@@ -357,24 +309,25 @@ impl Control for ControlService {
         &self,
         request: Request<v1::InjectRequest>,
     ) -> Result<Response<v1::InjectReply>, Status> {
-        let request = request.into_inner();
-        let struck = self.strike(&request).await?;
-        let wait = match request.wait_timeout_ms {
-            0 => DEFAULT_WAIT,
-            ms => Duration::from_millis(ms.into()),
-        };
-        let incident = match request.wait {
-            true => Some(self.recovery_of(&struck, wait).await?),
-            false => None,
-        };
-        Ok(Response::new(v1::InjectReply {
-            role: struck.id.role.name().to_owned(),
-            index: struck.id.index,
-            incarnation: struck.incarnation.0,
-            pid: struck.pid,
-            slot: struck.slot,
-            incident,
-        }))
+        let reply = self.on_inject(request.into_inner()).await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn disarm(
+        &self,
+        request: Request<v1::DisarmRequest>,
+    ) -> Result<Response<v1::DisarmReply>, Status> {
+        let reply = self.on_disarm(request.into_inner()).await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn audit(
+        &self,
+        request: Request<v1::AuditRequest>,
+    ) -> Result<Response<Self::AuditStream>, Status> {
+        let (to, entries) = tokio::sync::mpsc::channel(PAGE);
+        tokio::spawn(audit::send(self.clone(), request.into_inner(), to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(entries))))
     }
 
     async fn quarantine(

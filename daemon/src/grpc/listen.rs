@@ -1,6 +1,7 @@
 //! Where the services listen: Unix sockets for their owner, TCP on loopback only.
 use super::MAX_MESSAGE_BYTES;
-use super::token::{Token, TokenCheck};
+use super::gate::Gate;
+use super::token::{TokenCheck, Tokens};
 use super::{ControlService, RoleHostService};
 use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck};
 use crate::state::{StateDirError, make_private};
@@ -155,13 +156,19 @@ pub fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
     Ok(listener)
 }
 
+fn guarded(control: ControlService) -> Gate<ControlServer<ControlService>> {
+    let audit = control.audit.clone();
+    let server = ControlServer::new(control).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    Gate::new(server, audit)
+}
+
 /// Serves operators' tools on their socket, until the task is dropped.
 pub async fn serve_control(
     listener: UnixListener,
     control: ControlService,
 ) -> Result<(), tonic::transport::Error> {
     Server::builder()
-        .add_service(ControlServer::new(control).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add_service(guarded(control))
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await
 }
@@ -173,7 +180,7 @@ pub async fn serve_control_until(
     end: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     Server::builder()
-        .add_service(ControlServer::new(control).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add_service(guarded(control))
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), end)
         .await
 }
@@ -207,13 +214,13 @@ pub async fn serve_nodes(
         .await
 }
 
-/// Serves operators' tools over TCP to those who show the token, until the task is dropped.
+/// Serves operators' tools over TCP to those who show a token, until the task is dropped.
 pub async fn serve_tcp(
     listener: TcpListener,
     control: ControlService,
-    token: Token,
+    tokens: Tokens,
 ) -> Result<(), tonic::transport::Error> {
-    let service = InterceptedService::new(ControlServer::new(control), TokenCheck(token));
+    let service = InterceptedService::new(guarded(control), TokenCheck(tokens));
     Server::builder()
         .add_service(service)
         .serve_with_incoming(TcpListenerStream::new(listener))

@@ -1,7 +1,10 @@
 //! The daemon's two gRPC services and where they listen.
+mod audit;
 mod check;
 mod control;
+mod gate;
 mod history;
+mod inject;
 mod listen;
 mod logs;
 mod roles;
@@ -9,12 +12,13 @@ mod token;
 mod trajectories;
 
 pub use control::ControlService;
+pub use gate::Rights;
 pub use listen::{
     ListenError, bind_tcp, bind_unix, for_nodes, loopback_only, serve_control, serve_control_until,
     serve_nodes, serve_roles, serve_tcp,
 };
 pub use roles::RoleHostService;
-pub use token::{Token, TokenCheck};
+pub use token::{Token, TokenCheck, Tokens};
 
 /// Largest message either way. A batch's samples are far below it; a manifest of a 100 GB model in
 /// 1 MiB chunks has about 1 MiB.

@@ -1,4 +1,5 @@
 //! The token that TCP clients show: who can read the state directory may command the daemon.
+use super::gate::Rights;
 use crate::nodes::Secret;
 use crate::state::{StateDirError, write_private};
 use std::fs::{self, File};
@@ -53,19 +54,39 @@ fn random_hex() -> io::Result<String> {
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// Lets requests pass that carry `authorization: Bearer TOKEN`.
+/// The tokens that are taken.
 #[derive(Clone, Debug)]
-pub struct TokenCheck(pub Token);
+pub struct Tokens {
+    /// For everything.
+    pub operator: Token,
+    /// For looking, if there is one.
+    pub viewer: Option<Token>,
+}
+
+/// Lets requests pass that carry `authorization: Bearer TOKEN`, with what the token allows.
+#[derive(Clone, Debug)]
+pub struct TokenCheck(pub Tokens);
 
 impl Interceptor for TokenCheck {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let shown = request
             .metadata()
             .get("authorization")
             .and_then(|v| v.to_str().ok()?.strip_prefix("Bearer "));
-        match shown {
-            Some(shown) if self.0.matches(shown) => Ok(request),
-            Some(_) => Err(Status::unauthenticated("the token is not this daemon's")),
+        let rights = shown.map(|shown| {
+            let Tokens { operator, viewer } = &self.0;
+            let views = viewer.as_ref().is_some_and(|v| v.matches(shown));
+            match operator.matches(shown) {
+                true => Some(Rights::Operator),
+                false => views.then_some(Rights::Viewer),
+            }
+        });
+        match rights {
+            Some(Some(rights)) => {
+                request.extensions_mut().insert(rights);
+                Ok(request)
+            }
+            Some(None) => Err(Status::unauthenticated("the token is not this daemon's")),
             None => Err(Status::unauthenticated(
                 "no token: send `authorization: Bearer` with the content of the state \
                  directory's file `token`",
@@ -98,10 +119,19 @@ mod tests {
             "a restart keeps it"
         );
         let text = fs::read_to_string(&path).unwrap();
-        let mut check = TokenCheck(token);
-        check
+        let viewer = Token::load_or_create(&temp.path().join("viewer")).unwrap();
+        let shown = format!("Bearer {}", viewer.0);
+        let mut check = TokenCheck(Tokens {
+            operator: token,
+            viewer: Some(viewer),
+        });
+        let rights = |passed: Request<()>| passed.extensions().get::<Rights>().copied();
+        let passed = check
             .call(with(&format!("Bearer {}", text.trim())))
             .unwrap();
+        assert_eq!(rights(passed), Some(Rights::Operator));
+        let passed = check.call(with(&shown)).unwrap();
+        assert_eq!(rights(passed), Some(Rights::Viewer));
         check.call(with("Bearer nonsense")).unwrap_err();
         check.call(Request::new(())).unwrap_err();
     }

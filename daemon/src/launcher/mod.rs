@@ -9,6 +9,7 @@
 //! that it outlives the daemon: in the daemon's session, the kernel would send SIGHUP to stopped
 //! roles when the daemon dies. No parent-death signal, for the same reason. cgroups are not used:
 //! a grandchild that makes a session of its own escapes the kill.
+mod afflict;
 mod debugger;
 mod evidence;
 #[cfg(test)]
@@ -16,16 +17,19 @@ mod evidence_tests;
 mod find;
 mod page;
 pub mod proc_stat;
+mod slow;
 mod spawn;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod watch;
 
+pub use afflict::Afflictions;
 pub use evidence::evidence;
 pub use find::owned_by;
 pub use page::{LogPage, PAGE_BYTES, page};
 pub use rustix::process::Signal;
+pub use slow::{SlowArgs, slow_down};
 pub use watch::Launcher;
 
 use robust_shared::core::Exit;

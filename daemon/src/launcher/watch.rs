@@ -117,6 +117,11 @@ impl Launcher {
         watched.is_itself() && kill_process_group(watched.pid, signal).is_ok()
     }
 
+    /// What runs as this life.
+    pub fn process(&self, incarnation: Incarnation) -> Option<Running> {
+        self.shared.table().get(&incarnation.0).map(|w| w.process)
+    }
+
     /// The processes watched now.
     pub fn running(&self) -> Vec<(Incarnation, Running)> {
         self.shared

@@ -3,7 +3,7 @@ use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::driver::{WorkerPlan, WorkerProgram};
-use crate::launcher::{LaunchEvent, Launcher, Running};
+use crate::launcher::{Afflictions, LaunchEvent, Launcher, Running};
 use crate::nodes::JobToken;
 use crate::state::{StateDir, remove_folder};
 use crate::telemetry::{Samples, Telemetry};
@@ -46,6 +46,7 @@ pub(super) struct Actor {
     pub(super) config: Arc<NodeConfig>,
     pub(super) program: WorkerProgram,
     pub(super) launcher: Launcher,
+    pub(super) afflictions: Afflictions,
     /// The job's revision that was written last, if one was.
     pub(super) revision: Option<u32>,
     start_telemetry: Option<StartTelemetry>,
@@ -93,6 +94,7 @@ impl Actor {
             program: parts.program,
             token: parts.token,
             launcher: parts.launcher,
+            afflictions: Afflictions::default(),
             revision: None,
             start_telemetry: Some(parts.start_telemetry),
             telemetry: None,
@@ -266,6 +268,7 @@ impl Actor {
 
     fn on_exited(&mut self, incarnation: Incarnation, exit: &Exit, tail_of_log: String) {
         self.memory.note(incarnation, None);
+        self.afflictions.forget(incarnation);
         self.remember();
         if let Some(telemetry) = &self.telemetry {
             telemetry.unwatch(incarnation);

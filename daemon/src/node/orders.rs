@@ -3,11 +3,12 @@ use super::actor::Actor;
 use super::files::write_job;
 use super::memory::Started;
 use super::{NodeEnd, NodeError};
-use crate::launcher::{self, Running, Signal};
+use crate::launcher::{self, Running};
 use crate::telemetry::Samples;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_message::Body as Up;
+use robust_shared::fault::Fault;
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +18,8 @@ impl Actor {
         match order {
             Down::Spawn(spawn) => self.on_spawn(&spawn),
             Down::Kill(kill) => self.on_kill(Incarnation(kill.incarnation)),
-            Down::Signal(signal) => self.on_signal(&signal),
+            Down::Strike(strike) => self.on_strike(&strike),
+            Down::Lose(_) => self.on_lose(),
             Down::Collect(collect) => self.on_collect(&collect),
             Down::Hold(order) => self.on_hold(order),
             Down::Give(order) => self.on_give(order),
@@ -127,14 +129,22 @@ impl Actor {
         self.launcher.kill(incarnation);
     }
 
-    fn on_signal(&self, order: &v1::SignalRole) {
-        let signal = match Signal::from_named_raw(order.signal) {
-            Some(signal @ (Signal::KILL | Signal::STOP)) => signal,
-            _ => return tracing::warn!("signal {} is none the leader sends", order.signal),
+    fn on_strike(&mut self, order: &v1::StrikeRole) {
+        let incarnation = Incarnation(order.incarnation);
+        let struck = match order.fault.parse::<Fault>() {
+            Ok(fault) => self.afflictions.strike(&self.launcher, incarnation, &fault),
+            Err(error) => Err(error.to_string()),
         };
-        if !self.launcher.signal(Incarnation(order.incarnation), signal) {
-            tracing::warn!("#{} was gone before it could be struck", order.incarnation);
+        if let Err(why) = struck {
+            tracing::warn!("{incarnation} is not struck by `{}`: {why}", order.fault);
         }
+    }
+
+    /// As if the machine were gone: processes, what is in its memory, and this daemon.
+    fn on_lose(&mut self) -> ! {
+        tracing::warn!("this node is lost on request");
+        self.clean_up();
+        std::process::abort()
     }
 
     fn on_collect(&self, order: &v1::CollectEvidence) {

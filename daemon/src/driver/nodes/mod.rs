@@ -10,10 +10,10 @@ mod arrivals;
 
 use super::LinkId;
 use super::hands::{Hands, SpawnOrder};
-use crate::launcher::Signal;
 use crate::nodes::Orders;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
+use robust_shared::fault::Fault;
 use robust_shared::ids::{Incarnation, NodeId};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -122,12 +122,15 @@ impl Hands for Remote {
         }));
     }
 
-    fn signal(&mut self, incarnation: Incarnation, signal: Signal) -> bool {
-        self.order(Down::Signal(v1::SignalRole {
+    fn strike(&mut self, incarnation: Incarnation, fault: &Fault) -> Result<(), String> {
+        self.order(Down::Strike(v1::StrikeRole {
             incarnation: incarnation.0,
-            signal: signal.as_raw(),
+            fault: fault.to_string(),
         }));
-        self.is_linked()
+        match self.is_linked() {
+            true => Ok(()),
+            false => Err("its node is away".to_owned()),
+        }
     }
 
     fn collect(&mut self, incarnation: Incarnation, _pid: u32, limit: Duration) {

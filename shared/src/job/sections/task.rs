@@ -66,6 +66,9 @@ pub struct General {
     pub seed: u64,
     /// Training steps of the whole job, from 1.
     pub steps: u64,
+    /// Faults are injected, and drills run against it, only by who says that they know what they do
+    /// (`--i-know`).
+    pub protected: bool,
     /// Seconds a role's process waits for a daemon to answer before it gives up.
     pub daemon_grace_s: f64,
 }
@@ -95,6 +98,7 @@ impl Default for General {
             policy: Policy::Role,
             seed: 1,
             steps: 100,
+            protected: false,
             daemon_grace_s: 60.0,
         }
     }
