@@ -17,7 +17,6 @@ impl Paint {
     }
 
     /// None at all.
-    #[cfg(test)]
     pub fn plain() -> Paint {
         Paint { on: false }
     }

@@ -139,11 +139,19 @@ impl Expectation {
 
     /// Whether the job's failure is what must come out.
     pub fn wants_failure(&self) -> bool {
-        let phrase = match &self.what {
+        self.phrase() == Some(&Phrase::JobFails)
+    }
+
+    /// Whether somebody must read through the store to tell.
+    pub fn asks_the_store(&self) -> bool {
+        self.phrase() == Some(&Phrase::NothingLost)
+    }
+
+    fn phrase(&self) -> Option<&Phrase> {
+        match &self.what {
             What::Phrase { phrase, .. } => Some(phrase),
             What::Comparison(_) => None,
-        };
-        phrase == Some(&Phrase::JobFails)
+        }
     }
 }
 

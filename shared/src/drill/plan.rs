@@ -45,6 +45,8 @@ pub struct RunPlan {
     pub nodes: Vec<String>,
     /// Whether the job's failure is what must come out.
     pub may_fail: bool,
+    /// Whether somebody wants to know what is in its store.
+    pub check_store: bool,
 }
 
 impl Plan {
@@ -82,6 +84,7 @@ impl Drill {
         let strikes = self.strikes(&ground)?;
         let expect = self.expectations(at, Some(job.job.mode), &self.run_names())?;
         let may_fail = expect.iter().any(Expectation::wants_failure);
+        let check_store = expect.iter().any(Expectation::asks_the_store);
         let run = |run: &super::Run| {
             let policy = run.policy.unwrap_or(job.job.policy);
             let mut table = table.clone();
@@ -94,6 +97,7 @@ impl Drill {
                 strikes: run.policy.map_or_else(Vec::new, |_| strikes.clone()),
                 nodes: ground.nodes.iter().skip(1).cloned().collect(),
                 may_fail,
+                check_store,
             }
         };
         Ok(SeriesPlan {

@@ -4,14 +4,36 @@ use std::path::PathBuf;
 
 /// Options of `drill`.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = after_help())]
 pub struct DrillArgs {
-    /// The drill file (TOML)
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// The drill: a file (TOML), or a name of the catalogue; with --list a folder
+    #[arg(value_name = "FILE", required_unless_present = "list")]
+    pub file: Option<PathBuf>,
+    /// Show the drills of a folder [default: fixtures/drills, here or above robustctl]
+    #[arg(long, conflicts_with_all = ["out", "report", "keep", "attach", "i_know"])]
+    pub list: bool,
+    /// Strike the job of the running daemon (--state-dir, --connect) instead of one of its own
+    #[arg(long, conflicts_with = "keep")]
+    pub attach: bool,
+    /// Strike a job that is marked `protected` all the same
+    #[arg(long)]
+    pub i_know: bool,
     /// Write the result as JSON to this file too
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Write a report to this file: Markdown for .md, else plain text
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Leave the runs' folders (logs, checkpoints) in place; their names are printed
     #[arg(long)]
     pub keep: bool,
+}
+
+/// What a drill may expect.
+fn after_help() -> String {
+    let mut text = "Expectations:\n".to_owned();
+    for (form, means) in robust_shared::drill::PHRASES {
+        text += &format!("  {form:<20}  {means}\n");
+    }
+    text + "  and comparisons of figures, such as ettr_role - ettr_task >= 0.15"
 }

@@ -33,6 +33,7 @@ pub async fn run(endpoint: &Endpoint, args: &InjectArgs, json: bool) -> Result<(
         wait: args.wait,
         wait_timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
         incarnation: args.incarnation,
+        ..Default::default()
     };
     let mut client = endpoint.connect().await?;
     let reply = if args.wait {

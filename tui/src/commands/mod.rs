@@ -41,13 +41,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Rules(RulesArgs { job: Some(job) }) = &command {
         return rules::of_file(job, global.json);
     }
-    if let Command::Drill(drill) = command {
-        return match (&global.state_dir, &global.connect) {
-            (None, None) => drill::run(&drill, global.json).await,
-            _ => Err(CliError::Usage(
-                "a drill starts daemons of its own; leave --state-dir and --connect out".into(),
-            )),
-        };
+    if let Command::Drill(drill) = &command {
+        return drill::run(drill, &global).await;
     }
     if let Command::Sim(args) = &command {
         return sim::run(args, global.json);

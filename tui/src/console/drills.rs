@@ -1,7 +1,7 @@
 //! The drills that there are, and the one that runs: `robustctl drill FILE` as a process of its own,
 //! so that a drill behaves here as it does on the command line.
 use super::event::Event;
-use crate::commands::drill::plan;
+use crate::commands::drill::catalogue::{self, Entry};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -84,48 +84,24 @@ impl DrillRun {
     }
 }
 
-/// Where drill files are looked for when the operator names no folder.
-pub fn default_folder() -> PathBuf {
-    let here = PathBuf::from("fixtures/drills");
-    if here.is_dir() {
-        return here;
-    }
-    let own = std::env::current_exe().unwrap_or_default();
-    let above = own.ancestors().map(|dir| dir.join("fixtures/drills"));
-    above.into_iter().find(|dir| dir.is_dir()).unwrap_or(here)
-}
+pub use catalogue::default_folder;
 
 /// The files of a folder, by name.
 pub fn catalogue(folder: &Path) -> Result<Vec<DrillFile>, String> {
-    let unreadable = |e| format!("no drills in {}: {e}", folder.display());
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|e| e == "toml") {
-            files.push(drill_file(path));
-        }
-    }
-    files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(files)
+    let entries = catalogue::catalogue(folder)?;
+    Ok(entries.into_iter().map(drill_file).collect())
 }
 
-fn drill_file(path: PathBuf) -> DrillFile {
-    let text = std::fs::read_to_string(&path).unwrap_or_default();
-    let comment = text.lines().take_while(|l| l.starts_with('#'));
-    let comment: Vec<&str> = comment.map(|l| l.trim_start_matches('#').trim()).collect();
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let planned = plan(&path);
-    let strikes = planned.as_ref().ok().and_then(|p| p.series.first());
-    let strikes = strikes.and_then(|s| s.runs.iter().map(|r| r.strikes.len()).max());
+fn drill_file(entry: Entry) -> DrillFile {
     DrillFile {
-        name: name.into_owned(),
-        about: comment.join(" "),
-        faults: strikes.unwrap_or(0),
-        plan: match planned {
-            Ok(plan) => Ok(plan.series.iter().flat_map(in_words).collect()),
-            Err(e) => Err(e.to_string()),
+        about: entry.about(),
+        faults: entry.faults(),
+        plan: match entry.planned {
+            Ok((_, plan)) => Ok(plan.series.iter().flat_map(in_words).collect()),
+            Err(why) => Err(why),
         },
-        path,
+        path: entry.path,
+        name: entry.name,
     }
 }
 
@@ -230,8 +206,9 @@ pub fn verdicts(result: &Value) -> Vec<(String, bool)> {
         .map(|e| {
             let text = e["text"].as_str().unwrap_or_default();
             let held = e["held"].as_bool().unwrap_or(false);
-            let figures = match (e["left"].as_f64(), e["right"].as_f64()) {
-                (Some(left), Some(right)) => format!("   ({left:.3} and {right:.3})"),
+            let figures = match (e["left"].as_f64(), e["right"].as_f64(), e["found"].as_str()) {
+                (Some(left), Some(right), _) => format!("   ({left:.3} and {right:.3})"),
+                (_, _, Some(found)) => format!("   ({found})"),
                 _ => String::new(),
             };
             (format!("{text}{figures}"), held)

@@ -131,5 +131,6 @@ fn injection(strike: Strike) -> v1::InjectRequest {
         wait: false,
         wait_timeout_ms: 0,
         incarnation: Some(strike.incarnation),
+        ..Default::default()
     }
 }

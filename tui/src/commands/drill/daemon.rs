@@ -1,8 +1,12 @@
-//! A `robustd` of a drill's own, in a folder of its own, and the end of everything it started.
+//! A `robustd` of a drill's own, in a folder of its own, the daemons of its other nodes, and the end of
+//! everything they started.
+use super::follow::Host;
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -53,73 +57,110 @@ pub struct Daemon {
     folder: Option<TempDir>,
     state: PathBuf,
     log: PathBuf,
+    robustd: PathBuf,
+    /// What the leader's is started with, also again.
+    args: Vec<OsString>,
+    /// The other nodes'.
+    joined: Vec<Child>,
 }
 
 impl Daemon {
-    /// Starts one with this job file's text.
-    pub fn start(programs: &Programs, job: &str, keep: bool) -> Result<Self, CliError> {
+    /// Starts one with this job file's text, and one for each of these nodes.
+    pub fn start(
+        programs: &Programs,
+        job: &str,
+        nodes: &[String],
+        keep: bool,
+    ) -> Result<Self, CliError> {
         let mut folder = tempfile::Builder::new()
             .prefix("robust-drill.")
             .tempdir()
             .map_err(io("cannot make a folder for the run"))?;
         folder.disable_cleanup(keep);
-        let (state, log) = (
-            folder.path().join("state"),
-            folder.path().join("robustd.log"),
+        let in_folder = |name: &str| folder.path().join(name);
+        let (state, log, file) = (
+            in_folder("state"),
+            in_folder("robustd.log"),
+            in_folder("job.toml"),
         );
-        let file = folder.path().join("job.toml");
         std::fs::write(&file, job).map_err(io("cannot write the job file"))?;
-        let stderr = File::create(&log).map_err(io("cannot write the log"))?;
-        let child = Command::new(&programs.robustd)
-            .arg("--job")
-            .arg(&file)
-            .arg("--state-dir")
-            .arg(&state)
-            .arg("--worker")
-            .arg(&programs.worker)
-            .args(["--linger", LINGER_S])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(stderr)
-            // A Ctrl-C at the terminal is for the drill, which ends the daemon in order.
-            .process_group(0)
-            .spawn()
-            .map_err(io("cannot start robustd"))?;
-        Ok(Self {
-            child: Some(child),
+        let worker = programs.worker.as_os_str();
+        let own = [
+            ("--job", file.as_os_str()),
+            ("--state-dir", state.as_os_str()),
+            ("--worker", worker),
+            ("--linger", OsStr::new(LINGER_S)),
+        ];
+        let mut args: Vec<OsString> = own.map(|(k, v)| [k.into(), v.into()]).concat();
+        let leader = match nodes {
+            [] => None,
+            _ => Some(free_address()?),
+        };
+        args.extend(
+            leader
+                .iter()
+                .flat_map(|at| ["--listen-nodes".into(), at.into()]),
+        );
+        let mut daemon = Self {
+            child: None,
             folder: Some(folder),
             state,
             log,
-        })
+            robustd: programs.robustd.clone(),
+            args,
+            joined: Vec::new(),
+        };
+        daemon.launch()?;
+        for node in nodes {
+            daemon.join(node, leader.as_deref().unwrap_or_default(), worker)?;
+        }
+        Ok(daemon)
+    }
+
+    /// Starts the leader's on its folder, which may hold what an earlier one left.
+    fn launch(&mut self) -> Result<(), CliError> {
+        self.child = Some(self.spawn(&self.args, &self.log)?);
+        Ok(())
+    }
+
+    fn join(&mut self, node: &str, leader: &str, worker: &OsStr) -> Result<(), CliError> {
+        let beside = |name: String| self.state.with_file_name(name);
+        let (state, token) = (beside(format!("node-{node}")), self.state.join("token"));
+        let args = [
+            ("--join", OsStr::new(leader)),
+            ("--name", OsStr::new(node)),
+            ("--state-dir", state.as_os_str()),
+            ("--token-file", token.as_os_str()),
+            ("--worker", worker),
+        ];
+        let args: Vec<OsString> = args.map(|(k, v)| [k.into(), v.into()]).concat();
+        // The leader writes the token that both must know before it answers anybody.
+        let begin = Instant::now();
+        while !token.is_file() && begin.elapsed() < ANSWERS_WITHIN {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let child = self.spawn(&args, &beside(format!("node-{node}.log")))?;
+        self.joined.push(child);
+        Ok(())
+    }
+
+    fn spawn(&self, args: &[OsString], log: &Path) -> Result<Child, CliError> {
+        let log = File::options().create(true).append(true).open(log);
+        Command::new(&self.robustd)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.map_err(io("cannot write the log"))?)
+            // A Ctrl-C at the terminal is for the drill, which ends the daemon in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(io("cannot start robustd"))
     }
 
     /// Its state directory.
     pub fn state_dir(&self) -> &Path {
         &self.state
-    }
-
-    /// Connects as soon as it answers.
-    pub async fn connect(&mut self) -> Result<Client, CliError> {
-        let endpoint = Endpoint::Unix {
-            state_dir: self.state.clone(),
-        };
-        let begin = Instant::now();
-        loop {
-            let error = match endpoint.connect().await {
-                Ok(client) => return Ok(client),
-                Err(e) => e,
-            };
-            if let Some(code) = self.ended()? {
-                return Err(failed(format!(
-                    "robustd ended at once with exit code {code}:\n{}",
-                    self.last_words()
-                )));
-            }
-            if begin.elapsed() > ANSWERS_WITHIN {
-                return Err(error);
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
     }
 
     fn ended(&mut self) -> Result<Option<i32>, CliError> {
@@ -130,14 +171,15 @@ impl Daemon {
         Ok(ended.map(|status| status.code().unwrap_or(-1)))
     }
 
-    /// Ends it in order; an error when its exit code says that the job did not complete.
-    pub async fn finish(&mut self) -> Result<(), CliError> {
+    /// Ends it in order; an error when its exit code says that the job did not complete, unless that
+    /// may be.
+    pub async fn finish(&mut self, may_fail: bool) -> Result<(), CliError> {
         self.signal(Signal::TERM);
         let Some(child) = &mut self.child else {
             return Ok(());
         };
         match tokio::time::timeout(ENDS_WITHIN, child.wait()).await {
-            Ok(Ok(status)) if status.success() => {
+            Ok(Ok(status)) if status.success() || may_fail => {
                 self.child = None;
                 Ok(())
             }
@@ -161,9 +203,43 @@ impl Daemon {
             let _ = kill_process(pid, signal);
         }
     }
+}
 
-    /// The end of its log.
-    pub fn last_words(&self) -> String {
+impl Host for Daemon {
+    async fn connect(&mut self) -> Result<Client, CliError> {
+        let endpoint = Endpoint::Unix {
+            state_dir: self.state.clone(),
+        };
+        let begin = Instant::now();
+        loop {
+            let error = match endpoint.connect().await {
+                Ok(client) => return Ok(client),
+                Err(e) => e,
+            };
+            if let Some(code) = self.ended()? {
+                return Err(failed(format!(
+                    "robustd ended at once with exit code {code}:\n{}",
+                    self.last_words()
+                )));
+            }
+            if begin.elapsed() > ANSWERS_WITHIN {
+                return Err(error);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits for its end and starts it again.
+    async fn revive(&mut self) -> Result<(), CliError> {
+        if let Some(child) = &mut self.child {
+            let ended = tokio::time::timeout(ANSWERS_WITHIN, child.wait()).await;
+            let ended = ended.map_err(|_| failed("robustd was to die and did not".to_owned()))?;
+            ended.map_err(io("cannot wait for robustd"))?;
+        }
+        self.launch()
+    }
+
+    fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(8)..].join("\n")
@@ -210,6 +286,13 @@ fn kill_naming(folder: &Path) {
             }
         }
     }
+}
+
+/// Free at this moment; whoever takes it before the daemon does makes the drill fail, plainly.
+fn free_address() -> Result<String, CliError> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let free = free.map_err(io("cannot find a free port for the nodes"))?;
+    Ok(free.to_string())
 }
 
 fn failed(text: String) -> CliError {

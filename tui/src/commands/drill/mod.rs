@@ -5,53 +5,71 @@
 //!  file, job ─► Plan (refusals end here) ─► per series, per run:
 //!     robustd in a folder of its own ─► watch ◄─► strike at the planned places ─► report
 //!       ─► end in order ─► digest of the final weights
-//!  ─► table, verdicts, JSON
+//!  ─► table, verdicts, JSON, report
+//!
+//!  --attach: the same watch and strikes against the job of a daemon that runs already
 //! ```
+mod attach;
+pub mod catalogue;
 mod daemon;
+mod facts;
+mod follow;
 pub mod outcome;
 mod progress;
+mod report;
 mod run;
 mod striker;
 mod table;
 mod weights;
 
 use super::{put, put_json};
-use crate::cli::DrillArgs;
+use crate::cli::{DrillArgs, Global};
+use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::paint::Paint;
 use daemon::Programs;
 use outcome::{DrillOutcome, SeriesOutcome, load};
-use robust_shared::drill::{Drill, DrillProblem, Plan, SeriesPlan};
+use robust_shared::drill::{Drill, DrillError, DrillProblem, Plan, SeriesPlan};
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// How a drill is run.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// Leave the runs' folders.
+    keep: bool,
+    /// Also a protected job.
+    i_know: bool,
+}
+
 /// Runs the drill; fails when an expectation is not met.
-pub async fn run(args: &DrillArgs, json: bool) -> Result<(), CliError> {
-    let plan = plan(&args.file)?;
-    let programs = Programs::beside_this()?;
-    check_out(args.out.as_deref())?;
-    let listen = |kind| {
-        signal(kind).map_err(|e| CliError::Failed(format!("cannot listen for signals: {e}")))
+pub async fn run(args: &DrillArgs, global: &Global) -> Result<(), CliError> {
+    let Some(file) = args.file.as_deref().filter(|_| !args.list) else {
+        return catalogue::list(args.file.as_deref(), global.json);
     };
-    let mut interrupted = listen(SignalKind::interrupt())?;
-    let mut ended = listen(SignalKind::terminate())?;
-    // Leaving the drill's future drops the daemon it runs, which ends everything it started.
-    let outcome = tokio::select! {
-        outcome = drill(&plan, &programs, args.keep) => outcome?,
-        _ = interrupted.recv() => return Err(CliError::Interrupted { code: 130 }),
-        _ = ended.recv() => return Err(CliError::Interrupted { code: 143 }),
+    let file = catalogue::find(file)?;
+    let Read {
+        drill,
+        job,
+        job_path,
+    } = read(&file)?;
+    check_out("--out", args.out.as_deref())?;
+    check_out("--report", args.report.as_deref())?;
+    let outcome = match args.attach {
+        true => unless_interrupted(attach::run(&drill, &endpoint(global)?, args.i_know)).await?,
+        false => {
+            own_daemons_only(global)?;
+            let plan = make(&drill, &job, &job_path)?;
+            let programs = Programs::beside_this()?;
+            let manner = Manner {
+                keep: args.keep,
+                i_know: args.i_know,
+            };
+            // Leaving the drill's future drops the daemon it runs, which ends everything it started.
+            unless_interrupted(all_series(&plan, &programs, manner)).await?
+        }
     };
-    let value = outcome.json();
-    if let Some(path) = &args.out {
-        let text = format!("{value:#}\n");
-        std::fs::write(path, text)
-            .map_err(|e| CliError::Failed(format!("cannot write {}: {e}", path.display())))?;
-    }
-    if json {
-        put_json(&value)?;
-    } else {
-        put(&table::text(&outcome, Paint::stdout()))?;
-    }
+    tell(&outcome, &drill, args, global.json)?;
     match outcome.missed() {
         0 => Ok(()),
         n => Err(CliError::Failed(format!(
@@ -60,11 +78,74 @@ pub async fn run(args: &DrillArgs, json: bool) -> Result<(), CliError> {
     }
 }
 
-async fn drill(plan: &Plan, programs: &Programs, keep: bool) -> Result<DrillOutcome, CliError> {
+fn tell(
+    outcome: &DrillOutcome,
+    drill: &Drill,
+    args: &DrillArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    let value = outcome.json();
+    if let Some(path) = &args.out {
+        write(path, &format!("{value:#}\n"))?;
+    }
+    if let Some(path) = &args.report {
+        let markdown = path.extension().is_some_and(|e| e == "md");
+        write(path, &report::text(outcome, &drill.about(), markdown))?;
+    }
+    match json {
+        true => put_json(&value),
+        false => put(&table::text(outcome, Paint::stdout())),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    std::fs::write(path, text)
+        .map_err(|e| CliError::Failed(format!("cannot write {}: {e}", path.display())))
+}
+
+fn endpoint(global: &Global) -> Result<Endpoint, CliError> {
+    Endpoint::resolve(
+        global.state_dir.as_deref(),
+        global.connect.as_deref(),
+        global.token_file.as_deref(),
+    )
+}
+
+fn own_daemons_only(global: &Global) -> Result<(), CliError> {
+    match (&global.state_dir, &global.connect) {
+        (None, None) => Ok(()),
+        _ => Err(CliError::Usage(
+            "a drill starts daemons of its own; leave --state-dir and --connect out, or strike the \
+             job that runs there with --attach"
+                .into(),
+        )),
+    }
+}
+
+async fn unless_interrupted<T>(
+    work: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
+    let listen = |kind| {
+        signal(kind).map_err(|e| CliError::Failed(format!("cannot listen for signals: {e}")))
+    };
+    let mut interrupted = listen(SignalKind::interrupt())?;
+    let mut ended = listen(SignalKind::terminate())?;
+    tokio::select! {
+        done = work => done,
+        _ = interrupted.recv() => Err(CliError::Interrupted { code: 130 }),
+        _ = ended.recv() => Err(CliError::Interrupted { code: 143 }),
+    }
+}
+
+async fn all_series(
+    plan: &Plan,
+    programs: &Programs,
+    manner: Manner,
+) -> Result<DrillOutcome, CliError> {
     let load_before = load();
     let mut series = Vec::new();
     for planned in &plan.series {
-        series.push(one_series(planned, programs, keep).await?);
+        series.push(one_series(planned, programs, manner).await?);
     }
     Ok(DrillOutcome {
         name: plan.name.clone(),
@@ -77,12 +158,12 @@ async fn drill(plan: &Plan, programs: &Programs, keep: bool) -> Result<DrillOutc
 async fn one_series(
     plan: &SeriesPlan,
     programs: &Programs,
-    keep: bool,
+    manner: Manner,
 ) -> Result<SeriesOutcome, CliError> {
     let mut runs = Vec::new();
     let mut step_s = 0.0;
     for planned in &plan.runs {
-        let done = run::run(&plan.name, planned, programs, step_s, keep).await?;
+        let done = run::run(&plan.name, planned, programs, step_s, manner).await?;
         if runs.is_empty() {
             step_s = done.median_step_s();
         }
@@ -91,13 +172,19 @@ async fn one_series(
     Ok(SeriesOutcome::new(plan, runs))
 }
 
-/// Reads and checks the drill and its job.
-pub fn plan(file: &Path) -> Result<Plan, CliError> {
+/// A drill and the text of its job file.
+struct Read {
+    drill: Drill,
+    job: String,
+    job_path: PathBuf,
+}
+
+/// Reads both.
+fn read(file: &Path) -> Result<Read, CliError> {
     let unreadable = |path: &Path, e: std::io::Error| {
         CliError::Usage(format!("cannot read {}: {e}", path.display()))
     };
     let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, e))?;
-    let usage = |e: robust_shared::drill::DrillError| CliError::Usage(e.to_string());
     let drill = Drill::parse(&text, file).map_err(usage)?;
     let folder = std::path::absolute(file).map_err(|e| unreadable(file, e))?;
     let job_path: PathBuf = folder.parent().unwrap_or(Path::new("/")).join(&drill.job);
@@ -105,11 +192,24 @@ pub fn plan(file: &Path) -> Result<Plan, CliError> {
         let (path, reason) = (job_path.clone(), e.to_string());
         usage(drill.refuse("job", DrillProblem::NoJob { path, reason }))
     })?;
-    Plan::make(&drill, &job, &job_path).map_err(usage)
+    Ok(Read {
+        drill,
+        job,
+        job_path,
+    })
+}
+
+/// Checks the drill against its job.
+fn make(drill: &Drill, job: &str, job_path: &Path) -> Result<Plan, CliError> {
+    Plan::make(drill, job, job_path).map_err(usage)
+}
+
+fn usage(e: DrillError) -> CliError {
+    CliError::Usage(e.to_string())
 }
 
 /// Minutes of runs must not end in a folder that is not there.
-fn check_out(out: Option<&Path>) -> Result<(), CliError> {
+fn check_out(option: &str, out: Option<&Path>) -> Result<(), CliError> {
     let Some(path) = out else { return Ok(()) };
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -119,7 +219,7 @@ fn check_out(out: Option<&Path>) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::Usage(format!(
-        "--out {}: there is no folder {} to write a file in; make it first",
+        "{option} {}: there is no folder {} to write a file in; make it first",
         path.display(),
         folder.display()
     )))

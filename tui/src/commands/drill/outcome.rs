@@ -1,7 +1,9 @@
 //! What came out of a drill: figures of each run, verdicts, JSON.
 use crate::format::who;
 use robust_proto::v1;
-use robust_shared::drill::{Expectation, SeriesPlan, Strike, Verdict, WEIGHTS_IDENTICAL, metric};
+use robust_shared::drill::{
+    Expectation, Facts, Measured, SeriesPlan, Strike, Verdict, WEIGHTS_IDENTICAL, metric,
+};
 use robust_shared::job::Mode;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -42,10 +44,12 @@ pub struct RunOutcome {
     pub name: String,
     /// The daemon's report.
     pub report: v1::Report,
+    /// What expectations in words are held against.
+    pub facts: Facts,
     /// Training steps that were lost under way and done again.
     pub steps_repeated: u64,
-    /// Digest of the final weights and optimiser.
-    pub weights: String,
+    /// Digest of the final weights and optimiser, where there are any to read.
+    pub weights: Option<String>,
     /// Load average when it began.
     pub load_before: [f64; 3],
     /// And when it ended.
@@ -98,8 +102,12 @@ impl RunOutcome {
 impl SeriesOutcome {
     /// Measures the runs and holds them against what was expected.
     pub fn new(plan: &SeriesPlan, runs: Vec<RunOutcome>) -> Self {
-        let metrics = metrics(&runs);
-        let verdict = |e: &Expectation| (e.clone(), e.verdict(&metrics));
+        let facts = |run: &RunOutcome| (run.name.clone(), run.facts.clone());
+        let measured = Measured {
+            figures: metrics(&runs),
+            runs: runs.iter().map(facts).collect(),
+        };
+        let verdict = |e: &Expectation| (e.clone(), e.verdict(&measured));
         let verdicts = plan.expect.iter().map(verdict).collect();
         let strikes = plan.runs.iter().map(|r| &r.strikes).find(|s| !s.is_empty());
         Self {
@@ -108,7 +116,7 @@ impl SeriesOutcome {
             steps: plan.runs.first().map_or(0, |r| r.steps),
             strikes: strikes.cloned().unwrap_or_default(),
             runs,
-            metrics,
+            metrics: measured.figures,
             verdicts,
         }
     }
@@ -117,7 +125,13 @@ impl SeriesOutcome {
         let first = self.runs.first();
         let runs = self.runs.iter().filter_map(|r| Some(r.json(first?)));
         let verdicts = self.verdicts.iter().map(|(expectation, v)| {
-            json!({"text": expectation.text, "held": v.held, "left": v.left, "right": v.right})
+            json!({
+                "text": expectation.text,
+                "held": v.held,
+                "found": v.found,
+                "left": v.left,
+                "right": v.right,
+            })
         });
         json!({
             "name": self.name,
@@ -209,7 +223,7 @@ fn metrics(runs: &[RunOutcome]) -> BTreeMap<String, f64> {
             metrics.insert(metric(what, &run.name), value);
         }
     }
-    let same = runs.iter().all(|run| run.weights == first.weights);
+    let same = first.weights.is_some() && runs.iter().all(|run| run.weights == first.weights);
     metrics.insert(WEIGHTS_IDENTICAL.to_owned(), f64::from(u8::from(same)));
     metrics
 }
@@ -273,7 +287,8 @@ pub mod tests {
                 ..Default::default()
             },
             steps_repeated: restarts_ms.len() as u64,
-            weights: "aa".to_owned(),
+            facts: Facts::default(),
+            weights: Some("aa".to_owned()),
             load_before: [1.0; 3],
             load_after: [2.0; 3],
         }
@@ -286,7 +301,7 @@ pub mod tests {
             run("task", 65.0, 0.75, &[1150.0, 1250.0, 1200.0]),
             run("role", 53.0, 0.92, &[300.0, 250.0, 350.0]),
         ];
-        runs[2].weights = weights.to_owned();
+        runs[2].weights = Some(weights.to_owned());
         let names = ["none", "task", "role"];
         let expect = ["ettr_role >= 0.85", "overhead_role <= overhead_task / 6"];
         let expect = expect.map(|text| Expectation::parse(text, &names).unwrap());

@@ -3,7 +3,7 @@ use super::outcome::RunOutcome;
 use crate::format::{clock, millis, ratio};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
-use robust_shared::drill::{RunPlan, Strike};
+use robust_shared::drill::Strike;
 use std::io::IsTerminal as _;
 
 /// Shows one run.
@@ -18,26 +18,24 @@ pub struct Progress {
 
 impl Progress {
     /// Begins a run.
-    pub fn start(series: &str, plan: &RunPlan) -> Self {
+    pub fn start(place: String, steps: u64, faults: usize) -> Self {
         let bar = match std::io::stderr().is_terminal() {
-            true => ProgressBar::new(plan.steps),
+            true => ProgressBar::new(steps),
             false => ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
         };
         let look = "{prefix:16} {bar:30} step {pos}/{len} {elapsed} {msg}";
         if let Ok(style) = ProgressStyle::with_template(look) {
             bar.set_style(style);
         }
-        let place = format!("{series}/{}", plan.name);
         bar.set_prefix(place.clone());
         let progress = Self {
             bar,
             place,
-            faults: plan.strikes.len(),
+            faults,
             struck: 0,
             reason: String::new(),
             recovered: 0,
         };
-        let (steps, faults) = (plan.steps, plan.strikes.len());
         progress.say(&format!("{steps} steps, {faults} faults"));
         progress
     }
@@ -72,14 +70,19 @@ impl Progress {
     }
 
     /// A fault was struck.
-    pub fn struck(&mut self, strike: &Strike, step: u64) {
+    pub fn struck(&mut self, strike: &Strike, reply: &v1::InjectReply, step: u64) {
         self.struck += 1;
-        self.say(&format!(
-            "fault {}/{} in step {}: {strike}",
-            self.struck,
-            self.faults,
-            step + 1
-        ));
+        let word = match reply.armed {
+            Some(_) => "armed",
+            None => "fault",
+        };
+        let (n, of, step) = (self.struck, self.faults, step + 1);
+        self.say(&format!("{word} {n}/{of} in step {step}: {strike}"));
+    }
+
+    /// The incidents so far are none of the drill's.
+    pub fn skip_incidents(&mut self, status: &v1::Status) {
+        self.recovered = status.incidents.len();
     }
 
     /// The run is over.

@@ -1,7 +1,11 @@
 //! When the next fault is due; pure, from what the daemon's statuses say.
 use robust_proto::v1;
 use robust_shared::drill::{Moment, Strike};
+use robust_shared::fault::Kind;
 use std::time::{Duration, Instant};
+
+/// Steps after the last fault that show that a job goes on.
+const GOES_ON: u64 = 2;
 
 /// Hands out the strikes of a run, each at its moment.
 ///
@@ -10,30 +14,48 @@ use std::time::{Duration, Instant};
 ///     ▲                                                           │ its incident is seen
 ///     └────────── a step was committed after it ◄─────────────────┘
 /// ```
-/// A second fault before the first commit restarts the task by design, so it is not struck.
+/// A second fault before the first commit restarts the task by design, so it is not struck, unless
+/// the drill says that it belongs to the same step. A fault that ends nobody's life has no incident
+/// to wait for.
 pub struct Striker {
     pending: Vec<Strike>,
     step: Duration,
     running_since: Option<Instant>,
+    /// Committed steps when the watch began; moments count from there.
+    begin: Option<u64>,
     committed: u64,
     committed_since: Option<Instant>,
-    /// The life that was struck and has no incident yet.
-    open: Option<u64>,
+    running: bool,
+    /// What struck and has no incident yet, and the last incident before it.
+    open: Option<(Strike, u64)>,
     /// Committed steps when the last fault struck.
     struck_at: Option<u64>,
+    /// Whether moments count from the steps that were committed when the watch began.
+    relative: bool,
 }
 
 impl Striker {
-    /// `step`: the time of a fault-free step.
+    /// For a job of the drill's own. `step`: the time of a fault-free step.
     pub fn new(pending: Vec<Strike>, step: Duration) -> Self {
         Self {
             pending,
             step,
             running_since: None,
+            begin: None,
             committed: 0,
             committed_since: None,
+            running: false,
             open: None,
             struck_at: None,
+            relative: false,
+        }
+    }
+
+    /// For a job that runs already: steps count from now.
+    pub fn attached(pending: Vec<Strike>, step: Duration) -> Self {
+        Self {
+            relative: true,
+            ..Self::new(pending, step)
         }
     }
 
@@ -42,16 +64,34 @@ impl Striker {
         &self.pending
     }
 
+    /// What struck and was not seen yet.
+    pub fn open(&self) -> Option<&Strike> {
+        self.open.as_ref().map(|(strike, _)| strike)
+    }
+
+    /// Whether everything struck and the job went on since.
+    pub fn got_over(&self) -> bool {
+        let since = self
+            .struck_at
+            .map_or(0, |at| self.committed - at.min(self.committed));
+        self.pending.is_empty() && self.open.is_none() && self.running && since >= GOES_ON
+    }
+
     /// The strike that is due at `now`; it stays pending until [`Self::struck`].
     pub fn due(&mut self, now: Instant, status: &v1::Status) -> Option<Strike> {
         if self.committed_since.is_none() || status.step > self.committed {
             (self.committed, self.committed_since) = (status.step, Some(now));
         }
-        if let Some(life) = self.open {
-            let incident = status.incidents.iter().find(|i| i.incarnation == life)?;
+        self.running = status.state == "running";
+        if let Some((_, last)) = &self.open {
+            let incident = status.incidents.iter().find(|i| i.id > *last)?;
             (self.open, self.struck_at) = (None, Some(incident.step));
         }
-        if status.state != "running" {
+        let again = self.pending.first().filter(|s| s.same_step);
+        if again.is_some() && self.struck_at.is_some() && status.state == "recovering" {
+            return again.cloned();
+        }
+        if !self.running {
             return None;
         }
         // The moment in the first step counts from when there is something to strike.
@@ -59,14 +99,17 @@ impl Striker {
             self.committed_since = Some(now);
             now
         });
-        if self.struck_at.is_some_and(|step| status.step <= step) {
-            return None;
-        }
+        let begin = match self.relative {
+            true => *self.begin.get_or_insert(status.step),
+            false => 0,
+        };
+        let commit_awaited = self.struck_at.is_some_and(|step| status.step <= step);
         let reached = |strike: &&Strike| match strike.at {
+            _ if commit_awaited => strike.same_step,
             Moment::Seconds(at) => now - running >= Duration::from_secs_f64(at),
             Moment::Steps(at) => {
                 let since = self.committed_since.unwrap_or(now);
-                let whole = at.floor() as u64;
+                let whole = begin + at.floor() as u64;
                 status.step > whole
                     || (status.step == whole && now - since >= self.step.mul_f64(at.fract()))
             }
@@ -74,12 +117,16 @@ impl Striker {
         self.pending.iter().find(reached).cloned()
     }
 
-    /// The strike was carried out against this life.
-    pub fn struck(&mut self, strike: &Strike, incarnation: u64) {
+    /// The strike was carried out; `status` is the last one before it.
+    pub fn struck(&mut self, strike: &Strike, status: &v1::Status) {
         if let Some(at) = self.pending.iter().position(|s| s == strike) {
             self.pending.remove(at);
         }
-        self.open = Some(incarnation);
+        self.struck_at = Some(status.step);
+        let last = status.incidents.iter().map(|i| i.id).max().unwrap_or(0);
+        let kind = strike.fault.kind();
+        let seen = kind.ends_life() || kind == Kind::LoseNode;
+        self.open = seen.then(|| (strike.clone(), last));
     }
 }
 
@@ -87,21 +134,26 @@ impl Striker {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use robust_shared::drill::FaultKind;
-    use robust_shared::ids::Role;
+    use robust_shared::drill::Whom;
+    use robust_shared::fault::Fault;
+    use robust_shared::ids::{InstanceId, Role};
 
     fn strike(at: Moment) -> Strike {
         Strike {
             at,
-            kind: FaultKind::Kill,
-            role: Role::Trainer,
-            index: 0,
+            fault: Fault::Kill,
+            whom: Whom::Instance(InstanceId {
+                role: Role::Trainer,
+                index: 0,
+            }),
+            phase: None,
+            same_step: false,
         }
     }
 
     fn status(state: &str, step: u64, incidents: &[(u64, u64)]) -> v1::Status {
-        let incident = |&(incarnation, step): &(u64, u64)| v1::Incident {
-            incarnation,
+        let incident = |&(id, step): &(u64, u64)| v1::Incident {
+            id,
             step,
             ..Default::default()
         };
@@ -146,9 +198,13 @@ mod tests {
     fn the_next_strike_waits_until_a_step_was_committed_after_the_last() {
         let (mut striker, t) = striker(&[1.0, 1.1]);
         let first = striker.due(t, &status("running", 1, &[])).unwrap();
-        striker.struck(&first, 7);
+        striker.struck(&first, &status("running", 1, &[(6, 0)]));
         // Its incident is not seen yet, and the commit before it is on its way.
-        assert_eq!(striker.due(at(t, 9), &status("running", 2, &[])), None);
+        assert_eq!(
+            striker.due(at(t, 9), &status("running", 2, &[(6, 0)])),
+            None
+        );
+        assert!(striker.open().is_some());
         assert_eq!(
             striker.due(at(t, 20), &status("recovering", 2, &[(7, 2)])),
             None
@@ -173,5 +229,43 @@ mod tests {
         assert_eq!(striker.due(at(t, 40), &status("running", 0, &[])), None);
         assert_eq!(striker.due(at(t, 44), &status("running", 0, &[])), None);
         assert!(striker.due(at(t, 45), &status("running", 0, &[])).is_some());
+    }
+
+    #[test]
+    fn a_strike_of_the_same_step_waits_for_the_incident_but_for_no_commit() {
+        let mut second = strike(Moment::Steps(1.0));
+        second.same_step = true;
+        let strikes = vec![strike(Moment::Steps(1.0)), second.clone()];
+        let (mut striker, t) = (Striker::new(strikes, Duration::ZERO), Instant::now());
+        let first = striker.due(t, &status("running", 1, &[])).unwrap();
+        striker.struck(&first, &status("running", 1, &[]));
+        assert_eq!(striker.due(at(t, 1), &status("running", 1, &[])), None);
+        let recovering = status("recovering", 1, &[(1, 1)]);
+        assert_eq!(striker.due(at(t, 2), &recovering), Some(second.clone()));
+        let back = status("running", 1, &[(1, 1)]);
+        assert_eq!(striker.due(at(t, 3), &back), Some(second));
+    }
+
+    #[test]
+    fn a_fault_that_ends_no_life_is_got_over_when_steps_were_committed() {
+        let mut slow = strike(Moment::Steps(1.0));
+        slow.fault = "slow 20% 1s".parse().unwrap();
+        let (mut striker, t) = (Striker::new(vec![slow], Duration::ZERO), Instant::now());
+        let first = striker.due(t, &status("running", 4, &[])).unwrap();
+        striker.struck(&first, &status("running", 4, &[]));
+        assert!(striker.open().is_none() && !striker.got_over());
+        for (s, step, over) in [(1, 4, false), (2, 5, false), (3, 6, true)] {
+            striker.due(at(t, s), &status("running", step, &[]));
+            assert_eq!(striker.got_over(), over, "step {step}");
+        }
+    }
+
+    #[test]
+    fn against_a_job_that_runs_already_steps_count_from_the_first_look() {
+        let strikes = vec![strike(Moment::Steps(1.0))];
+        let mut striker = Striker::attached(strikes, Duration::ZERO);
+        let t = Instant::now();
+        assert_eq!(striker.due(t, &status("running", 50, &[])), None);
+        assert!(striker.due(at(t, 1), &status("running", 51, &[])).is_some());
     }
 }

@@ -39,7 +39,7 @@ fn one(series: &SeriesOutcome, paint: Paint) -> String {
     for run in series
         .runs
         .iter()
-        .filter(|r| !r.report.incidents.is_empty())
+        .filter(|r| !r.report.incidents.is_empty() && series.runs.len() > 1)
     {
         text += &format!(
             "a restart with policy {} took {} = {:.1} fault-free steps of {}\n",
@@ -85,20 +85,21 @@ fn runs(runs: &[RunOutcome], first: &RunOutcome) -> Table {
             millis(run.of_incidents(|i| i.detect_ms)),
             millis(run.of_incidents(|i| i.restart_ms)),
             millis(run.of_incidents(|i| i.reconnect_ms)),
-            run.weights.chars().take(12).collect(),
+            run.weights
+                .iter()
+                .flat_map(|w| w.chars().take(12))
+                .collect(),
         ]);
     }
     table
 }
 
 fn line(text: &str, verdict: &Verdict, paint: Paint) -> String {
-    let side = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
     let word = match verdict.held {
         true => paint.word("done"),
         false => paint.word("failed"),
     };
-    let (left, right) = (side(verdict.left), side(verdict.right));
-    format!("{word:<6}  {text}  ({left} against {right})\n")
+    format!("{word:<6}  {text}  ({})\n", verdict.found)
 }
 
 #[cfg(test)]
