@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use robust_tests::{bin, cache, fixture, processes_naming};
+use robust_tests::{Daemon, JobFile, bin, cache, fixture, processes_naming};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -100,4 +100,57 @@ fn a_drill_that_cannot_be_run_is_refused_before_anything_starts() {
         let left = std::fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(left, 1, "something was made for {to}");
     }
+}
+
+#[test]
+fn a_drill_fails_and_says_what_it_found_when_an_expectation_is_false() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = fixture("jobs/test.toml").canonicalize().unwrap();
+    let text = std::fs::read_to_string(fixture("drills/kill-agent.toml")).unwrap();
+    let text = text.replace("../jobs/test.toml", &job.to_string_lossy());
+    // The agent alone is restarted, so the opposite of each is false.
+    let text = text.replace("\"role restart\"", "\"task restart\", \"no restart\"");
+    let file = dir.path().join("false.toml");
+    std::fs::write(&file, text).unwrap();
+    let report = dir.path().join("report.md");
+    let out = drill(dir.path(), &file)
+        .args(["--json", "--report"])
+        .arg(&report)
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", errors(&out));
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let verdict = |text: &str| {
+        let all = json["series"][0]["expectations"].as_array().unwrap();
+        all.iter().find(|e| e["text"] == text).unwrap().clone()
+    };
+    for text in ["task restart", "no restart"] {
+        let verdict = verdict(text);
+        assert_eq!(verdict["held"], false, "{verdict}");
+        let found = verdict["found"].as_str().unwrap();
+        assert!(found.contains("restart agent-0 only"), "{found}");
+    }
+    assert_eq!(verdict("training goes on")["held"], true, "{json:#}");
+    let report = std::fs::read_to_string(&report).unwrap();
+    assert!(
+        report.contains("| task restart | **not met** |"),
+        "{report}"
+    );
+}
+
+#[test]
+fn an_attached_drill_strikes_the_running_job_which_goes_on_afterwards() {
+    let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 400));
+    let before = daemon.until_step(1);
+    let file = fixture("drills/kill-rollout.toml");
+    let out = daemon.ctl(&["drill", "--attach", "--json", &file.to_string_lossy()]);
+    assert!(out.status.success(), "{}\n{}", errors(&out), daemon.logs());
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["held"], true, "{json:#}");
+    let series = &json["series"][0];
+    assert_eq!(series["runs"][0]["restarts"], 1, "{json:#}");
+    let step = before["step"].as_u64().unwrap();
+    let after = daemon.until_step(step + 4);
+    assert_eq!(after["state"], "running");
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 1);
 }

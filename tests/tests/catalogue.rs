@@ -1,0 +1,158 @@
+//! Every drill of `fixtures/drills` on a real job, each a test of its own; those that take minutes or
+//! need more than this machine only when asked for (`cargo nextest run --run-ignored all`).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_tests::{bin, cache, fixture, processes_naming};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+/// Runs the drill of that name; every expectation must be met, and nothing may be left.
+fn passes(name: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let result = dir.path().join("result.json");
+    let out = Command::new(bin("robustctl"))
+        .arg("drill")
+        .arg(fixture(&format!("drills/{name}.toml")))
+        .arg("--out")
+        .arg(&result)
+        .env("TMPDIR", dir.path())
+        .env("ROBUST_CACHE", cache())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}\n{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+    assert!(out.status.success(), "{said}");
+    let json: Value = serde_json::from_slice(&std::fs::read(&result).unwrap()).unwrap();
+    assert_eq!(json["held"], true, "{json:#}");
+    assert_eq!(processes_naming(dir.path()), vec![], "processes were left");
+}
+
+/// A test for each drill, and the list of them.
+macro_rules! drills {
+    ($($(#[$attribute:meta])* $test:ident = $name:literal;)*) => {
+        $(#[test] $(#[$attribute])* fn $test() { passes($name); })*
+        const TESTED: &[&str] = &[$($name),*];
+    };
+}
+
+drills! {
+    a_killed_trainer = "kill-trainer";
+    a_killed_rollout = "kill-rollout";
+    a_killed_agent = "kill-agent";
+    a_hung_trainer = "hang-trainer";
+    a_hung_rollout = "hang-rollout";
+    a_lost_slot = "lose-slot";
+    a_second_fault_in_a_step = "second-fault-in-step";
+    a_restart_that_fails_twice = "restart-fails-twice";
+    #[ignore = "takes minutes"] kills_at_random = "random-kills";
+    #[ignore = "takes minutes; `make bench` runs it"] the_papers_experiment = "paper";
+    #[ignore = "its own test says more: drill.rs"] both_policies = "quick";
+    #[ignore = "takes minutes"] a_lost_node = "lose-node";
+    #[ignore = "needs the drivers' test library"] a_device_that_fails = "hardware-event";
+    an_exit_code = "exit-code";
+    an_exception = "exception-in-update";
+    a_loss_that_is_no_number = "nan-loss";
+    a_slow_rollout = "slow-rollout";
+    no_more_memory = "out-of-memory";
+    corrupt_weights = "corrupt-weights";
+    a_silent_network = "stall-network";
+    a_cut_network = "cut-network";
+    a_source_that_dies_in_a_pull = "source-dies-in-pull";
+    a_trainer_that_dies_in_a_publish = "trainer-dies-in-publish";
+    a_tool_that_hangs = "tool-hangs";
+    a_full_disk = "disk-full";
+    the_leaders_crash = "leader-crash";
+    a_corrupt_checkpoint = "corrupt-checkpoint";
+}
+
+/// The catalogue as `robustctl drill --list` shows it.
+fn listed() -> Vec<Value> {
+    let out = Command::new(bin("robustctl"))
+        .args(["drill", "--list", "--json"])
+        .arg(fixture("drills"))
+        .output()
+        .unwrap();
+    assert!(out.status.success());
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+#[test]
+fn every_drill_of_the_catalogue_can_be_run_and_has_a_test() {
+    for drill in listed() {
+        let name = drill["name"].as_str().unwrap();
+        assert!(drill["refused"].is_null(), "{drill:#}");
+        assert!(TESTED.contains(&name), "{name} has no test");
+        let first = drill["about"].as_str().unwrap_or_default();
+        assert!(!first.is_empty(), "{name} does not say what it is for");
+    }
+}
+
+/// Rows of the design's tables and the faults that can be injected.
+const ROWS: [&str; 43] = [
+    "detect exit",
+    "detect node lost",
+    "detect trainer idle",
+    "detect rollout silent",
+    "detect health probe",
+    "detect phase overrun",
+    "detect straggler",
+    "detect hardware",
+    "detect numeric",
+    "detect corruption",
+    "restart role",
+    "restart trainer",
+    "restart rollout",
+    "restart task policy",
+    "restart first iteration",
+    "restart second fault in a step",
+    "restart failed twice",
+    "restart budget",
+    "reconnect relay",
+    "reconnect source",
+    "reconnect digest",
+    "reconnect trainer dies",
+    "reconnect second buffer",
+    "invariant I-9",
+    "fault kill",
+    "fault exit",
+    "fault hang",
+    "fault slow",
+    "fault oom",
+    "fault exception",
+    "fault nan",
+    "fault corrupt-weights",
+    "fault stall-network",
+    "fault cut-network",
+    "fault hang-tool",
+    "fault corrupt-checkpoint",
+    "fault lose-slot",
+    "fault lose-node",
+    "fault disk-full",
+    "fault hardware",
+    "fault leader-crash",
+    "restart configuration",
+    "restart standby",
+];
+/// Rows without a drill yet.
+const OPEN: [&str; 2] = ["restart configuration", "restart standby"];
+
+#[test]
+fn the_catalogue_has_a_drill_for_every_row_of_the_designs_tables() {
+    let drills = listed();
+    let covered: Vec<&str> = drills
+        .iter()
+        .flat_map(|d| d["covers"].as_array().unwrap())
+        .map(|row| row.as_str().unwrap())
+        .collect();
+    for row in covered.iter() {
+        assert!(ROWS.contains(row), "{row:?} is no row");
+    }
+    let open: Vec<&str> = ROWS
+        .into_iter()
+        .filter(|row| !covered.contains(row))
+        .collect();
+    assert_eq!(open, OPEN, "a row without a drill, or one that has one now");
+}
