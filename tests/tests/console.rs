@@ -64,7 +64,7 @@ fn a_trainer_killed_from_the_keyboard_recovers_on_the_screen_and_the_job_goes_on
     terminal.text("trainer");
     terminal.keys(&["Enter"]);
     let killed = format!("pid {})", pid(&before, "trainer", 0));
-    let screen = terminal.until("what was done", |s| s.contains("killed trainer-0"));
+    let screen = terminal.until("what was done", |s| s.contains("trainer-0 is killed"));
     assert!(screen.contains(&killed), "{screen}");
     terminal.text("6");
     terminal.wait("INCIDENT 1: trainer-0 recovered");
@@ -72,7 +72,7 @@ fn a_trainer_killed_from_the_keyboard_recovers_on_the_screen_and_the_job_goes_on
     assert!(screen.contains("killed by SIGKILL"), "{screen}");
     terminal.text("1");
     terminal.until("a new life", |s| {
-        shows(s, "trainer-0", "running") && !s.contains("killed trainer-0")
+        shows(s, "trainer-0", "running") && !s.contains("trainer-0 is killed")
     });
     let step = before["step"].as_u64().unwrap();
     let after = daemon.until_step(step + 3);

@@ -104,7 +104,7 @@ fn a_fault_is_injected_from_the_keyboard_and_the_recovery_is_seen() {
     terminal.keys(&["BSpace"]);
     terminal.text("trainer");
     terminal.keys(&["Enter"]);
-    terminal.wait("killed trainer-0 (incarnation 7, pid 4200)");
+    terminal.wait("trainer-0 is killed (incarnation 7, pid 4200)");
     {
         let mut book = fake.0.lock().unwrap();
         assert_eq!(book.injected.len(), 1);
@@ -247,4 +247,120 @@ fn the_screen_follows_the_size_of_the_terminal_and_the_mouse_its_tabs() {
     // A press of the left button, as a terminal sends it: columns and rows from 1.
     terminal.text(&format!("\x1b[<0;{column};1M"));
     terminal.wait("TIMELINE");
+}
+
+#[test]
+fn a_fault_is_armed_from_the_list_shown_while_it_waits_and_taken_back() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, fake, _server) = daemon(Book {
+        status: status(),
+        inject: Some(v1::InjectReply {
+            armed: Some(3),
+            at: "pull:50%".into(),
+            fault: "slow 20% 5s".into(),
+            ..struck("rollout")
+        }),
+        ..Default::default()
+    });
+    let terminal = open(dir.path(), (120, 30), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    terminal.text("jI");
+    terminal.wait("A fault for rollout-0");
+    terminal.text("jjj");
+    terminal.wait("▶ slow");
+    terminal.keys(&["Enter"]);
+    terminal.wait("> slow 50% 10s");
+    for _ in 0.."50% 10s".len() {
+        terminal.keys(&["BSpace"]);
+    }
+    terminal.text("20% 5s at pul");
+    terminal.keys(&["Enter"]);
+    terminal.wait("did you mean `pull`?");
+    terminal.text("l:50%");
+    terminal.keys(&["Enter"]);
+    terminal.wait("Inject `slow 20% 5s` into rollout-0 at pull:50%?");
+    terminal.text("y");
+    terminal.wait("`slow 20% 5s` waits for pull:50% of rollout-0");
+    {
+        let mut book = fake.0.lock().unwrap();
+        let asked = &book.injected[0];
+        assert_eq!(
+            (asked.fault.as_str(), asked.at.as_str()),
+            ("slow", "pull:50%")
+        );
+        assert_eq!((asked.percent, asked.seconds), (Some(20), Some(5.0)));
+        assert!(!asked.i_know, "nothing was said to be known");
+        book.status.armed.push(v1::ArmedFault {
+            id: 3,
+            fault: "slow 20% 5s".into(),
+            role: "rollout".into(),
+            index: 0,
+            incarnation: 7,
+            at: "pull:50%".into(),
+            since_ms: 66_000,
+        });
+    }
+    terminal.wait("armed: slow 20% 5s for rollout-0, waits for pull:50%");
+    terminal.text("D");
+    terminal.wait("Take back `slow 20% 5s`?");
+    terminal.text("y");
+    terminal.until("it is gone", |s| !s.contains("armed: slow"));
+    assert!(fake.0.lock().unwrap().status.armed.is_empty());
+}
+
+#[test]
+fn a_job_is_paused_resumed_and_restarted_and_a_node_drained() {
+    if !has_tmux() {
+        return;
+    }
+    let mut two = status();
+    for (name, index) in [("a", 0), ("b", 1)] {
+        two.nodes.push(v1::NodeStatus {
+            name: name.into(),
+            state: "here".into(),
+            ..Default::default()
+        });
+        two.roles[1 + index].node = name.into();
+    }
+    two.roles[0].node = "a".into();
+    let (dir, fake, _server) = daemon(Book {
+        status: two,
+        ..Default::default()
+    });
+    let terminal = open(dir.path(), (120, 30), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    terminal.text("Py");
+    terminal.wait("pauses after step 13, P goes on");
+    terminal.text("P");
+    terminal.wait("Resume the job?");
+    terminal.text("y");
+    terminal.until("it goes on", |s| !s.contains("pauses after"));
+    terminal.text("jR");
+    terminal.wait("Restart rollout-0?");
+    terminal.text("y");
+    terminal.wait("rollout-0 is restarted: now");
+    terminal.text("T");
+    terminal.wait("Type `arith` and Enter to restart");
+    terminal.text("arith");
+    terminal.keys(&["Enter"]);
+    terminal.wait("task is restarted: now");
+    terminal.text("7D");
+    terminal.wait("Drain a?");
+    terminal.wait("Type `a` and Enter to drain");
+    terminal.text("a");
+    terminal.keys(&["Enter"]);
+    terminal.wait("a is cordoned; 2 of its instances get new places");
+    let book = fake.0.lock().unwrap();
+    let asked: Vec<_> = book
+        .restarted
+        .iter()
+        .map(|r| (r.role.as_str(), r.index))
+        .collect();
+    let drained = [("trainer", Some(0)), ("rollout", Some(0))];
+    assert_eq!(
+        asked,
+        [&[("rollout", Some(0)), ("task", None)], &drained[..]].concat()
+    );
 }

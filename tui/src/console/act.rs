@@ -1,13 +1,24 @@
 //! What an operator can have done, what it means, and what must be typed before it happens.
+mod meaning;
+
 use super::state::State;
 use crate::format::who;
 use robust_proto::v1;
+use robust_shared::fault::{At, Fault, Spec};
 
 /// Something that changes the job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     /// A real fault.
     Strike(Strike),
+    /// Take back a fault that waits for its moment.
+    Disarm(v1::ArmedFault),
+    /// New processes, without a fault.
+    Restart(Whole),
+    /// Begin nothing beyond the step under way.
+    Pause,
+    /// Go on after a pause.
+    Resume,
     /// An engine out of traffic, or in again.
     Traffic {
         /// Its role.
@@ -23,6 +34,13 @@ pub enum Act {
         node: String,
         /// Nothing new.
         out: bool,
+    },
+    /// Nothing new on a node, and what is there is restarted elsewhere.
+    Drain {
+        /// Its name.
+        node: String,
+        /// What has to go, one after the other.
+        whom: Vec<Whole>,
     },
     /// A lost slot is there again.
     Restore(v1::Slot),
@@ -49,45 +67,125 @@ pub enum Act {
 /// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// Kill or hang.
+    /// Which.
     pub fault: Fault,
+    /// When; none: at once.
+    pub at: Option<At>,
+    /// Whom; none: a node or the leader.
+    pub life: Option<Life>,
+    /// The job is protected, and the operator typed its name.
+    pub i_know: bool,
+}
+
+/// A process as it was shown when the operator chose it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
     /// The role's name.
     pub role: String,
     /// Rank or replica.
     pub index: u32,
-    /// The life that was shown when the operator chose.
+    /// Its fencing number: its successor is not meant.
     pub incarnation: u64,
     /// Its process.
     pub pid: u32,
 }
 
-/// Which fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// SIGKILL.
-    Kill,
-    /// SIGSTOP.
-    Hang,
-    /// SIGKILL, and the slot is out of use until it is restored.
-    LoseSlot,
+/// What is restarted as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// The process of one place; a rank takes its gang along.
+    Instance {
+        /// The role's name.
+        role: String,
+        /// Rank or replica.
+        index: u32,
+    },
+    /// Every process of the job.
+    Task,
 }
 
-impl Fault {
-    /// The name in the protocol.
-    pub fn name(self) -> &'static str {
+impl From<&v1::RoleStatus> for Life {
+    fn from(r: &v1::RoleStatus) -> Self {
+        Self {
+            role: r.role.clone(),
+            index: r.index,
+            incarnation: r.incarnation,
+            pid: r.pid,
+        }
+    }
+}
+
+impl From<&v1::RoleStatus> for Whole {
+    fn from(r: &v1::RoleStatus) -> Self {
+        Whole::Instance {
+            role: r.role.clone(),
+            index: r.index,
+        }
+    }
+}
+
+impl Whole {
+    /// Its name.
+    pub fn name(&self) -> String {
         match self {
-            Fault::Kill => "kill",
-            Fault::Hang => "hang",
-            Fault::LoseSlot => "lose-slot",
+            Whole::Instance { role, index } => who(role, *index),
+            Whole::Task => "the task".to_owned(),
         }
     }
 
-    /// What was done, as a word.
-    pub fn done(self) -> &'static str {
+    /// The request for it.
+    pub fn request(&self) -> v1::RestartRequest {
         match self {
-            Fault::Kill => "killed",
-            Fault::Hang => "hung",
-            Fault::LoseSlot => "killed, and its slot lost:",
+            Whole::Instance { role, index } => v1::RestartRequest {
+                role: role.clone(),
+                index: Some(*index),
+            },
+            Whole::Task => v1::RestartRequest {
+                role: "task".to_owned(),
+                index: None,
+            },
+        }
+    }
+
+    /// Whether the trainer stands still for it.
+    fn stops_training(&self) -> bool {
+        match self {
+            Whole::Instance { role, .. } => role == "trainer",
+            Whole::Task => true,
+        }
+    }
+}
+
+impl Strike {
+    /// Whom it strikes, in words.
+    pub fn whom(&self) -> String {
+        match (&self.life, &self.fault) {
+            (Some(life), _) => who(&life.role, life.index),
+            (None, Fault::LoseNode { node }) => format!("node {node}"),
+            (None, Fault::CorruptCheckpoint) => "the newest checkpoint".to_owned(),
+            (None, Fault::DiskFull { .. }) => "the leader's disk".to_owned(),
+            (None, _) => "the leader's daemon".to_owned(),
+        }
+    }
+
+    /// The request for it.
+    pub fn request(&self) -> v1::InjectRequest {
+        let spec = Spec::from(&self.fault);
+        let life = self.life.as_ref();
+        v1::InjectRequest {
+            fault: spec.kind,
+            role: life.map_or_else(String::new, |l| l.role.clone()),
+            index: life.map(|l| l.index),
+            incarnation: life.map(|l| l.incarnation),
+            at: self.at.map_or_else(String::new, |at| at.to_string()),
+            code: spec.code,
+            seconds: spec.seconds,
+            percent: spec.percent,
+            peer: spec.peer.unwrap_or_default(),
+            node: spec.node.unwrap_or_default(),
+            event: spec.event.unwrap_or_default(),
+            i_know: self.i_know,
+            ..Default::default()
         }
     }
 }
@@ -97,19 +195,28 @@ impl Act {
     pub fn question(&self) -> String {
         match self {
             Act::Strike(s) => {
-                let whom = who(&s.role, s.index);
-                match s.fault {
-                    Fault::Kill => format!("Kill {whom}?"),
-                    Fault::Hang => format!("Hang {whom}?"),
-                    Fault::LoseSlot => format!("Lose the slot of {whom}?"),
+                let whom = s.whom();
+                let when = s.at.map_or_else(String::new, |at| format!(" at {at}"));
+                match &s.fault {
+                    Fault::Kill => format!("Kill {whom}{when}?"),
+                    Fault::Hang => format!("Hang {whom}{when}?"),
+                    Fault::LoseSlot => format!("Lose the slot of {whom}{when}?"),
+                    // It names its node itself.
+                    Fault::LoseNode { .. } => format!("Lose {whom}?"),
+                    fault => format!("Inject `{fault}` into {whom}{when}?"),
                 }
             }
+            Act::Disarm(armed) => format!("Take back `{}`?", armed.fault),
+            Act::Restart(whole) => format!("Restart {}?", whole.name()),
+            Act::Pause => "Pause the job?".to_owned(),
+            Act::Resume => "Resume the job?".to_owned(),
             Act::Traffic { role, index, out } => match out {
                 true => format!("Take {} out of traffic?", who(role, *index)),
                 false => format!("Let {} have traffic again?", who(role, *index)),
             },
             Act::Cordon { node, out: true } => format!("Cordon {node}?"),
             Act::Cordon { node, out: false } => format!("Uncordon {node}?"),
+            Act::Drain { node, .. } => format!("Drain {node}?"),
             Act::Restore(slot) => format!("Restore slot {} of {}?", slot.index, slot.pool),
             Act::Scale { role, from, to } => format!("Scale {role} from {from} to {to}?"),
             Act::Update { role, .. } => format!("Update {role}?"),
@@ -120,11 +227,17 @@ impl Act {
     /// What `y` does, as a word.
     pub fn verb(&self) -> &'static str {
         match self {
-            Act::Strike(s) => s.fault.name(),
+            Act::Strike(s) if s.at.is_some() => "arm it",
+            Act::Strike(s) => s.fault.kind().name(),
+            Act::Disarm(_) => "take it back",
+            Act::Restart(_) => "restart",
+            Act::Pause => "pause",
+            Act::Resume => "resume",
             Act::Traffic { out: true, .. } => "quarantine",
             Act::Traffic { out: false, .. } => "readmit",
             Act::Cordon { out: true, .. } => "cordon",
             Act::Cordon { out: false, .. } => "uncordon",
+            Act::Drain { .. } => "drain",
             Act::Restore(_) => "restore",
             Act::Scale { .. } => "scale",
             Act::Update { .. } => "update",
@@ -134,95 +247,30 @@ impl Act {
 
     /// The word that must be typed for it; none: a yes is enough.
     pub fn needs(&self, state: &State) -> Option<String> {
-        let policy = state.status.as_ref().map_or("", |s| &s.policy);
+        let status = state.status.as_ref();
+        let job = || status.map(|s| s.job.clone());
         match self {
-            // The gang stands still, or under policy task all.
-            Act::Strike(s)
-                if s.role == "trainer" || s.fault == Fault::LoseSlot || policy == "task" =>
-            {
-                Some(s.role.clone())
+            Act::Strike(_) if status.is_some_and(|s| s.protected) => job(),
+            Act::Strike(s) => match &s.life {
+                // The gang stands still, or under policy task all.
+                Some(life) if life.role == "trainer" || s.fault == Fault::LoseSlot => {
+                    Some(life.role.clone())
+                }
+                Some(life) if status.is_some_and(|s| s.policy == "task") => Some(life.role.clone()),
+                Some(_) => None,
+                None => match &s.fault {
+                    Fault::LoseNode { node } => Some(node.clone()),
+                    _ => job(),
+                },
+            },
+            Act::Restart(Whole::Instance { role, .. }) if role == "trainer" => Some(role.clone()),
+            Act::Restart(Whole::Task) | Act::Stop => job(),
+            Act::Drain { node, whom } if whom.iter().any(Whole::stops_training) => {
+                Some(node.clone())
             }
             Act::Scale { role, from, to } if to < from => Some(role.clone()),
             Act::Update { role, .. } if role == "trainer" => Some(role.clone()),
-            Act::Stop => state.status.as_ref().map(|s| s.job.clone()),
             _ => None,
         }
     }
-
-    /// What will happen, and to whom; a sentence each.
-    pub fn consequences(&self, state: &State) -> Vec<String> {
-        let lines = |all: &[&str]| all.iter().map(|&l| l.to_owned()).collect();
-        match self {
-            Act::Strike(strike) => of_strike(state, strike),
-            Act::Traffic { out: true, .. } => lines(&[
-                "It finishes its turns and gets no new ones, whatever its health, until it is \
-                 readmitted. Its peers take its share.",
-            ]),
-            Act::Traffic { out: false, .. } => {
-                lines(&["It is routed to again as soon as it is healthy and has the weights."])
-            }
-            Act::Cordon { node, out: true } => vec![format!(
-                "{} go on there; nothing new is started on it, and what fails is started \
-                 elsewhere.",
-                instances(state, node)
-            )],
-            Act::Cordon { out: false, .. } => lines(&["It may be used for new instances again."]),
-            Act::Restore(slot) => vec![format!(
-                "The daemon may place instances on slot {} of pool {} on {} again.",
-                slot.index, slot.pool, slot.node
-            )],
-            Act::Scale { role, from, to } if to < from => vec![format!(
-                "{} of {from} {role} instances end; what they were generating goes on elsewhere.",
-                from - to
-            )],
-            Act::Scale { role, from, to } => vec![format!(
-                "{} more {role} instances are started where slots are free; ranks at the next \
-                 step boundary.",
-                to - from
-            )],
-            Act::Update { role, change } => vec![
-                format!("{change}"),
-                format!("Role {role} alone is restarted with it; refused, the job is as it was."),
-            ],
-            Act::Stop => lines(&[
-                "The job ends at its last committed step, every role and the daemon with it.",
-            ]),
-        }
-    }
-}
-
-fn instances(state: &State, node: &str) -> String {
-    match state.roles().iter().filter(|r| r.node == node).count() {
-        1 => "1 instance".to_owned(),
-        n => format!("{n} instances"),
-    }
-}
-
-fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
-    let signal = match strike.fault {
-        Fault::Kill | Fault::LoseSlot => "SIGKILL goes",
-        Fault::Hang => "SIGSTOP goes",
-    };
-    let whom = format!(
-        "{signal} to pid {} (incarnation {}).",
-        strike.pid, strike.incarnation
-    );
-    let found = match strike.fault {
-        Fault::Kill => "",
-        Fault::Hang => " It is found when the silence outlasts its rule's window.",
-        Fault::LoseSlot => " Its slot stays out of use until it is restored (Nodes, R).",
-    };
-    let policy = state.status.as_ref().map_or("", |s| &s.policy);
-    let ranks = state.roles().iter().filter(|r| r.role == "trainer").count();
-    let then = match (policy, strike.role.as_str()) {
-        ("task", _) => "Policy task: the whole job is restarted.".to_owned(),
-        (_, "trainer") => format!(
-            "All {ranks} trainer ranks restart from the last snapshot; rollouts go on generating."
-        ),
-        (_, "rollout" | "hybrid") => "Its requests go on elsewhere; a new replica pulls the \
-                                      weights and is routed to once it verified them."
-            .to_owned(),
-        _ => "Its conversations resume from their last stored turn.".to_owned(),
-    };
-    vec![format!("{whom}{found}"), then]
 }

@@ -1,18 +1,42 @@
-//! What lies over the screen and takes the keys: the help, a question, a line to type.
-use super::act::Act;
+//! What lies over the screen and takes the keys: the help, a list of faults, a line to type, a
+//! question. Each leads to the next at most, and nothing is done before the question's yes.
+//!
+//! ```text
+//!   I ──► Menu ──Enter──► Prompt ──Enter──► Ask ──yes──► Action::Do
+//!   S, U ────────────────────┘               │
+//!   K, H, L, Q, R, P, ... ───────────────────┘
+//! ```
+use super::act::{Act, Life, Strike};
 use super::event::Action;
 use super::state::{Link, State};
 use crossterm::event::KeyCode;
+use robust_shared::fault::{At, Fault, Kind};
+use robust_shared::ids::Role;
 
 /// What lies over the screen and takes the keys.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Overlay {
     /// The keys.
     Help,
+    /// Which fault?
+    Menu(Menu),
     /// Shall it be done?
     Ask(Ask),
     /// A line is being typed.
     Prompt(Prompt),
+}
+
+/// The faults that can befall what is selected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Menu {
+    /// In the order they are shown.
+    pub kinds: Vec<Kind>,
+    /// Which of them is selected.
+    pub at: usize,
+    /// Whom it would strike; none: a node or the leader.
+    pub life: Option<Life>,
+    /// The node that is selected.
+    pub node: String,
 }
 
 /// A question.
@@ -52,6 +76,13 @@ pub enum PromptKind {
         /// The role.
         role: String,
     },
+    /// A fault with all that it takes, and when it strikes.
+    Fault {
+        /// Which.
+        kind: Kind,
+        /// Whom; none: a node or the leader.
+        life: Option<Life>,
+    },
 }
 
 impl PromptKind {
@@ -60,7 +91,34 @@ impl PromptKind {
         match self {
             PromptKind::Scale { role, from } => format!("How many {role} instances? (now {from})"),
             PromptKind::Update { role } => format!("New value for {role}, as KEY=VALUE:"),
+            PromptKind::Fault { kind, .. } => format!("{kind}: {}", kind.help()),
         }
+    }
+
+    /// What else can be typed.
+    pub fn hint(&self) -> String {
+        let PromptKind::Fault {
+            life: Some(life), ..
+        } = self
+        else {
+            return String::new();
+        };
+        let Ok(role) = life.role.parse::<Role>() else {
+            return String::new();
+        };
+        let ats = At::phases(role)
+            .iter()
+            .map(|&phase| At { phase, percent: 0 });
+        let names: Vec<String> = ats.map(|at| at.to_string()).collect();
+        let pull = if role.is_engine() {
+            ", or pull:50%"
+        } else {
+            ""
+        };
+        format!(
+            "With `at PHASE` it waits for one of {}{pull}.",
+            names.join(", ")
+        )
     }
 
     fn act(&self, text: &str) -> Result<Act, String> {
@@ -83,17 +141,68 @@ impl PromptKind {
                 }
                 _ => Err("KEY=VALUE is wanted, as in the job file".to_owned()),
             },
+            PromptKind::Fault { life, .. } => strike(text, life.clone()).map(Act::Strike),
         }
+    }
+}
+
+/// A fault as it was typed: `slow 20% 10s at update`.
+fn strike(text: &str, life: Option<Life>) -> Result<Strike, String> {
+    let (fault, at) = match text.split_once(" at ") {
+        Some((fault, at)) => (fault, Some(at.trim())),
+        None => (text, None),
+    };
+    let fault: Fault = fault.parse().map_err(said)?;
+    let at: Option<At> = at.map(str::parse).transpose().map_err(said)?;
+    let role = life.as_ref().map(|l| l.role.parse::<Role>());
+    let role = role.transpose().map_err(said)?;
+    let roles = fault.kind().roles();
+    match role {
+        Some(role) if !roles.contains(&role) => {
+            return Err(format!("`{}` does not befall {role}", fault.kind()));
+        }
+        None if !roles.is_empty() => return Err("it befalls an instance: select one".to_owned()),
+        Some(role) => at.map_or(Ok(()), |at| at.check(role)).map_err(said)?,
+        None if at.is_some() => return Err("it strikes at once; leave `at` out".to_owned()),
+        None => {}
+    }
+    Ok(Strike {
+        fault,
+        at,
+        life,
+        i_know: false,
+    })
+}
+
+fn said(problem: impl std::fmt::Display) -> String {
+    problem.to_string()
+}
+
+/// A fault with what it takes, to be changed.
+fn template(kind: Kind, node: &str, peer: &str) -> String {
+    match kind {
+        Kind::Exit => "exit 1".to_owned(),
+        Kind::Slow => "slow 50% 10s".to_owned(),
+        Kind::StallNetwork => format!("stall-network {peer} 10s"),
+        Kind::CutNetwork => format!("cut-network {peer}"),
+        Kind::HangTool | Kind::DiskFull => format!("{kind} 10s"),
+        Kind::LoseNode => format!("lose-node {node}"),
+        Kind::Hardware => "hardware xid-48".to_owned(),
+        _ => kind.name().to_owned(),
     }
 }
 
 impl State {
     /// Asks before it is done.
-    pub(super) fn ask(&mut self, act: Act) {
+    pub(super) fn ask(&mut self, mut act: Act) {
         if let Some(refusal) = self.cannot_act() {
             return self.tell(refusal.to_owned(), false);
         }
         let needs = act.needs(self);
+        if let Act::Strike(strike) = &mut act {
+            // Of a protected job its name is typed first.
+            strike.i_know = self.status.as_ref().is_some_and(|s| s.protected);
+        }
         self.overlay = Some(Overlay::Ask(Ask {
             act,
             needs,
@@ -106,11 +215,68 @@ impl State {
         if let Some(refusal) = self.cannot_act() {
             return self.tell(refusal.to_owned(), false);
         }
+        self.prompt_with(kind, String::new());
+    }
+
+    fn prompt_with(&mut self, kind: PromptKind, text: String) {
         self.overlay = Some(Overlay::Prompt(Prompt {
             kind,
-            text: String::new(),
+            text,
             problem: String::new(),
         }));
+    }
+
+    /// Lists the faults that can befall an instance, or else a node and the leader.
+    pub(super) fn list_faults(&mut self, life: Option<Life>, node: String) {
+        if let Some(refusal) = self.cannot_act() {
+            return self.tell(refusal.to_owned(), false);
+        }
+        let role = life.as_ref().and_then(|l| l.role.parse::<Role>().ok());
+        let befalls = |kind: &Kind| match role {
+            Some(role) => kind.roles().contains(&role),
+            None => kind.roles().is_empty(),
+        };
+        self.overlay = Some(Overlay::Menu(Menu {
+            kinds: Kind::ALL.into_iter().filter(befalls).collect(),
+            at: 0,
+            life,
+            node,
+        }));
+    }
+
+    fn on_menu(&mut self, mut menu: Menu, code: KeyCode) {
+        let last = menu.kinds.len().saturating_sub(1);
+        match code {
+            KeyCode::Esc => return,
+            KeyCode::Up | KeyCode::Char('k') => menu.at = menu.at.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => menu.at = (menu.at + 1).min(last),
+            KeyCode::Enter => {
+                let Some(&kind) = menu.kinds.get(menu.at) else {
+                    return;
+                };
+                let text = template(kind, &menu.node, &self.some_peer(menu.life.as_ref()));
+                let life = menu.life;
+                return self.prompt_with(PromptKind::Fault { kind, life }, text);
+            }
+            _ => {}
+        }
+        self.overlay = Some(Overlay::Menu(menu));
+    }
+
+    /// An engine that is not this one.
+    fn some_peer(&self, life: Option<&Life>) -> String {
+        let same = |r: &&robust_proto::v1::RoleStatus| {
+            life.is_some_and(|l| (&l.role, l.index) == (&r.role, r.index))
+        };
+        let engines = self
+            .roles()
+            .iter()
+            .filter(|r| crate::format::is_engine(&r.role));
+        let found = engines.into_iter().find(|r| !same(r));
+        found.map_or_else(
+            || "PEER".to_owned(),
+            |r| crate::format::who(&r.role, r.index),
+        )
     }
 
     pub(super) fn on_overlay_key(&mut self, overlay: Overlay, code: KeyCode) -> Vec<Action> {
@@ -120,6 +286,10 @@ impl State {
                 if !leaves && !matches!(code, KeyCode::Esc | KeyCode::Enter) {
                     self.overlay = Some(Overlay::Help);
                 }
+                Vec::new()
+            }
+            Overlay::Menu(menu) => {
+                self.on_menu(menu, code);
                 Vec::new()
             }
             Overlay::Ask(ask) => self.on_answer(ask, code),
@@ -170,18 +340,24 @@ impl State {
 
     /// The operator chose a process; its successor is not what they wanted to strike.
     pub(super) fn drop_outdated_dialog(&mut self) {
-        let Some(Overlay::Ask(Ask {
-            act: Act::Strike(strike),
-            ..
-        })) = &self.overlay
-        else {
-            return;
+        let chosen = match &self.overlay {
+            Some(Overlay::Ask(Ask {
+                act: Act::Strike(strike),
+                ..
+            })) => &strike.life,
+            Some(Overlay::Menu(menu)) => &menu.life,
+            Some(Overlay::Prompt(Prompt {
+                kind: PromptKind::Fault { life, .. },
+                ..
+            })) => life,
+            _ => return,
         };
+        let Some(life) = chosen.clone() else { return };
         let same = self.roles().iter().any(|r| {
-            (&r.role, r.index, r.incarnation) == (&strike.role, strike.index, strike.incarnation)
+            (&r.role, r.index, r.incarnation) == (&life.role, life.index, life.incarnation)
         });
         if !same {
-            let name = crate::format::who(&strike.role, strike.index);
+            let name = crate::format::who(&life.role, life.index);
             let text = format!("{name} was replaced meanwhile; nothing done");
             self.overlay = None;
             self.tell(text, false);

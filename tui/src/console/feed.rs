@@ -1,5 +1,5 @@
 //! The connection to the daemon: turns its two streams into events until one ends.
-use super::act::{Act, Strike};
+use super::act::{Act, Strike, Whole};
 use super::event::Event;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
@@ -67,11 +67,28 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
     let mut client = endpoint.connect().await?;
     match act {
         Act::Strike(strike) => {
-            let (fault, request) = (strike.fault, injection(strike));
-            let done = endpoint.ask(client.inject(request)).await?;
-            let name = who(&done.role, done.index);
-            let (what, life, pid) = (fault.done(), done.incarnation, done.pid);
-            Ok(format!("{what} {name} (incarnation {life}, pid {pid})"))
+            let done = endpoint.ask(client.inject(strike.request())).await?;
+            Ok(struck(&strike, &done))
+        }
+        Act::Disarm(armed) => {
+            let request = v1::DisarmRequest { id: Some(armed.id) };
+            let gone = endpoint.ask(client.disarm(request)).await?.disarmed;
+            Ok(match gone.is_empty() {
+                true => format!("`{}` has struck already", armed.fault),
+                false => format!("`{}` is taken back", armed.fault),
+            })
+        }
+        Act::Restart(whole) => {
+            let done = endpoint.ask(client.restart(whole.request())).await?;
+            Ok(format!("{} is restarted: {}", done.what, done.when))
+        }
+        Act::Pause => {
+            let done = endpoint.ask(client.pause(v1::PauseRequest {})).await?;
+            Ok(format!("the job pauses: {}", done.when))
+        }
+        Act::Resume => {
+            let done = endpoint.ask(client.resume(v1::ResumeRequest {})).await?;
+            Ok(format!("the job goes on: {}", done.when))
         }
         Act::Traffic { role, index, out } => {
             let request = v1::QuarantineRequest { role, index };
@@ -93,6 +110,7 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
                 false => format!("{node} may be used again"),
             })
         }
+        Act::Drain { node, whom } => drain(endpoint, node, whom).await,
         Act::Restore(v1::Slot { node, pool, index }) => {
             let words = format!("slot {index} of pool {pool} on {node} is there again");
             let request = v1::RestoreSlotRequest { node, pool, index };
@@ -123,14 +141,37 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
     }
 }
 
-fn injection(strike: Strike) -> v1::InjectRequest {
-    v1::InjectRequest {
-        fault: strike.fault.name().to_owned(),
-        role: strike.role,
-        index: Some(strike.index),
-        wait: false,
-        wait_timeout_ms: 0,
-        incarnation: Some(strike.incarnation),
-        ..Default::default()
+/// What came of a fault, as a sentence.
+fn struck(strike: &Strike, done: &v1::InjectReply) -> String {
+    let whom = strike.whom();
+    let life = match &strike.life {
+        Some(_) => format!(" (incarnation {}, pid {})", done.incarnation, done.pid),
+        None => String::new(),
+    };
+    match done.armed {
+        Some(id) => format!(
+            "`{}` waits for {} of {whom}{life}, number {id}",
+            done.fault, done.at
+        ),
+        None => format!("{whom} is {}{life}", strike.fault.done()),
     }
+}
+
+/// Nothing new on a node, then new places for what runs there. One that is refused ends it.
+async fn drain(endpoint: &Endpoint, node: String, whom: Vec<Whole>) -> Result<String, CliError> {
+    let mut client = endpoint.connect().await?;
+    let out = true;
+    let request = v1::CordonRequest { node, out };
+    let node = endpoint.ask(client.cordon(request)).await?.node;
+    let all = whom.len();
+    for (done, whole) in whom.iter().enumerate() {
+        if let Err(e) = endpoint.ask(client.restart(whole.request())).await {
+            let who = whole.name();
+            let text = format!("{node} is cordoned, {done} of {all} moved; {who}: {e}");
+            return Err(CliError::Failed(text));
+        }
+    }
+    Ok(format!(
+        "{node} is cordoned; {all} of its instances get new places"
+    ))
 }

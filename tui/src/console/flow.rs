@@ -20,7 +20,7 @@ impl Flow {
     pub fn observe(&mut self, status: &v1::Status) {
         let second = status.now_ms / 1000;
         let ahead = second.saturating_sub(self.second);
-        if ahead > SECONDS as u64 {
+        if ahead > SECONDS as u64 || self.values.is_empty() {
             self.values.clear();
         } else {
             let unseen = (1..ahead).map(|_| f64::NAN);

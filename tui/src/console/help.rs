@@ -5,12 +5,14 @@ use super::screen::Screen;
 pub type Help = (&'static str, &'static str);
 
 /// The keys of every screen.
-const EVERYWHERE: [Help; 11] = [
+const EVERYWHERE: [Help; 13] = [
     ("1 to 8, Tab", "another screen"),
     ("j k g G PgUp PgDn", "select a row"),
     ("/", "filter the table; Esc ends it"),
     ("< > =", "sort by another column, turn"),
     ("[ ]", "scroll the lower half"),
+    ("P", "pause the job, or go on"),
+    ("T", "restart the whole task"),
     ("s", "end the job and its daemon"),
     ("r", "reach for a lost daemon now"),
     ("y Enter, n Esc", "yes, no in a dialog"),
@@ -19,10 +21,13 @@ const EVERYWHERE: [Help; 11] = [
     ("q Ctrl-C", "leave the console; the job goes on"),
 ];
 
-const INSTANCES: [Help; 6] = [
+const INSTANCES: [Help; 9] = [
     ("K", "kill the selected instance"),
     ("H", "hang it"),
     ("L", "kill it and lose its slot"),
+    ("I", "all faults that can befall it, also armed"),
+    ("D", "take back a fault armed for it"),
+    ("R", "restart it, without a fault"),
     ("Q", "an engine out of traffic, or in"),
     ("S", "scale its role"),
     ("U", "a new value for its role"),
@@ -46,6 +51,8 @@ pub fn help(screen: Screen, playing: bool) -> Vec<Help> {
         Screen::Store => vec![("h l, Left Right", "checkpoints or trajectories")],
         Screen::Nodes => vec![
             ("C", "cordon the selected node, or uncordon it"),
+            ("D", "drain it: cordon, and restart elsewhere what is there"),
+            ("I", "faults of the node, the leader and its store"),
             ("R", "restore its first lost slot"),
         ],
         Screen::Drills => vec![
@@ -70,7 +77,9 @@ pub fn hints(screen: Screen) -> &'static [Help] {
         Screen::Overview | Screen::Roles => &[
             ("j/k", "select"),
             ("K", "kill"),
-            ("H", "hang"),
+            ("I", "fault"),
+            ("R", "restart"),
+            ("P", "pause"),
             ("/", "filter"),
             ("s", "stop job"),
             ("?", "help"),
@@ -103,6 +112,7 @@ pub fn hints(screen: Screen) -> &'static [Help] {
         Screen::Nodes => &[
             ("j/k", "select"),
             ("C", "cordon"),
+            ("D", "drain"),
             ("R", "restore slot"),
             ("/", "filter"),
             ("?", "help"),

@@ -1,7 +1,6 @@
-//! Which phase each instance was in when, pieced together from the statuses that came.
-//!
-//! A status says since when an instance is in its phase, so a phase's begin is exact; one that began
-//! and ended between two statuses was never seen and is missing here.
+//! Which phase each instance was in when. A status says what the last dozen of each were, as the
+//! controller was told, so that one that began and ended between two statuses is here too; what a
+//! daemon does not say is pieced together from since when an instance is in its phase.
 use robust_proto::v1;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -46,7 +45,29 @@ impl History {
                     .entry((role.role.clone(), role.index))
                     .or_default(),
             };
-            add(spans, phase, began, now, role.incarnation);
+            let new = add(spans, phase, began, now, role.incarnation);
+            if new && began.is_some() {
+                self.fill(role);
+            }
+        }
+    }
+
+    /// Puts in what was missed between two statuses.
+    fn fill(&mut self, role: &v1::RoleStatus) {
+        let past = role.phases.split_last().map_or(&[][..], |(_, past)| past);
+        let told: Vec<Span> = past
+            .iter()
+            .map(|p| Span {
+                phase: self.number(&p.phase),
+                from: p.started_ms,
+                to: p.started_ms + p.ms,
+                incarnation: p.incarnation,
+            })
+            .collect();
+        if let Some(spans) = self.spans.get_mut(&(role.role.clone(), role.index)) {
+            for span in told {
+                put(spans, span);
+            }
         }
     }
 
@@ -119,13 +140,20 @@ fn phase_of(role: &v1::RoleStatus) -> &str {
     }
 }
 
-fn add(spans: &mut VecDeque<Span>, phase: u16, began: Option<u64>, now: u64, incarnation: u64) {
+/// Whether a new span began.
+fn add(
+    spans: &mut VecDeque<Span>,
+    phase: u16,
+    began: Option<u64>,
+    now: u64,
+    incarnation: u64,
+) -> bool {
     let mut from = began.unwrap_or(now);
     if let Some(last) = spans.back_mut() {
         let same = (last.phase, last.incarnation) == (phase, incarnation);
         if same && began.is_none_or(|began| began <= last.to) {
             last.to = now.max(last.to);
-            return;
+            return false;
         }
         // What was seen stands: a later word about the past only fills the gap.
         last.to = last.to.max(from.min(now));
@@ -140,6 +168,32 @@ fn add(spans: &mut VecDeque<Span>, phase: u16, began: Option<u64>, now: u64, inc
     while spans.len() > SPANS || spans.front().is_some_and(|s| s.to + KEPT_MS < now) {
         spans.pop_front();
     }
+    true
+}
+
+/// Puts a span of the past where it belongs, unless it is there.
+fn put(spans: &mut VecDeque<Span>, span: Span) {
+    /// Times are rounded to milliseconds twice.
+    const ROUNDED_MS: u64 = 2;
+    let later = spans.iter().rev();
+    let later = later
+        .take_while(|s| s.from > span.from + ROUNDED_MS)
+        .count();
+    let at = spans.len() - later;
+    let mut to = span.to;
+    if let Some(next) = spans.get(at) {
+        to = to.min(next.from);
+    }
+    if let Some(before) = at.checked_sub(1).and_then(|i| spans.get_mut(i)) {
+        let same = (before.phase, before.incarnation) == (span.phase, span.incarnation);
+        if same && before.from.abs_diff(span.from) <= ROUNDED_MS {
+            before.to = to.max(before.from);
+            return;
+        }
+        before.to = before.to.min(span.from).max(before.from);
+    }
+    let to = to.max(span.from);
+    spans.insert(at, Span { to, ..span });
 }
 
 #[cfg(test)]
@@ -178,6 +232,75 @@ mod tests {
         let expected = [("update", 9_600, 10_400), ("snapshot", 10_400, 10_500)];
         let expected = expected.map(|(p, a, b)| (p.to_owned(), a, b));
         assert_eq!(seen(&history), expected);
+    }
+
+    #[test]
+    fn phases_between_two_statuses_are_put_in_once_as_the_daemon_tells_them() {
+        let mut history = History::default();
+        history.observe(&status(10_000, "running", "update", 400));
+        let mut later = status(12_000, "running", "await_batch", 499);
+        let told = [
+            ("update", 9_600, 900),
+            ("snapshot", 10_500, 300),
+            ("publish", 10_800, 700),
+            ("await_batch", 11_500, 500),
+        ];
+        later.roles[0].phases = told
+            .map(|(phase, started_ms, ms)| v1::PhaseSpan {
+                phase: phase.into(),
+                started_ms,
+                ms,
+                ..Default::default()
+            })
+            .into();
+        let expected = [
+            ("update", 9_600, 10_500),
+            ("snapshot", 10_500, 10_800),
+            ("publish", 10_800, 11_500),
+            ("await_batch", 11_501, 12_000),
+        ];
+        history.observe(&later);
+        assert_eq!(
+            seen(&history),
+            expected.map(|(p, a, b)| (p.to_owned(), a, b))
+        );
+        // Told again, with the next phase begun.
+        let mut last = status(12_500, "running", "update", 100);
+        last.roles[0].phases = later.roles[0].phases.clone();
+        last.roles[0].phases.push(v1::PhaseSpan::default());
+        history.observe(&last);
+        let names: Vec<String> = seen(&history).into_iter().map(|(name, ..)| name).collect();
+        let all = ["update", "snapshot", "publish", "await_batch", "update"];
+        assert_eq!(names, all);
+    }
+
+    #[test]
+    fn what_is_told_of_a_life_does_not_paint_over_its_recovery() {
+        let mut history = History::default();
+        history.observe(&status(10_000, "running", "update", 400));
+        history.observe(&status(10_250, "recovering", "init", 100));
+        let mut again = status(12_000, "running", "await_batch", 100);
+        again.roles[0].incarnation = 1;
+        let span = |phase: &str, started_ms, ms, incarnation| v1::PhaseSpan {
+            phase: phase.into(),
+            started_ms,
+            ms,
+            incarnation,
+            ..Default::default()
+        };
+        again.roles[0].phases = vec![
+            span("update", 9_600, 600, 0),
+            span("init", 11_000, 900, 1),
+            span("await_batch", 11_900, 100, 1),
+        ];
+        history.observe(&again);
+        let names: Vec<String> = seen(&history).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["update", "recovering", "init", "await_batch"]);
+        assert_eq!(
+            seen(&history)[1].2,
+            11_000,
+            "until the new process was there"
+        );
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What the keys do.
-use super::act::{Act, Fault, Strike};
+use super::act::{Act, Life, Strike, Whole};
 use super::dialog::{Overlay, PromptKind, edit};
 use super::event::{Action, Play, Quit};
 use super::screen::{Screen, TableId};
 use super::state::{Link, State, Typing};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use robust_shared::fault::Fault;
 
 /// Time on the timeline, from the shortest window to the longest.
 const WINDOWS_MS: [u64; 7] = [10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000];
@@ -36,6 +37,11 @@ impl State {
             KeyCode::Tab => return self.show(self.screen.next(1)),
             KeyCode::BackTab => return self.show(self.screen.next(-1)),
             KeyCode::Char('s') => self.ask(Act::Stop),
+            KeyCode::Char('P') => self.ask(match self.is_paused() {
+                true => Act::Resume,
+                false => Act::Pause,
+            }),
+            KeyCode::Char('T') => self.ask(Act::Restart(Whole::Task)),
             KeyCode::Char('r') if self.link != Link::Live && self.playback.is_none() => {
                 return vec![self.reconnect()];
             }
@@ -167,7 +173,7 @@ impl State {
 
     fn on_instance_key(&mut self, key: char) {
         let Some(role) = self.chosen_role().cloned() else {
-            if "KHLQSU".contains(key) {
+            if "KHLIDRQSU".contains(key) {
                 self.tell("there is no instance selected".to_owned(), false);
             }
             return;
@@ -175,16 +181,27 @@ impl State {
         let strike = |fault| {
             Act::Strike(Strike {
                 fault,
-                role: role.role.clone(),
-                index: role.index,
-                incarnation: role.incarnation,
-                pid: role.pid,
+                at: None,
+                life: Some(Life::from(&role)),
+                i_know: false,
             })
         };
         match key {
             'K' => self.ask(strike(Fault::Kill)),
             'H' => self.ask(strike(Fault::Hang)),
             'L' => self.ask(strike(Fault::LoseSlot)),
+            'I' => self.list_faults(Some(Life::from(&role)), role.node),
+            'D' => {
+                let armed = self.armed_for(&role).next().cloned();
+                match armed {
+                    Some(armed) => self.ask(Act::Disarm(armed)),
+                    None => {
+                        let name = crate::format::who(&role.role, role.index);
+                        self.tell(format!("no fault waits for {name}"), false);
+                    }
+                }
+            }
+            'R' => self.ask(Act::Restart(Whole::from(&role))),
             'Q' => self.ask(Act::Traffic {
                 role: role.role,
                 index: role.index,
@@ -212,12 +229,26 @@ impl State {
                 out: !node.cordoned,
                 node: node.name,
             }),
+            'D' => self.ask(Act::Drain {
+                whom: self.movable(&node.name),
+                node: node.name,
+            }),
+            'I' => self.list_faults(None, node.name),
             'R' => match node.lost.into_iter().next() {
                 Some(slot) => self.ask(Act::Restore(slot)),
                 None => self.tell(format!("no slot of {} is lost", node.name), false),
             },
             _ => {}
         }
+    }
+
+    /// What has to be restarted so that nothing is left on a node; a gang once.
+    fn movable(&self, node: &str) -> Vec<Whole> {
+        let here = self.roles().iter().filter(|r| r.node == node);
+        let mut gang = false;
+        here.filter(|r| r.role != "trainer" || !std::mem::replace(&mut gang, true))
+            .map(Whole::from)
+            .collect()
     }
 }
 

@@ -1,11 +1,17 @@
-//! The end of an instance's log, from the state directory.
+//! The end of an instance's log: from the state directory where it is there, else through the daemon.
 use crate::endpoint::Endpoint;
+use crate::error::CliError;
+use robust_proto::v1;
+use robust_shared::ids::InstanceId;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+use tokio_stream::StreamExt as _;
 
 /// Bytes read from the end; what is older is for a pager.
 const TAIL: u64 = 256 << 10;
+/// Lines that a daemon is asked for.
+const TAIL_LINES: u32 = 2_000;
 
 /// The log that is shown.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,13 +37,37 @@ impl Tail {
 
 /// Reads it.
 pub async fn read(endpoint: Endpoint, who: String) -> Result<Vec<String>, String> {
-    let Some(dir) = endpoint.state_dir() else {
-        return Err("logs are files of the machine an instance runs on; look there".to_owned());
+    let own = endpoint.state_dir().map(|dir| dir.join("logs"));
+    let own = own.map(|dir| dir.join(format!("{who}.log")));
+    let Some(path) = own.filter(|path| path.exists()) else {
+        // It runs on another machine, or this console does.
+        return ask(&endpoint, &who).await.map_err(|e| e.to_string());
     };
-    let path = dir.join("logs").join(format!("{who}.log"));
     tokio::task::spawn_blocking(move || tail(&path))
         .await
         .unwrap_or_else(|e| Err(e.to_string()))
+}
+
+/// What the daemon has of it.
+async fn ask(endpoint: &Endpoint, who: &str) -> Result<Vec<String>, CliError> {
+    let id: InstanceId = who
+        .parse()
+        .map_err(|_| CliError::Failed(format!("{who} is no instance")))?;
+    let request = v1::LogsRequest {
+        role: id.role.name().to_owned(),
+        index: id.index,
+        follow: false,
+        tail_lines: Some(TAIL_LINES),
+    };
+    let mut client = endpoint.connect().await?;
+    let mut parts = endpoint.ask(client.logs(request)).await?;
+    let mut bytes = Vec::new();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|s| CliError::from_status(&s, &endpoint.place()))?;
+        bytes.extend(part.data);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.lines().map(str::to_owned).collect())
 }
 
 fn tail(path: &Path) -> Result<Vec<String>, String> {

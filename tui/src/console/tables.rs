@@ -100,6 +100,21 @@ impl State {
         self.status.as_ref().map_or(&[], |s| &s.roles)
     }
 
+    /// The faults that wait for their moment in an instance's life.
+    pub fn armed_for<'a>(
+        &'a self,
+        r: &v1::RoleStatus,
+    ) -> impl Iterator<Item = &'a v1::ArmedFault> + use<'a> {
+        let (role, index) = (r.role.clone(), r.index);
+        let all = self.status.iter().flat_map(|s| &s.armed);
+        all.filter(move |a| a.role == role && a.index == index)
+    }
+
+    /// Whether an operator holds the job back.
+    pub fn is_paused(&self) -> bool {
+        self.status.as_ref().is_some_and(|s| s.pause.is_some())
+    }
+
     /// The incidents of the last status, oldest first.
     pub fn incidents(&self) -> &[v1::Incident] {
         self.status.as_ref().map_or(&[], |s| &s.incidents)

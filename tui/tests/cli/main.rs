@@ -100,6 +100,6 @@ fn struck(outcome: &str) -> v1::InjectReply {
         incarnation: 5,
         pid: 4242,
         incident: Some(incident(outcome)),
-        slot: None,
+        ..Default::default()
     }
 }

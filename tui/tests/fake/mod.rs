@@ -23,6 +23,7 @@ pub struct Book {
     /// Answer to injections; none: refused with [`REFUSAL`].
     pub inject: Option<v1::InjectReply>,
     pub injected: Vec<v1::InjectRequest>,
+    pub restarted: Vec<v1::RestartRequest>,
     pub stopped: bool,
     /// What the job was asked for: `pause`, `resume`, `restart rollout-1`.
     pub asked: Vec<String>,
@@ -102,6 +103,7 @@ impl Control for Fake {
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
     type CheckStoreStream = Streamed<v1::StoreCheck>;
+    type AuditStream = Streamed<v1::AuditEntry>;
     type LogsStream = Streamed<v1::LogPart>;
 
     async fn get_status(
@@ -162,6 +164,75 @@ impl Control for Fake {
         book.injected.push(request.into_inner());
         let refused = || Status::failed_precondition(REFUSAL);
         book.inject.clone().map(Response::new).ok_or_else(refused)
+    }
+
+    async fn disarm(
+        &self,
+        request: Request<v1::DisarmRequest>,
+    ) -> Result<Response<v1::DisarmReply>, Status> {
+        let id = request.into_inner().id;
+        let armed = &mut self.0.lock().unwrap().status.armed;
+        let meant = |a: &mut v1::ArmedFault| id.is_none_or(|id| id == a.id);
+        let disarmed = armed.extract_if(.., meant).collect();
+        Ok(Response::new(v1::DisarmReply { disarmed }))
+    }
+
+    async fn audit(
+        &self,
+        _: Request<v1::AuditRequest>,
+    ) -> Result<Response<Self::AuditStream>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
+    async fn pause(
+        &self,
+        _: Request<v1::PauseRequest>,
+    ) -> Result<Response<v1::PauseReply>, Status> {
+        let status = &mut self.0.lock().unwrap().status;
+        let pause = v1::Pause {
+            state: "pausing".to_owned(),
+            after_step: status.step + 1,
+            since_ms: status.now_ms,
+        };
+        status.pause = Some(pause.clone());
+        Ok(Response::new(v1::PauseReply {
+            when: "when the step under way is committed".to_owned(),
+            pause: Some(pause),
+        }))
+    }
+
+    async fn resume(
+        &self,
+        _: Request<v1::ResumeRequest>,
+    ) -> Result<Response<v1::PauseReply>, Status> {
+        self.0.lock().unwrap().status.pause = None;
+        Ok(Response::new(v1::PauseReply {
+            when: "now".to_owned(),
+            pause: None,
+        }))
+    }
+
+    async fn restart(
+        &self,
+        request: Request<v1::RestartRequest>,
+    ) -> Result<Response<v1::RestartReply>, Status> {
+        let request = request.into_inner();
+        let what = match request.index {
+            Some(index) => format!("{}-{index}", request.role),
+            None => request.role.clone(),
+        };
+        self.0.lock().unwrap().restarted.push(request);
+        Ok(Response::new(v1::RestartReply {
+            what,
+            when: "now".to_owned(),
+        }))
+    }
+
+    async fn logs(
+        &self,
+        _: Request<v1::LogsRequest>,
+    ) -> Result<Response<Self::LogsStream>, Status> {
+        Err(Status::unimplemented("not played"))
     }
 
     async fn quarantine(

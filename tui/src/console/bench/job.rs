@@ -57,6 +57,7 @@ fn instance(n: u32, instances: u32, beat: u64) -> v1::RoleStatus {
         _ => "generating",
     };
     let total = 16 << 30;
+    let now_ms = BEGIN_MS + beat * EVERY_MS;
     v1::RoleStatus {
         role: role.into(),
         index,
@@ -95,7 +96,28 @@ fn instance(n: u32, instances: u32, beat: u64) -> v1::RoleStatus {
             (true, n) => format!("rollout-{}", (n - 1) / 2),
         },
         pull_bytes_per_s: 2.1e9,
+        phases: (0..12)
+            .rev()
+            .map(|past| span(phase, now_ms, turn, past))
+            .collect(),
+        gpu_percent: Some(90.0),
+        gpu_memory_bytes: Some(70 << 30),
+        gpu_memory_total_bytes: Some(140 << 30),
+        gpu_celsius: Some(60),
         ..Default::default()
+    }
+}
+
+/// The phase so many before the present one.
+fn span(phase: &str, now_ms: u64, turn: u64, past: u64) -> v1::PhaseSpan {
+    const LENGTH_MS: u64 = 16 * EVERY_MS;
+    let present = now_ms - turn % 16 * EVERY_MS;
+    v1::PhaseSpan {
+        phase: phase.into(),
+        started_ms: present - past * LENGTH_MS,
+        ms: LENGTH_MS,
+        step: (turn / 16).saturating_sub(past),
+        incarnation: 1,
     }
 }
 

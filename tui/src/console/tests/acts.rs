@@ -1,10 +1,12 @@
 //! What changes the job: asked first, typed where it is dangerous, done once.
-use super::super::act::{Act, Strike};
-use super::super::dialog::Overlay;
+use super::super::act::{Act, Whole};
+use super::super::dialog::{Overlay, PromptKind};
 use super::super::event::Action;
 use super::fixtures::*;
 use super::reducer::{play, typed};
 use crossterm::event::KeyCode;
+use robust_proto::v1;
+use robust_shared::fault::Fault;
 
 #[test]
 fn what_stops_the_whole_gang_wants_its_name_typed() {
@@ -16,10 +18,13 @@ fn what_stops_the_whole_gang_wants_its_name_typed() {
     let mut events = typed("trainer");
     events.push(key(KeyCode::Enter));
     let actions = play(&mut state, events);
-    let [Action::Do(Act::Strike(Strike { role, index: 0, .. }))] = &actions[..] else {
+    let [Action::Do(Act::Strike(strike))] = &actions[..] else {
         panic!("{actions:?}")
     };
-    assert_eq!((role.as_str(), &state.overlay), ("trainer", &None));
+    assert_eq!(
+        (strike.whom().as_str(), &state.overlay),
+        ("trainer-0", &None)
+    );
 }
 
 #[test]
@@ -38,7 +43,9 @@ fn under_policy_task_any_kill_wants_the_name_typed() {
 fn a_console_that_only_reads_asks_for_nothing() {
     let mut state = showing(on_two_nodes());
     state.read_only = true;
-    for keys in ["7C", "7R", "8", "1K", "H", "L", "Q", "S", "U", "s"] {
+    for keys in [
+        "7C", "7D", "7I", "7R", "8", "1K", "H", "L", "I", "D", "R", "Q", "S", "U", "P", "T", "s",
+    ] {
         let actions = play(&mut state, typed(keys));
         let changes = |a: &Action| matches!(a, Action::Do(_) | Action::RunDrill(_));
         assert!(!actions.iter().any(changes), "{keys}: {actions:?}");
@@ -113,4 +120,214 @@ fn nodes_are_cordoned_and_their_lost_slots_restored() {
         panic!("{actions:?}")
     };
     assert_eq!((slot.node.as_str(), slot.index), ("node-b", 3));
+}
+
+/// Deletes what is in the line and types this.
+fn retype(state: &mut super::super::state::State, words: &str) {
+    let _ = play(state, std::iter::repeat_n(key(KeyCode::Backspace), 40));
+    let _ = play(state, typed(words));
+    let _ = play(state, [key(KeyCode::Enter)]);
+}
+
+fn problem(state: &super::super::state::State) -> String {
+    match &state.overlay {
+        Some(Overlay::Prompt(prompt)) => prompt.problem.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_role_is_offered_the_faults_that_can_befall_it_and_no_others() {
+    for (keys, has, has_not) in [
+        ("gI", "nan", "hang-tool"),
+        ("jjI", "stall-network", "nan"),
+        ("GI", "hang-tool", "corrupt-weights"),
+        ("7I", "leader-crash", "kill"),
+    ] {
+        let mut state = showing(on_two_nodes());
+        let _ = play(&mut state, typed(keys));
+        let Some(Overlay::Menu(menu)) = &state.overlay else {
+            panic!("{keys}: {:?}", state.overlay)
+        };
+        let names: Vec<&str> = menu.kinds.iter().map(|k| k.name()).collect();
+        assert!(
+            names.contains(&has) && !names.contains(&has_not),
+            "{keys}: {names:?}"
+        );
+    }
+}
+
+#[test]
+fn a_fault_from_the_list_can_be_changed_and_wrong_ones_are_explained_on_the_spot() {
+    let mut state = showing(healthy());
+    // The second line is `exit`; 1 is the code it is offered with.
+    let _ = play(&mut state, typed("jjIj"));
+    let _ = play(&mut state, [key(KeyCode::Enter)]);
+    let Some(Overlay::Prompt(prompt)) = &state.overlay else {
+        panic!("{:?}", state.overlay)
+    };
+    assert_eq!(prompt.text, "exit 1");
+    assert!(matches!(&prompt.kind, PromptKind::Fault { life: Some(l), .. } if l.role == "rollout"));
+    for (words, why) in [
+        ("exti", "did you mean `exit`?"),
+        ("exit 300", "0 to 255"),
+        ("nan", "`nan` does not befall rollout"),
+        (
+            "kill at update",
+            "no rollout that runs comes into phase `update`",
+        ),
+        ("leader-crash", "`leader-crash` does not befall rollout"),
+    ] {
+        retype(&mut state, words);
+        assert!(
+            problem(&state).contains(why),
+            "{words}: {}",
+            problem(&state)
+        );
+    }
+    retype(&mut state, "exit 3 at pull:50%");
+    let actions = play(&mut state, [press('y')]);
+    let [Action::Do(Act::Strike(strike))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(strike.fault, Fault::Exit { code: 3 });
+    let request = strike.request();
+    assert_eq!((request.at.as_str(), request.code), ("pull:50%", Some(3)));
+    assert_eq!((request.index, request.incarnation), (Some(0), Some(3)));
+}
+
+#[test]
+fn a_list_of_faults_closes_when_its_instance_is_replaced() {
+    for enter in [false, true] {
+        let mut state = showing(healthy());
+        let _ = play(&mut state, typed("jjI"));
+        let _ = play(&mut state, enter.then(|| key(KeyCode::Enter)));
+        let mut status = healthy();
+        status.roles[2].incarnation += 10;
+        let _ = play(&mut state, [over(1, status)]);
+        assert_eq!(state.overlay, None);
+        assert!(
+            state
+                .notice
+                .unwrap()
+                .text
+                .contains("was replaced meanwhile")
+        );
+    }
+}
+
+#[test]
+fn a_protected_job_wants_its_name_typed_before_any_fault() {
+    let mut status = healthy();
+    status.protected = true;
+    let mut state = showing(status);
+    assert_eq!(play(&mut state, typed("GKy")), []);
+    let Some(Overlay::Ask(ask)) = &state.overlay else {
+        panic!("{:?}", state.overlay)
+    };
+    let said = ask.act.consequences(&state).join(" ");
+    assert!(said.contains("protected"), "{said}");
+    let _ = play(&mut state, [key(KeyCode::Backspace)]);
+    let mut events = typed("arith-grpo");
+    events.push(key(KeyCode::Enter));
+    let actions = play(&mut state, events);
+    let [Action::Do(Act::Strike(strike))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert!(strike.request().i_know);
+}
+
+#[test]
+fn a_fault_that_waits_is_shown_with_its_instance_and_can_be_taken_back() {
+    let mut status = healthy();
+    let mut state = showing(status.clone());
+    assert_eq!(play(&mut state, typed("jjD")), []);
+    assert!(
+        state
+            .notice
+            .take()
+            .unwrap()
+            .text
+            .contains("no fault waits for rollout-0")
+    );
+    let armed = v1::ArmedFault {
+        id: 4,
+        fault: "kill".into(),
+        role: "rollout".into(),
+        index: 0,
+        incarnation: 3,
+        at: "pull:50%".into(),
+        since_ms: NOW,
+    };
+    status.armed.push(armed.clone());
+    let actions = play(&mut state, [over(1, status), press('D'), press('y')]);
+    assert_eq!(actions, [Action::Do(Act::Disarm(armed))]);
+}
+
+#[test]
+fn a_restart_of_the_gang_or_of_all_wants_a_name_typed_and_one_of_a_replica_a_yes() {
+    let whole = |role: &str, index| Whole::Instance {
+        role: role.into(),
+        index,
+    };
+    let mut state = showing(healthy());
+    let actions = play(&mut state, typed("jjRy"));
+    assert_eq!(actions, [Action::Do(Act::Restart(whole("rollout", 0)))]);
+    let confirmed = |state: &mut _, keys: &str, word: &str| {
+        let _ = play(state, typed(keys));
+        let early = play(
+            state,
+            [press('y'), key(KeyCode::Enter), key(KeyCode::Backspace)],
+        );
+        assert_eq!(early, []);
+        let mut events = typed(word);
+        events.push(key(KeyCode::Enter));
+        play(state, events)
+    };
+    let actions = confirmed(&mut state, "gR", "trainer");
+    assert_eq!(actions, [Action::Do(Act::Restart(whole("trainer", 0)))]);
+    let actions = confirmed(&mut state, "T", "arith-grpo");
+    assert_eq!(actions, [Action::Do(Act::Restart(Whole::Task))]);
+}
+
+#[test]
+fn one_key_pauses_and_resumes() {
+    let mut status = healthy();
+    let mut state = showing(status.clone());
+    assert_eq!(play(&mut state, typed("Py")), [Action::Do(Act::Pause)]);
+    status.pause = Some(v1::Pause {
+        state: "paused".into(),
+        after_step: 118,
+        since_ms: NOW - 61_000,
+    });
+    let actions = play(&mut state, [over(1, status), press('P'), press('y')]);
+    assert_eq!(actions, [Action::Do(Act::Resume)]);
+}
+
+#[test]
+fn draining_a_node_restarts_each_of_its_instances_and_a_gang_once() {
+    let mut state = showing(on_two_nodes());
+    let _ = play(&mut state, typed("7D"));
+    let Some(Overlay::Ask(ask)) = &state.overlay else {
+        panic!("{:?}", state.overlay)
+    };
+    assert_eq!(
+        ask.needs.as_deref(),
+        Some("node-a"),
+        "the gang stands still"
+    );
+    let Act::Drain { whom, .. } = &ask.act else {
+        panic!("{ask:?}")
+    };
+    let names: Vec<String> = whom.iter().map(Whole::name).collect();
+    assert_eq!(names, ["trainer-0", "rollout-0", "agent-0"]);
+    let mut status = on_two_nodes();
+    status.roles[1].node = "node-a".into();
+    let mut state = showing(status);
+    let _ = play(&mut state, typed("7D"));
+    let Some(Overlay::Ask(ask)) = &state.overlay else {
+        panic!("{:?}", state.overlay)
+    };
+    let said = ask.act.consequences(&state).join(" ");
+    assert!(said.contains("trainer-0, rollout-0, agent-0."), "{said}");
 }

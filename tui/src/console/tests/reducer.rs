@@ -1,5 +1,5 @@
 //! Which actions follow from which events.
-use super::super::act::{Act, Fault};
+use super::super::act::Act;
 use super::super::dialog::Overlay;
 use super::super::event::{Action, Event, Quit};
 use super::super::screen::{Screen, TableId};
@@ -9,6 +9,7 @@ use super::fixtures::*;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use robust_shared::fault::Fault;
 
 pub fn play(state: &mut State, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
     events
@@ -72,9 +73,10 @@ fn k_then_y_injects_exactly_once_into_the_selected_instance() {
     let [Action::Do(Act::Strike(strike))] = &actions[..] else {
         panic!("{actions:?}")
     };
+    let life = strike.life.as_ref().unwrap();
     assert_eq!(
-        (strike.fault, strike.role.as_str(), strike.index),
-        (Fault::Kill, "rollout", 1)
+        (&strike.fault, life.role.as_str(), life.index),
+        (&Fault::Kill, "rollout", 1)
     );
     assert_eq!(state.overlay, None);
 }

@@ -293,6 +293,59 @@ fn a_dialog_says_what_will_happen_to_whom() {
 }
 
 #[test]
+fn faults_are_chosen_from_a_list_and_typed_with_what_they_take() {
+    let mut state = showing(healthy());
+    for key in "jjIjjj".chars() {
+        let _ = state.handle(NOW, press(key));
+    }
+    insta::assert_snapshot!("faults-80x24", screen(&state, 80, 24));
+    let _ = state.handle(NOW, key(KeyCode::Enter));
+    for key in " at updat".chars() {
+        let _ = state.handle(NOW, press(key));
+    }
+    let _ = state.handle(NOW, key(KeyCode::Enter));
+    insta::assert_snapshot!("fault-typed-80x24", screen(&state, 80, 24));
+}
+
+#[test]
+fn what_an_operator_left_behind_is_on_every_screen_and_with_its_instance() {
+    let mut s = on_two_nodes();
+    (s.state, s.protected) = ("paused".into(), true);
+    s.pause = Some(v1::Pause {
+        state: "paused".into(),
+        after_step: 118,
+        since_ms: NOW - 61_000,
+    });
+    s.armed.push(v1::ArmedFault {
+        id: 4,
+        fault: "slow 20% 10s".into(),
+        role: "rollout".into(),
+        index: 1,
+        incarnation: 4,
+        at: "pull:50%".into(),
+        since_ms: NOW - 9_000,
+    });
+    for r in s.roles.iter_mut().take(5) {
+        (r.gpu_percent, r.gpu_celsius) = (Some(87.0), Some(61));
+        (r.gpu_memory_bytes, r.gpu_memory_total_bytes) = (Some(71 << 30), Some(140 << 30));
+    }
+    let gone = v1::Restarted {
+        at_ms: NOW - 40_000,
+        why: "an operator wanted it".into(),
+        incident: 0,
+    };
+    (s.roles[3].restarts_planned, s.roles[3].restarted) = (1, vec![gone]);
+    let mut state = showing(s);
+    for key in "jjj".chars() {
+        let _ = state.handle(NOW, press(key));
+    }
+    check("left-behind", &state);
+    let _ = state.handle(NOW, press('2'));
+    fill(&mut state);
+    check("roles-left-behind", &state);
+}
+
+#[test]
 fn a_job_that_is_over_is_summed_up_in_one_line() {
     let mut status = healthy();
     (status.state, status.step) = ("completed".into(), 400);

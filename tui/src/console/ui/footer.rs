@@ -41,15 +41,19 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         let text = format!("filter: {} (Esc)   ", look.fit(filter, 20));
         spans.push(Span::styled(text, look.tone(Tone::Warn)));
     }
-    for (key, does) in fitting(state, usize::from(area.width)) {
-        spans.push(Span::styled(key, look.strong().patch(look.accent())));
-        spans.push(Span::styled(format!(" {does}   "), look.faint()));
-    }
+    let protected = state.status.as_ref().is_some_and(|s| s.protected);
     let right = match (&state.playback, state.read_only) {
         (Some(play), _) => playback(play),
         (None, true) => "read-only ".to_owned(),
+        (None, false) if protected => "protected ".to_owned(),
         (None, false) => String::new(),
     };
+    // What is at the right says more than a hint.
+    let room = usize::from(area.width).saturating_sub(right.chars().count());
+    for (key, does) in fitting(state, room) {
+        spans.push(Span::styled(key, look.strong().patch(look.accent())));
+        spans.push(Span::styled(format!(" {does}   "), look.faint()));
+    }
     put_ends(
         buf,
         area,

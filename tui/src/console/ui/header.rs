@@ -3,7 +3,7 @@ use super::super::flow::tokens_per_s;
 use super::super::state::{Link, State};
 use super::look::Tone;
 use super::{put, put_ends};
-use crate::format::{bar, clock, count, millis, mode, ratio};
+use crate::format::{bar, clock, count, millis, mode, ratio, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -70,12 +70,14 @@ fn progress(state: &State, s: &v1::Status, width: u16) -> Line<'static> {
 
 /// Whether a line is needed for something that must not be missed.
 pub fn has_banner(state: &State) -> bool {
-    let says = |s: &v1::Status| !s.reason.is_empty() || !s.alarms.is_empty();
+    let says = |s: &v1::Status| {
+        !(s.reason.is_empty() && s.alarms.is_empty() && s.armed.is_empty()) || s.pause.is_some()
+    };
     let said = state.status.as_ref().is_some_and(says);
     matches!(state.link, Link::Lost { .. }) || state.is_over() || said
 }
 
-/// Daemon lost, job over, or an alarm.
+/// Daemon lost, job over, an alarm, or what an operator left behind.
 pub fn draw_banner(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     if area.is_empty() {
         return;
@@ -99,17 +101,41 @@ pub fn draw_banner(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) 
             let texts: Vec<&str> = s.alarms.iter().map(|a| &*a.text).collect();
             (texts.join("; "), look.alarm())
         }
-        // What a starting job waits for, such as the warm-up of its model.
-        _ => (s.reason.clone(), look.tone(Tone::Warn)),
+        // What a starting job waits for, such as the warm-up of its model, is a reason too.
+        _ => (left_behind(state, s), look.tone(Tone::Warn)),
     };
+    let warns = !s.alarms.is_empty() || !s.armed.is_empty();
     let sign = match &state.link {
         Link::Lost { .. } if !state.is_over() => look.sign("warn"),
-        _ if !state.is_over() && !s.alarms.is_empty() => look.sign("warn"),
+        _ if !state.is_over() && warns => look.sign("warn"),
+        _ if !state.is_over() && s.pause.is_some() => look.sign("paused"),
         _ => look.sign(&s.state),
     };
     buf.set_style(area, style);
     let text = look.fit(&format!(" {sign} {text}"), usize::from(area.width));
     put(buf, area, 0, Line::styled(text, style));
+}
+
+/// A pause, faults that wait for their moment, and the job's own words.
+fn left_behind(state: &State, s: &v1::Status) -> String {
+    let mut texts = Vec::new();
+    if let Some(pause) = &s.pause {
+        let since = clock(s.now_ms.saturating_sub(pause.since_ms) as f64 / 1000.0);
+        texts.push(match pause.state.as_str() {
+            "paused" => format!("paused for {since}, P goes on"),
+            _ => format!("pauses after step {}, P goes on", pause.after_step),
+        });
+    }
+    for armed in &s.armed {
+        let name = who(&armed.role, armed.index);
+        let at = match armed.at.as_str() {
+            "" => "told".to_owned(),
+            at => format!("waits for {at}"),
+        };
+        texts.push(format!("armed: {} for {name}, {at}", armed.fault));
+    }
+    texts.extend((!s.reason.is_empty()).then(|| s.reason.clone()));
+    texts.join(&format!(" {} ", state.look.glyph("·", "|")))
 }
 
 fn over(state: &State, s: &v1::Status) -> String {

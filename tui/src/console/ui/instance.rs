@@ -69,20 +69,32 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
         bytes(r.disk_read_bytes),
         bytes(r.disk_write_bytes)
     );
+    let step = roles::step_ms(r).map(|ms| ("step", millis_tight(ms as f64)));
+    let mut machine = vec![("disk", disk)];
+    machine.extend(gpu(r).map(|text| ("gpu", text)));
+    let planned = match r.restarts_planned {
+        0 => String::new(),
+        n => format!(" and {n} planned"),
+    };
     let mut lines = vec![
+        line(
+            vec![
+                ("phase", phase),
+                ("version", r.weight_version.to_string()),
+                ("on", place),
+            ]
+            .into_iter()
+            .chain(step)
+            .collect(),
+        ),
         line(vec![
-            ("phase", phase),
-            ("version", r.weight_version.to_string()),
-            ("on", place),
-        ]),
-        line(vec![
-            ("restarts", r.restarts.to_string()),
+            ("restarts", format!("{}{planned}", r.restarts)),
             ("incarnation", r.incarnation.to_string()),
             ("pid", r.pid.to_string()),
             ("cpu", format!("{:.0}%", r.cpu_percent)),
             ("memory", bytes(r.rss_bytes)),
         ]),
-        line(vec![("disk", disk)]),
+        line(machine),
     ];
     if is_engine(&r.role) {
         let mut facts = vec![
@@ -102,7 +114,40 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
         }
         lines.push(line(facts));
     }
+    if let Some(last) = r.restarted.last() {
+        let when = time_of_day_at(last.at_ms, state.zone);
+        let of = match last.incident {
+            0 => String::new(),
+            id => format!(" (incident {id})"),
+        };
+        lines.push(line(vec![(
+            "restarted",
+            format!("{when}{of}: {}", last.why),
+        )]));
+    }
+    for armed in state.armed_for(r) {
+        let at = match armed.at.as_str() {
+            "" => "it was told".to_owned(),
+            at => format!("waits for {at}"),
+        };
+        let text = format!("{}, {at} (D takes it back)", armed.fault);
+        lines.push(line(vec![("armed", text)]));
+    }
     lines
+}
+
+/// What its devices say, where they say anything.
+fn gpu(r: &RoleStatus) -> Option<String> {
+    let percent = r.gpu_percent.map(|p| format!("{p:.0}%"));
+    let memory = r
+        .gpu_memory_bytes
+        .map(|used| match r.gpu_memory_total_bytes {
+            Some(total) => format!("{} of {}", bytes(used), bytes(total)),
+            None => bytes(used),
+        });
+    let heat = r.gpu_celsius.map(|c| format!("{c} C"));
+    let all: Vec<String> = [percent, memory, heat].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// The last two minutes as letters, as on the timeline.
@@ -124,7 +169,7 @@ fn draw_strip(state: &State, r: &RoleStatus, area: Rect, buf: &mut Buffer) {
 }
 
 fn draw_phases(state: &State, r: &RoleStatus, area: Rect, buf: &mut Buffer) {
-    let inner = section(state, area, "PHASES SEEN, NEWEST FIRST", buf);
+    let inner = section(state, area, "PHASES, NEWEST FIRST", buf);
     let newest = state.history.of(&r.role, r.index).rev();
     for (row, span) in newest.take(usize::from(inner.height)).enumerate() {
         put(buf, inner, row as u16, phase_line(state, r, span));

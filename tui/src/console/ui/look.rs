@@ -98,7 +98,7 @@ impl Look {
             "running" | "recovered" | "completed" | "done" => Tone::Good,
             "here" | "complete" | "passed" => Tone::Good,
             "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped"
-            | "quarantined" | "cordoned" | "awaited" | "draining" => Tone::Warn,
+            | "quarantined" | "cordoned" | "awaited" | "draining" | "paused" => Tone::Warn,
             "failed" | "down" | "fault" | "lost" => Tone::Bad,
             _ => Tone::Plain,
         }
@@ -115,7 +115,7 @@ impl Look {
             "recovering" => ('◐', '~'),
             "down" | "failed" | "fault" | "lost" => ('✖', 'x'),
             "done" | "completed" | "recovered" | "complete" | "passed" => ('✔', '+'),
-            "stopped" => ('■', '#'),
+            "stopped" | "paused" => ('■', '#'),
             "warn" => ('▲', '!'),
             _ => ('·', '-'),
         };

@@ -8,7 +8,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use robust_proto::v1::{NodeStatus, Slot};
+use robust_proto::v1::{NodeStatus, RoleStatus, Slot};
 
 /// The table.
 pub static SPEC: Spec<NodeStatus> = Spec {
@@ -126,6 +126,7 @@ fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
             ),
         ),
     ];
+    lines.extend(load(state, n).map(|text| fact("load", text)));
     if n.cordoned {
         lines.push(fact("cordoned", "nothing new is started here".to_owned()));
     }
@@ -149,6 +150,37 @@ fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
         lines.push(fact(if i == 0 { "instances" } else { "" }, text));
     }
     lines
+}
+
+/// What the instances of a node take of it together.
+fn load(state: &State, n: &NodeStatus) -> Option<String> {
+    let here: Vec<_> = state.roles().iter().filter(|r| r.node == n.name).collect();
+    if here.is_empty() {
+        return None;
+    }
+    let sum = |of: fn(&RoleStatus) -> u64| bytes(here.iter().map(|r| of(r)).sum());
+    let mut parts = vec![
+        format!(
+            "cpu {:.0}%",
+            here.iter().map(|r| r.cpu_percent).sum::<f64>()
+        ),
+        format!("memory {}", sum(|r| r.rss_bytes)),
+        format!(
+            "disk {} read, {} written",
+            sum(|r| r.disk_read_bytes),
+            sum(|r| r.disk_write_bytes)
+        ),
+    ];
+    let busy: Vec<f64> = here.iter().filter_map(|r| r.gpu_percent).collect();
+    if !busy.is_empty() {
+        parts.push(format!(
+            "gpu {:.0}%",
+            busy.iter().sum::<f64>() / busy.len() as f64
+        ));
+    }
+    let heat = here.iter().filter_map(|r| r.gpu_celsius).max();
+    parts.extend(heat.map(|c| format!("{c} C")));
+    Some(parts.join(", "))
 }
 
 fn slot(s: &Slot) -> String {

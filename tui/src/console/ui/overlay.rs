@@ -1,5 +1,5 @@
 //! Dialogs and the help, over the middle of the screen.
-use super::super::dialog::Overlay;
+use super::super::dialog::{Menu, Overlay, Prompt};
 use super::super::help::help;
 use super::super::state::State;
 use super::look::Tone;
@@ -11,6 +11,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph, Widget as _, Wrap};
 
 const WIDTH: u16 = 58;
+/// A list has names and what they mean side by side.
+const WIDE: u16 = 76;
 const ASCII: border::Set = border::Set {
     top_left: "+",
     top_right: "+",
@@ -33,7 +35,7 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
                 .iter()
                 .map(|(key, does)| format!("{key:<18} {does}"))
                 .collect();
-            frame(state, &title, &lines, Style::new(), area, buf);
+            frame(state, (&title, WIDTH), &lines, Style::new(), area, buf);
         }
         Some(Overlay::Ask(ask)) => {
             let title = format!(" {} ", ask.act.question());
@@ -51,23 +53,60 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
                 }
             }
             let style = state.look.tone(Tone::Bad);
-            frame(state, &title, &lines, style, area, buf);
+            frame(state, (&title, WIDTH), &lines, style, area, buf);
         }
-        Some(Overlay::Prompt(prompt)) => {
-            let cursor = state.look.glyph("▏", "_");
-            let lines = [
-                prompt.kind.label(),
-                format!("> {}{cursor}", prompt.text),
-                prompt.problem.clone(),
-                "Enter: go on     Esc: do nothing".to_owned(),
-            ];
-            frame(state, " Change ", &lines, state.look.accent(), area, buf);
-        }
+        Some(Overlay::Menu(menu)) => draw_menu(state, menu, area, buf),
+        Some(Overlay::Prompt(prompt)) => draw_prompt(state, prompt, area, buf),
     }
 }
 
-fn frame(state: &State, title: &str, lines: &[String], style: Style, area: Rect, buf: &mut Buffer) {
-    let width = WIDTH.min(area.width);
+fn draw_menu(state: &State, menu: &Menu, area: Rect, buf: &mut Buffer) {
+    let whom = match &menu.life {
+        Some(life) => crate::format::who(&life.role, life.index),
+        None => format!("node {} and the leader", menu.node),
+    };
+    let room = usize::from(WIDE.min(area.width)).saturating_sub(4);
+    let line = |(i, kind): (usize, &robust_shared::fault::Kind)| {
+        let mark = match i == menu.at {
+            true => state.look.glyph("▶", ">"),
+            false => state.look.glyph("·", "-"),
+        };
+        let text = format!("{mark} {:<18} {}", kind.name(), kind.help());
+        state.look.fit(&text, room)
+    };
+    let mut lines: Vec<String> = menu.kinds.iter().enumerate().map(line).collect();
+    lines.push(String::new());
+    lines.push("j k: select     Enter: go on     Esc: do nothing".to_owned());
+    let title = format!(" A fault for {whom} ");
+    let style = state.look.tone(Tone::Bad);
+    frame(state, (&title, WIDE), &lines, style, area, buf);
+}
+
+fn draw_prompt(state: &State, prompt: &Prompt, area: Rect, buf: &mut Buffer) {
+    let cursor = state.look.glyph("▏", "_");
+    let mut lines = vec![
+        prompt.kind.label(),
+        format!("> {}{cursor}", prompt.text),
+        prompt.problem.clone(),
+    ];
+    let hint = prompt.kind.hint();
+    if !hint.is_empty() {
+        lines.push(hint);
+    }
+    lines.push("Enter: go on     Esc: do nothing".to_owned());
+    let style = state.look.accent();
+    frame(state, (" Change ", WIDTH), &lines, style, area, buf);
+}
+
+fn frame(
+    state: &State,
+    (title, width): (&str, u16),
+    lines: &[String],
+    style: Style,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let width = width.min(area.width);
     let text: Vec<Line> = lines.iter().map(|l| Line::raw(l.clone())).collect();
     // Words wrap at most a line earlier than cells would.
     let wrapped = |l: &Line| {

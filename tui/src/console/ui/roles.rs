@@ -35,7 +35,7 @@ fn text(r: &RoleStatus) -> String {
     )
 }
 
-static COLUMNS: [Column<RoleStatus>; 13] = [
+static COLUMNS: [Column<RoleStatus>; 16] = [
     words("ROLE", 10, 0, |r, look| {
         (who(&r.role, r.index), look.strong())
     }),
@@ -81,11 +81,25 @@ static COLUMNS: [Column<RoleStatus>; 13] = [
         |r| f64::from(r.running),
     ),
     figures(
+        "STEP",
+        6,
+        4,
+        |r, _| plain(step_ms(r).map_or_else(dash, |ms| millis_tight(ms as f64))),
+        |r| step_ms(r).unwrap_or(0) as f64,
+    ),
+    figures(
         "CPU",
         5,
         2,
         |r, _| plain(format!("{:.0}%", r.cpu_percent)),
         |r| r.cpu_percent,
+    ),
+    figures(
+        "GPU",
+        5,
+        4,
+        |r, _| plain(r.gpu_percent.map_or_else(dash, |p| format!("{p:.0}%"))),
+        |r| r.gpu_percent.unwrap_or(-1.0),
     ),
     figures(
         "RSTRT",
@@ -104,26 +118,52 @@ static COLUMNS: [Column<RoleStatus>; 13] = [
     figures(
         "MEMORY",
         8,
-        4,
+        5,
         |r, _| plain(bytes(r.rss_bytes)),
         |r| r.rss_bytes as f64,
     ),
     figures(
+        "GPU MEM",
+        8,
+        6,
+        |r, _| plain(r.gpu_memory_bytes.map_or_else(dash, bytes)),
+        |r| r.gpu_memory_bytes.unwrap_or(0) as f64,
+    ),
+    figures(
         "PID",
         8,
-        5,
+        7,
         |r, look| (r.pid.to_string(), look.faint()),
         |r| f64::from(r.pid),
     ),
     figures(
         "INCARN",
         6,
-        6,
+        8,
         |r, look| (r.incarnation.to_string(), look.faint()),
         |r| r.incarnation as f64,
     ),
     words("NODE", 7, 1, |r, _| plain(r.node.clone())),
 ];
+
+/// How long its last whole step took: from a phase of it to the same phase of the next. Only a
+/// trainer works step by step.
+pub fn step_ms(r: &RoleStatus) -> Option<u64> {
+    if r.role != "trainer" {
+        return None;
+    }
+    let spans = &r.phases;
+    spans.iter().enumerate().rev().find_map(|(i, later)| {
+        let mut before = spans[..i].iter().rev();
+        let earlier = before.find(|s| s.phase == later.phase)?;
+        let next = earlier.step + 1 == later.step && earlier.incarnation == later.incarnation;
+        next.then(|| later.started_ms.saturating_sub(earlier.started_ms))
+    })
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
 
 fn plain(text: String) -> Cell {
     (text, Style::new())

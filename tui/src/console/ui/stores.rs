@@ -4,7 +4,7 @@ use super::super::state::State;
 use super::super::stored::{CheckpointRow, Stored, trajectory_name};
 use super::super::table::{Cell, Column, Spec, figures, words};
 use super::{Drawn, grid, put, section, split, wrapped};
-use crate::format::{bytes, clock, count, time_of_day};
+use crate::format::{bar, bytes, clock, count, time_of_day};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -13,6 +13,9 @@ use robust_proto::v1::{Status, Trajectory};
 
 /// From this width on the two lists stand side by side.
 const BESIDE: u16 = 140;
+
+/// A disk that is fuller is worth a look.
+const NEARLY_FULL: f64 = 0.9;
 
 /// Checkpoints, newest first.
 pub static CHECKPOINTS: Spec<CheckpointRow> = Spec {
@@ -144,6 +147,14 @@ fn summary(state: &State, s: &Status) -> Vec<Line<'static>> {
         let text = format!(" {} {text}", state.look.sign(word));
         lines.push(Line::styled(state.look.fit(&text, 190), style));
     };
+    if s.disk_total_bytes > 0 {
+        let (free, total) = (s.disk_free_bytes, s.disk_total_bytes);
+        let full = 1.0 - free as f64 / total as f64;
+        let gauge = bar(full, 20, state.look.ascii);
+        let word = if full > NEARLY_FULL { "warn" } else { "done" };
+        let (free, total) = (bytes(free), bytes(total));
+        say(word, format!("disk {gauge} {free} of {total} free"));
+    }
     if let Some(r) = &s.replicas {
         let spread = match r.spread.as_str() {
             "" => String::new(),

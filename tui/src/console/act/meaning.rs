@@ -1,0 +1,191 @@
+//! What will happen, and to whom, in sentences.
+use super::{Act, Life, Strike, Whole};
+use crate::console::state::State;
+use robust_shared::fault::{Carrier, Fault, Kind};
+
+impl Act {
+    /// What will happen, and to whom; a sentence each.
+    pub fn consequences(&self, state: &State) -> Vec<String> {
+        let lines = |all: &[&str]| all.iter().map(|&l| l.to_owned()).collect();
+        match self {
+            Act::Strike(strike) => of_strike(state, strike),
+            Act::Disarm(armed) => {
+                let whom = crate::format::who(&armed.role, armed.index);
+                vec![format!("{whom} is not struck by it any more.")]
+            }
+            Act::Restart(whole) => of_restart(state, whole),
+            Act::Pause => lines(&[
+                "The step under way ends and is committed; no further one is begun until it is \
+                 resumed, also by a daemon that starts again. No process ends.",
+            ]),
+            Act::Resume => lines(&["The next step is begun at once."]),
+            Act::Traffic { out: true, .. } => lines(&[
+                "It finishes its turns and gets no new ones, whatever its health, until it is \
+                 readmitted. Its peers take its share.",
+            ]),
+            Act::Traffic { out: false, .. } => {
+                lines(&["It is routed to again as soon as it is healthy and has the weights."])
+            }
+            Act::Cordon { node, out: true } => vec![format!(
+                "{} go on there; nothing new is started on it, and what fails is started \
+                 elsewhere.",
+                instances(state, node)
+            )],
+            Act::Cordon { out: false, .. } => lines(&["It may be used for new instances again."]),
+            Act::Drain { node, whom } => of_drain(node, whom),
+            Act::Restore(slot) => vec![format!(
+                "The daemon may place instances on slot {} of pool {} on {} again.",
+                slot.index, slot.pool, slot.node
+            )],
+            Act::Scale { role, from, to } if to < from => vec![format!(
+                "{} of {from} {role} instances end; what they were generating goes on elsewhere.",
+                from - to
+            )],
+            Act::Scale { role, from, to } => vec![format!(
+                "{} more {role} instances are started where slots are free; ranks at the next \
+                 step boundary.",
+                to - from
+            )],
+            Act::Update { role, change } => vec![
+                format!("{change}"),
+                format!("Role {role} alone is restarted with it; refused, the job is as it was."),
+            ],
+            Act::Stop => lines(&[
+                "The job ends at its last committed step, every role and the daemon with it.",
+            ]),
+        }
+    }
+}
+
+fn instances(state: &State, node: &str) -> String {
+    match state.roles().iter().filter(|r| r.node == node).count() {
+        1 => "1 instance".to_owned(),
+        n => format!("{n} instances"),
+    }
+}
+
+fn of_drain(node: &str, whom: &[Whole]) -> Vec<String> {
+    let names: Vec<String> = whom.iter().map(Whole::name).collect();
+    let first = format!("Nothing new is started on {node} until it is uncordoned.");
+    match names.is_empty() {
+        true => vec![first, "No instance has a slot there.".to_owned()],
+        false => vec![
+            first,
+            format!(
+                "Restarted one after the other, where other nodes have free slots: {}.",
+                names.join(", ")
+            ),
+        ],
+    }
+}
+
+fn of_restart(state: &State, whole: &Whole) -> Vec<String> {
+    let planned = "It is no fault: no budget is used, and it is counted apart.".to_owned();
+    let what = match whole {
+        Whole::Task => {
+            "Every process ends and is started again from the last committed step.".to_owned()
+        }
+        Whole::Instance { role, .. } if role == "trainer" => format!(
+            "All {} trainer ranks get new processes together; nothing is trained twice, and \
+             rollouts go on generating.",
+            ranks(state)
+        ),
+        Whole::Instance { role, .. } => format!("It gets a new process. {}", after(role)),
+    };
+    vec![what, planned]
+}
+
+fn ranks(state: &State) -> usize {
+    state.roles().iter().filter(|r| r.role == "trainer").count()
+}
+
+/// What becomes of the work of an instance that is replaced.
+fn after(role: &str) -> &'static str {
+    match role {
+        "rollout" | "hybrid" => {
+            "Its requests go on elsewhere; a new replica pulls the weights and is routed to once \
+             it verified them."
+        }
+        _ => "Its conversations resume from their last stored turn.",
+    }
+}
+
+fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
+    let mut lines = vec![how(strike)];
+    let status = state.status.as_ref();
+    let task = status.is_some_and(|s| s.policy == "task");
+    match &strike.life {
+        Some(life) if strike.fault.kind().ends_life() => lines.push(match life.role.as_str() {
+            _ if task => "Policy task: the whole job is restarted.".to_owned(),
+            "trainer" => format!(
+                "All {} trainer ranks restart from the last snapshot; rollouts go on generating.",
+                ranks(state)
+            ),
+            role => after(role).to_owned(),
+        }),
+        Some(_) => {}
+        None => lines.extend(of_machine(state, &strike.fault)),
+    }
+    if let Some(at) = strike.at {
+        lines.push(format!(
+            "It waits for `{at}`, at most as long as this process lives; D takes it back."
+        ));
+    }
+    if status.is_some_and(|s| s.protected) {
+        lines.push("This job is protected: it is not meant to be drilled.".to_owned());
+    }
+    lines
+}
+
+fn how(strike: &Strike) -> String {
+    let Some(Life {
+        incarnation, pid, ..
+    }) = &strike.life
+    else {
+        return format!("{}.", sentence(strike.fault.kind().help()));
+    };
+    let process = format!("pid {pid} (incarnation {incarnation})");
+    match &strike.fault {
+        Fault::Kill => format!("SIGKILL goes to {process}."),
+        Fault::LoseSlot => format!(
+            "SIGKILL goes to {process}. Its slot stays out of use until it is restored (Nodes, R)."
+        ),
+        Fault::Hang => format!(
+            "SIGSTOP goes to {process}. It is found when the silence outlasts its rule's window."
+        ),
+        fault => {
+            let kind = fault.kind();
+            let told = match kind.carrier() {
+                Carrier::Role => " It is told to do it to itself.",
+                Carrier::System | Carrier::Daemon => "",
+            };
+            format!("{process}: {}.{told}", kind.help())
+        }
+    }
+}
+
+/// What a fault of a node or of the leader comes to.
+fn of_machine(state: &State, fault: &Fault) -> Vec<String> {
+    match fault.kind() {
+        Kind::LoseNode => {
+            let Fault::LoseNode { node } = fault else {
+                return Vec::new();
+            };
+            vec![format!(
+                "{} run there; they are started elsewhere where slots are free.",
+                instances(state, node)
+            )]
+        }
+        Kind::LeaderCrash => {
+            vec!["Its roles live on; whoever supervises robustd has to start it again.".to_owned()]
+        }
+        Kind::DiskFull => vec!["The job waits while nothing can be stored.".to_owned()],
+        _ => vec!["It is found when it is read; an older one takes its place.".to_owned()],
+    }
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_uppercase().to_string());
+    first.unwrap_or_default() + letters.as_str()
+}
