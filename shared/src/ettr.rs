@@ -65,6 +65,7 @@ impl Cause {
             Cause::Recovery => "recovery",
             Cause::TaskRestart => "task_restart",
             Cause::ContextSwitch => "context_switch",
+            Cause::Paused => "paused",
             Cause::Blocked => "blocked",
             Cause::StepRepeated => "step_repeated",
             Cause::GenerationRepeated => "generation_repeated",

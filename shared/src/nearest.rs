@@ -10,6 +10,20 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (away <= far).then_some(near)
 }
 
+/// What to write instead: the nearest name, or all there are after words that say of what.
+///
+/// "did you mean `trainer`?", "the roles are `trainer`, `rollout`"
+pub fn instead_of(name: &str, known: &[&str], all_are: &str) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => "there is none".to_owned(),
+        None => {
+            let quoted: Vec<String> = known.iter().map(|k| format!("`{k}`")).collect();
+            format!("{all_are} {}", quoted.join(", "))
+        }
+    }
+}
+
 /// Levenshtein's distance; names longer than 64 characters count as far.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
@@ -46,6 +60,15 @@ mod tests {
             Some("n1"),
             "the first of equals"
         );
+    }
+
+    #[test]
+    fn what_to_write_instead_is_a_sentence() {
+        let roles = ["trainer", "rollout"];
+        let instead = |name| instead_of(name, &roles, "the roles are");
+        assert_eq!(instead("trainr"), "did you mean `trainer`?");
+        assert_eq!(instead("store"), "the roles are `trainer`, `rollout`");
+        assert_eq!(instead_of("store", &[], "the roles are"), "there is none");
     }
 
     #[test]

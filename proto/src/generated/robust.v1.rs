@@ -7,7 +7,7 @@ pub struct Ack {}
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RoleMessage {
-    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 60")]
     pub body: ::core::option::Option<role_message::Body>,
 }
 /// Nested message and enum types in `RoleMessage`.
@@ -33,6 +33,8 @@ pub mod role_message {
         Returned(super::TrajectoryReturned),
         #[prost(message, tag = "8")]
         PullStarted(super::PullStarted),
+        #[prost(message, tag = "60")]
+        Struck(super::FaultStruck),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -331,6 +333,17 @@ pub struct PullError {
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
 }
+/// The fault strikes now, or cannot be carried out here.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FaultStruck {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// why it cannot; empty: it strikes
+    #[prost(string, tag = "2")]
+    pub refused: ::prost::alloc::string::String,
+}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -344,7 +357,7 @@ pub struct TrajectoryReturned {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 60, 61")]
     pub body: ::core::option::Option<host_message::Body>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -368,7 +381,50 @@ pub mod host_message {
         /// to agents
         #[prost(message, tag = "7")]
         Gone(super::RolloutGone),
+        #[prost(message, tag = "60")]
+        Fault(super::RoleFault),
+        #[prost(message, tag = "61")]
+        Disarm(super::DisarmFault),
     }
+}
+/// A fault that the role does to itself, once: the same id may come again, after a daemon's restart
+/// or a lost link. With `at` the next time it comes there, or at once where it is there already. It
+/// says FaultStruck just before; a network fault blocks both directions between it and `peer`.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RoleFault {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// exit | exception | nan | corrupt-weights | stall-network | cut-network | hang-tool
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// robust_shared::fault::At; empty: now
+    #[prost(string, tag = "3")]
+    pub at: ::prost::alloc::string::String,
+    /// stall-network, hang-tool: for so long
+    #[prost(double, tag = "4")]
+    pub seconds: f64,
+    /// stall-network, cut-network: the other one, `rollout-1`
+    #[prost(string, tag = "5")]
+    pub peer: ::prost::alloc::string::String,
+    /// its present life
+    #[prost(uint64, tag = "6")]
+    pub peer_incarnation: u64,
+    /// exit
+    #[prost(uint32, tag = "7")]
+    pub code: u32,
+    /// Where the peer's transport listens: that it is told of itself, and by which this one knows it.
+    #[prost(string, tag = "70")]
+    pub peer_addr: ::prost::alloc::string::String,
+}
+/// The fault is not wanted any more; one that struck or is not known is no error.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DisarmFault {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
 }
 /// Nothing comes from this rollout any more, though its connections may look open: its machine is
 /// lost.
@@ -1455,12 +1511,12 @@ pub struct EventsRequest {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InjectRequest {
-    /// kill | hang | lose-slot
+    /// a kind of robust_shared::fault
     #[prost(string, tag = "1")]
     pub fault: ::prost::alloc::string::String,
-    /// trainer | rollout | agent
+    /// trainer | hybrid | rollout | agent; empty for faults of a node or the leader
     #[prost(string, tag = "2")]
     pub role: ::prost::alloc::string::String,
     #[prost(uint32, optional, tag = "3")]
@@ -1473,6 +1529,30 @@ pub struct InjectRequest {
     /// The life that is meant; refused when another runs there by now.
     #[prost(uint64, optional, tag = "6")]
     pub incarnation: ::core::option::Option<u64>,
+    /// `update`, `generating`, `pull:50%`; empty: now
+    #[prost(string, tag = "60")]
+    pub at: ::prost::alloc::string::String,
+    /// exit
+    #[prost(uint32, optional, tag = "61")]
+    pub code: ::core::option::Option<u32>,
+    /// how long it lasts
+    #[prost(double, optional, tag = "62")]
+    pub seconds: ::core::option::Option<f64>,
+    /// slow
+    #[prost(uint32, optional, tag = "63")]
+    pub percent: ::core::option::Option<u32>,
+    /// stall-network, cut-network: `rollout-1`
+    #[prost(string, tag = "64")]
+    pub peer: ::prost::alloc::string::String,
+    /// lose-node
+    #[prost(string, tag = "65")]
+    pub node: ::prost::alloc::string::String,
+    /// hardware
+    #[prost(string, tag = "66")]
+    pub event: ::prost::alloc::string::String,
+    /// the job is protected, and the fault is wanted all the same
+    #[prost(bool, tag = "67")]
+    pub i_know: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1492,6 +1572,92 @@ pub struct InjectReply {
     /// that is lost with it
     #[prost(message, optional, tag = "6")]
     pub slot: ::core::option::Option<Slot>,
+    /// it has not struck yet: its number
+    #[prost(uint64, optional, tag = "60")]
+    pub armed: ::core::option::Option<u64>,
+    /// when it will
+    #[prost(string, tag = "61")]
+    pub at: ::prost::alloc::string::String,
+    /// as it was understood: `slow 20% 10s`
+    #[prost(string, tag = "62")]
+    pub fault: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DisarmRequest {
+    /// all of them when none is given
+    #[prost(uint64, optional, tag = "1")]
+    pub id: ::core::option::Option<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DisarmReply {
+    #[prost(message, repeated, tag = "1")]
+    pub disarmed: ::prost::alloc::vec::Vec<ArmedFault>,
+}
+/// A fault that waits for its moment. It strikes at most once, and never another life.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ArmedFault {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// `slow 20% 10s`
+    #[prost(string, tag = "2")]
+    pub fault: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub index: u32,
+    #[prost(uint64, tag = "5")]
+    pub incarnation: u64,
+    /// empty: the role was told and has not answered yet
+    #[prost(string, tag = "6")]
+    pub at: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "7")]
+    pub since_ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditRequest {
+    #[prost(bool, tag = "1")]
+    pub follow: bool,
+    /// the first entry that is wanted; 0: all
+    #[prost(uint64, tag = "2")]
+    pub since: u64,
+}
+/// A request that changes something. Written before it is acted upon, and again with its result.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditEntry {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    /// `uid 1000 (ann), pid 4711` or `operator token from 127.0.0.1:50712`
+    #[prost(string, tag = "3")]
+    pub who: ::prost::alloc::string::String,
+    /// the request's name: `inject`
+    #[prost(string, tag = "4")]
+    pub what: ::prost::alloc::string::String,
+    /// its content as JSON
+    #[prost(string, tag = "5")]
+    pub on: ::prost::alloc::string::String,
+    /// asked | done | refused | failed
+    #[prost(string, tag = "6")]
+    pub result: ::prost::alloc::string::String,
+    /// why it was refused, or failed
+    #[prost(string, tag = "7")]
+    pub reason: ::prost::alloc::string::String,
+    /// until the result
+    #[prost(uint64, tag = "8")]
+    pub took_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2056,6 +2222,11 @@ pub struct Status {
     /// snapshot | replica | disk
     #[prost(string, tag = "46")]
     pub publish_after: ::prost::alloc::string::String,
+    /// faults are injected with `i_know` only
+    #[prost(bool, tag = "60")]
+    pub protected: bool,
+    #[prost(message, repeated, tag = "61")]
+    pub armed: ::prost::alloc::vec::Vec<ArmedFault>,
     /// an operator wants nothing new begun
     #[prost(message, optional, tag = "90")]
     pub pause: ::core::option::Option<Pause>,
@@ -2065,6 +2236,12 @@ pub struct Status {
     /// left there for us
     #[prost(uint64, tag = "92")]
     pub disk_free_bytes: u64,
+    /// over the last 5 minutes, as far as is known by now what was lost
+    #[prost(double, tag = "110")]
+    pub goodput_sliding: f64,
+    /// like ettr_history
+    #[prost(double, repeated, tag = "111")]
+    pub goodput_history: ::prost::alloc::vec::Vec<f64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2571,6 +2748,47 @@ pub mod control_client {
             req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Inject"));
             self.inner.unary(req, path, codec).await
         }
+        /// Takes back faults that have not struck yet.
+        pub async fn disarm(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DisarmRequest>,
+        ) -> std::result::Result<tonic::Response<super::DisarmReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Disarm");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Disarm"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What operators asked for, accepted or refused: stored entries, then, with follow, those to come.
+        pub async fn audit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AuditRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::AuditEntry>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Audit");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Audit"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
         /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
         pub async fn quarantine(
@@ -2969,6 +3187,22 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::InjectRequest>,
         ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status>;
+        /// Takes back faults that have not struck yet.
+        async fn disarm(
+            &self,
+            request: tonic::Request<super::DisarmRequest>,
+        ) -> std::result::Result<tonic::Response<super::DisarmReply>, tonic::Status>;
+        /// Server streaming response type for the Audit method.
+        type AuditStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::AuditEntry, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What operators asked for, accepted or refused: stored entries, then, with follow, those to come.
+        async fn audit(
+            &self,
+            request: tonic::Request<super::AuditRequest>,
+        ) -> std::result::Result<tonic::Response<Self::AuditStream>, tonic::Status>;
         /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
         /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
         async fn quarantine(
@@ -3331,6 +3565,95 @@ pub mod control_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Disarm" => {
+                    #[allow(non_camel_case_types)]
+                    struct DisarmSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::DisarmRequest>
+                    for DisarmSvc<T> {
+                        type Response = super::DisarmReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DisarmRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::disarm(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DisarmSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Audit" => {
+                    #[allow(non_camel_case_types)]
+                    struct AuditSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::AuditRequest>
+                    for AuditSvc<T> {
+                        type Response = super::AuditEntry;
+                        type ResponseStream = T::AuditStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AuditRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::audit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AuditSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
@@ -4301,7 +4624,7 @@ pub struct NodeLeave {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaderMessage {
-    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 90")]
+    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 90, 60")]
     pub body: ::core::option::Option<leader_message::Body>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -4320,7 +4643,7 @@ pub mod leader_message {
         #[prost(message, tag = "4")]
         Kill(super::KillRole),
         #[prost(message, tag = "5")]
-        Signal(super::SignalRole),
+        Strike(super::StrikeRole),
         #[prost(message, tag = "6")]
         Collect(super::CollectEvidence),
         /// the last message
@@ -4332,6 +4655,8 @@ pub mod leader_message {
         Give(super::GiveShard),
         #[prost(message, tag = "90")]
         ReadLog(super::ReadLog),
+        #[prost(message, tag = "60")]
+        Lose(super::LoseNode),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -4395,16 +4720,22 @@ pub struct KillRole {
     #[prost(uint64, tag = "1")]
     pub incarnation: u64,
 }
+/// An injected fault that the node does to a process.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StrikeRole {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// robust_shared::fault::Fault in words: `kill`, `slow 20% 10s`
+    #[prost(string, tag = "60")]
+    pub fault: ::prost::alloc::string::String,
+}
+/// An injected fault: the node loses everything it has, and its daemon dies without a word.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SignalRole {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    /// SIGKILL or SIGSTOP
-    #[prost(int32, tag = "2")]
-    pub signal: i32,
-}
+pub struct LoseNode {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::fault::Fault;
-use crate::ids::{InstanceId, Role};
+use crate::ids::Role;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

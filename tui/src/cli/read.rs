@@ -25,6 +25,9 @@ pub struct EventsArgs {
 /// Options of `rules`.
 #[derive(Debug, ClapArgs)]
 pub struct RulesArgs {
+    /// Only this rule and its budget
+    #[arg(value_name = "RULE")]
+    pub rule: Option<String>,
     /// What this job file would set, instead of asking a daemon
     #[arg(long, value_name = "FILE")]
     pub job: Option<PathBuf>,

@@ -3,7 +3,7 @@ use super::put;
 use crate::cli::{Args, ManArgs};
 use crate::error::CliError;
 use clap::CommandFactory as _;
-use robust_shared::nearest::nearest;
+use robust_shared::nearest::instead_of;
 
 /// Prints a page, or writes all of them.
 pub fn run(args: &ManArgs) -> Result<(), CliError> {
@@ -22,12 +22,12 @@ pub fn run(args: &ManArgs) -> Result<(), CliError> {
 fn found(root: &clap::Command, path: &[String]) -> Result<clap::Command, CliError> {
     let mut command = root;
     for name in path {
-        let names = || command.get_subcommands().map(clap::Command::get_name);
         command = command.find_subcommand(name).ok_or_else(|| {
-            let hint = match nearest(name, names()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
-            };
+            let known: Vec<&str> = command
+                .get_subcommands()
+                .map(clap::Command::get_name)
+                .collect();
+            let hint = instead_of(name, &known, "its commands are");
             let of = command.get_name();
             CliError::Usage(format!("{of} has no command `{name}`; {hint}"))
         })?;

@@ -38,8 +38,12 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Man(man) = &command {
         return man::run(man);
     }
-    if let Command::Rules(RulesArgs { job: Some(job) }) = &command {
-        return rules::of_file(job, global.json);
+    if let Command::Rules(RulesArgs {
+        job: Some(job),
+        rule,
+    }) = &command
+    {
+        return rules::of_file(job, rule.as_deref(), global.json);
     }
     if let Command::Drill(drill) = &command {
         return drill::run(drill, &global).await;
@@ -88,7 +92,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Cordon(node) => membership::cordon(&endpoint, node, true, global.json).await,
         Command::Uncordon(node) => membership::cordon(&endpoint, node, false, global.json).await,
         Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
-        Command::Rules(_) => rules::run(&endpoint, global.json).await,
+        Command::Rules(args) => rules::run(&endpoint, args.rule.as_deref(), global.json).await,
         Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,
         Command::Store(StoreCommand::Check) => store::check(&endpoint, global.json).await,
         Command::Stop => stop(&endpoint, &global).await,

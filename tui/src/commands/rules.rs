@@ -7,30 +7,50 @@ use crate::table::Table;
 use robust_proto::v1;
 use robust_shared::core::CoreConfig;
 use robust_shared::job::Job;
+use robust_shared::nearest::instead_of;
 use std::path::Path;
 
 /// Prints the rules in force in a running job.
-pub async fn run(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
+pub async fn run(endpoint: &Endpoint, rule: Option<&str>, json: bool) -> Result<(), CliError> {
     let mut client = endpoint.connect().await?;
     let rules = endpoint
         .ask(client.get_rules(v1::GetRulesRequest {}))
         .await?;
-    show(&rules, json)
+    show(rules, rule, json)
 }
 
 /// Prints the rules that a job file would bring into force.
-pub fn of_file(path: &Path, json: bool) -> Result<(), CliError> {
+pub fn of_file(path: &Path, rule: Option<&str>, json: bool) -> Result<(), CliError> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| CliError::Usage(format!("{} cannot be read: {e}", path.display())))?;
     let job = Job::parse(&text, path).map_err(|e| CliError::Usage(e.to_string()))?;
-    show(&v1::Rules::from(&CoreConfig::from(&job)), json)
+    show(v1::Rules::from(&CoreConfig::from(&job)), rule, json)
 }
 
-fn show(rules: &v1::Rules, json: bool) -> Result<(), CliError> {
-    match json {
-        true => put_json(rules),
-        false => put(&text(rules, Paint::stdout())),
+fn show(mut rules: v1::Rules, rule: Option<&str>, json: bool) -> Result<(), CliError> {
+    if let Some(name) = rule {
+        keep(&mut rules, name)?;
     }
+    match json {
+        true => put_json(&rules),
+        false => put(&text(&rules, Paint::stdout())),
+    }
+}
+
+/// Only one rule and the budget that its faults count against.
+fn keep(rules: &mut v1::Rules, name: &str) -> Result<(), CliError> {
+    let names: Vec<String> = rules.rules.iter().map(|r| r.name.clone()).collect();
+    let Some(kept) = rules.rules.iter().position(|r| r.name == name) else {
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let hint = instead_of(name, &known, "the rules are");
+        return Err(CliError::Usage(format!(
+            "there is no rule `{name}`; {hint}"
+        )));
+    };
+    rules.rules = vec![rules.rules.swap_remove(kept)];
+    let kind = rules.rules[0].kind.clone();
+    rules.budgets.retain(|b| b.kind == kind);
+    Ok(())
 }
 
 fn text(rules: &v1::Rules, paint: Paint) -> String {

@@ -1,4 +1,5 @@
 //! `doctor` on this machine, with a driver that is played, and on recorded ones.
+use super::leader::Leader;
 use super::{err, out, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -210,4 +211,32 @@ fn nvml_fake() -> Option<PathBuf> {
     ]
     .into_iter()
     .find(|path| path.is_file())
+}
+
+#[test]
+fn a_peers_clock_is_told_with_what_the_way_may_explain() {
+    let dir = tempfile::tempdir().unwrap();
+    let (right, ahead) = (Leader::start(0), Leader::start(60_000));
+    let (right, ahead) = (right.addr.to_string(), ahead.addr.to_string());
+    let args = [
+        "doctor",
+        "--json",
+        "--disk-mib",
+        "0",
+        "--peer",
+        &right,
+        "--peer",
+        &ahead,
+    ];
+    let json: Value = serde_json::from_slice(&run(dir.path(), &args).stdout).unwrap();
+    let clocks = checks(&json).into_iter().filter(|(n, _)| n == "clock");
+    let clocks: Vec<String> = clocks.map(|(_, verdict)| verdict).collect();
+    assert_eq!(clocks, ["ok", "fail"], "{json}");
+    let answer = &json["facts"]["peers"][1]["answer"]["Ok"];
+    let number = |key: &str| answer[key].as_f64().unwrap();
+    assert!(
+        (number("ahead_ms") - 60_000.0).abs() <= number("within_ms") + 1.0,
+        "{json}"
+    );
+    assert_eq!(answer["seen_as"], "127.0.0.1");
 }

@@ -8,6 +8,8 @@ mod errors;
 #[path = "../fake/mod.rs"]
 mod fake;
 mod follow;
+#[path = "../fake/leader.rs"]
+mod leader;
 mod reads;
 mod remote;
 

@@ -129,6 +129,18 @@ fn rules_shows_what_is_in_force_and_where_it_came_from() {
         "{text}"
     );
     assert!(row(&["hang", "600 s", "100 ms"]), "{text}");
+    let one = out(&run(dir.path(), &["rules", "trainer idle"]));
+    assert!(
+        one.contains("trainer idle") && !one.contains("link lost"),
+        "{one}"
+    );
+    let wrong = run(dir.path(), &["rules", "trainer idel"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        err(&wrong).contains("did you mean `trainer idle`?"),
+        "{}",
+        err(&wrong)
+    );
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Server {
     }
 }
 
-fn runtime() -> Runtime {
+pub fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(1).enable_all().build().unwrap()
 }
@@ -184,57 +184,6 @@ impl Control for Fake {
         Err(Status::unimplemented("not played"))
     }
 
-    async fn pause(
-        &self,
-        _: Request<v1::PauseRequest>,
-    ) -> Result<Response<v1::PauseReply>, Status> {
-        let status = &mut self.0.lock().unwrap().status;
-        let pause = v1::Pause {
-            state: "pausing".to_owned(),
-            after_step: status.step + 1,
-            since_ms: status.now_ms,
-        };
-        status.pause = Some(pause.clone());
-        Ok(Response::new(v1::PauseReply {
-            when: "when the step under way is committed".to_owned(),
-            pause: Some(pause),
-        }))
-    }
-
-    async fn resume(
-        &self,
-        _: Request<v1::ResumeRequest>,
-    ) -> Result<Response<v1::PauseReply>, Status> {
-        self.0.lock().unwrap().status.pause = None;
-        Ok(Response::new(v1::PauseReply {
-            when: "now".to_owned(),
-            pause: None,
-        }))
-    }
-
-    async fn restart(
-        &self,
-        request: Request<v1::RestartRequest>,
-    ) -> Result<Response<v1::RestartReply>, Status> {
-        let request = request.into_inner();
-        let what = match request.index {
-            Some(index) => format!("{}-{index}", request.role),
-            None => request.role.clone(),
-        };
-        self.0.lock().unwrap().restarted.push(request);
-        Ok(Response::new(v1::RestartReply {
-            what,
-            when: "now".to_owned(),
-        }))
-    }
-
-    async fn logs(
-        &self,
-        _: Request<v1::LogsRequest>,
-    ) -> Result<Response<Self::LogsStream>, Status> {
-        Err(Status::unimplemented("not played"))
-    }
-
     async fn quarantine(
         &self,
         request: Request<v1::QuarantineRequest>,
@@ -331,9 +280,14 @@ impl Control for Fake {
         &self,
         request: Request<v1::RestartRequest>,
     ) -> Result<Response<v1::RestartReply>, Status> {
-        let v1::RestartRequest { role, index } = request.into_inner();
-        let what = index.map_or(role.clone(), |index| format!("{role}-{index}"));
-        self.0.lock().unwrap().asked.push(format!("restart {what}"));
+        let request = request.into_inner();
+        let what = match request.index {
+            Some(index) => format!("{}-{index}", request.role),
+            None => request.role.clone(),
+        };
+        let mut book = self.0.lock().unwrap();
+        book.asked.push(format!("restart {what}"));
+        book.restarted.push(request);
         let when = "now".to_owned();
         Ok(Response::new(v1::RestartReply { what, when }))
     }

@@ -1,7 +1,7 @@
 //! The table of nodes: which are there, and which of their slots can be used.
 use super::spec::{NodeSpec, SlotRef};
 use crate::ids::NodeId;
-use crate::nearest::nearest;
+use crate::nearest::instead_of;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -194,14 +194,8 @@ impl NodeTable {
 
     /// What may have been meant by a name that no node has: the nearest, or the names of all.
     pub fn instead_of(&self, name: &str) -> String {
-        let names = || self.nodes.iter().map(|n| n.spec.name.as_str());
-        match nearest(name, names()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => {
-                let all: Vec<_> = names().map(|n| format!("`{n}`")).collect();
-                format!("the job's nodes are {}", all.join(", "))
-            }
-        }
+        let names = self.nodes.iter().map(|n| n.spec.name.as_str());
+        instead_of(name, &names.collect::<Vec<_>>(), "the job's nodes are")
     }
 
     /// One of the nodes that changed.

@@ -54,8 +54,6 @@ pub struct JobFacts {
     pub name: String,
     /// Instances of all roles.
     pub instances: u32,
-    /// Slots of its biggest node.
-    pub slots: u32,
     /// Nodes.
     pub nodes: u32,
     /// Bytes of weights and optimiser, where they are known.

@@ -32,12 +32,6 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
     Ok(JobFacts {
         name: job.job.name.clone(),
         instances: Role::ALL.into_iter().map(|role| job.count(role)).sum(),
-        slots: job
-            .nodes
-            .iter()
-            .map(|n| n.pools.values().sum())
-            .max()
-            .unwrap_or(0),
         nodes: u32::try_from(job.nodes.len()).unwrap_or(u32::MAX),
         missing: missing.collect(),
         state_bytes: parameters(&job).map(|n| n.saturating_mul(BYTES_PER_PARAMETER)),

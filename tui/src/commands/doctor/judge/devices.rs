@@ -1,6 +1,6 @@
 //! Accelerators: the driver, and who still holds them.
 use super::super::check::Check;
-use super::super::facts::{Driver, Facts, Found, Nvml, Process};
+use super::super::facts::{Device, Driver, Facts, Found, Nvml, Process};
 use crate::format::bytes;
 
 /// More than this in use by nobody that is known is worth a look.
@@ -8,7 +8,7 @@ const HELD: u64 = 256 << 20;
 
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     let mut checks = vec![driver(&facts.driver)];
-    checks.push(cuda_memory(&facts.driver, &facts.processes));
+    checks.push(device_memory(&facts.driver, &facts.processes));
     checks.push(leftovers(&facts.processes));
     checks
 }
@@ -44,9 +44,9 @@ fn mend(reason: &str) -> &'static str {
 }
 
 fn healthy(name: &'static str, nvml: &Nvml) -> Check {
-    let lost = |device: &Found<_>| device.as_ref().err().cloned();
+    let lost = |device: &Found<Device>| device.as_ref().err().cloned();
     let lost: Vec<String> = nvml.devices.iter().filter_map(lost).collect();
-    let ecc = |(n, device): (usize, &Found<super::super::facts::Device>)| {
+    let ecc = |(n, device): (usize, &Found<Device>)| {
         let errors = device.as_ref().ok()?.ecc_uncorrected.filter(|n| *n > 0)?;
         Some(format!("device {n} has {errors} uncorrected memory errors"))
     };
@@ -87,7 +87,7 @@ fn healthy(name: &'static str, nvml: &Nvml) -> Check {
 }
 
 /// Memory in use that no process here explains: as a rule a process in another container.
-fn cuda_memory(driver: &Driver, processes: &[Process]) -> Check {
+fn device_memory(driver: &Driver, processes: &[Process]) -> Check {
     const NAME: &str = "device memory";
     let Some(Ok(nvml)) = &driver.nvml else {
         return Check::skipped(NAME, "no accelerator");

@@ -87,16 +87,33 @@ fn versions(facts: &Facts) -> Check {
     }
 }
 
+/// What the worker computes with, against what the driver runs.
 fn libtorch(facts: &Facts) -> Check {
     const NAME: &str = "libtorch";
     let Some(Ok(worker)) = &facts.worker else {
         return Check::skipped(NAME, "the worker program did not answer");
     };
     let version = worker.torch.as_deref().unwrap_or("of an unknown version");
-    let devices = match &facts.driver.nvml {
-        Some(Ok(nvml)) => nvml.devices.len(),
-        _ => 0,
+    let nvml = match &facts.driver.nvml {
+        Some(Ok(nvml)) => Some(nvml),
+        _ => None,
     };
+    let devices = nvml.map_or(0, |nvml| nvml.devices.len());
+    let newest = nvml.and_then(|nvml| nvml.cuda);
+    match (cuda_of(version), newest) {
+        // Within a major version an older driver will do.
+        (Some(made_for), Some(newest)) if made_for.0 > newest.0 => {
+            return Check::fail(
+                NAME,
+                format!(
+                    "{version} is made for CUDA {}, the driver runs up to {}.{}",
+                    made_for.0, newest.0, newest.1
+                ),
+                "install a newer driver, or build with a libtorch for an older CUDA",
+            );
+        }
+        _ => {}
+    }
     match (worker.torch_cuda, devices) {
         (true, _) => Check::ok(NAME, format!("{version}, computes on CUDA devices")),
         (false, 0) => Check::ok(NAME, format!("{version}, computes on processors")),
@@ -106,4 +123,11 @@ fn libtorch(facts: &Facts) -> Check {
             "build with LIBTORCH naming a libtorch that was made for CUDA",
         ),
     }
+}
+
+/// `2.11.0+cu130` is made for CUDA 13.0.
+fn cuda_of(version: &str) -> Option<(i32, i32)> {
+    let (_, number) = version.split_once("+cu")?;
+    let number: i32 = number.parse().ok()?;
+    Some((number / 10, number % 10))
 }

@@ -237,3 +237,24 @@ fn without_an_accelerator_its_checks_are_skipped_and_a_broken_driver_fails() {
     };
     assert_eq!(with("driver and NVML", lost), Verdict::Fail);
 }
+
+#[test]
+fn libtorch_must_not_be_newer_than_the_driver() {
+    let torch = |version: &'static str| {
+        move |f: &mut Facts| {
+            if let Some(Ok(worker)) = &mut f.worker {
+                worker.torch = Some(version.to_owned());
+            }
+        }
+    };
+    assert_eq!(with("libtorch", torch("2.11.0+cu139")), Verdict::Ok);
+    assert_eq!(with("libtorch", torch("2.6.0+cu124")), Verdict::Ok);
+    assert_eq!(with("libtorch", torch("3.0.0+cu140")), Verdict::Fail);
+    let for_processors = |f: &mut Facts| {
+        torch("2.11.0+cpu")(f);
+        if let Some(Ok(worker)) = &mut f.worker {
+            worker.torch_cuda = false;
+        }
+    };
+    assert_eq!(with("libtorch", for_processors), Verdict::Warn);
+}
