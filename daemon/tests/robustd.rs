@@ -1,6 +1,7 @@
 //! The daemon as a program, with fake role processes: order of beginning and end, recovery, and
 //! every refusal with its exit code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod afflict;
 mod collector;
 mod crash;
 mod fake;
@@ -326,7 +327,7 @@ async fn each_role_that_is_killed_comes_back_and_the_incident_is_timed() {
             index: Some(1),
             wait: true,
             wait_timeout_ms: 20_000,
-            incarnation: None,
+            ..Default::default()
         };
         let struck = control
             .inject(request.clone())

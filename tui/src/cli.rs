@@ -22,9 +22,9 @@ pub use bench::{BenchCommand, BenchConsoleArgs, BenchStoreArgs, BenchWeightsArgs
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;
-pub use inject::InjectArgs;
-pub use man::ManArgs;
+pub use inject::{AuditArgs, InjectArgs, Which};
 pub use logs::LogsArgs;
+pub use man::ManArgs;
 pub use pause::PauseArgs;
 pub use read::{EventsArgs, ReportArgs, RulesArgs, WatchArgs};
 pub use restart::{RestartArgs, RestartTarget};
@@ -99,8 +99,10 @@ pub enum Command {
     Logs(LogsArgs),
     /// Print what happened, oldest first
     Events(EventsArgs),
-    /// Strike an instance with a real fault
+    /// Strike an instance, a node or the leader with a real fault
     Inject(InjectArgs),
+    /// Print who asked for what, and what came of it
+    Audit(AuditArgs),
     /// Run a drill file: real jobs with planned faults, measured against each other
     Drill(DrillArgs),
     /// Summarise the run

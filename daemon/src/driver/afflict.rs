@@ -60,6 +60,10 @@ impl Driver {
             peer: spec.peer.unwrap_or_default(),
             peer_incarnation: peer.map_or(0, |p| p.0),
             code: spec.code.unwrap_or_default(),
+            peer_addr: peer
+                .and_then(|p| self.links.hello(p))
+                .map(|h| h.transport_addr)
+                .unwrap_or_default(),
         };
         self.links
             .send(incarnation, host_message::Body::Fault(fault));

@@ -88,3 +88,27 @@ fn members(group: u32) -> Vec<u32> {
     let of = |pid: &u32| ProcStat::read(*pid).is_ok_and(|s| s.group == group && !s.is_dead());
     all.filter_map(pid).filter(of).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_without_memory_fails_at_the_next_thing_that_needs_some() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while sleep 0.01; do :; done"]);
+        let mut child = command
+            .process_group(0)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let start_time = ProcStat::read(pid).unwrap().start_time;
+        starve(Running { pid, start_time }).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert!(starve(Running { pid, start_time }).is_err(), "it is gone");
+    }
+}

@@ -157,3 +157,57 @@ pub fn args_for(process: Running, percent: u8, lasts: Duration) -> SlowArgs {
         ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn state(pid: u32) -> char {
+        ProcStat::read(pid).unwrap().state
+    }
+
+    fn until(what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn sleeper() -> (Child, Running) {
+        let mut command = Command::new("sleep");
+        let child = command.arg("600").process_group(0).spawn().unwrap();
+        let pid = child.id();
+        let start_time = ProcStat::read(pid).unwrap().start_time;
+        (child, Running { pid, start_time })
+    }
+
+    #[test]
+    fn a_process_stops_and_goes_on_in_turn_until_whoever_wants_it_is_gone() {
+        let (mut child, process) = sleeper();
+        let (read, write) = std::io::pipe().unwrap();
+        let args = args_for(process, 50, Duration::from_secs(600));
+        let helper = std::thread::spawn(move || slow_down(&args, &read));
+        for _ in 0..2 {
+            until("stopped", || state(process.pid) == 'T');
+            until("runs", || state(process.pid) != 'T');
+        }
+        drop(write);
+        helper.join().unwrap().unwrap();
+        until("left running", || state(process.pid) != 'T');
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn it_ends_with_its_time_and_with_the_process() {
+        let (mut child, process) = sleeper();
+        let (read, _write) = std::io::pipe().unwrap();
+        slow_down(&args_for(process, 10, Duration::from_millis(250)), &read).unwrap();
+        until("left running", || state(process.pid) != 'T');
+        child.kill().unwrap();
+        child.wait().unwrap();
+        slow_down(&args_for(process, 10, Duration::from_secs(600)), &read).unwrap();
+    }
+}

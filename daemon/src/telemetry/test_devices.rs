@@ -28,7 +28,7 @@ impl TestDevices {
         let mut entry = format!("[[strike]]\npid = {pid}\n");
         let figure = match event {
             HardwareEvent::Xid(code) => format!("xids = [{code}]"),
-            HardwareEvent::EccUncorrected => "ecc_uncorrected_more = 1".to_owned(),
+            HardwareEvent::EccUncorrected => "ecc_uncorrected = 1000000".to_owned(),
             HardwareEvent::RowRemapPending => "remap_pending = true".to_owned(),
             HardwareEvent::RowRemapFailed => "remap_failed = true".to_owned(),
             // nvmlClocksThrottleReasonHwThermalSlowdown.

@@ -133,15 +133,9 @@ fn nonsense(down: &Sender) {
             }),
         );
     }
-    for signal in [0, -1, 15, 999] {
-        let incarnation = 5;
-        tell(
-            down,
-            Down::Signal(v1::SignalRole {
-                incarnation,
-                signal,
-            }),
-        );
+    for fault in ["", "dance", "exit 3", "slow 0% 9999999s", "kill"] {
+        let (incarnation, fault) = (5, fault.to_owned());
+        tell(down, Down::Strike(v1::StrikeRole { incarnation, fault }));
     }
     let (incarnation, limit_ms) = (77, 1);
     tell(

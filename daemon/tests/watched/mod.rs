@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::TcpStream;
 
 /// A library that plays the scenario, in a folder of the site.
-fn stage(site: &Site, scenario: &str) -> String {
+pub fn stage(site: &Site, scenario: &str) -> String {
     let built = std::env::current_exe()
         .unwrap()
         .with_file_name("libnvml_fake.so");

@@ -104,6 +104,7 @@ impl At {
             total > 0 && bytes.saturating_mul(100) / total >= u64::from(self.percent)
         };
         match self.percent {
+            0 if self.phase == Phase::PullWeights => phase == self.phase || pulled.is_some(),
             0 => phase == self.phase,
             _ => pulled.is_some_and(enough),
         }

@@ -137,5 +137,9 @@ fn a_moment_in_a_pull_is_reached_when_so_much_has_come() {
     assert!(!half.reached(Phase::PullWeights, None));
     let entered: At = "pull".parse().unwrap();
     assert!(entered.reached(Phase::PullWeights, None));
-    assert!(!entered.reached(Phase::Generating, Some((500, 1_000))));
+    assert!(
+        entered.reached(Phase::Generating, Some((0, 1_000))),
+        "it generates meanwhile"
+    );
+    assert!(!entered.reached(Phase::Generating, None));
 }

@@ -10,12 +10,12 @@
 //! round = 3
 //! xids = [48]
 //! ```
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What a device shows. What is not given is not supported.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Figures {
     /// Whether GPM is there (Hopper and later).
@@ -90,6 +90,21 @@ struct File {
     devices: Vec<Device>,
 }
 
+/// Something more, shown while the scenario is played: from the next round on, on the device that
+/// this process uses, else on the first.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Strike {
+    pid: u32,
+    #[serde(flatten)]
+    figures: BTreeMap<String, toml::Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Strikes {
+    #[serde(default)]
+    strike: Vec<Strike>,
+}
+
 /// Why a scenario cannot be played.
 #[derive(Debug)]
 pub enum ScenarioError {
@@ -136,6 +151,38 @@ impl Scenario {
     /// How many devices.
     pub fn count(&self) -> u32 {
         u32::try_from(self.devices.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The strikes in the file beside the scenario; none while there is no file.
+    pub fn strikes(scenario: &Path) -> Vec<Strike> {
+        let text = std::fs::read_to_string(scenario.with_extension("strikes.toml"));
+        let strikes = text.ok().and_then(|t| toml::from_str::<Strikes>(&t).ok());
+        strikes.unwrap_or_default().strike
+    }
+
+    /// The device that a strike is for, now that the rounds of the devices are these.
+    pub fn struck(&self, strike: &Strike, round: impl Fn(u32) -> u64) -> u32 {
+        let uses = |device: &u32| {
+            let processes = self.figures(*device, round(*device)).processes;
+            processes.is_some_and(|p| p.contains(&strike.pid))
+        };
+        (0..self.count()).find(uses).unwrap_or(0)
+    }
+
+    /// Shows a strike from a round on; figures that nobody knows are shown to nobody.
+    pub fn strike(&mut self, device: u32, round: u64, strike: &Strike) {
+        let mut shown = self.figures(device, round);
+        shown.xids.clear();
+        let Ok(toml::Value::Table(mut values)) = toml::Value::try_from(&shown) else {
+            return;
+        };
+        values.extend(strike.figures.clone());
+        let figures = toml::Value::Table(values).try_into();
+        if let (Some(frames), Ok(figures)) = (self.devices.get_mut(device as usize), figures) {
+            // What the scenario had planned for later is over with the first strike.
+            frames.retain(|(from, _)| *from < round);
+            frames.push((round, figures));
+        }
     }
 
     /// What a device shows in a round.
@@ -189,6 +236,22 @@ mod tests {
         assert_eq!(seen[2], cool(5, vec![48]));
         assert_eq!(seen[4], cool(11, vec![]));
         assert_eq!(seen[5], (Some(90), Some(5), vec![]));
+    }
+
+    #[test]
+    fn a_strike_is_shown_on_the_device_of_its_process_from_its_round_on() {
+        let text = "driver = '1'\n[[device]]\nprocesses = [7]\n\
+                    [[device]]\nprocesses = [8]\ntemperature_c = 30\n";
+        let mut s = Scenario::parse(text).unwrap();
+        let strikes: Strikes = toml::from_str("[[strike]]\npid = 8\nxids = [48]\n").unwrap();
+        let strike = &strikes.strike[0];
+        assert_eq!(s.struck(strike, |_| 4), 1);
+        s.strike(1, 5, strike);
+        let seen = |round| (s.figures(1, round).xids, s.figures(1, round).temperature_c);
+        assert_eq!(seen(4), (vec![], Some(30)));
+        assert_eq!(seen(5), (vec![48], Some(30)));
+        assert_eq!(seen(6), (vec![], Some(30)));
+        assert_eq!(s.figures(0, 5).xids, [] as [u64; 0]);
     }
 
     #[test]

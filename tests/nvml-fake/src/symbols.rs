@@ -9,7 +9,7 @@ mod links;
 
 use crate::scenario::{Figures, Scenario};
 use nvml_wrapper_sys::bindings::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_char, c_uint};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -27,6 +27,8 @@ pub(crate) struct Play {
     rounds: BTreeMap<u32, u64>,
     /// Devices that were lost once stay lost while the figures say so.
     lost: BTreeMap<u32, u64>,
+    /// Strikes that were shown, of those in the file.
+    struck: BTreeSet<usize>,
     pub(crate) events: events::Events,
 }
 
@@ -42,6 +44,18 @@ impl Play {
     fn round(&self, device: u32) -> u64 {
         let asked = self.rounds.get(&device).copied().unwrap_or_default();
         asked.saturating_sub(1)
+    }
+
+    /// A round of this device begins: what struck it since the last one is shown from now on.
+    fn strike(&mut self, device: u32) {
+        let strikes = Scenario::strikes(&crate::scenario_path());
+        for (number, strike) in strikes.iter().enumerate() {
+            let is_for = self.scenario.struck(strike, |d| self.round(d));
+            if is_for == device && self.struck.insert(number) {
+                let round = self.round(device);
+                self.scenario.strike(device, round, strike);
+            }
+        }
     }
 
     fn figures(&self, device: u32) -> Figures {
@@ -125,6 +139,7 @@ pub extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
                 scenario,
                 rounds: BTreeMap::new(),
                 lost: BTreeMap::new(),
+                struck: BTreeSet::new(),
                 events: events::Events::default(),
             };
             let _ = PLAY.set(Mutex::new(play));

@@ -1,12 +1,14 @@
-//! `robustctl inject`: strikes an instance and, with --wait, shows how the recovery went.
+//! `robustctl inject`: strikes an instance, a node or the leader and, with --wait, shows how the recovery went.
 use super::{put, put_json};
-use crate::cli::InjectArgs;
+use crate::cli::{InjectArgs, Which};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{bar, locale_is_utf8, millis, who};
 use crate::paint::Paint;
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_proto::v1;
+use robust_shared::fault::{Kind, Spec, Target};
+use robust_shared::ids::Role;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -16,28 +18,18 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Injects the fault; exit code 1 when its recovery did not finish.
 pub async fn run(endpoint: &Endpoint, args: &InjectArgs, json: bool) -> Result<(), CliError> {
-    let (fault, role) = match (args.kill, args.hang, args.lose_slot) {
-        (Some(role), ..) => ("kill", role),
-        (None, Some(role), _) => ("hang", role),
-        (None, None, Some(role)) => ("lose-slot", role),
-        (None, None, None) => {
-            let words = "name --kill ROLE, --hang ROLE or --lose-slot ROLE";
-            return Err(CliError::Usage(words.into()));
-        }
+    if let Some(which) = args.disarm {
+        return disarm(endpoint, which, json).await;
+    }
+    let Some((kind, role)) = args.chosen() else {
+        return Err(CliError::Usage("name a fault, such as --kill ROLE".into()));
     };
+    let role = role.map_or("", Role::name);
     let timeout = Duration::from_secs_f64(args.timeout);
-    let request = v1::InjectRequest {
-        fault: fault.to_owned(),
-        role: role.name().to_owned(),
-        index: args.index,
-        wait: args.wait,
-        wait_timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
-        incarnation: args.incarnation,
-        ..Default::default()
-    };
+    let request = request(args, kind, role, timeout)?;
     let mut client = endpoint.connect().await?;
     let reply = if args.wait {
-        let spinner = spinner(&format!("{fault} {role}, waiting for the recovery"));
+        let spinner = spinner(&format!("{kind} {role}, waiting for the recovery"));
         let answer = tokio::time::timeout(timeout + GRACE, client.inject(request)).await;
         spinner.finish_and_clear();
         match answer {
@@ -54,9 +46,66 @@ pub async fn run(endpoint: &Endpoint, args: &InjectArgs, json: bool) -> Result<(
     if json {
         put_json(&reply)?;
     } else {
-        put(&text(fault, &reply, Paint::stdout()))?;
+        put(&text(kind, &reply, Paint::stdout()))?;
     }
     if args.wait { verdict(&reply) } else { Ok(()) }
+}
+
+/// What is asked of the daemon; what is no fault is said without asking it.
+fn request(
+    args: &InjectArgs,
+    kind: Kind,
+    role: &str,
+    timeout: Duration,
+) -> Result<v1::InjectRequest, CliError> {
+    let spec = Spec {
+        kind: kind.name().to_owned(),
+        code: args.code,
+        seconds: args.seconds,
+        percent: args.percent,
+        peer: args.peer.clone(),
+        node: args.lose_node.clone(),
+        event: args.event.clone(),
+    };
+    spec.fault().map_err(|e| CliError::Usage(e.to_string()))?;
+    Ok(v1::InjectRequest {
+        fault: spec.kind,
+        role: role.to_owned(),
+        index: args.index,
+        wait: args.wait,
+        wait_timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+        incarnation: args.incarnation,
+        at: args.at.map(|at| at.to_string()).unwrap_or_default(),
+        code: spec.code,
+        seconds: spec.seconds,
+        percent: spec.percent,
+        peer: spec.peer.unwrap_or_default(),
+        node: spec.node.unwrap_or_default(),
+        event: spec.event.unwrap_or_default(),
+        i_know: args.i_know,
+    })
+}
+
+async fn disarm(endpoint: &Endpoint, which: Which, json: bool) -> Result<(), CliError> {
+    let id = match which {
+        Which::One(id) => Some(id),
+        Which::All => None,
+    };
+    let mut client = endpoint.connect().await?;
+    let reply = endpoint
+        .ask(client.disarm(v1::DisarmRequest { id }))
+        .await?;
+    if json {
+        return put_json(&reply);
+    }
+    if reply.disarmed.is_empty() {
+        return put("nothing was armed\n");
+    }
+    let line = |f: &v1::ArmedFault| {
+        let who = who(&f.role, f.index);
+        format!("disarmed {}: {} of {who}\n", f.id, f.fault)
+    };
+    put(&reply.disarmed.iter().map(line).collect::<String>())
 }
 
 fn spinner(text: &str) -> ProgressBar {
@@ -87,10 +136,27 @@ fn verdict(reply: &v1::InjectReply) -> Result<(), CliError> {
     }
 }
 
-fn text(fault: &str, r: &v1::InjectReply, paint: Paint) -> String {
-    let done = if fault == "hang" { "hung" } else { "killed" };
+/// What was done, and to whom.
+fn done(kind: Kind, r: &v1::InjectReply) -> String {
     let (who, incarnation, pid) = (who(&r.role, r.index), r.incarnation, r.pid);
-    let struck = format!("{done} {who} (incarnation {incarnation}, pid {pid})\n");
+    let whom = format!("{who} (incarnation {incarnation}, pid {pid})");
+    match (kind.target(), r.armed) {
+        (Target::Node | Target::Leader, _) => format!("struck: {}\n", r.fault),
+        (_, Some(id)) if r.at.is_empty() => format!("told {whom}: {} ({id})\n", r.fault),
+        (_, Some(id)) => format!(
+            "armed {id}: {} strikes {whom} at {}\n`robustctl inject --disarm {id}` takes it back\n",
+            r.fault, r.at
+        ),
+        (_, None) => match kind {
+            Kind::Hang => format!("hung {whom}\n"),
+            Kind::Kill | Kind::LoseSlot => format!("killed {whom}\n"),
+            _ => format!("struck {whom}: {}\n", r.fault),
+        },
+    }
+}
+
+fn text(kind: Kind, r: &v1::InjectReply, paint: Paint) -> String {
+    let struck = done(kind, r);
     let struck = match &r.slot {
         Some(s) => {
             let (node, pool, index) = (&s.node, &s.pool, s.index);

@@ -1,4 +1,5 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
+mod audit;
 mod bench;
 mod ckpt;
 mod doctor;
@@ -84,6 +85,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Watch(watch) => watch::run(&endpoint, &watch, global.json).await,
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,
+        Command::Audit(args) => audit::run(&endpoint, &args, global.json).await,
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
         Command::Quarantine(engine) => quarantine::run(&endpoint, &engine, true, global.json).await,
         Command::Readmit(engine) => quarantine::run(&endpoint, &engine, false, global.json).await,

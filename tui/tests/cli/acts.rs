@@ -111,3 +111,86 @@ fn stop_asks_the_daemon_and_report_sums_up() {
     assert!(run(dir.path(), &["stop"]).status.success());
     assert!(fake.0.lock().unwrap().stopped);
 }
+
+#[test]
+fn every_fault_has_a_flag_and_what_is_none_is_refused_without_asking() {
+    let (dir, fake, _server) = daemon(Book {
+        inject: Some(v1::InjectReply {
+            armed: Some(4),
+            at: "pull:50%".to_owned(),
+            fault: "slow 20% 3s".to_owned(),
+            ..struck("recovered")
+        }),
+        ..Default::default()
+    });
+    let args = [
+        "inject",
+        "--slow",
+        "rollout",
+        "--percent",
+        "20",
+        "--seconds",
+        "3",
+        "--at",
+        "pull:50%",
+        "--i-know",
+    ];
+    let output = run(dir.path(), &args);
+    let said = out(&output);
+    assert!(
+        said.starts_with("armed 4: slow 20% 3s strikes trainer-1"),
+        "{said}"
+    );
+    assert!(
+        said.contains("`robustctl inject --disarm 4` takes it back"),
+        "{said}"
+    );
+    let request = fake.0.lock().unwrap().injected[0].clone();
+    assert_eq!(
+        (request.fault.as_str(), request.percent),
+        ("slow", Some(20))
+    );
+    assert_eq!((request.at.as_str(), request.i_know), ("pull:50%", true));
+    for (args, why) in [
+        (
+            &["inject", "--kill", "agent", "--code", "3"][..],
+            "takes no `code`",
+        ),
+        (&["inject", "--slow", "agent", "--percent", "0"], "5 to 95"),
+        (&["inject", "--cut-network", "rollout"], "needs a peer"),
+        (
+            &["inject", "--kill", "agent", "--at", "updat"],
+            "did you mean `update`?",
+        ),
+        (&["inject", "--disarm", "some"], "or `all`"),
+    ] {
+        let output = run(dir.path(), args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(err(&output).contains(why), "{args:?}: {}", err(&output));
+    }
+    assert_eq!(fake.0.lock().unwrap().injected.len(), 1);
+    let output = run(dir.path(), &["inject", "--disarm", "4"]);
+    assert_eq!(out(&output), "disarmed 4: kill of trainer-1\n");
+}
+
+#[test]
+fn the_audit_log_has_a_line_for_each_request_with_what_came_of_it() {
+    let (dir, _fake, _server) = daemon(Book::default());
+    let text = out(&run(dir.path(), &["audit"]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines[0].contains("refused") && lines[0].contains("it is protected"),
+        "{text}"
+    );
+    assert!(
+        lines[1].contains("no result") && lines[1].contains("uid 0 (root)"),
+        "{text}"
+    );
+    let json = out(&run(dir.path(), &["audit", "--json"]));
+    let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["id"], &first["result"]),
+        (&1.into(), &"refused".into())
+    );
+}

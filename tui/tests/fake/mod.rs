@@ -100,6 +100,7 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[tonic::async_trait]
 impl Control for Fake {
     type WatchStream = Streamed<v1::Status>;
+    type AuditStream = Streamed<v1::AuditEntry>;
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
     type CheckStoreStream = Streamed<v1::StoreCheck>;
@@ -181,7 +182,22 @@ impl Control for Fake {
         &self,
         _: Request<v1::AuditRequest>,
     ) -> Result<Response<Self::AuditStream>, Status> {
-        Err(Status::unimplemented("not played"))
+        let entry = |id: u64, result: &str, reason: &str| v1::AuditEntry {
+            id,
+            at_ms: 1_700_000_000_000 + id,
+            who: "uid 0 (root), pid 7".to_owned(),
+            what: "inject".to_owned(),
+            on: "{\"fault\":\"kill\"}".to_owned(),
+            result: result.to_owned(),
+            reason: reason.to_owned(),
+            took_ms: 3,
+        };
+        let lines = [
+            entry(1, "asked", ""),
+            entry(1, "refused", "it is protected"),
+            entry(2, "asked", ""),
+        ];
+        Ok(Response::new(Box::pin(tokio_stream::iter(lines.map(Ok)))))
     }
 
     async fn quarantine(

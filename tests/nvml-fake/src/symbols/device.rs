@@ -28,6 +28,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
 ) -> nvmlReturn_t {
     if let Some(mut play) = play().filter(|p| index < p.scenario.count()) {
         *play.rounds.entry(index).or_default() += 1;
+        play.strike(index);
         let figures = play.figures(index);
         play.events.raise(index, &figures.xids);
         // A frame that no longer loses it brings it back.

@@ -1,0 +1,61 @@
+//! `robustctl audit`: who asked for what, and what came of it.
+use super::{put, put_json};
+use crate::cli::AuditArgs;
+use crate::endpoint::Endpoint;
+use crate::error::CliError;
+use crate::format::time_of_day;
+use crate::paint::Paint;
+use robust_proto::v1;
+use std::collections::BTreeMap;
+use tokio_stream::StreamExt as _;
+
+/// A line for each request, when its result is known; at the end those without one.
+pub async fn run(endpoint: &Endpoint, args: &AuditArgs, json: bool) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let request = v1::AuditRequest {
+        follow: args.follow,
+        since: args.since,
+    };
+    let mut entries = endpoint.ask(client.audit(request)).await?;
+    let mut open = BTreeMap::new();
+    while let Some(entry) = entries.next().await {
+        let entry = entry.map_err(|status| CliError::from_status(&status, &endpoint.place()))?;
+        if entry.result == "asked" {
+            open.insert(entry.id, entry);
+            continue;
+        }
+        // As it was asked, at the time it was asked.
+        let asked_at = open
+            .remove(&entry.id)
+            .map_or(entry.at_ms, |asked| asked.at_ms);
+        show(
+            &v1::AuditEntry {
+                at_ms: asked_at,
+                ..entry
+            },
+            json,
+        )?;
+    }
+    open.values().try_for_each(|entry| show(entry, json))
+}
+
+fn show(entry: &v1::AuditEntry, json: bool) -> Result<(), CliError> {
+    match json {
+        true => put_json(entry),
+        false => put(&line(entry, Paint::stdout())),
+    }
+}
+
+fn line(e: &v1::AuditEntry, paint: Paint) -> String {
+    let result = match e.result.as_str() {
+        "asked" => "no result",
+        result => result,
+    };
+    let result = paint.word(&format!("{result:<9}"));
+    let (time, who, what) = (time_of_day(e.at_ms), &e.who, &e.what);
+    let mut line = format!("{:>5}  {time}  {result}  {what:<11}  {who}", e.id);
+    for more in [&e.on, &e.reason].into_iter().filter(|m| !m.is_empty()) {
+        line += &format!("  {more}");
+    }
+    line + "\n"
+}
