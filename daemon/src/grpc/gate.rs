@@ -134,7 +134,7 @@ where
     };
     // gRPC's frame: compressed or not, and the length in 4 bytes, come first.
     let on = content(method, body.get(5..).unwrap_or_default());
-    let (log, what) = (audit.clone(), method.to_lowercase());
+    let (log, what) = (audit.clone(), name(method));
     let asked = tokio::task::spawn_blocking(move || log.asked(&who, &what, &on)).await;
     let asked = match asked {
         Ok(Ok(asked)) => asked,
@@ -165,6 +165,18 @@ where
         tracing::error!("a result is missing in the audit log: {error}");
     }
     answer
+}
+
+/// As on the command line: `restore-slot`.
+fn name(method: &str) -> String {
+    let mut name = String::new();
+    for c in method.chars() {
+        if c.is_ascii_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    name
 }
 
 fn unlogged(error: &dyn std::fmt::Display) -> Status {
@@ -280,5 +292,9 @@ mod tests {
         );
         assert_eq!(content("Inject", b"\xff\xff"), "not readable");
         assert_eq!(content("Stop", b""), "");
+        assert_eq!(
+            (name("RestoreSlot"), name("Stop")),
+            ("restore-slot".into(), "stop".into())
+        );
     }
 }

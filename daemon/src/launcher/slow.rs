@@ -7,7 +7,7 @@
 //!     └── a thread waits for the helper; when it was killed, the daemon says CONT
 //! ```
 //! Nothing may stay stopped for ever, so the signals are not the daemon's own: when the daemon dies,
-//! however it dies, the pipe closes, and the helper lets the process go on. The helper has a session
+//! however it dies, the pipe closes, and the helper lets the process go on. The helper has a group
 //! of its own, so that what ends the daemon's group does not end it in the middle. Only both killed
 //! in the same moment leave a process stopped; then it looks like one that hangs, and its rule ends it.
 use super::proc_stat::ProcStat;

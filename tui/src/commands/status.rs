@@ -34,6 +34,17 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         let line = format!("alarm    {} (for {since})", alarm.text);
         text += &format!("{}\n", paint.bold(&line));
     }
+    for fault in &s.armed {
+        let (who, at) = (who(&fault.role, fault.index), &fault.at);
+        let when = if at.is_empty() { "now" } else { at };
+        text += &format!(
+            "armed    {}: {} of {who} at {when}\n",
+            fault.id, fault.fault
+        );
+    }
+    if s.protected {
+        text += "safety   protected: faults are injected with --i-know only\n";
+    }
     text += &durable(s);
     if s.checkpoints_skipped > 0 {
         let skipped = s.checkpoints_skipped;

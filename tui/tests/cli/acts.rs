@@ -121,6 +121,16 @@ fn every_fault_has_a_flag_and_what_is_none_is_refused_without_asking() {
             fault: "slow 20% 3s".to_owned(),
             ..struck("recovered")
         }),
+        status: v1::Status {
+            armed: vec![v1::ArmedFault {
+                id: 4,
+                fault: "kill".to_owned(),
+                role: "trainer".to_owned(),
+                index: 1,
+                ..v1::ArmedFault::default()
+            }],
+            ..v1::Status::default()
+        },
         ..Default::default()
     });
     let args = [
