@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// So that what was said last is on its way before the process ends.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
+/// A cut has no length of its own, and a stall has one that shows.
+const CUT: Duration = Duration::from_secs(2);
+
 /// Until when this process's tool does not answer.
 static HANG: Mutex<Option<Instant>> = Mutex::new(None);
 
@@ -107,6 +110,7 @@ impl Fake {
             "corrupt-weights" => self.corrupt(self.hello.version.unwrap_or(0)),
             "hang-tool" => *HANG.lock().unwrap() = Some(Instant::now() + lasts),
             "stall-network" | "cut-network" => {
+                let lasts = lasts.max(CUT);
                 let name = format!(
                     "silent-{}-{}",
                     self.hello.incarnation, fault.peer_incarnation

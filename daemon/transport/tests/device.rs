@@ -94,6 +94,29 @@ fn fetch_all(
 }
 
 #[test]
+fn damage_flips_one_bit_wherever_the_bytes_lie() {
+    let _driver = Driver::new();
+    let staging = Staging::open(0, SMALLEST_STAGING).unwrap();
+    let (len, at) = (MIB, 4096);
+    let device = Buffer::on_device(&staging, len).unwrap();
+    for buffer in [Buffer::new(len).unwrap(), device] {
+        let buffer = filled(buffer, 3);
+        let _held = buffer.lend().unwrap();
+        buffer.damage(at).unwrap();
+        let mut expected = pattern(3, len);
+        expected[at] ^= 1;
+        let mut bytes = vec![0; len];
+        buffer.read_at(0, &mut bytes).unwrap();
+        assert!(bytes == expected);
+        let beyond = buffer.damage(len);
+        assert!(
+            matches!(beyond, Err(BufferError::Bounds { .. })),
+            "{beyond:?}"
+        );
+    }
+}
+
+#[test]
 fn bytes_are_the_same_whichever_side_is_on_a_device() {
     let driver = Driver::new();
     let (source, puller) = (transport(LONG), transport(LONG));
