@@ -1,6 +1,6 @@
 //! A fault as a drill file writes it: what, whom, when.
 use super::phrase::duration;
-use super::{Drill, DrillError, DrillProblem};
+use super::{After, Drill, DrillError, DrillProblem};
 use crate::fault::{At, Fault, Spec};
 use crate::ids::Role;
 use serde::Deserialize;
@@ -33,9 +33,9 @@ pub(super) struct Entry {
     pub(super) random: Option<u64>,
     /// The phase or progress of the instance at which it strikes: `update`, `pull:50%`.
     at: Option<String>,
-    /// It does not wait for a step to be committed after the fault before it.
+    /// What it waits for after the fault before it.
     #[serde(default)]
-    pub(super) same_step: bool,
+    pub(super) after: After,
 }
 
 /// When a fault strikes, as written.

@@ -27,7 +27,7 @@ pub use expect::{Expectation, METRICS, Verdict, WEIGHTS_IDENTICAL, metric};
 pub use facts::{End, Facts, Measured, Recovery};
 pub use phrase::PHRASES;
 pub use plan::{Plan, RunPlan, SeriesPlan};
-pub use schedule::{Ground, Moment, Strike, Whom};
+pub use schedule::{After, Ground, Moment, Strike, Whom};
 
 use crate::job::{Document, JobError, Location, Policy, from_toml};
 use serde::Deserialize;

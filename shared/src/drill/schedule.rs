@@ -4,13 +4,13 @@ use super::{Drill, DrillError, DrillProblem};
 use crate::fault::{At, Fault, Target};
 use crate::ids::{InstanceId, Role};
 use crate::job::Job;
+use serde::Deserialize;
 use std::fmt;
 
 /// One fault of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Strike {
-    /// When, at the earliest: a second fault waits until a step was committed after the first,
-    /// unless it belongs to the same step.
+    /// When, at the earliest.
     pub at: Moment,
     /// What.
     pub fault: Fault,
@@ -18,8 +18,21 @@ pub struct Strike {
     pub whom: Whom,
     /// It waits until the instance is so far in its life.
     pub phase: Option<At>,
-    /// It waits for no commit after the fault before it.
-    pub same_step: bool,
+    /// What it waits for besides.
+    pub after: After,
+}
+
+/// What a fault waits for after the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum After {
+    /// A committed step: a second fault before that restarts the task by design.
+    #[default]
+    Commit,
+    /// Its recovery: both are in the same step.
+    Recovery,
+    /// Its verdict: it strikes the recovery.
+    Verdict,
 }
 
 /// What a fault strikes.
@@ -116,7 +129,7 @@ impl Drill {
                     fault: fault.clone(),
                     whom,
                     phase,
-                    same_step: entry.same_step,
+                    after: entry.after,
                 });
             }
         }

@@ -1,6 +1,6 @@
 //! When the next fault is due; pure, from what the daemon's statuses say.
 use robust_proto::v1;
-use robust_shared::drill::{Moment, Strike};
+use robust_shared::drill::{After, Moment, Strike};
 use robust_shared::fault::Kind;
 use std::time::{Duration, Instant};
 
@@ -87,8 +87,9 @@ impl Striker {
             let incident = status.incidents.iter().find(|i| i.id > *last)?;
             (self.open, self.struck_at) = (None, Some(incident.step));
         }
-        let again = self.pending.first().filter(|s| s.same_step);
-        if again.is_some() && self.struck_at.is_some() && status.state == "recovering" {
+        let next = self.pending.first();
+        let again = next.filter(|s| s.after == After::Verdict && self.struck_at.is_some());
+        if again.is_some() && status.state == "recovering" {
             return again.cloned();
         }
         if !self.running {
@@ -105,7 +106,7 @@ impl Striker {
         };
         let commit_awaited = self.struck_at.is_some_and(|step| status.step <= step);
         let reached = |strike: &&Strike| match strike.at {
-            _ if commit_awaited => strike.same_step,
+            _ if commit_awaited => strike.after != After::Commit,
             Moment::Seconds(at) => now - running >= Duration::from_secs_f64(at),
             Moment::Steps(at) => {
                 let since = self.committed_since.unwrap_or(now);
@@ -147,7 +148,7 @@ mod tests {
                 index: 0,
             }),
             phase: None,
-            same_step: false,
+            after: After::Commit,
         }
     }
 
@@ -232,18 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn a_strike_of_the_same_step_waits_for_the_incident_but_for_no_commit() {
-        let mut second = strike(Moment::Steps(1.0));
-        second.same_step = true;
-        let strikes = vec![strike(Moment::Steps(1.0)), second.clone()];
-        let (mut striker, t) = (Striker::new(strikes, Duration::ZERO), Instant::now());
-        let first = striker.due(t, &status("running", 1, &[])).unwrap();
-        striker.struck(&first, &status("running", 1, &[]));
-        assert_eq!(striker.due(at(t, 1), &status("running", 1, &[])), None);
-        let recovering = status("recovering", 1, &[(1, 1)]);
-        assert_eq!(striker.due(at(t, 2), &recovering), Some(second.clone()));
-        let back = status("running", 1, &[(1, 1)]);
-        assert_eq!(striker.due(at(t, 3), &back), Some(second));
+    fn a_strike_after_a_recovery_or_a_verdict_waits_for_that_but_for_no_commit() {
+        for (after, in_recovery) in [(After::Recovery, false), (After::Verdict, true)] {
+            let mut second = strike(Moment::Steps(1.0));
+            second.after = after;
+            let strikes = vec![strike(Moment::Steps(1.0)), second.clone()];
+            let (mut striker, t) = (Striker::new(strikes, Duration::ZERO), Instant::now());
+            let first = striker.due(t, &status("running", 1, &[])).unwrap();
+            striker.struck(&first, &status("running", 1, &[]));
+            assert_eq!(striker.due(at(t, 1), &status("running", 1, &[])), None);
+            let due = striker.due(at(t, 2), &status("recovering", 1, &[(1, 1)]));
+            assert_eq!(due.is_some(), in_recovery, "{after:?}");
+            let due = striker.due(at(t, 3), &status("running", 1, &[(1, 1)]));
+            assert_eq!(due, Some(second), "{after:?}");
+        }
     }
 
     #[test]

@@ -77,7 +77,10 @@ fn runs(runs: &[RunOutcome], first: &RunOutcome) -> Table {
         table.row([
             run.name.clone(),
             format!("{:.1} s", r.duration_s),
-            format!("{:+.1}%", (r.duration_s / free - 1.0) * 100.0),
+            match runs.len() {
+                1 => "-".to_owned(),
+                _ => format!("{:+.1}%", (r.duration_s / free - 1.0) * 100.0),
+            },
             ratio(r.ettr),
             ratio(r.goodput),
             r.incidents.len().to_string(),
