@@ -9,6 +9,7 @@
 //! Everything that can be refused is refused here, before anything is started. Nothing here touches
 //! the disk or a clock: who runs the drill reads the files and strikes at the planned places.
 
+mod compare;
 mod entry;
 mod error;
 mod expect;

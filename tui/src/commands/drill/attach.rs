@@ -1,7 +1,7 @@
 //! A drill against the job of a daemon that runs already: the same strikes, counted from now, and what
 //! the job shows for them. The job goes on afterwards.
 use super::facts::{Before, gather, incidents};
-use super::follow::{Follower, Host, Until, lost};
+use super::follow::{Follower, Host, Until, lost, protected};
 use super::outcome::{DrillOutcome, RunOutcome, SeriesOutcome, load};
 use super::progress::Progress;
 use super::striker::Striker;
@@ -30,19 +30,7 @@ pub async fn run(
     let begin = endpoint
         .ask(client.get_status(v1::GetStatusRequest {}))
         .await?;
-    if is_over(&begin.state) {
-        let text = format!(
-            "job {} is {}; there is nothing to strike",
-            begin.job, begin.state
-        );
-        return Err(CliError::Refused(text));
-    }
-    if begin.protected && !i_know {
-        return Err(CliError::Refused(format!(
-            "job {} is protected; strike it all the same with --i-know",
-            begin.job
-        )));
-    }
+    check(&begin, i_know)?;
     let (run, strikes, expect) = drill.attach(&ground(&begin)).map_err(usage)?;
     let mut progress = Progress::start(begin.job.clone(), begin.steps_total, strikes.len());
     progress.skip_incidents(&begin);
@@ -94,6 +82,19 @@ pub async fn run(
         load_before,
         load_after: load(),
     })
+}
+
+/// A job that may be struck.
+fn check(status: &v1::Status, i_know: bool) -> Result<(), CliError> {
+    let (job, state) = (&status.job, &status.state);
+    if is_over(state) {
+        let text = format!("job {job} is {state}; there is nothing to strike");
+        return Err(CliError::Refused(text));
+    }
+    match status.protected && !i_know {
+        true => Err(protected(job)),
+        false => Ok(()),
+    }
 }
 
 /// What is left of the job.

@@ -89,7 +89,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 
 /// A file as it is named, or one of the catalogue by its name.
 pub fn find(file: &Path) -> Result<PathBuf, CliError> {
-    if file.exists() || file.components().count() != 1 {
+    if file.is_file() || file.components().count() != 1 {
         return Ok(file.to_owned());
     }
     let folder = default_folder();

@@ -112,7 +112,7 @@ impl Follower<'_> {
             match carry_out(&mut client, &strike, self.i_know).await? {
                 Struck::Done(reply) => {
                     struck_at = Some(status.step);
-                    crashed |= strike.fault.kind() == Kind::LeaderCrash;
+                    crashed |= dies_of_it(&strike);
                     self.progress.struck(&strike, &reply, status.step);
                     self.striker.struck(&strike, &status);
                 }
@@ -124,10 +124,7 @@ impl Follower<'_> {
     fn check_protected(&self, status: &v1::Status) -> Result<(), CliError> {
         match status.protected && !self.i_know && !self.striker.pending().is_empty() {
             false => Ok(()),
-            true => Err(CliError::Refused(format!(
-                "job {} is protected; strike it all the same with --i-know",
-                status.job
-            ))),
+            true => Err(protected(&status.job)),
         }
     }
 
@@ -181,7 +178,7 @@ async fn carry_out(client: &mut Client, strike: &Strike, i_know: bool) -> Result
             Ok(Struck::Later(status.message().to_owned()))
         }
         // It died of it before it could answer.
-        Ok(Err(status)) if dies_of_it(strike) && status.code() != Code::PermissionDenied => {
+        Ok(Err(status)) if dies_of_it(strike) && broken(status.code()) => {
             Ok(Struck::Done(v1::InjectReply::default()))
         }
         Ok(Err(status)) => Err(lost(status)),
@@ -191,6 +188,11 @@ async fn carry_out(client: &mut Client, strike: &Strike, i_know: bool) -> Result
 
 fn dies_of_it(strike: &Strike) -> bool {
     strike.fault.kind() == Kind::LeaderCrash
+}
+
+/// The connection, not the daemon, says so.
+fn broken(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::Unknown | Code::Cancelled)
 }
 
 fn request(strike: &Strike, i_know: bool) -> v1::InjectRequest {
@@ -213,6 +215,13 @@ fn request(strike: &Strike, i_know: bool) -> v1::InjectRequest {
         i_know,
         ..Default::default()
     }
+}
+
+/// A job that is not to be struck by mistake.
+pub fn protected(job: &str) -> CliError {
+    CliError::Refused(format!(
+        "job {job} is protected; strike it all the same with --i-know"
+    ))
 }
 
 /// A call that failed.
