@@ -65,7 +65,7 @@ pub struct Follower<'a> {
 
 /// What came of a strike.
 enum Struck {
-    Done(v1::InjectReply),
+    Done(Box<v1::InjectReply>),
     /// Not this moment, for this reason: a place without a living process, a job at its end.
     Later(String),
 }
@@ -173,13 +173,13 @@ async fn next(statuses: &mut Streaming<v1::Status>) -> Result<v1::Status, String
 async fn carry_out(client: &mut Client, strike: &Strike, i_know: bool) -> Result<Struck, CliError> {
     let answer = client.inject(request(strike, i_know));
     match tokio::time::timeout(ANSWER_WITHIN, answer).await {
-        Ok(Ok(reply)) => Ok(Struck::Done(reply.into_inner())),
+        Ok(Ok(reply)) => Ok(Struck::Done(Box::new(reply.into_inner()))),
         Ok(Err(status)) if status.code() == Code::FailedPrecondition => {
             Ok(Struck::Later(status.message().to_owned()))
         }
         // It died of it before it could answer.
         Ok(Err(status)) if dies_of_it(strike) && broken(status.code()) => {
-            Ok(Struck::Done(v1::InjectReply::default()))
+            Ok(Struck::Done(Box::default()))
         }
         Ok(Err(status)) => Err(lost(status)),
         Err(_) => Err(CliError::Failed("the injection was not answered".into())),
