@@ -1,9 +1,11 @@
-//! A job on three daemons, with fake role processes: joining, leaving, and each daemon killed.
+//! A job on three daemons, with fake role processes: joining, leaving, each daemon killed, and what
+//! operators ask of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod cluster;
 mod durable;
 mod fake;
 mod membership;
+mod operated;
 
 use cluster::{Cluster, pids};
 use nix::sys::signal::Signal;
