@@ -91,7 +91,11 @@ fn a_job_that_is_left_running_is_paused_looked_at_resumed_and_ended() {
     assert_eq!(paused["state"], "paused", "{paused}");
     let step = site.json(&["status"])["step"].clone();
     let roles = site.json(&["roles"]);
-    let trainer = roles.as_array().unwrap().iter().find(|r| r["role"] == "trainer");
+    let trainer = roles
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["role"] == "trainer");
     let phases = trainer.unwrap()["phases"].as_array().unwrap().len();
     assert!(phases > 1, "{roles}");
     let log = site.ctl(&["logs", "trainer-0", "--tail", "3"]);
@@ -124,7 +128,11 @@ fn until_it_runs(site: &Site) {
 fn a_signal_is_passed_on_and_the_job_ends_in_order() {
     let site = Site::new();
     let mut command = site.command(&["run", &job(), "--steps", "1000"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until_it_runs(&site);
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));

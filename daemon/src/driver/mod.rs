@@ -309,13 +309,9 @@ impl Driver {
         let (replicas, remote) = (self.replica_status(), self.remote_status());
         self.parts.feeds.durable(replicas, remote);
         let skipped = self.parts.checkpointer.skipped();
-        self.parts.feeds.publish(
-            view,
-            at,
-            (&self.pulls, &self.gauges),
-            &self.served,
-            skipped,
-        );
+        self.parts
+            .feeds
+            .publish(view, at, (&self.pulls, &self.gauges), &self.served, skipped);
         self.published = Instant::now();
     }
 }

@@ -100,7 +100,8 @@ impl Reader {
             let page = self.page(start, bytes).await?.page;
             // The newline of the last line ends it and begins none.
             let breaks = page.data.iter().enumerate().rev();
-            let breaks = breaks.filter(|(at, byte)| **byte == b'\n' && start + *at as u64 + 1 < size);
+            let breaks =
+                breaks.filter(|(at, byte)| **byte == b'\n' && start + *at as u64 + 1 < size);
             for (at, _) in breaks {
                 left = match left.checked_sub(1) {
                     Some(0) | None => return Ok(start + at as u64 + 1),
@@ -126,11 +127,13 @@ impl Reader {
         let answered = tokio::time::timeout(PAGE_WITHIN, answered)
             .await
             .map_err(late)?;
-        answered.map_err(|_| ending())?.map_err(|error| match error {
-            LogError::Unknown(refusal) => refused(&refusal),
-            LogError::Away { .. } => Status::failed_precondition(error.to_string()),
-            LogError::Unreadable { .. } => Status::internal(error.to_string()),
-        })
+        answered
+            .map_err(|_| ending())?
+            .map_err(|error| match error {
+                LogError::Unknown(refusal) => refused(&refusal),
+                LogError::Away { .. } => Status::failed_precondition(error.to_string()),
+                LogError::Unreadable { .. } => Status::internal(error.to_string()),
+            })
     }
 }
 
@@ -171,7 +174,10 @@ mod tests {
         }
     }
 
-    fn read(path: &std::path::Path, request: v1::LogsRequest) -> mpsc::Receiver<Result<v1::LogPart, Status>> {
+    fn read(
+        path: &std::path::Path,
+        request: v1::LogsRequest,
+    ) -> mpsc::Receiver<Result<v1::LogPart, Status>> {
         let reader = Reader::new(driver_of(path.to_owned()), &request).unwrap();
         let (to, parts) = mpsc::channel(PARTS_AHEAD);
         tokio::spawn(reader.send(request, to));
@@ -193,7 +199,10 @@ mod tests {
         assert_eq!(whole(read(&path, request(Some(3), false))).await, "");
         let lines: Vec<String> = (0..30_000).map(|n| format!("line {n}\n")).collect();
         std::fs::write(&path, lines.concat()).unwrap();
-        assert_eq!(whole(read(&path, request(None, false))).await, lines.concat());
+        assert_eq!(
+            whole(read(&path, request(None, false))).await,
+            lines.concat()
+        );
         for last in [0, 1, 2, 20_000, 30_000, 40_000] {
             let from = lines.len().saturating_sub(last);
             let last = u32::try_from(last).unwrap();

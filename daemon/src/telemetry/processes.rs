@@ -60,9 +60,8 @@ impl DeviceUse {
         let busy: Vec<f64> = readings()
             .filter_map(|r| r.util_percent.or(r.activity_percent()))
             .collect();
-        let sum = |of: fn(&Reading) -> Option<u64>| {
-            readings().filter_map(of).reduce(u64::saturating_add)
-        };
+        let sum =
+            |of: fn(&Reading) -> Option<u64>| readings().filter_map(of).reduce(u64::saturating_add);
         Some(Self {
             percent: (!busy.is_empty()).then(|| busy.iter().sum::<f64>() / busy.len() as f64),
             memory_bytes: sum(|r| r.memory_used_bytes),

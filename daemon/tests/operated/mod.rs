@@ -77,8 +77,13 @@ async fn processes_are_replaced_on_request_and_it_is_no_fault() {
     cluster.lead();
     cluster.join("b");
     cluster.join("c");
-    let before = cluster.wait_for("steps", |s| s.step >= 2 && all_run(s)).await;
-    assert_eq!(restart(&cluster, "rollout", Some(1)).await.unwrap(), "rollout-1");
+    let before = cluster
+        .wait_for("steps", |s| s.step >= 2 && all_run(s))
+        .await;
+    assert_eq!(
+        restart(&cluster, "rollout", Some(1)).await.unwrap(),
+        "rollout-1"
+    );
     let of = |s: &v1::Status, role: &str, index: u32| {
         let found = s.roles.iter().find(|r| r.role == role && r.index == index);
         found.cloned().unwrap()
@@ -86,20 +91,35 @@ async fn processes_are_replaced_on_request_and_it_is_no_fault() {
     let old = of(&before, "rollout", 1).incarnation;
     let replaced = |s: &v1::Status| of(s, "rollout", 1).incarnation > old && all_run(s);
     let one = cluster.wait_for("a new rollout-1", replaced).await;
-    let changed = lives(&one).iter().zip(lives(&before)).filter(|(a, b)| *a != b).count();
+    let changed = lives(&one)
+        .iter()
+        .zip(lives(&before))
+        .filter(|(a, b)| *a != b)
+        .count();
     let role = of(&one, "rollout", 1);
-    assert_eq!((changed, role.restarts, role.restarts_planned), (1, 0, 1), "{one:#?}");
+    assert_eq!(
+        (changed, role.restarts, role.restarts_planned),
+        (1, 0, 1),
+        "{one:#?}"
+    );
     assert_eq!(role.restarted[0].why, "an operator asked for it");
     let spans = &role.phases;
     let (last, step) = (spans.last().unwrap(), one.step);
-    assert_eq!((&last.phase, last.incarnation), (&role.phase, role.incarnation));
+    assert_eq!(
+        (&last.phase, last.incarnation),
+        (&role.phase, role.incarnation)
+    );
     assert_eq!(restart(&cluster, "task", None).await.unwrap(), "everything");
     let all_new = |s: &v1::Status| {
         let new = lives(s).iter().zip(lives(&one)).all(|(a, b)| *a > b);
         new && all_run(s) && s.step > step + 2
     };
     let after = cluster.wait_for("a new life of everybody", all_new).await;
-    assert_eq!((after.incidents.len(), after.steps_repeated), (0, 0), "{after:#?}");
+    assert_eq!(
+        (after.incidents.len(), after.steps_repeated),
+        (0, 0),
+        "{after:#?}"
+    );
     let none = restart(&cluster, "rollout", Some(9)).await.unwrap_err();
     assert_eq!(none.code(), Code::InvalidArgument, "{none}");
     let index = restart(&cluster, "task", Some(1)).await.unwrap_err();
@@ -149,7 +169,12 @@ async fn logs_are_read_through_the_leader_from_whichever_node_has_them() {
         follow: true,
         ..request("rollout", index)
     };
-    let mut parts = control(&cluster).await.logs(follow).await.unwrap().into_inner();
+    let mut parts = control(&cluster)
+        .await
+        .logs(follow)
+        .await
+        .unwrap()
+        .into_inner();
     restart(&cluster, "rollout", Some(index)).await.unwrap();
     let mut text = String::new();
     while text.matches("running 1 test").count() < 2 {

@@ -77,7 +77,8 @@ impl Core {
                 role,
                 index,
             } => self.on_quarantine(ticket, role, index, false),
-            request @ (Request::Pause { .. } | Request::Resume { .. } | Request::Restart { .. }) => {
+            request
+            @ (Request::Pause { .. } | Request::Resume { .. } | Request::Restart { .. }) => {
                 self.on_job_request(&request);
             }
             Request::Stop => {

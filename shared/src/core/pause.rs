@@ -15,11 +15,11 @@
 //! pauses, is silent. A pause is on record before it is answered and survives the daemon, and a job
 //! that was stopped in a pause is still paused when it goes on. When N is the last step the job
 //! completes.
-use super::{Core, Mutation};
 use super::input::Request;
 use super::output::Severity;
 use super::refusal::{Refusal, Reply};
 use super::state::Stage;
+use super::{Core, Mutation};
 use crate::ids::{Role, Step};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};

@@ -127,8 +127,7 @@ impl Core {
         self.sync();
         let housed = |i: &Instance| !matches!(self.home(i.id, &Given::default()), Home::Waits(_));
         let others = self.s.instances.iter();
-        let others =
-            others.filter(|i| i.id.role != Role::Trainer && replaceable(i) && housed(i));
+        let others = others.filter(|i| i.id.role != Role::Trainer && replaceable(i) && housed(i));
         let ids: Vec<InstanceId> = others.map(|i| i.id).collect();
         self.replace(&ids, why);
     }
@@ -136,7 +135,10 @@ impl Core {
     /// Why a fault replaces the process of a place.
     pub(super) fn fault_of(&self, id: InstanceId) -> Restarted {
         let recoveries = self.s.recoveries.iter().rev();
-        let incident = recoveries.filter(|r| r.covers(id)).map(|r| r.incident).max();
+        let incident = recoveries
+            .filter(|r| r.covers(id))
+            .map(|r| r.incident)
+            .max();
         let found = incident.and_then(|number| self.s.incidents.iter().rfind(|i| i.id == number));
         let why = match found {
             Some(incident) if incident.who == id => incident.rule.clone(),

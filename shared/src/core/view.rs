@@ -2,8 +2,8 @@
 use super::Core;
 use super::armed::ArmedOn;
 use super::context::Context;
-use super::incident::Incident;
 use super::history::PhaseSpan;
+use super::incident::Incident;
 use super::instance::{Instance, Life, Restarted};
 use super::nodes::{Node, SlotRef};
 use super::pause::PauseView;

@@ -48,9 +48,9 @@ impl fmt::Display for Who {
 pub(super) fn who(text: &str) -> Result<Who, String> {
     let (name, index) = match text.rsplit_once('-') {
         Some((name, index)) => {
-            let number = index.parse().map_err(|_| {
-                format!("`{index}` is no number; write an instance as `rollout-1`")
-            })?;
+            let number = index
+                .parse()
+                .map_err(|_| format!("`{index}` is no number; write an instance as `rollout-1`"))?;
             (name, Some(number))
         }
         None => (text, None),

@@ -88,7 +88,11 @@ struct Show {
 
 impl Show {
     fn line(&self, line: &Line) -> Result<(), CliError> {
-        if self.grep.as_ref().is_some_and(|re| !re.is_match(&line.line)) {
+        if self
+            .grep
+            .as_ref()
+            .is_some_and(|re| !re.is_match(&line.line))
+        {
             return Ok(());
         }
         match (self.json, self.names) {

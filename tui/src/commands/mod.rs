@@ -2,10 +2,10 @@
 mod audit;
 mod bench;
 mod ckpt;
+mod control;
 mod doctor;
 pub mod drill;
 mod events;
-mod control;
 mod inject;
 mod man;
 mod logs;

@@ -12,9 +12,9 @@ mod child;
 mod progress;
 
 use crate::cli::{Global, RunArgs};
+use crate::commands::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::commands::{put, put_json};
 use child::{News, Robustd};
 use progress::Progress;
 use robust_proto::v1;
@@ -98,7 +98,11 @@ impl Job<'_> {
     }
 
     /// Until it is over; the exit code is robustd's.
-    async fn see_through(&self, mut robustd: Robustd, mut signals: Signals) -> Result<(), CliError> {
+    async fn see_through(
+        &self,
+        mut robustd: Robustd,
+        mut signals: Signals,
+    ) -> Result<(), CliError> {
         let mut progress = Progress::new(self.json);
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let code = loop {

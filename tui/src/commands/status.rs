@@ -75,7 +75,9 @@ fn pause(s: &v1::Status) -> Option<String> {
     } = s.pause.as_ref()?;
     let since = clock(s.now_ms.saturating_sub(*since_ms) as f64 / 1000.0);
     Some(match state.as_str() {
-        "paused" => format!("paused after step {after_step} (asked {since} ago); `robustctl resume`"),
+        "paused" => {
+            format!("paused after step {after_step} (asked {since} ago); `robustctl resume`")
+        }
         _ => format!("pausing: step {after_step} is the last (asked {since} ago)"),
     })
 }

@@ -56,10 +56,16 @@ fn pause_resume_and_restart_ask_the_daemon_and_say_when() {
     assert_eq!(twice.status.code(), Some(4));
     assert!(err(&twice).contains("paused already"));
     assert_eq!(text(&["resume"]), "the job goes on\n");
-    assert_eq!(text(&["restart", "rollout-1"]), "rollout-1 is restarted: now\n");
+    assert_eq!(
+        text(&["restart", "rollout-1"]),
+        "rollout-1 is restarted: now\n"
+    );
     assert_eq!(text(&["restart", "task"]), "task is restarted: now\n");
     let asked = fake.0.lock().unwrap().asked.clone();
-    assert_eq!(asked, ["pause", "resume", "restart rollout-1", "restart task"]);
+    assert_eq!(
+        asked,
+        ["pause", "resume", "restart rollout-1", "restart task"]
+    );
 }
 
 #[test]
@@ -67,7 +73,11 @@ fn a_wrong_role_is_answered_with_the_one_that_was_meant() {
     let (dir, _fake, _server) = daemon(book());
     let output = run(dir.path(), &["restart", "rolout-1"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(err(&output).contains("did you mean `rollout`?"), "{}", err(&output));
+    assert!(
+        err(&output).contains("did you mean `rollout`?"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]
@@ -101,7 +111,10 @@ fn followed_roles_are_said_when_they_change() {
     assert!(next().contains("rollout-1"));
     fake.0.lock().unwrap().status.roles[2].incarnation = 9;
     let changed = next();
-    assert!(changed.contains("rollout-1") && changed.contains("#9"), "{changed}");
+    assert!(
+        changed.contains("rollout-1") && changed.contains("#9"),
+        "{changed}"
+    );
     fake.0.lock().unwrap().status.state = "completed".into();
     assert!(child.wait().unwrap().success());
 }

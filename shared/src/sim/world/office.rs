@@ -4,7 +4,8 @@
 //! daemon reads the one its controller knows of. What was promised must hold after every crash.
 use super::{Happening, World, ms};
 use crate::core::{
-    CoreConfig, Input, NodeState, Output, PauseView, Refusal, Reply, Request, RestartTarget, SlotRef,
+    CoreConfig, Input, NodeState, Output, PauseView, Refusal, Reply, Request, RestartTarget,
+    SlotRef,
 };
 use crate::ids::{InstanceId, Role, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,7 +197,10 @@ impl World {
 
     /// `robustctl restart`.
     pub fn restart(&mut self, target: RestartTarget) {
-        self.ask(Role::Trainer, None, |ticket| Request::Restart { ticket, target });
+        self.ask(Role::Trainer, None, |ticket| Request::Restart {
+            ticket,
+            target,
+        });
     }
 
     /// Everything that an operator took out comes back, as he finds it in the status.

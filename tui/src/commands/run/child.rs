@@ -45,7 +45,9 @@ impl Robustd {
         }
         let mut folder = DirBuilder::new();
         folder.recursive(true).mode(0o700);
-        folder.create(state).map_err(io("cannot make the state directory"))?;
+        folder
+            .create(state)
+            .map_err(io("cannot make the state directory"))?;
         let path = state.join("robustd.log");
         let mut options = OpenOptions::new();
         let log = options.append(true).create(true).mode(0o600).open(&path);
@@ -122,7 +124,10 @@ impl Robustd {
             }),
             _ => Err(CliError::JobEnded {
                 code,
-                text: format!("robustd ended with exit code {code}:\n{}", self.last_words()),
+                text: format!(
+                    "robustd ended with exit code {code}:\n{}",
+                    self.last_words()
+                ),
             }),
         }
     }
@@ -156,14 +161,21 @@ async fn next_line(lines: &mut Option<Lines<BufReader<ChildStdout>>>) -> String 
 
 fn command(program: &Path, args: &RunArgs, state: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg("--job").arg(&args.job).arg("--state-dir").arg(state);
+    command
+        .arg("--job")
+        .arg(&args.job)
+        .arg("--state-dir")
+        .arg(state);
     if let Some(steps) = args.steps {
         command.arg("--steps").arg(steps.to_string());
     }
     if args.fresh {
         command.arg("--fresh");
     }
-    command.args(&args.options).stdin(Stdio::null()).process_group(0);
+    command
+        .args(&args.options)
+        .stdin(Stdio::null())
+        .process_group(0);
     command
 }
 

@@ -57,7 +57,11 @@ impl Progress {
         self.bar.set_length(status.steps_total);
         self.bar.set_position(status.step);
         let ettr = ratio(status.ettr_sliding);
-        let message = format!("{} reward {} ettr {ettr}", status.state, ratio(status.reward));
+        let message = format!(
+            "{} reward {} ettr {ettr}",
+            status.state,
+            ratio(status.reward)
+        );
         self.bar.set_message(message);
         if self.reason != status.reason && status.state == "starting" {
             self.reason.clone_from(&status.reason);
