@@ -3,10 +3,12 @@
 //! ```text
 //!  Feeds ── status ──► Snapshot ─────────────┐
 //!  telemetry ── devices, machine ──► Snapshot ├─► text, made anew at every scrape
-//!  incidents, pulls, findings ──► counters ──┘
+//!  incidents, pulls, findings ──► counters ──┤
+//!  /proc/self ───────────────────────────────┘
 //! ```
 //! What the status already counts is shown as it is; only what it forgets (old incidents) or never
 //! held (bytes pulled, findings) is counted here, from the daemon's start.
+mod process;
 mod serve;
 mod sheet;
 mod snapshot;
@@ -19,6 +21,7 @@ pub use serve::serve;
 pub use tally::Traced;
 
 use crate::telemetry::Samples;
+use process::ProcessCollector;
 use prometheus_client::registry::Registry;
 use robust_proto::v1;
 use robust_shared::ids::InstanceId;
@@ -37,10 +40,12 @@ pub struct Metrics {
 impl Metrics {
     /// Of the daemon on this machine.
     pub fn new(node: &str) -> Self {
-        let mut registry = Registry::with_prefix("robust");
-        let tally = Tally::register(&mut registry);
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ProcessCollector));
+        let ours = registry.sub_registry_with_prefix("robust");
+        let tally = Tally::register(ours);
         let snapshot = Arc::new(Mutex::new(Snapshot::new(node)));
-        registry.register_collector(Box::new(SnapshotCollector(Arc::clone(&snapshot))));
+        ours.register_collector(Box::new(SnapshotCollector(Arc::clone(&snapshot))));
         Self {
             registry,
             snapshot,

@@ -41,6 +41,14 @@ impl Sheet<'_> {
         family.encode_gauge(&value)
     }
 
+    /// One value that only goes up; `_total` is added to the name.
+    pub fn counter_of(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        family.encode_counter::<Labels, f64, f64>(&value, None)
+    }
+
     /// A family of values that only go up; `_total` is added to the name.
     pub fn counters(
         &mut self,

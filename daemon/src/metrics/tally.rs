@@ -17,7 +17,9 @@ const BUCKETS: [f64; 14] = [
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
 ];
 
-/// What a plan restarts, and how it ended: there from the begin, so that the first one is an increase.
+/// Those of a recovery; like what a plan restarts and how it ends they are there from the begin, so
+/// that the first one is an increase.
+const STAGES: [&str; 3] = ["detect", "restart", "reconnect"];
 const PLANS: [&str; 5] = ["instance", "gang", "task", "fail", "other"];
 const OUTCOMES: [&str; 2] = ["recovered", "failed"];
 
@@ -91,6 +93,9 @@ impl Tally {
             for outcome in OUTCOMES {
                 tally.recovery(plan, outcome);
             }
+        }
+        for name in STAGES {
+            tally.stages.0.get_or_create(&labels([("stage", name)]));
         }
         registry.register(
             "incident_seconds",

@@ -93,7 +93,8 @@ fn check_sample(line: &str, family: &str, kind: &str) {
 
 /// One prefix, lower case, base units, and the unit last.
 fn check_name(name: &str) {
-    assert!(name.starts_with("robust_"), "{name}");
+    let ours = ["robust_", "process_"].iter().any(|p| name.starts_with(p));
+    assert!(ours, "{name}");
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     assert!(name.chars().all(fine), "{name}");
     assert!(

@@ -51,7 +51,7 @@ fn exported() -> BTreeMap<String, Exported> {
 fn named(expression: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = expression.split(|c| !word(c));
-    let ours = words.filter(|w| w.starts_with("robust_"));
+    let ours = words.filter(|w| w.starts_with("robust_") || w.starts_with("process_"));
     ours.map(str::to_owned).collect()
 }
 
