@@ -95,7 +95,7 @@ impl Tally {
             }
         }
         for name in STAGES {
-            tally.stages.0.get_or_create(&labels([("stage", name)]));
+            drop(tally.stages.0.get_or_create(&labels([("stage", name)])));
         }
         registry.register(
             "incident_seconds",

@@ -12,6 +12,7 @@ const STATES: [&str; 7] = [
     "running",
     "paused",
     "recovering",
+    "paused",
     "completed",
     "stopped",
     "failed",
