@@ -52,7 +52,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        for pid in processes_naming(self.0.path()) {
+        for (pid, _) in processes_naming(self.0.path()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }

@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the checks found.
 #[derive(Debug)]

@@ -195,7 +195,9 @@ mod tests {
         let text = "[data]\nprompts = \"p\"\n[weights]\nbuffer_mib = 7\n";
         let job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
         let token = Secret::of("a token of the tests").job_token();
-        let plan = WorkerPlan::new("worker".into(), state, &job, token);
+        let (path, logs) = ("worker".into(), LogFormat::Human);
+        let program = WorkerProgram { path, logs };
+        let plan = WorkerPlan::new(program, state, &job, token);
         let bound = (WEIGHTS_BUFFER_VARIABLE.to_owned(), "7".to_owned());
         assert!(plan.environment(Incarnation(1)).contains(&bound));
     }

@@ -126,7 +126,7 @@ impl ControlService {
     }
 
     async fn corrupt_checkpoint(&self) -> Result<String, Status> {
-        let dir = self.checkpoints.clone();
+        let dir = self.state.checkpoints();
         let flipped = tokio::task::spawn_blocking(move || ckpt::corrupt_newest(&dir)).await;
         let failed = |e: &dyn std::fmt::Display| {
             Status::internal(format!("the checkpoint cannot be corrupted: {e}"))

@@ -1,9 +1,9 @@
 //! What operators' requests are answered with.
 use super::armed::ArmedOn;
-use crate::fault::{At, Kind};
 use super::input::RestartTarget;
 use super::nodes::SlotRef;
 use super::pause::PauseView;
+use crate::fault::{At, Kind};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::job::Mode;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 use super::dice::Dice;
 pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
-use crate::fault::At;
 use crate::core::{self, CoreConfig, Mode, RestartTarget, RuleId, RuleSet};
+use crate::fault::At;
 use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

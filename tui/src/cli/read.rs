@@ -39,4 +39,13 @@ pub struct ReportArgs {
     /// Also one line for every step
     #[arg(long)]
     pub steps: bool,
+    /// Write it as one HTML page that needs nothing else: charts, incidents, configuration
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Points of each curve and stretches of each lane, at most
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(10..=5_000))]
+    pub points: u32,
+    /// Curves with ASCII only [default: when LC_ALL, LC_CTYPE or LANG is not UTF-8]
+    #[arg(long)]
+    pub ascii: bool,
 }

@@ -58,6 +58,7 @@ async fn ask(endpoint: &Endpoint, who: &str) -> Result<Vec<String>, CliError> {
         index: id.index,
         follow: false,
         tail_lines: Some(TAIL_LINES),
+        from: None,
     };
     let mut client = endpoint.connect().await?;
     let mut parts = endpoint.ask(client.logs(request)).await?;

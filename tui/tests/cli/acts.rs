@@ -204,3 +204,53 @@ fn the_audit_log_has_a_line_for_each_request_with_what_came_of_it() {
         (&1.into(), &"refused".into())
     );
 }
+
+#[test]
+fn the_reports_page_is_written_whole_and_json_has_the_history_in_one_piece() {
+    let part = |role: &str| v1::History {
+        from_ms: 1_000,
+        to_ms: 61_000,
+        lanes: vec![v1::Lane {
+            role: role.into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let (dir, _fake, _server) = daemon(Book {
+        report: v1::Report {
+            job: "arith <1>".into(),
+            incidents: vec![incident("recovered")],
+            ..Default::default()
+        },
+        history: vec![part("trainer"), part("rollout")],
+        ..Default::default()
+    });
+    let path = dir.path().join("report.html");
+    let said = out(&run(
+        dir.path(),
+        &["report", "--html", path.to_str().unwrap()],
+    ));
+    assert!(said.contains("report.html"), "{said}");
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(page.contains("<h1>arith &lt;1&gt;</h1>"), "{page}");
+    assert!(page.trim_end().ends_with("</html>"), "{page}");
+    let text = out(&run(dir.path(), &["report", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let roles: Vec<_> = json["history"]["lanes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    assert_eq!(
+        (&roles[0]["role"], &roles[1]["role"]),
+        (&"trainer".into(), &"rollout".into())
+    );
+    let missing = dir.path().join("none/report.html");
+    let refused = run(dir.path(), &["report", "--html", missing.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        err(&refused).contains("cannot be written"),
+        "{}",
+        err(&refused)
+    );
+}

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod acts;
 mod alone;
-mod doctor;
 mod control;
+mod doctor;
 mod errors;
 #[path = "../fake/mod.rs"]
 mod fake;

@@ -19,6 +19,8 @@ pub struct Book {
     pub status: v1::Status,
     pub events: Vec<v1::Event>,
     pub report: v1::Report,
+    /// Its parts.
+    pub history: Vec<v1::History>,
     pub rules: v1::Rules,
     /// Answer to injections; none: refused with [`REFUSAL`].
     pub inject: Option<v1::InjectReply>,
@@ -100,12 +102,12 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[tonic::async_trait]
 impl Control for Fake {
     type WatchStream = Streamed<v1::Status>;
-    type AuditStream = Streamed<v1::AuditEntry>;
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
     type CheckStoreStream = Streamed<v1::StoreCheck>;
     type AuditStream = Streamed<v1::AuditEntry>;
     type LogsStream = Streamed<v1::LogPart>;
+    type GetHistoryStream = Streamed<v1::History>;
 
     async fn get_status(
         &self,
@@ -345,6 +347,15 @@ impl Control for Fake {
         _: Request<v1::GetRulesRequest>,
     ) -> Result<Response<v1::Rules>, Status> {
         Ok(Response::new(self.0.lock().unwrap().rules.clone()))
+    }
+
+    async fn get_history(
+        &self,
+        _: Request<v1::GetHistoryRequest>,
+    ) -> Result<Response<Self::GetHistoryStream>, Status> {
+        let parts = self.0.lock().unwrap().history.clone();
+        let parts = tokio_stream::iter(parts.into_iter().map(Ok));
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn get_report(

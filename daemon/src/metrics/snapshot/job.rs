@@ -12,7 +12,6 @@ const STATES: [&str; 7] = [
     "running",
     "paused",
     "recovering",
-    "paused",
     "completed",
     "stopped",
     "failed",

@@ -33,8 +33,8 @@ fn a_database_of_a_later_schema_is_refused_and_left_alone() {
         matches!(
             error,
             StoreError::TooNew {
-                found: 3,
-                supported: 2,
+                found: 4,
+                supported: 3,
                 ..
             }
         ),

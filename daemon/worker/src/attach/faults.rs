@@ -193,10 +193,10 @@ impl State {
         match at.phase {
             // A replica generates while it pulls, and tells of the pull apart from its phase.
             Phase::PullWeights => {
-                let reached = |(bytes, total)| at.reached(Phase::PullWeights, bytes, total);
+                let reached = |pull| at.reached(Phase::PullWeights, Some(pull));
                 self.pull.is_some_and(reached)
             }
-            _ => self.phase.is_some_and(|phase| at.reached(phase, 0, 0)),
+            _ => self.phase.is_some_and(|phase| at.reached(phase, None)),
         }
     }
 }

@@ -1,0 +1,79 @@
+//! Incidents of the page: each with its stages, what was decided, and the evidence.
+use super::escape::esc;
+use super::run::{Run, whom};
+use crate::format::millis;
+use robust_proto::v1;
+
+/// Incidents that are told one by one.
+const TOLD: usize = 200;
+
+/// All of them, newest first.
+pub fn section(run: &Run<'_>) -> String {
+    let all = &run.report.incidents;
+    if all.is_empty() {
+        return "<p>There was none.</p>".to_owned();
+    }
+    let told: String = all.iter().rev().take(TOLD).map(|i| card(run, i)).collect();
+    let more = run.incidents_total() - all.len().min(TOLD) as u64;
+    match more {
+        0 => told,
+        more => format!("{told}<p class=\"note\">{more} before these are not shown.</p>"),
+    }
+}
+
+fn card(run: &Run<'_>, i: &v1::Incident) -> String {
+    let stages: String = i.stages.iter().map(stage).collect();
+    let evidence = match i.evidence.is_empty() {
+        true => String::new(),
+        false => format!(
+            "<details><summary>Evidence</summary><pre>{}</pre></details>",
+            esc(&i.evidence)
+        ),
+    };
+    format!(
+        "<article class=\"{}\"><h3><span class=\"number\">{}</span> {}: {} <small>at {}, step {}, {}</small></h3>\
+         <p>{}</p><p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th><th>reconnect</th>\
+         <th>total</th></tr><tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr></table>\
+         <p class=\"stages\">{stages}</p>{evidence}</article>\n",
+        if i.outcome == "recovered" {
+            "good"
+        } else {
+            "bad"
+        },
+        i.id,
+        esc(&whom(i)),
+        esc(&i.rule),
+        run.elapsed(i.at_ms),
+        i.step,
+        esc(&i.outcome),
+        esc(&i.reason),
+        esc(&i.plan),
+        bar(i),
+        millis(i.detect_ms),
+        millis(i.restart_ms),
+        millis(i.reconnect_ms),
+        millis(i.total_ms),
+    )
+}
+
+/// The three parts of a recovery by their share of it.
+fn bar(i: &v1::Incident) -> String {
+    let parts = [
+        ("detect", i.detect_ms),
+        ("restart", i.restart_ms),
+        ("reconnect", i.reconnect_ms),
+    ];
+    let whole: f64 = parts.iter().map(|(_, ms)| ms.max(0.0)).sum();
+    if !whole.is_finite() || whole <= 0.0 {
+        return String::new();
+    }
+    let part = |(name, ms): (&str, f64)| {
+        let percent = ms.max(0.0) / whole * 100.0;
+        format!("<i class=\"{name}\" style=\"width:{percent:.2}%\"></i>")
+    };
+    format!("<div class=\"bar\">{}</div>", parts.map(part).concat())
+}
+
+fn stage(s: &v1::Stage) -> String {
+    format!("<span>{} {}</span> ", esc(&s.name), millis(s.ms))
+}
