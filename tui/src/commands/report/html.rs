@@ -124,7 +124,7 @@ fn phases(run: &Run<'_>) -> Result<String, CliError> {
         more => format!(" {more} more instances, without incidents, are not drawn."),
     };
     Ok(format!(
-        "{}{}<p class=\"note\">Where a row is empty there was no process, or the daemon was away. {}{left_out}</p>",
+        "{}{}<p class=\"note\">Where a row is empty there was no process, the daemon was away, or it is not stored yet (10 s). {}{left_out}</p>",
         gantt::chart(run)?,
         sections::legend(&rows),
         run.lanes_note().unwrap_or_default(),

@@ -25,6 +25,7 @@ use crate::format;
 use crate::paint::Paint;
 use robust_proto::v1;
 use run::Run;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use tokio_stream::StreamExt as _;
 
@@ -100,7 +101,12 @@ fn write(path: &Path, page: &str) -> Result<(), CliError> {
     };
     let cannot =
         |e: std::io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
+    // Readable for whom the umask lets: a report is passed on.
+    let readable = std::fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new()
+        .permissions(readable)
+        .tempfile_in(folder)
+        .map_err(cannot)?;
     std::io::Write::write_all(&mut file, page.as_bytes()).map_err(cannot)?;
     file.persist(path).map_err(|e| cannot(e.error))?;
     Ok(())
