@@ -1,5 +1,5 @@
-//! Curves as inline SVG, each in a wide and a narrow form: text in a picture that is only made smaller
-//! cannot be read on a phone. The style sheet shows one of the two.
+//! Curves as inline SVG, each in a wide and a narrow form: text in a picture that is only made
+//! smaller cannot be read on a phone. The style sheet shows one of the two.
 use super::colours::{ETTR, FAULT, GOODPUT, GRID, INK, REWARD, styled};
 use super::escape::esc;
 use super::run::Run;

@@ -34,7 +34,8 @@ pub fn page(run: &Run<'_>) -> Result<String, CliError> {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{title}: report</title>\n<style>\n{STYLE}</style></head>\n<body><main>\n\
          <header><h1>{title}</h1><p>{line}</p></header>\n{tiles}{sections}\
          <footer>robustctl {version}; from the store of the job, {from} to {to} UTC</footer>\n\
@@ -104,9 +105,10 @@ fn curves(run: &Run<'_>) -> Result<String, CliError> {
         return Ok("<p>Nothing has run yet.</p>".to_owned());
     }
     Ok(format!(
-        "{}<p class=\"legend\"><span><i class=\"ettr\"></i>ETTR</span> <span><i class=\"goodput\"></i>goodput\
-         </span> <span><b class=\"fault\"></b>fault, by its incident's number</span></p>\
-         <p class=\"note\">Mean over five minutes; a point is told apart from its neighbours at {}.</p>\
+        "{}<p class=\"legend\"><span><i class=\"ettr\"></i>ETTR</span> \
+         <span><i class=\"goodput\"></i>goodput</span> <span><b class=\"fault\"></b>fault, by its incident's number</span></p>\
+         <p class=\"note\">Mean over five minutes; a point is told apart from its neighbours \
+         at {}.</p>\
          <h3>Reward</h3>{}",
         charts::ettr(run)?,
         millis(run.history.curve_resolution_s.max(run.seconds() / 600.0) * 1e3),
@@ -124,7 +126,8 @@ fn phases(run: &Run<'_>) -> Result<String, CliError> {
         more => format!(" {more} more instances, without incidents, are not drawn."),
     };
     Ok(format!(
-        "{}{}<p class=\"note\">Where a row is empty there was no process, the daemon was away, or it is not stored yet (10 s). {}{left_out}</p>",
+        "{}{}<p class=\"note\">Where a row is empty there was no process, the daemon was \
+         away, or it is not stored yet (10 s). {}{left_out}</p>",
         gantt::chart(run)?,
         sections::legend(&rows),
         run.lanes_note().unwrap_or_default(),

@@ -31,9 +31,10 @@ fn card(run: &Run<'_>, i: &v1::Incident) -> String {
         ),
     };
     format!(
-        "<article class=\"{}\"><h3><span class=\"number\">{}</span> {}: {} <small>at {}, step {}, {}</small></h3>\
-         <p>{}</p><p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th><th>reconnect</th>\
-         <th>total</th></tr><tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr></table>\
+        "<article class=\"{}\"><h3><span class=\"number\">{}</span> {}: {} \
+         <small>at {}, step {}, {}</small></h3>\
+         <p>{}</p><p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th>\
+         <th>reconnect</th><th>total</th></tr><tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr></table>\
          <p class=\"stages\">{stages}</p>{evidence}</article>\n",
         if i.outcome == "recovered" {
             "good"

@@ -21,7 +21,8 @@ pub fn time(run: &Run<'_>) -> String {
     };
     let causes: String = run.causes().into_iter().map(cause).collect();
     format!(
-        "<div class=\"scroll\"><table><tr><th>What counted</th><th>time</th><th>share</th><th></th></tr>\
+        "<div class=\"scroll\"><table><tr><th>What counted</th><th>time</th>\
+         <th>share</th><th></th></tr>\
          {causes}</table></div>\n{}",
         phases(run)
     )
@@ -84,10 +85,10 @@ pub fn transfers(run: &Run<'_>, kinds: fn(&str) -> bool) -> String {
         .take(10);
     let slowest: String = slowest.map(|t| one(run, t)).collect();
     format!(
-        "<div class=\"scroll\"><table><tr><th></th><th>done</th><th>failed</th><th>bytes</th><th>mean</th>\
-         <th>slowest</th><th>rate</th></tr>{rows}</table></div>\n<details><summary>The slowest</summary>\
-         <div class=\"scroll\"><table><tr><th></th><th>at</th><th>number</th><th>by</th><th>bytes</th>\
-         <th>took</th></tr>{slowest}</table></div></details>\n"
+        "<div class=\"scroll\"><table><tr><th></th><th>done</th><th>failed</th><th>bytes</th>\
+         <th>mean</th><th>slowest</th><th>rate</th></tr>{rows}</table></div>\n\
+         <details><summary>The slowest</summary><div class=\"scroll\"><table><tr><th></th>\
+         <th>at</th><th>number</th><th>by</th><th>bytes</th><th>took</th></tr>{slowest}</table></div></details>\n"
     )
 }
 
@@ -110,8 +111,8 @@ fn sum(t: &v1::TransferSum) -> String {
 
 fn one(run: &Run<'_>, t: &v1::Transfer) -> String {
     format!(
-        "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{}</td></tr>\n",
+        "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
+         <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
         esc(&t.kind),
         run.elapsed(t.at_ms),
         t.number,
