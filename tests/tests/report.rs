@@ -44,7 +44,12 @@ fn assert_told(report: &Value, page: &str, incident: &Value) {
         .sum();
     assert!(pulled > 0, "{history}");
     let plan = incident["plan"].as_str().unwrap();
-    for part in [plan, "trainer-0: exit", "<svg class=\"wide\"", "optimizer"] {
+    for part in [
+        plan,
+        "trainer-0: exit",
+        "<svg class=\"wide\"",
+        "<td>job.mode</td>",
+    ] {
         assert!(page.contains(part), "{part} is not in the page");
     }
 }
