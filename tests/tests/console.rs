@@ -151,7 +151,7 @@ fn a_drill_run_from_the_drills_screen_strikes_real_jobs_and_shows_what_held() {
     let drill = format!(
         "# One kill.\nversion = 1\nname = \"one\"\njob = \"{}\"\nseed = 1\n\
          set.job = {{ mode = \"sync\", steps = 3 }}\n\
-         runs = [{{ name = \"role\", policy = \"role\" }}]\n\
+         runs = [{{ name = \"none\" }}, {{ name = \"role\", policy = \"role\" }}]\n\
          faults = [{{ kind = \"kill\", role = \"trainer\", at_step = 1.5 }}]\n\
          [[series]]\nname = \"sync\"\n\
          expect = [\"restarts_role >= 1\", \"restarts_role >= 1000\"]\n",

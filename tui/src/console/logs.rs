@@ -56,9 +56,8 @@ async fn ask(endpoint: &Endpoint, who: &str) -> Result<Vec<String>, CliError> {
     let request = v1::LogsRequest {
         role: id.role.name().to_owned(),
         index: id.index,
-        follow: false,
         tail_lines: Some(TAIL_LINES),
-        from: None,
+        ..Default::default()
     };
     let mut client = endpoint.connect().await?;
     let mut parts = endpoint.ask(client.logs(request)).await?;

@@ -25,7 +25,6 @@ pub struct Book {
     /// Answer to injections; none: refused with [`REFUSAL`].
     pub inject: Option<v1::InjectReply>,
     pub injected: Vec<v1::InjectRequest>,
-    pub restarted: Vec<v1::RestartRequest>,
     pub stopped: bool,
     /// What the job was asked for: `pause`, `resume`, `restart rollout-1`.
     pub asked: Vec<String>,
@@ -102,10 +101,10 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[tonic::async_trait]
 impl Control for Fake {
     type WatchStream = Streamed<v1::Status>;
+    type AuditStream = Streamed<v1::AuditEntry>;
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
     type CheckStoreStream = Streamed<v1::StoreCheck>;
-    type AuditStream = Streamed<v1::AuditEntry>;
     type LogsStream = Streamed<v1::LogPart>;
     type GetHistoryStream = Streamed<v1::History>;
 
@@ -298,14 +297,9 @@ impl Control for Fake {
         &self,
         request: Request<v1::RestartRequest>,
     ) -> Result<Response<v1::RestartReply>, Status> {
-        let request = request.into_inner();
-        let what = match request.index {
-            Some(index) => format!("{}-{index}", request.role),
-            None => request.role.clone(),
-        };
-        let mut book = self.0.lock().unwrap();
-        book.asked.push(format!("restart {what}"));
-        book.restarted.push(request);
+        let v1::RestartRequest { role, index } = request.into_inner();
+        let what = index.map_or(role.clone(), |index| format!("{role}-{index}"));
+        self.0.lock().unwrap().asked.push(format!("restart {what}"));
         let when = "now".to_owned();
         Ok(Response::new(v1::RestartReply { what, when }))
     }
