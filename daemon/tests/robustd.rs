@@ -222,12 +222,9 @@ impl Daemon {
 
     fn output(mut self) -> (i32, String) {
         let mut out = String::new();
-        self.child
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_string(&mut out)
-            .unwrap();
+        if let Some(mut printed) = self.child.stdout.take() {
+            printed.read_to_string(&mut out).unwrap();
+        }
         let status = self.child.wait().unwrap();
         (status.code().unwrap_or(-1), out)
     }

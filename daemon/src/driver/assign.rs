@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_manifest_that_is_none_makes_no_plan() {
-        let mut bad = manifest(1000, 512, &[0..8000]);
+        let mut bad = manifest(1000, 512, &vec![0..8000; 1]);
         bad.chunk_xxh3.pop();
         let error = plan(&mut PlanCache::default(), &bad).unwrap_err();
         assert!(error.contains("chunk"), "{error}");

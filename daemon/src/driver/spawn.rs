@@ -179,6 +179,7 @@ fn device_of(address: IpAddr) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::nodes::Secret;
 
@@ -192,8 +193,9 @@ mod tests {
     fn a_role_finds_the_jobs_bound_of_pinned_memory_in_its_environment() {
         let temp = tempfile::tempdir().unwrap();
         let state = StateDir::make(temp.path()).unwrap();
-        let text = "[data]\nprompts = \"p\"\n[weights]\nbuffer_mib = 7\n";
-        let job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
+        let text = include_str!("../../../fixtures/jobs/test.toml");
+        let mut job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
+        job.weights.buffer_mib = 7;
         let token = Secret::of("a token of the tests").job_token();
         let (path, logs) = ("worker".into(), LogFormat::Human);
         let program = WorkerProgram { path, logs };

@@ -230,12 +230,11 @@ fn who(request: &Request<Body>) -> String {
 /// As the machine's own list has it; users of a directory service stay numbers.
 fn user_name(uid: u32) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
-    let found = users.lines().find_map(|line| {
+    users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
         (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    });
-    found
+    })
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ fn starve(process: Running) -> Result<(), String> {
     let members = members(process.pid);
     let limit = |pid: &u32| {
         let id = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-        prlimit(id, Resource::As, none.clone()).map_err(|e| format!("no limit for {pid}: {e}"))
+        prlimit(id, Resource::As, none).map_err(|e| format!("no limit for {pid}: {e}"))
     };
     if members.is_empty() {
         return Err("it was gone before it could be struck".to_owned());
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_process_without_memory_fails_at_the_next_thing_that_needs_some() {
         let mut command = Command::new("sh");
-        command.args(["-c", "while sleep 0.01; do :; done"]);
+        command.args(["-c", "while sleep 0.01 || exit 7; do :; done"]);
         let mut child = command
             .process_group(0)
             .stderr(std::process::Stdio::null())

@@ -96,7 +96,10 @@ fn what_is_left_open_is_drawn_by_the_seed_among_those_it_can_befall() {
         let Whom::Instance(id) = strike.whom else {
             unreachable!("an instance")
         };
-        assert_eq!(id.role, Role::Rollout, "the job has no hybrids");
+        assert!(
+            matches!(id.role, Role::Rollout | Role::Trainer),
+            "the job has no hybrids"
+        );
         let Moment::Steps(at) = strike.at else {
             unreachable!("by steps")
         };

@@ -7,6 +7,9 @@ use crate::error::CliError;
 use robust_proto::v1;
 use std::time::{Duration, Instant};
 
+/// A status is not older than this.
+const STATUS_LAG: Duration = Duration::from_secs(5);
+
 /// Nothing is begun after the step under way.
 pub async fn pause(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<(), CliError> {
     let mut client = endpoint.connect().await?;
@@ -18,9 +21,12 @@ pub async fn pause(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<
         return if json { put_json(&reply) } else { Ok(()) };
     }
     let begin = Instant::now();
+    let mut seen = false;
     loop {
         let asked = endpoint.ask(client.get_status(v1::GetStatusRequest {}));
         let status = asked.await?;
+        // A status may be a moment older than the answer.
+        seen |= status.pause.is_some() || begin.elapsed() > STATUS_LAG;
         let reached = status.pause.as_ref().is_some_and(|p| p.state == "paused");
         if reached && json {
             return put_json(&status.pause);
@@ -32,7 +38,7 @@ pub async fn pause(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<
             let state = status.state;
             return Err(CliError::Failed(format!("the job is {state}")));
         }
-        if status.pause.is_none() {
+        if seen && status.pause.is_none() {
             let text = "the job was resumed before it had paused".to_owned();
             return Err(CliError::Failed(text));
         }

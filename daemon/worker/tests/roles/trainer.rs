@@ -242,7 +242,10 @@ fn alone(steps: u64) -> Qwen3 {
 fn manifest_of(model: &Qwen3, version: u64) -> Manifest {
     let tensors = tensor_specs(model.params().layout());
     let bytes = model.params().as_bytes();
-    to_proto(&weights::Manifest::build(WeightVersion(version), bytes, 4096, tensors).unwrap())
+    let built = weights::Manifest::build(WeightVersion(version), bytes, 4096, tensors);
+    // Both ranks hold all of it.
+    let whole = 0..bytes.len() as u64;
+    to_proto(&built.unwrap().held_by(vec![whole; 2]).unwrap())
 }
 
 pub fn worked(replies: &[CallReply]) {

@@ -28,6 +28,28 @@ enum Change {
     Value(u32),
 }
 
+/// Whom accepted requests end: once for each that includes it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ends(BTreeMap<InstanceId, u32>);
+
+impl Ends {
+    fn insert(&mut self, who: InstanceId) {
+        *self.0.entry(who).or_default() += 1;
+    }
+
+    /// Whether a request ends it, which is used up.
+    pub fn remove(&mut self, who: &InstanceId) -> bool {
+        let left = self.0.get_mut(who).filter(|left| **left > 0);
+        left.map(|left| *left -= 1).is_some()
+    }
+}
+
+impl Extend<InstanceId> for Ends {
+    fn extend<T: IntoIterator<Item = InstanceId>>(&mut self, all: T) {
+        all.into_iter().for_each(|who| self.insert(who));
+    }
+}
+
 /// The operator's side.
 #[derive(Clone, Debug)]
 pub(super) struct Office {
@@ -42,7 +64,7 @@ pub(super) struct Office {
     /// Accepted changes of the gang that were not seen to come.
     pub changes: u32,
     /// Instances that an accepted update restarts.
-    pub rolling: BTreeSet<InstanceId>,
+    pub rolling: Ends,
     /// Prompts that a batch may have.
     pub prompts: BTreeSet<u32>,
 }
@@ -60,7 +82,7 @@ impl Office {
                 ..Promises::default()
             },
             changes: 0,
-            rolling: BTreeSet::new(),
+            rolling: Ends::default(),
             prompts: BTreeSet::from([config.prompts]),
         }
     }

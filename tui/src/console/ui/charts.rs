@@ -50,17 +50,17 @@ fn faults(s: &v1::Status) -> Vec<usize> {
 }
 
 fn ettr(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
-    let dots = if s.goodput_history == s.ettr_history {
-        ""
-    } else {
-        " (dotted)"
+    // An older daemon, or its recording, says nothing of the last minutes.
+    let useful = match s.goodput_history.is_empty() {
+        true => ratio(s.goodput),
+        false => format!("{}, {}", ratio(s.goodput_sliding), ratio(s.goodput)),
     };
+    let dotted = !s.goodput_history.is_empty() && s.goodput_history != s.ettr_history;
     let title = format!(
-        "ETTR {} over 5 min, {} overall; goodput {}, {}{dots}",
+        "ETTR {} over 5 min, {} overall; goodput {useful}{}",
         ratio(s.ettr_sliding),
         ratio(s.ettr),
-        ratio(s.goodput_sliding),
-        ratio(s.goodput)
+        if dotted { " (dotted)" } else { "" }
     );
     let inner = section(state, area, &title, buf);
     let plot = Plot {

@@ -39,7 +39,7 @@ static COLUMNS: [Column<RoleStatus>; 16] = [
     words("ROLE", 10, 0, |r, look| {
         (who(&r.role, r.index), look.strong())
     }),
-    words("STATE", 12, 0, |r, look| {
+    words("STATE", 13, 0, |r, look| {
         // An operator's hand is worth more than that it runs.
         let state = if r.quarantined {
             "quarantined"
