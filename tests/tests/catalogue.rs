@@ -1,14 +1,20 @@
-//! Every drill of `fixtures/drills` on a real job, each a test of its own; those that take minutes,
-//! need more than this machine, or were not seen to pass yet, only when asked for
+//! Every drill of `fixtures/drills` on a real job, each a test of its own; those that may take minutes
+//! only when asked for
 //! (`cargo nextest run -p robust-tests --test catalogue --run-ignored all`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use robust_tests::{bin, cache, fixture, processes_naming};
 use serde_json::Value;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 /// Runs the drill of that name; every expectation must be met, and nothing may be left.
 fn passes(name: &str) {
-    let dir = tempfile::tempdir().unwrap();
+    passes_on(&tempfile::tempdir().unwrap(), name, &[]);
+}
+
+/// The same in a folder of its own, with more in the environment.
+fn passes_on(dir: &TempDir, name: &str, more: &[(&str, &Path)]) {
     let result = dir.path().join("result.json");
     let out = Command::new(bin("robustctl"))
         .arg("drill")
@@ -17,6 +23,7 @@ fn passes(name: &str) {
         .arg(&result)
         .env("TMPDIR", dir.path())
         .env("ROBUST_CACHE", cache())
+        .envs(more.iter().copied())
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -52,22 +59,37 @@ drills! {
     #[ignore = "takes minutes"] kills_at_random = "random-kills";
     #[ignore = "takes minutes; `make bench` runs it"] the_papers_experiment = "paper";
     #[ignore = "its own test says more: drill.rs"] both_policies = "quick";
-    #[ignore = "takes minutes"] a_lost_node = "lose-node";
-    #[ignore = "needs the drivers' test library"] a_device_that_fails = "hardware-event";
-    #[ignore = "not seen to pass yet"] an_exit_code = "exit-code";
-    #[ignore = "not seen to pass yet"] an_exception = "exception-in-update";
-    #[ignore = "not seen to pass yet"] a_loss_that_is_no_number = "nan-loss";
-    #[ignore = "not seen to pass yet"] a_slow_rollout = "slow-rollout";
-    #[ignore = "not seen to pass yet"] no_more_memory = "out-of-memory";
-    #[ignore = "not seen to pass yet"] corrupt_weights = "corrupt-weights";
-    #[ignore = "not seen to pass yet"] a_silent_network = "stall-network";
-    #[ignore = "not seen to pass yet"] a_cut_network = "cut-network";
-    #[ignore = "not seen to pass yet"] a_source_that_dies_in_a_pull = "source-dies-in-pull";
-    #[ignore = "not seen to pass yet"] a_trainer_that_dies_in_a_publish = "trainer-dies-in-publish";
-    #[ignore = "not seen to pass yet"] a_tool_that_hangs = "tool-hangs";
-    #[ignore = "not seen to pass yet"] a_full_disk = "disk-full";
-    #[ignore = "not seen to pass yet"] the_leaders_crash = "leader-crash";
-    #[ignore = "not seen to pass yet"] a_corrupt_checkpoint = "corrupt-checkpoint";
+    a_lost_node = "lose-node";
+    an_exit_code = "exit-code";
+    an_exception = "exception-in-update";
+    a_loss_that_is_no_number = "nan-loss";
+    a_slow_rollout = "slow-rollout";
+    no_more_memory = "out-of-memory";
+    corrupt_weights = "corrupt-weights";
+    a_silent_network = "stall-network";
+    a_cut_network = "cut-network";
+    a_source_that_dies_in_a_pull = "source-dies-in-pull";
+    a_trainer_that_dies_in_a_publish = "trainer-dies-in-publish";
+    a_tool_that_hangs = "tool-hangs";
+    a_full_disk = "disk-full";
+    the_leaders_crash = "leader-crash";
+    a_corrupt_checkpoint = "corrupt-checkpoint";
+}
+
+/// With the drivers' test library, which plays busy devices until it is told of an event.
+const ON_DEVICES: &str = "hardware-event";
+
+#[test]
+fn a_device_that_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = std::env::current_exe()
+        .unwrap()
+        .with_file_name("libnvml_fake.so");
+    let library = dir.path().join("libnvidia-ml.so.1");
+    std::fs::copy(built, &library).unwrap();
+    let scenario = fixture("nvml/hopper_busy.toml");
+    std::fs::copy(scenario, dir.path().join("scenario.toml")).unwrap();
+    passes_on(&dir, ON_DEVICES, &[("ROBUST_NVML_LIB", &library)]);
 }
 
 /// The catalogue as `robustctl drill --list` shows it.
@@ -86,7 +108,8 @@ fn every_drill_of_the_catalogue_can_be_run_and_has_a_test() {
     for drill in listed() {
         let name = drill["name"].as_str().unwrap();
         assert!(drill["refused"].is_null(), "{drill:#}");
-        assert!(TESTED.contains(&name), "{name} has no test");
+        let tested = TESTED.contains(&name) || name == ON_DEVICES;
+        assert!(tested, "{name} has no test");
         let first = drill["about"].as_str().unwrap_or_default();
         assert!(!first.is_empty(), "{name} does not say what it is for");
     }

@@ -1,4 +1,4 @@
-//! The dashboard, the alert rules and the table under `ops/` name what is exported.
+//! The dashboard, the alert rules and the table under `fixtures/ops/` name what is exported.
 use super::conventions::promtool;
 use super::*;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 fn ops(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../ops")
+        .join("../fixtures/ops")
         .join(path)
 }
 
