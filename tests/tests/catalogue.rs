@@ -74,6 +74,7 @@ drills! {
     a_full_disk = "disk-full";
     the_leaders_crash = "leader-crash";
     a_corrupt_checkpoint = "corrupt-checkpoint";
+    a_configuration_error = "configuration-error";
 }
 
 /// With the drivers' test library, which plays busy devices until it is told of an event.
@@ -161,9 +162,6 @@ const ROWS: [&str; 43] = [
     "restart configuration",
     "restart standby",
 ];
-/// Rows without a drill yet.
-const OPEN: [&str; 1] = ["restart configuration"];
-
 #[test]
 fn the_catalogue_has_a_drill_for_every_row_of_the_designs_tables() {
     let drills = listed();
@@ -175,9 +173,7 @@ fn the_catalogue_has_a_drill_for_every_row_of_the_designs_tables() {
     for row in covered.iter() {
         assert!(ROWS.contains(row), "{row:?} is no row");
     }
-    let open: Vec<&str> = ROWS
-        .into_iter()
-        .filter(|row| !covered.contains(row))
-        .collect();
-    assert_eq!(open, OPEN, "a row without a drill, or one that has one now");
+    for row in ROWS {
+        assert!(covered.contains(&row), "{row:?} has no drill");
+    }
 }

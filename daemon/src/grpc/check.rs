@@ -29,9 +29,9 @@ fn all(mut checked: Checked, folder: &Path) -> std::io::Result<v1::StoreCheck> {
         let verified = listed
             .manifest
             .and_then(|checkpoint| robust_ckpt::verify(&checkpoint, &mut |n| bytes += n));
-        // Collected by the retention meanwhile.
+        // Else collected by the retention meanwhile, which takes the manifest first.
         if let Err(why) = verified
-            && listed.dir.exists()
+            && listed.dir.join(robust_ckpt::manifest::FILE).exists()
         {
             checked.problem(format!("checkpoint of step {}: {why}", listed.step));
         }
