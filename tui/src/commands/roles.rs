@@ -1,10 +1,11 @@
 //! `robustctl roles`: every instance, or the past of one.
+use super::status::{NOW, now};
 use super::watch::{RETRY_EVERY, reconnect};
 use super::{is_over, job_result, put, put_json};
 use crate::cli::{RolesArgs, Who};
 use crate::endpoint::Endpoint;
 use crate::error::{self, CliError};
-use crate::format::{bytes, clock, count, millis, time_of_day, who};
+use crate::format::{bytes, clock, millis, time_of_day, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
@@ -123,9 +124,7 @@ impl Seen {
 fn table(s: &v1::Status) -> Table {
     let devices = s.roles.iter().any(|r| r.gpu_percent.is_some());
     let several = s.nodes.len() > 1;
-    let mut heads = vec![
-        "ROLE", "STATE", "PHASE", ">IN IT", ">VERSION", ">TOK/S", ">RUN", ">CPU", ">MEMORY",
-    ];
+    let mut heads = NOW.to_vec();
     if devices {
         heads.extend([">GPU", ">GPU MEMORY", ">TEMP"]);
     }
@@ -135,17 +134,7 @@ fn table(s: &v1::Status) -> Table {
     }
     let mut table = Table::new(&heads);
     for r in &s.roles {
-        let mut row = vec![
-            who(&r.role, r.index),
-            r.state.clone(),
-            r.phase.clone(),
-            millis(r.phase_ms as f64),
-            r.weight_version.to_string(),
-            count(r.tokens_per_s),
-            r.running.to_string(),
-            format!("{:.0}%", r.cpu_percent),
-            bytes(r.rss_bytes),
-        ];
+        let mut row = now(r);
         if devices {
             row.extend(device(r));
         }

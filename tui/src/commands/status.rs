@@ -213,49 +213,46 @@ fn pulls(pulling: &[&v1::RoleStatus]) -> Table {
 
 /// With several nodes each role's place is shown.
 fn roles(s: &v1::Status) -> Table {
-    let heads = [
-        "ROLE",
-        "STATE",
-        "PHASE",
-        ">IN IT",
-        ">VERSION",
-        ">TOK/S",
-        ">RUN",
-        ">CPU",
-        ">MEMORY",
-        ">RESTARTS",
-        ">INCARNATION",
-        ">PID",
-        "NODE",
-        "SLOT",
-    ];
     let several = s.nodes.len() > 1;
-    let columns = if several {
-        heads.len()
-    } else {
-        heads.len() - 2
-    };
-    let mut table = Table::new(&heads[..columns]);
+    let mut heads = NOW.to_vec();
+    heads.extend([">RESTARTS", ">INCARNATION", ">PID"]);
+    if several {
+        heads.extend(["NODE", "SLOT"]);
+    }
+    let mut table = Table::new(&heads);
     for r in &s.roles {
-        let cells = [
-            who(&r.role, r.index),
-            r.state.clone(),
-            r.phase.clone(),
-            millis(r.phase_ms as f64),
-            r.weight_version.to_string(),
-            count(r.tokens_per_s),
-            r.running.to_string(),
-            format!("{:.0}%", r.cpu_percent),
-            bytes(r.rss_bytes),
+        let mut row = now(r);
+        row.extend([
             r.restarts.to_string(),
             r.incarnation.to_string(),
             r.pid.to_string(),
-            r.node.clone(),
-            r.slot.clone(),
-        ];
-        table.row(cells.into_iter().take(columns));
+        ]);
+        if several {
+            row.extend([r.node.clone(), r.slot.clone()]);
+        }
+        table.row(row);
     }
     table
+}
+
+/// The columns of [`now`].
+pub(super) const NOW: [&str; 9] = [
+    "ROLE", "STATE", "PHASE", ">IN IT", ">VERSION", ">TOK/S", ">RUN", ">CPU", ">MEMORY",
+];
+
+/// What an instance does and uses now.
+pub(super) fn now(r: &v1::RoleStatus) -> Vec<String> {
+    vec![
+        who(&r.role, r.index),
+        r.state.clone(),
+        r.phase.clone(),
+        millis(r.phase_ms as f64),
+        r.weight_version.to_string(),
+        count(r.tokens_per_s),
+        r.running.to_string(),
+        format!("{:.0}%", r.cpu_percent),
+        bytes(r.rss_bytes),
+    ]
 }
 
 /// The part of detection that is the daemon's own: from the process's exit (as the kernel says it)
