@@ -44,6 +44,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         store,
         state: state.clone(),
         status: feeds.status(),
+        phases: feeds.phases().clone(),
         events: feeds.events(),
         rules: feeds.rules(),
         samples_per_step: job.samples_per_step(),

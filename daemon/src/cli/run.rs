@@ -177,6 +177,7 @@ impl Daemon {
             store: store.clone(),
             state: state.clone(),
             status: feeds.status(),
+            phases: feeds.phases().clone(),
             events: feeds.events(),
             rules: feeds.rules(),
             samples_per_step: prepared.job.samples_per_step(),

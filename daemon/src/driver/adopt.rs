@@ -153,6 +153,7 @@ impl Driver {
             store: parts.store.clone(),
             happenings: parts.happenings.clone(),
         };
+        let taped = Taped::new(parts.feeds.phases().clone());
         let mut driver = Driver {
             here,
             nodes: Nodes::default(),
@@ -169,7 +170,7 @@ impl Driver {
             gauges: Gauges::default(),
             readers: Readers::default(),
             pulls: Pulls::default(),
-            taped: Taped::default(),
+            taped,
             served: Default::default(),
             plans: Default::default(),
             snapshots,

@@ -61,13 +61,15 @@ fn incidents(incidents: &[v1::Incident]) -> Vec<String> {
     if incidents.is_empty() {
         return vec!["no incidents".to_owned()];
     }
-    let mut lines = vec![format!(
-        "{:>3}  {:<12} {:<16} {:>5}  {:>9} {:>10} {:>12} {:>9}  outcome",
-        "#", "who", "rule", "step", "detect ms", "restart ms", "reconnect ms", "total ms"
-    )];
+    // 80 columns hold a line of it.
+    let heads = format!(
+        "{:>3}  {:<10} {:<14} {:>5}  {:>6} {:>7} {:>6} {:>6}  outcome",
+        "#", "who", "rule", "step", "detect", "restart", "reconn", "total"
+    );
+    let mut lines = vec!["incidents, times in ms:".to_owned(), heads];
     lines.extend(incidents.iter().map(|i| {
         format!(
-            "{:>3}  {:<12} {:<16} {:>5}  {:>9.0} {:>10.0} {:>12.0} {:>9.0}  {}",
+            "{:>3}  {:<10} {:<14} {:>5}  {:>6.0} {:>7.0} {:>6.0} {:>6.0}  {}",
             i.id,
             format!("{}-{}", i.role, i.index),
             i.rule,
@@ -117,5 +119,6 @@ mod tests {
         let text = summary(&report);
         assert!(text.contains("0.200 over the first 2 steps, 0.500 over the last 2, ratio 2.50"));
         assert!(text.contains("trainer-0") && text.contains("992"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     }
 }

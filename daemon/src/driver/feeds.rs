@@ -2,6 +2,7 @@
 use super::alarms::{Alarm, Alarms};
 use super::gauges::Gauges;
 use super::pulled::Pulls;
+use super::recent::RecentPhases;
 use super::served::Served;
 use super::status::Frame;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ pub struct Feeds {
     status: watch::Sender<Arc<v1::Status>>,
     events: broadcast::Sender<(u64, Event)>,
     rules: watch::Sender<Arc<v1::Rules>>,
+    phases: RecentPhases,
     metrics: Arc<Metrics>,
     traces: Option<Traces>,
     alarms: Mutex<Alarms>,
@@ -49,6 +51,7 @@ impl Feeds {
             status,
             events,
             rules,
+            phases: RecentPhases::default(),
             metrics,
             traces: None,
             alarms: Mutex::default(),
@@ -97,6 +100,11 @@ impl Feeds {
         self.rules.subscribe()
     }
 
+    /// What every instance did of late.
+    pub fn phases(&self) -> &RecentPhases {
+        &self.phases
+    }
+
     /// Shows what happens before the core runs.
     pub fn starting(&self, now: Time, reason: &str) {
         self.show(self.frame.starting(now, reason));
@@ -118,6 +126,7 @@ impl Feeds {
         status.weight_digest = digest.unwrap_or_default();
         status.roles.iter_mut().for_each(|role| pulls.show(role));
         gauges.show(&mut status);
+        self.phases.show(&mut status);
         self.show(status);
     }
 

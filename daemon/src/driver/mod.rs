@@ -41,6 +41,7 @@ mod nodes;
 mod outbox;
 mod probe;
 mod pulled;
+mod recent;
 mod replicas;
 mod restoring;
 mod saved;
@@ -64,6 +65,7 @@ pub use leases::{Held, LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::without_database;
+pub use recent::{RecentPhases, span};
 #[cfg(test)]
 pub(crate) use saved::decode;
 pub use saved::{SavedError, SnapshotShards};

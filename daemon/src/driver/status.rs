@@ -1,8 +1,8 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
 use robust_shared::core::{
-    ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, PhaseSpan,
-    Restarted, SlotRef, View,
+    ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, Restarted,
+    SlotRef, View,
 };
 use robust_shared::job::Job;
 use robust_shared::time::Time;
@@ -165,16 +165,6 @@ fn restarted(restarted: &Restarted) -> v1::Restarted {
     }
 }
 
-fn span(span: &PhaseSpan) -> v1::PhaseSpan {
-    v1::PhaseSpan {
-        phase: span.phase.name().to_owned(),
-        started_ms: span.from.millis(),
-        ms: millis(span.took),
-        step: span.step.0,
-        incarnation: span.incarnation.0,
-    }
-}
-
 fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
     let slot = i.slot.as_ref().map(|s| slot(view, s)).unwrap_or_default();
     let place = match slot.node.is_empty() {
@@ -213,8 +203,8 @@ fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
         phase_ms: millis(now.since(i.phase_since)),
         restarts_planned: i.replaced,
         restarted: i.restarted.iter().map(restarted).collect(),
-        phases: i.phases.iter().map(span).collect(),
-        // What devices show is the driver's to say, too.
+        // What devices show is the driver's to say, too, and how long steps take.
+        step_ms: None,
         gpu_percent: None,
         gpu_memory_bytes: None,
         gpu_memory_total_bytes: None,

@@ -1,8 +1,9 @@
-//! The run's history, from what roles say on the way.
+//! The run's history and the phases of late, from what roles say on the way.
 //!
 //! What a daemon that is killed forgets is the page under way, ten seconds at most; processes that
 //! outlive it say their phase again when they link.
 use super::Driver;
+use super::recent::RecentPhases;
 use crate::ckpt::CkptEvent;
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::role_message::Body;
@@ -25,17 +26,28 @@ struct Pull {
 #[derive(Debug, Default)]
 pub(super) struct Taped {
     tape: Tape,
+    recent: RecentPhases,
     lives: HashMap<Incarnation, InstanceId>,
     pulls: HashMap<Incarnation, Pull>,
 }
 
 impl Taped {
+    /// Tells of late phases there, too.
+    pub fn new(recent: RecentPhases) -> Self {
+        Self {
+            recent,
+            ..Self::default()
+        }
+    }
+
     /// A process is started.
     pub fn born(&mut self, now: Time, id: InstanceId, life: Incarnation) {
         // What is heard late of the one before is of a time that is over.
         self.lives.retain(|_, known| *known != id);
         self.lives.insert(life, id);
         self.tape.phase(now, id, Some(Phase::Init));
+        let first = (Phase::Init, Step::default());
+        self.recent.lock().enter(now, id, life, first);
     }
 
     /// A process ended.
@@ -43,6 +55,7 @@ impl Taped {
         self.pulls.remove(&life);
         if let Some(id) = self.lives.remove(&life) {
             self.tape.phase(now, id, None);
+            self.recent.lock().leave(now, id);
         }
     }
 
@@ -71,6 +84,8 @@ impl Taped {
                 self.lives.entry(life).or_insert(id);
                 if let Ok(phase) = change.phase.parse() {
                     self.tape.phase(now, id, Some(phase));
+                    let entered = (phase, Step(change.step));
+                    self.recent.lock().enter(now, id, life, entered);
                 }
             }
             Body::PullDone(done) => {

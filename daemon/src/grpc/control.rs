@@ -1,14 +1,15 @@
 //! What operators' tools ask of the daemon.
 use super::trajectories::Wanted;
-use super::{audit, check, history, logs};
+use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
 use crate::control::report;
-use crate::driver::{self, Change, Happening, Happenings, MakeRequest};
+use crate::driver::{self, Change, Happening, Happenings, MakeRequest, RecentPhases};
 use crate::state::StateDir;
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
 use robust_shared::ids::{InstanceId, Role};
+use robust_shared::time::Time;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct ControlService {
     pub state: StateDir,
     /// The newest status.
     pub status: StatusFeed,
+    /// What every instance did of late.
+    pub phases: RecentPhases,
     /// Events as they happen, with their numbers.
     pub events: broadcast::Sender<(u64, Event)>,
     /// The detection rules in force.
@@ -247,6 +250,7 @@ async fn send_events(
 #[tonic::async_trait]
 impl Control for ControlService {
     type WatchStream = Answers<v1::Status>;
+    type PhasesStream = Answers<v1::PhasesPart>;
     type AuditStream = Answers<v1::AuditEntry>;
     type EventsStream = Answers<v1::Event>;
     type TrajectoriesStream = Answers<v1::Trajectory>;
@@ -273,6 +277,18 @@ impl Control for ControlService {
         let ticks = tokio_stream::wrappers::IntervalStream::new(tokio::time::interval(interval));
         let statuses = ticks.map(move |_| Ok(v1::Status::clone(&feed.borrow())));
         Ok(Response::new(Box::pin(statuses)))
+    }
+
+    async fn phases(
+        &self,
+        request: Request<v1::PhasesRequest>,
+    ) -> Result<Response<Self::PhasesStream>, Status> {
+        let wanted = phases::Wanted::from_wire(&request.into_inner())?;
+        let (to, parts) = tokio::sync::mpsc::channel(1);
+        let status = self.status.clone();
+        let now = move || Time(status.borrow().now_ms.saturating_mul(1_000));
+        tokio::spawn(phases::send(self.phases.clone(), now, wanted, to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 
     async fn events(

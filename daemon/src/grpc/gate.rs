@@ -34,6 +34,7 @@ pub enum Rights {
 const READS: &[&str] = &[
     "GetStatus",
     "Watch",
+    "Phases",
     "Events",
     "GetReport",
     "Trajectories",

@@ -7,6 +7,7 @@ mod history;
 mod inject;
 mod listen;
 mod logs;
+mod phases;
 mod roles;
 mod token;
 mod trajectories;

@@ -103,12 +103,17 @@ async fn processes_are_replaced_on_request_and_it_is_no_fault() {
         "{one:#?}"
     );
     assert_eq!(role.restarted[0].why, "an operator asked for it");
-    let spans = &role.phases;
-    let (last, step) = (spans.last().unwrap(), one.step);
-    assert_eq!(
-        (&last.phase, last.incarnation),
-        (&role.phase, role.incarnation)
-    );
+    let (spans, step) = (phases(&cluster, "rollout", 1).await, one.step);
+    assert_eq!(spans[0].incarnation, old, "its life before is known, too");
+    let now = spans.last().unwrap();
+    assert_eq!((now.present, now.incarnation), (true, role.incarnation));
+    for two in spans
+        .windows(2)
+        .filter(|s| s[0].incarnation == s[1].incarnation)
+    {
+        let end = two[0].started_ms + two[0].ms;
+        assert!(two[1].started_ms.abs_diff(end) <= 2, "{two:?}");
+    }
     assert_eq!(restart(&cluster, "task", None).await.unwrap(), "everything");
     let all_new = |s: &v1::Status| {
         let new = lives(s).iter().zip(lives(&one)).all(|(a, b)| *a > b);
@@ -124,6 +129,22 @@ async fn processes_are_replaced_on_request_and_it_is_no_fault() {
     assert_eq!(none.code(), Code::InvalidArgument, "{none}");
     let index = restart(&cluster, "task", Some(1)).await.unwrap_err();
     assert_eq!(index.code(), Code::InvalidArgument, "{index}");
+}
+
+/// Of one instance, oldest first.
+async fn phases(cluster: &Cluster, role: &str, index: u32) -> Vec<v1::PhaseSpan> {
+    let request = v1::PhasesRequest {
+        role: role.to_owned(),
+        index: Some(index),
+        ..Default::default()
+    };
+    let parts = control(cluster).await.phases(request).await.unwrap();
+    let mut parts = parts.into_inner();
+    let mut spans = Vec::new();
+    while let Some(part) = parts.message().await.unwrap() {
+        spans.extend(part.spans);
+    }
+    spans
 }
 
 async fn whole(cluster: &Cluster, request: v1::LogsRequest) -> Result<(String, String), Status> {

@@ -1502,6 +1502,31 @@ pub struct WatchRequest {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PhasesRequest {
+    /// Unix time; those that ended later. 0: all that are kept
+    #[prost(uint64, tag = "1")]
+    pub after_ms: u64,
+    #[prost(bool, tag = "2")]
+    pub follow: bool,
+    /// between two parts, with follow; 0: 250
+    #[prost(uint32, tag = "3")]
+    pub interval_ms: u32,
+    /// empty: all
+    #[prost(string, tag = "4")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "5")]
+    pub index: ::core::option::Option<u32>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PhasesPart {
+    #[prost(message, repeated, tag = "1")]
+    pub spans: ::prost::alloc::vec::Vec<PhaseSpan>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsRequest {
     #[prost(bool, tag = "1")]
@@ -2385,9 +2410,9 @@ pub struct RoleStatus {
     /// the last eight, oldest first
     #[prost(message, repeated, tag = "95")]
     pub restarted: ::prost::alloc::vec::Vec<Restarted>,
-    /// the last twelve, oldest first, the present one last
-    #[prost(message, repeated, tag = "96")]
-    pub phases: ::prost::alloc::vec::Vec<PhaseSpan>,
+    /// ranks: how long the last whole step took
+    #[prost(uint64, optional, tag = "97")]
+    pub step_ms: ::core::option::Option<u64>,
 }
 /// Why the process of a place was replaced.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -2421,6 +2446,13 @@ pub struct PhaseSpan {
     pub step: u64,
     #[prost(uint64, tag = "5")]
     pub incarnation: u64,
+    #[prost(string, tag = "6")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "7")]
+    pub index: u32,
+    /// it goes on
+    #[prost(bool, tag = "8")]
+    pub present: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2704,6 +2736,29 @@ pub mod control_client {
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Watch");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Watch"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Phases that ended, of all instances or one, in the order in which they ended: those that are kept
+        /// (15 minutes), then, with follow, those to come; without follow the present ones last.
+        pub async fn phases(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PhasesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PhasesPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Phases");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Phases"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Stored events from `since_seq`, then, with follow, those to come.
@@ -3170,6 +3225,18 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+        /// Server streaming response type for the Phases method.
+        type PhasesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PhasesPart, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Phases that ended, of all instances or one, in the order in which they ended: those that are kept
+        /// (15 minutes), then, with follow, those to come; without follow the present ones last.
+        async fn phases(
+            &self,
+            request: tonic::Request<super::PhasesRequest>,
+        ) -> std::result::Result<tonic::Response<Self::PhasesStream>, tonic::Status>;
         /// Server streaming response type for the Events method.
         type EventsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Event, tonic::Status>,
@@ -3465,6 +3532,52 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Phases" => {
+                    #[allow(non_camel_case_types)]
+                    struct PhasesSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::PhasesRequest>
+                    for PhasesSvc<T> {
+                        type Response = super::PhasesPart;
+                        type ResponseStream = T::PhasesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PhasesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::phases(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PhasesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -183,9 +183,6 @@ impl Core {
         };
         let (role, left, took) = (i.id.role, i.phase, now.since(i.phase_since));
         let changes = (i.phase, i.phase_step) != (phase, step);
-        if changes {
-            self.history.close(i, now);
-        }
         i.enter(phase, step, now);
         let (id, trains) = (
             i.id,

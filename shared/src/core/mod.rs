@@ -54,7 +54,6 @@ mod detect;
 mod discard;
 mod durations;
 mod gang;
-mod history;
 mod incident;
 mod incidents;
 mod index;
@@ -91,7 +90,6 @@ pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
 pub use context::Context;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
-pub use history::PhaseSpan;
 pub use incident::*;
 pub use input::*;
 pub use instance::Restarted;
@@ -121,8 +119,6 @@ pub struct Core {
     s: State,
     /// Not persisted: callers ask again when their connection breaks.
     routes: Routes,
-    /// Not persisted: it begins anew with the daemon.
-    history: history::History,
     /// Derived from all of the above.
     index: Index,
     timers: Timers,
@@ -172,7 +168,6 @@ impl Core {
             config,
             s,
             routes: Routes::default(),
-            history: history::History::default(),
             index: Index::default(),
             timers: Timers::default(),
             rearm: Vec::new(),

@@ -254,7 +254,6 @@ impl Core {
             };
             let rules = &self.config.rules;
             let until = self.now + rules.window(RuleId::AttachOverdue, id.role, Phase::Init);
-            self.close_phase(id);
             let reborn = self
                 .s
                 .instances
@@ -370,7 +369,6 @@ impl Core {
         }
         let (until, generation) = (self.now + wait, self.s.gang.generation);
         for &id in ids {
-            self.close_phase(id);
             let reborn = self
                 .s
                 .instances

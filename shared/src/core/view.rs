@@ -2,7 +2,6 @@
 use super::Core;
 use super::armed::ArmedOn;
 use super::context::Context;
-use super::history::PhaseSpan;
 use super::incident::Incident;
 use super::instance::{Instance, Life, Restarted};
 use super::nodes::{Node, SlotRef};
@@ -100,8 +99,6 @@ pub struct InstanceView {
     pub replaced: u32,
     /// Why the last of both came, oldest first.
     pub restarted: Vec<Restarted>,
-    /// What it did last, oldest first, and does now.
-    pub phases: Vec<PhaseSpan>,
     /// Processor time used, 1.0 = one core.
     pub cpu: f64,
     /// Resident memory.
@@ -203,7 +200,6 @@ impl Core {
             restarts: i.restarts,
             replaced: i.replaced,
             restarted: i.restarted.iter().cloned().collect(),
-            phases: self.history.of(i, now),
             cpu: if sampled_lately { i.cpu } else { 0.0 },
             rss_bytes: i.sample.rss_bytes,
             disk_read_bytes: i.sample.disk_read_bytes,

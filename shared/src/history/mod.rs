@@ -10,10 +10,12 @@
 //! A page of level n covers 10 s times 2^n, so a week is at most 64 pages of each of ten levels. When
 //! pages are merged each lane keeps at most [`LANE_MARKS`] changes: where it had more, the page is cut
 //! into as many cells of equal length and each is shown in the state that took most of it. Sums
-//! ([`Lane::spent`], [`Tally`]) stay exact in every merge.
+//! ([`Lane::spent`], [`Tally`]) stay exact in every merge. What a console shows of the last minutes is
+//! in [`Recent`], one by one.
 mod marks;
 mod overview;
 mod page;
+mod recent;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ mod transfer;
 
 pub use overview::{Overview, Row, Span};
 pub use page::{Lane, Mark, Page, merge};
+pub use recent::{PhaseSpan, RECENT, Recent};
 pub use tape::Tape;
 pub use transfer::{Tally, Transfer, TransferKind, Transfers};
 

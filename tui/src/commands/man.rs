@@ -7,13 +7,13 @@ use robust_shared::nearest::instead_of;
 
 /// Prints a page, or writes all of them.
 pub fn run(args: &ManArgs) -> Result<(), CliError> {
-    let mut root = Args::command();
-    root.build();
+    let mut root = Args::command().disable_help_subcommand(true);
     if let Some(dir) = &args.dir {
         let wrong = |e| CliError::Failed(format!("{}: {e}", dir.display()));
         std::fs::create_dir_all(dir).map_err(wrong)?;
         return clap_mangen::generate_to(root, dir).map_err(wrong);
     }
+    root.build();
     let mut page = Vec::new();
     clap_mangen::Man::new(found(&root, &args.command)?).render(&mut page)?;
     put(&String::from_utf8_lossy(&page))

@@ -9,11 +9,13 @@ use crate::format::{bytes, clock, millis, time_of_day, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use tokio_stream::StreamExt as _;
 
 /// Between two looks of `--follow`.
 const LOOK_EVERY_MS: u32 = 1000;
+/// Phases shown of an instance.
+const PHASES: usize = 12;
 
 /// Prints the instances, once or as they change.
 pub async fn run(endpoint: &Endpoint, args: &RolesArgs, json: bool) -> Result<(), CliError> {
@@ -24,14 +26,47 @@ pub async fn run(endpoint: &Endpoint, args: &RolesArgs, json: bool) -> Result<()
     let asked = client.get_status(v1::GetStatusRequest {});
     let mut status = endpoint.ask(asked).await?;
     choose(&mut status, args.who)?;
+    let phases = match args.who {
+        Some(who) if who.index.is_some() => Some(last_phases(endpoint, who).await?),
+        _ => None,
+    };
     if json {
-        return put_json(&status.roles);
+        return put_json(&with_phases(&status.roles, phases.as_deref()));
     }
     let paint = Paint::stdout();
-    match (&status.roles[..], args.who.and_then(|w| w.index)) {
-        ([one], Some(_)) => put(&one_of(one, &status, paint)),
+    match (&status.roles[..], phases) {
+        ([one], Some(phases)) => put(&one_of(one, &phases, &status, paint)),
         _ => put(&table(&status).render(paint)),
     }
+}
+
+/// What one instance did of late, oldest first, the present last.
+async fn last_phases(endpoint: &Endpoint, who: Who) -> Result<Vec<v1::PhaseSpan>, CliError> {
+    let mut client = endpoint.connect().await?;
+    let request = v1::PhasesRequest {
+        role: who.role.name().to_owned(),
+        index: who.index,
+        ..Default::default()
+    };
+    let mut parts = endpoint.ask(client.phases(request)).await?;
+    let mut spans = VecDeque::new();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|status| CliError::from_status(&status, &endpoint.place()))?;
+        spans.extend(part.spans);
+        while spans.len() > PHASES {
+            spans.pop_front();
+        }
+    }
+    Ok(spans.into())
+}
+
+/// The instances as JSON; of one that was named what it did of late, too.
+fn with_phases(roles: &[v1::RoleStatus], phases: Option<&[v1::PhaseSpan]>) -> serde_json::Value {
+    let mut value = serde_json::json!(roles);
+    if let (Some(one), Some(phases)) = (value.get_mut(0), phases) {
+        one["phases"] = serde_json::json!(phases);
+    }
+    value
 }
 
 /// Only those that are asked for; a refusal when there is none.
@@ -158,7 +193,7 @@ fn device(r: &v1::RoleStatus) -> [String; 3] {
 }
 
 /// One instance with its past.
-fn one_of(r: &v1::RoleStatus, s: &v1::Status, paint: Paint) -> String {
+fn one_of(r: &v1::RoleStatus, spans: &[v1::PhaseSpan], s: &v1::Status, paint: Paint) -> String {
     let only = v1::Status {
         roles: vec![r.clone()],
         nodes: s.nodes.clone(),
@@ -167,12 +202,13 @@ fn one_of(r: &v1::RoleStatus, s: &v1::Status, paint: Paint) -> String {
     let mut text = table(&only).render(paint);
     let ago = |at_ms: u64| clock(s.now_ms.saturating_sub(at_ms) as f64 / 1000.0);
     let mut phases = Table::new(&["PHASES", ">STEP", "SINCE", ">TOOK", ">LIFE"]);
-    for p in &r.phases {
+    for p in spans {
+        let so_far = if p.present { " so far" } else { "" };
         phases.row([
             p.phase.clone(),
             p.step.to_string(),
             time_of_day(p.started_ms),
-            millis(p.ms as f64),
+            format!("{}{so_far}", millis(p.ms as f64)),
             format!("#{}", p.incarnation),
         ]);
     }

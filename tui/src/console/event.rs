@@ -31,6 +31,13 @@ pub enum Event {
         /// The entry.
         event: Box<v1::Event>,
     },
+    /// Phases that ended.
+    Phases {
+        /// Over which connection they were asked for.
+        link: u64,
+        /// In the order in which they ended.
+        spans: Vec<v1::PhaseSpan>,
+    },
     /// The connection ended, or could not be made.
     Lost {
         /// Which connection.
@@ -99,6 +106,15 @@ pub enum Action {
         /// The last event known, or 0.
         since_seq: u64,
     },
+    /// Hear of phases as they end, until [`Action::LeavePhases`] or the next connection.
+    FollowPhases {
+        /// The connection's number.
+        link: u64,
+        /// Unix ms; those that ended later.
+        after_ms: u64,
+    },
+    /// Hear of them no more.
+    LeavePhases,
     /// What the operator confirmed.
     Do(Act),
     /// Read the log of an instance.

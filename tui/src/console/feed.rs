@@ -1,4 +1,4 @@
-//! The connection to the daemon: turns its two streams into events until one ends.
+//! The connection to the daemon: turns its streams into events until one ends.
 use super::act::{Act, Strike, Whole};
 use super::event::Event;
 use crate::endpoint::Endpoint;
@@ -51,6 +51,29 @@ async fn deliver(
         };
         if to.send(event).await.is_err() {
             return Ok(());
+        }
+    }
+}
+
+/// Delivers the phases that ended after this time, as they end. That it ended says nothing that the
+/// connection itself does not say, and a daemon of an older build has no such stream: what it tells in
+/// its statuses has to do.
+pub async fn phases(endpoint: Endpoint, link: u64, after_ms: u64, to: Sender<Event>) {
+    let request = v1::PhasesRequest {
+        after_ms,
+        follow: true,
+        interval_ms: STATUS_EVERY_MS,
+        ..Default::default()
+    };
+    let Ok(mut client) = endpoint.connect().await else {
+        return;
+    };
+    let Ok(mut parts) = endpoint.ask(client.phases(request)).await else {
+        return;
+    };
+    while let Some(Ok(v1::PhasesPart { spans })) = parts.next().await {
+        if to.send(Event::Phases { link, spans }).await.is_err() {
+            return;
         }
     }
 }

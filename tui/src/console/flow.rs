@@ -45,7 +45,8 @@ impl Flow {
 /// Of all engines together.
 pub fn tokens_per_s(status: &v1::Status) -> f64 {
     let engines = status.roles.iter().filter(|r| is_engine(&r.role));
-    engines.map(|r| r.tokens_per_s).sum()
+    // The sum of nothing is -0.0.
+    engines.map(|r| r.tokens_per_s).fold(0.0, |a, b| a + b)
 }
 
 #[cfg(test)]
@@ -75,6 +76,12 @@ mod tests {
         assert_eq!(seen[..2], [4.0, 6.0]);
         assert!(seen[2].is_nan());
         assert_eq!(seen[3..], [8.0]);
+    }
+
+    #[test]
+    fn no_engine_generates_nothing() {
+        let none = tokens_per_s(&v1::Status::default());
+        assert!(none == 0.0 && none.is_sign_positive());
     }
 
     #[test]

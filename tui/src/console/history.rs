@@ -1,6 +1,6 @@
-//! Which phase each instance was in when. A status says what the last dozen of each were, as the
-//! controller was told, so that one that began and ended between two statuses is here too; what a
-//! daemon does not say is pieced together from since when an instance is in its phase.
+//! Which phase each instance was in when. While the timeline is shown the daemon tells each phase that
+//! ended; until then, and in old recordings, it is pieced together from since when, by its status, an
+//! instance is in its phase. What is told afterwards is put where it belongs.
 use robust_proto::v1;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -27,6 +27,8 @@ pub struct History {
     names: Vec<String>,
     numbers: HashMap<String, u16>,
     spans: BTreeMap<(String, u32), VecDeque<Span>>,
+    /// Unix ms; when the last phase ended that was told.
+    told_until: u64,
 }
 
 impl History {
@@ -45,30 +47,28 @@ impl History {
                     .entry((role.role.clone(), role.index))
                     .or_default(),
             };
-            let new = add(spans, phase, began, now, role.incarnation);
-            if new && began.is_some() {
-                self.fill(role);
-            }
+            add(spans, phase, began, now, role.incarnation);
         }
     }
 
-    /// Puts in what was missed between two statuses.
-    fn fill(&mut self, role: &v1::RoleStatus) {
-        let past = role.phases.split_last().map_or(&[][..], |(_, past)| past);
-        let told: Vec<Span> = past
-            .iter()
-            .map(|p| Span {
-                phase: self.number(&p.phase),
-                from: p.started_ms,
-                to: p.started_ms + p.ms,
-                incarnation: p.incarnation,
-            })
-            .collect();
-        if let Some(spans) = self.spans.get_mut(&(role.role.clone(), role.index)) {
-            for span in told {
-                put(spans, span);
-            }
+    /// Takes in phases that ended.
+    pub fn told(&mut self, spans: &[v1::PhaseSpan]) {
+        for told in spans {
+            let span = Span {
+                phase: self.number(&told.phase),
+                from: told.started_ms,
+                to: told.started_ms + told.ms,
+                incarnation: told.incarnation,
+            };
+            self.told_until = self.told_until.max(span.to);
+            let known = self.spans.entry((told.role.clone(), told.index));
+            put(known.or_default(), span);
         }
+    }
+
+    /// Until when (Unix ms) all phases that ended were told.
+    pub fn told_until(&self) -> u64 {
+        self.told_until
     }
 
     /// The phases of an instance, oldest first.
@@ -140,20 +140,14 @@ fn phase_of(role: &v1::RoleStatus) -> &str {
     }
 }
 
-/// Whether a new span began.
-fn add(
-    spans: &mut VecDeque<Span>,
-    phase: u16,
-    began: Option<u64>,
-    now: u64,
-    incarnation: u64,
-) -> bool {
+/// Takes in what an instance is at now.
+fn add(spans: &mut VecDeque<Span>, phase: u16, began: Option<u64>, now: u64, incarnation: u64) {
     let mut from = began.unwrap_or(now);
     if let Some(last) = spans.back_mut() {
         let same = (last.phase, last.incarnation) == (phase, incarnation);
         if same && began.is_none_or(|began| began <= last.to) {
             last.to = now.max(last.to);
-            return false;
+            return;
         }
         // What was seen stands: a later word about the past only fills the gap.
         last.to = last.to.max(from.min(now));
@@ -165,10 +159,13 @@ fn add(
         to: now.max(from),
         incarnation,
     });
+    forget_old(spans, now);
+}
+
+fn forget_old(spans: &mut VecDeque<Span>, now: u64) {
     while spans.len() > SPANS || spans.front().is_some_and(|s| s.to + KEPT_MS < now) {
         spans.pop_front();
     }
-    true
 }
 
 /// Puts a span of the past where it belongs, unless it is there.
@@ -194,6 +191,7 @@ fn put(spans: &mut VecDeque<Span>, span: Span) {
     }
     let to = to.max(span.from);
     spans.insert(at, Span { to, ..span });
+    forget_old(spans, 0);
 }
 
 #[cfg(test)]
@@ -234,41 +232,42 @@ mod tests {
         assert_eq!(seen(&history), expected);
     }
 
+    fn told(phase: &str, started_ms: u64, ms: u64, incarnation: u64) -> v1::PhaseSpan {
+        v1::PhaseSpan {
+            role: "trainer".into(),
+            phase: phase.into(),
+            started_ms,
+            ms,
+            incarnation,
+            ..Default::default()
+        }
+    }
+
     #[test]
     fn phases_between_two_statuses_are_put_in_once_as_the_daemon_tells_them() {
         let mut history = History::default();
         history.observe(&status(10_000, "running", "update", 400));
-        let mut later = status(12_000, "running", "await_batch", 499);
-        let told = [
-            ("update", 9_600, 900),
-            ("snapshot", 10_500, 300),
-            ("publish", 10_800, 700),
-            ("await_batch", 11_500, 500),
+        history.observe(&status(12_000, "running", "await_batch", 499));
+        let ended = [
+            told("update", 9_600, 900, 0),
+            told("snapshot", 10_500, 300, 0),
+            told("publish", 10_800, 700, 0),
         ];
-        later.roles[0].phases = told
-            .map(|(phase, started_ms, ms)| v1::PhaseSpan {
-                phase: phase.into(),
-                started_ms,
-                ms,
-                ..Default::default()
-            })
-            .into();
         let expected = [
             ("update", 9_600, 10_500),
             ("snapshot", 10_500, 10_800),
             ("publish", 10_800, 11_500),
             ("await_batch", 11_501, 12_000),
         ];
-        history.observe(&later);
-        assert_eq!(
-            seen(&history),
-            expected.map(|(p, a, b)| (p.to_owned(), a, b))
-        );
-        // Told again, with the next phase begun.
-        let mut last = status(12_500, "running", "update", 100);
-        last.roles[0].phases = later.roles[0].phases.clone();
-        last.roles[0].phases.push(v1::PhaseSpan::default());
-        history.observe(&last);
+        let expected = expected.map(|(p, a, b)| (p.to_owned(), a, b));
+        history.told(&ended);
+        assert_eq!(seen(&history), expected);
+        // A connection that was made anew may tell the last ones again.
+        history.told(&ended);
+        assert_eq!(seen(&history), expected);
+        assert_eq!(history.told_until(), 11_500);
+        history.observe(&status(12_500, "running", "update", 100));
+        history.told(&[told("await_batch", 11_500, 900, 0)]);
         let names: Vec<String> = seen(&history).into_iter().map(|(name, ..)| name).collect();
         let all = ["update", "snapshot", "publish", "await_batch", "update"];
         assert_eq!(names, all);
@@ -281,19 +280,8 @@ mod tests {
         history.observe(&status(10_250, "recovering", "init", 100));
         let mut again = status(12_000, "running", "await_batch", 100);
         again.roles[0].incarnation = 1;
-        let span = |phase: &str, started_ms, ms, incarnation| v1::PhaseSpan {
-            phase: phase.into(),
-            started_ms,
-            ms,
-            incarnation,
-            ..Default::default()
-        };
-        again.roles[0].phases = vec![
-            span("update", 9_600, 600, 0),
-            span("init", 11_000, 900, 1),
-            span("await_batch", 11_900, 100, 1),
-        ];
         history.observe(&again);
+        history.told(&[told("update", 9_600, 600, 0), told("init", 11_000, 900, 1)]);
         let names: Vec<String> = seen(&history).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(names, ["update", "recovering", "init", "await_batch"]);
         assert_eq!(
@@ -301,6 +289,19 @@ mod tests {
             11_000,
             "until the new process was there"
         );
+    }
+
+    #[test]
+    fn what_ended_before_the_first_status_is_shown_too_and_no_more_than_is_kept() {
+        let mut history = History::default();
+        let many = (0..SPANS as u64 + 50).map(|n| {
+            let phase = ["update", "publish"][n as usize % 2];
+            told(phase, n * 100, 100, 1)
+        });
+        history.told(&many.collect::<Vec<_>>());
+        let spans = seen(&history);
+        assert_eq!(spans.len(), SPANS);
+        assert_eq!(spans[0].1, 5_000, "the oldest went");
     }
 
     #[test]

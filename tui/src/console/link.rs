@@ -65,7 +65,7 @@ impl State {
         if self.retry_at.is_some_and(|at| at <= self.now) {
             return vec![self.reconnect()];
         }
-        self.wanted().into_iter().collect()
+        self.wanted()
     }
 
     pub(super) fn on_status(&mut self, status: v1::Status) -> Vec<Action> {

@@ -2,14 +2,15 @@
 //! sent along with a bug.
 //!
 //! ```text
-//!  {"robust_console":1,"at":1767323045000,"place":"unix socket ..."}
+//!  {"robust_console":2,"at":1767323045000,"place":"unix socket ..."}
 //!  {"at":1767323045010,"status":{...}}     the first whole, then
 //!  {"at":1767323045260,"status":{...}}
 //!  {"at":1767323045261,"event":{...}}
+//!  {"at":1767323045270,"phases":[{...}]}   those that ended
 //!  {"at":1767323049000,"lost":"nobody listens there any more"}
 //! ```
 //! Unknown keys of a status are skipped, those that are missing are their defaults: a recording of an
-//! older build plays. A line that is cut off at the end, as after a crash, is left out.
+//! older build plays. In format 1 there are no lines of phases: they are told from statuses. A line that is cut off at the end, as after a crash, is left out.
 use super::event::Event;
 use robust_proto::v1;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use std::io::{BufRead, BufWriter, Write as _};
 use std::path::Path;
 
 /// The format this build writes, and the newest it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub enum Said {
     Status(Box<v1::Status>),
     /// The journal grew.
     Event(Box<v1::Event>),
+    /// Phases that ended.
+    Phases(Vec<v1::PhaseSpan>),
     /// The connection ended.
     Lost(String),
 }
@@ -59,6 +62,7 @@ impl Said {
         match event {
             Event::Status { status, .. } => Some(Said::Status(status.clone())),
             Event::Logged { event, .. } => Some(Said::Event(event.clone())),
+            Event::Phases { spans, .. } => Some(Said::Phases(spans.clone())),
             Event::Lost { reason, .. } => Some(Said::Lost(reason.clone())),
             _ => None,
         }
@@ -69,6 +73,7 @@ impl Said {
         match self {
             Said::Status(status) => Event::Status { link, status },
             Said::Event(event) => Event::Logged { link, event },
+            Said::Phases(spans) => Event::Phases { link, spans },
             Said::Lost(reason) => Event::Lost { link, reason },
         }
     }
@@ -193,7 +198,15 @@ mod tests {
         };
         let status = Box::new(status);
         let reason = "gone".to_owned();
-        let said = [Said::Status(status), Said::Lost(reason)];
+        let spans = vec![v1::PhaseSpan {
+            phase: "update".into(),
+            ..Default::default()
+        }];
+        let said = [
+            Said::Status(status),
+            Said::Phases(spans),
+            Said::Lost(reason),
+        ];
         let mut recorder = Recorder::create(&path, 5, "here".into()).unwrap();
         for (at, said) in (10..).zip(said.clone()) {
             recorder.take(at, &said.event(3)).unwrap();
@@ -209,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_and_another_file_are_refused_in_a_sentence() {
-        let newer = read("{\"robust_console\":2,\"at\":1,\"place\":\"\"}\n").unwrap_err();
+        let newer = read("{\"robust_console\":3,\"at\":1,\"place\":\"\"}\n").unwrap_err();
         assert!(newer.contains("made by a newer robustctl"), "{newer}");
         let other = read("hello\n").unwrap_err();
         assert!(other.contains("is no recording"), "{other}");

@@ -46,6 +46,7 @@ pub async fn run(endpoint: Endpoint, args: TuiArgs) -> Result<(), CliError> {
     let mut state = State::new(look, place, endpoint.fix(), args.exit_when_done);
     state.zone = *chrono::Local::now().offset();
     state.read_only = args.read_only;
+    state.records = args.record.is_some();
     let record = args.record.as_deref();
     let recorder = record.map(|path| Recorder::create(path, unix_ms(), endpoint.place()));
     let recorder = recorder.transpose().map_err(CliError::Failed)?;
@@ -67,6 +68,7 @@ struct Runner {
     to: Sender<Event>,
     events: Receiver<Event>,
     link: Option<JoinHandle<()>>,
+    phases: Option<JoinHandle<()>>,
     recorder: Option<Recorder>,
     player: Option<Player>,
     drill: Option<drills::Running>,
@@ -99,6 +101,7 @@ impl Runner {
             to,
             events,
             link: None,
+            phases: None,
             recorder: None,
             player: None,
             drill: None,
@@ -199,10 +202,14 @@ impl Runner {
             Action::Connect { link, since_seq } => {
                 let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
                 let next = tokio::spawn(feed::follow(endpoint, link, since_seq, to));
-                if let Some(old) = self.link.replace(next) {
-                    old.abort();
-                }
+                replace(&mut self.link, Some(next));
             }
+            Action::FollowPhases { link, after_ms } => {
+                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
+                let next = tokio::spawn(feed::phases(endpoint, link, after_ms, to));
+                replace(&mut self.phases, Some(next));
+            }
+            Action::LeavePhases => replace(&mut self.phases, None),
             Action::Do(act) => {
                 tokio::spawn(feed::act(self.endpoint.clone(), act, self.to.clone()));
             }
@@ -298,5 +305,12 @@ impl Runner {
             Quit::JobOver => job_result(&s.state, &s.reason),
             Quit::Asked | Quit::DaemonGone(_) => Ok(()),
         }
+    }
+}
+
+/// Ends what ran there; the next takes its place.
+fn replace(place: &mut Option<JoinHandle<()>>, next: Option<JoinHandle<()>>) {
+    if let Some(old) = std::mem::replace(place, next) {
+        old.abort();
     }
 }

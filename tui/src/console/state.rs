@@ -109,6 +109,8 @@ pub struct State {
     pub playback: Option<Playback>,
     /// Nothing can be done from here.
     pub read_only: bool,
+    /// What the daemon says is recorded, all of it.
+    pub records: bool,
     /// What the last frame showed where.
     pub drawn: Drawn,
     /// What lies over the screen.
@@ -125,6 +127,8 @@ pub struct State {
     pub(super) over_after_ms: Option<u64>,
     /// When log or store was last asked for.
     asked_at: u64,
+    /// The connection over which phases are told.
+    phases_over: Option<u64>,
 }
 
 /// What is being typed outside of a dialog.
@@ -187,6 +191,7 @@ impl State {
             drill: None,
             playback: None,
             read_only: false,
+            records: false,
             drawn: Drawn::default(),
             overlay: None,
             notice: None,
@@ -196,6 +201,7 @@ impl State {
             unreached_since: 0,
             over_after_ms: None,
             asked_at: 0,
+            phases_over: None,
         }
     }
 
@@ -218,8 +224,15 @@ impl State {
             Event::Tick => self.on_tick(),
             Event::Status { link, status } if link == self.link_no => self.on_status(*status),
             Event::Logged { link, event } if link == self.link_no => self.on_logged(*event),
+            Event::Phases { link, spans } if link == self.link_no => {
+                self.history.told(&spans);
+                Vec::new()
+            }
             Event::Lost { link, reason } if link == self.link_no => self.on_lost(reason),
-            Event::Status { .. } | Event::Logged { .. } | Event::Lost { .. } => Vec::new(),
+            Event::Status { .. }
+            | Event::Logged { .. }
+            | Event::Phases { .. }
+            | Event::Lost { .. } => Vec::new(),
             other => self.on_news(other),
         }
     }
@@ -280,10 +293,36 @@ impl State {
         });
     }
 
-    /// What the screen shows beside the status, asked for anew now and then.
-    pub(super) fn wanted(&mut self) -> Option<Action> {
+    /// What the screen shows beside the status.
+    pub(super) fn wanted(&mut self) -> Vec<Action> {
+        if self.link != Link::Live || self.playback.is_some() {
+            return Vec::new();
+        }
+        let phases = self.phases_wanted();
+        phases.into_iter().chain(self.look_wanted()).collect()
+    }
+
+    /// With many instances phases are most of what there is to tell: they come while they are shown
+    /// or recorded. What ended meanwhile comes first then, as far back as the daemon has it.
+    fn phases_wanted(&mut self) -> Option<Action> {
+        let shown = matches!(self.screen, Screen::Roles | Screen::Timeline);
+        let over = (shown || self.records).then_some(self.link_no);
+        if std::mem::replace(&mut self.phases_over, over) == over {
+            return None;
+        }
+        Some(match over {
+            Some(link) => Action::FollowPhases {
+                link,
+                after_ms: self.history.told_until(),
+            },
+            None => Action::LeavePhases,
+        })
+    }
+
+    /// Asked for anew now and then.
+    fn look_wanted(&mut self) -> Option<Action> {
         let due = self.now.saturating_sub(self.asked_at) >= LOOK_MS;
-        if self.link != Link::Live || self.playback.is_some() || !due {
+        if !due {
             return None;
         }
         let action = match self.screen {
@@ -300,7 +339,7 @@ impl State {
         self.screen = screen;
         self.typing = None;
         self.look_now();
-        let mut actions: Vec<Action> = self.wanted().into_iter().collect();
+        let mut actions = self.wanted();
         if screen == Screen::Drills {
             actions.push(Action::ReadDrills);
         }

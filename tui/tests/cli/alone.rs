@@ -81,6 +81,10 @@ fn the_manual_has_a_page_for_every_command_and_names_the_nearest_for_a_wrong_one
         let text = std::fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
         assert!(text.contains(&format!(".TH {page} 1")), "{page}: {text}");
     }
+    for page in std::fs::read_dir(&pages).unwrap() {
+        let name = page.unwrap().file_name().into_string().unwrap();
+        assert!(!name.contains("-help"), "{name} repeats another page");
+    }
     let one = out(&run(dir.path(), &["man", "ckpt", "verify"]));
     let written = std::fs::read_to_string(pages.join("robustctl-ckpt-verify.1")).unwrap();
     assert_eq!(one, written);

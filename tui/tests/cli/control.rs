@@ -23,20 +23,28 @@ fn book() -> Book {
     let mut status = status();
     status.roles.extend([role(0), role(1)]);
     status.roles[1].restarts_planned = 2;
-    status.roles[1].phases = vec![v1::PhaseSpan {
-        phase: "pull_weights".into(),
-        started_ms: 1_000,
-        ms: 250,
-        step: 4,
-        incarnation: 7,
-    }];
     status.roles[1].restarted = vec![v1::Restarted {
         at_ms: 2_000,
         why: "an operator asked for it".into(),
         incident: 0,
     }];
+    let span = |phase: &str, started_ms, ms, present| v1::PhaseSpan {
+        role: "rollout".into(),
+        phase: phase.into(),
+        started_ms,
+        ms,
+        step: 4,
+        incarnation: 7,
+        present,
+        ..Default::default()
+    };
+    let phases = vec![
+        span("pull_weights", 1_000, 250, false),
+        span("generating", 1_250, 90, true),
+    ];
     Book {
         status,
+        phases,
         logs: logs.map(|(who, text)| (who.into(), text.into())).into(),
         ..Default::default()
     }
@@ -87,12 +95,15 @@ fn roles_are_listed_and_one_is_shown_with_its_past() {
     assert_eq!(text(&["roles"]).lines().count(), 4);
     assert_eq!(text(&["roles", "rollout"]).lines().count(), 3);
     let one = text(&["roles", "rollout-0"]);
-    for part in ["pull_weights", "250 ms", "an operator asked for it"] {
+    for part in ["pull_weights", "250 ms", "90 ms so far", "asked for it"] {
         assert!(one.contains(part), "{part:?} is missing in\n{one}");
     }
     let json = text(&["roles", "rollout-1", "--json"]);
     let roles: Vec<v1::RoleStatus> = serde_json::from_str(&json).unwrap();
     assert_eq!((roles.len(), roles[0].pid), (1, 51));
+    let json: serde_json::Value =
+        serde_json::from_str(&text(&["roles", "rollout-0", "--json"])).unwrap();
+    assert_eq!(json[0]["phases"][1]["present"], true, "{json}");
     let none = run(dir.path(), &["roles", "rollout-9"]);
     assert_eq!(none.status.code(), Some(4));
     assert!(err(&none).contains("there is no rollout-9; the job has 2"));

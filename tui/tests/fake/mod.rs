@@ -28,6 +28,8 @@ pub struct Book {
     pub stopped: bool,
     /// What the job was asked for: `pause`, `resume`, `restart rollout-1`.
     pub asked: Vec<String>,
+    /// Phases that ended, and present ones last.
+    pub phases: Vec<v1::PhaseSpan>,
     /// What each place wrote.
     pub logs: BTreeMap<String, String>,
 }
@@ -101,6 +103,7 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[tonic::async_trait]
 impl Control for Fake {
     type WatchStream = Streamed<v1::Status>;
+    type PhasesStream = Streamed<v1::PhasesPart>;
     type AuditStream = Streamed<v1::AuditEntry>;
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
@@ -124,6 +127,28 @@ impl Control for Fake {
         let ticks = tokio_stream::wrappers::IntervalStream::new(tokio::time::interval(every));
         let statuses = ticks.map(move |_| Ok(book.lock().unwrap().status.clone()));
         Ok(Response::new(Box::pin(statuses)))
+    }
+
+    async fn phases(
+        &self,
+        request: Request<v1::PhasesRequest>,
+    ) -> Result<Response<Self::PhasesStream>, Status> {
+        let v1::PhasesRequest {
+            follow,
+            role,
+            index,
+            ..
+        } = request.into_inner();
+        let mut spans = self.0.lock().unwrap().phases.clone();
+        spans.retain(|s| {
+            (role.is_empty() || role == s.role) && index.is_none_or(|index| index == s.index)
+        });
+        let parts = tokio_stream::iter([Ok(v1::PhasesPart { spans })]);
+        Ok(Response::new(if follow {
+            Box::pin(parts.chain(tokio_stream::pending()))
+        } else {
+            Box::pin(parts)
+        }))
     }
 
     async fn events(

@@ -367,25 +367,11 @@ fn a_restart_of_nobody_is_refused() {
 }
 
 #[test]
-fn the_phases_of_an_instance_follow_each_other_and_end_with_the_present_one() {
+fn why_a_process_was_replaced_is_told_of_its_place() {
     let mut w = world(Mode::Sync, 8);
     w.kill(id(Role::Rollout, 0));
     w.until("step 5", MINUTE, |w| w.committed() == 5);
     let view = w.core.view(w.now);
-    for i in &view.instances {
-        assert!(i.phases.len() <= 12, "{}", i.id);
-        let last = i.phases.last().unwrap();
-        assert_eq!(
-            (last.phase, last.from),
-            (i.phase, i.phase_since),
-            "{}",
-            i.id
-        );
-        for two in i.phases.windows(2) {
-            assert_eq!(two[0].from + two[0].took, two[1].from, "{}: {two:?}", i.id);
-            assert!(two[0].incarnation <= two[1].incarnation);
-        }
-    }
     let fallen = view.instances.iter().find(|i| i.id == id(Role::Rollout, 0));
     let restarted = &fallen.unwrap().restarted;
     assert_eq!((restarted.len(), restarted[0].why.as_str()), (1, "exit"));

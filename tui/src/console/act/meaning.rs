@@ -86,17 +86,21 @@ fn of_restart(state: &State, whole: &Whole) -> Vec<String> {
             "Every process ends and is started again from the last committed step.".to_owned()
         }
         Whole::Instance { role, .. } if role == "trainer" => format!(
-            "All {} trainer ranks get new processes together; nothing is trained twice, and \
-             rollouts go on generating.",
-            ranks(state)
+            "{} processes together; nothing is trained twice, and rollouts go on generating.",
+            ranks(state, "gets new", "get new")
         ),
         Whole::Instance { role, .. } => format!("It gets a new process. {}", after(role)),
     };
     vec![what, planned]
 }
 
-fn ranks(state: &State) -> usize {
-    state.roles().iter().filter(|r| r.role == "trainer").count()
+/// The whole gang as the subject of a sentence.
+fn ranks(state: &State, one_does: &str, they_do: &str) -> String {
+    match state.roles().iter().filter(|r| r.role == "trainer").count() {
+        1 => format!("The trainer {one_does}"),
+        2 => format!("Both trainer ranks {they_do}"),
+        n => format!("All {n} trainer ranks {they_do}"),
+    }
 }
 
 /// What becomes of the work of an instance that is replaced.
@@ -118,8 +122,8 @@ fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
         Some(life) if strike.fault.kind().ends_life() => lines.push(match life.role.as_str() {
             _ if task => "Policy task: the whole job is restarted.".to_owned(),
             "trainer" => format!(
-                "All {} trainer ranks restart from the last snapshot; rollouts go on generating.",
-                ranks(state)
+                "{} from the last snapshot; rollouts go on generating.",
+                ranks(state, "restarts", "restart")
             ),
             role => after(role).to_owned(),
         }),

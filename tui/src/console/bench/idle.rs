@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -24,38 +24,29 @@ pub struct Idle {
     pub bytes_per_s: f64,
 }
 
-/// Watches one for this long.
+/// Watches one for this long with the screen that it begins with, then with its timeline.
 pub async fn percent(
     instances: u32,
     size: (u16, u16),
     watched: Duration,
-) -> Result<Idle, CliError> {
+) -> Result<[Idle; 2], CliError> {
     let failed = |what: &'static str| {
         move |e: std::io::Error| CliError::Failed(format!("the idle console: {what}: {e}"))
     };
     let dir = tempfile::tempdir().map_err(failed("no folder"))?;
     let served = server::serve(dir.path(), instances).map_err(failed("no socket"))?;
-    let console = Console::start(dir.path(), size).map_err(failed("not started"))?;
-    tokio::time::sleep(SETTLES_IN).await;
-    let before = console.usage()?;
-    let begin = Instant::now();
-    tokio::time::sleep(watched).await;
-    let after = console.usage()?;
-    let took = begin.elapsed().as_secs_f64();
+    let mut console = Console::start(dir.path(), size).map_err(failed("not started"))?;
+    let first = console.watched(watched).await?;
+    console.keys.write_all(b"3").map_err(failed("no key"))?;
+    let timeline = console.watched(watched).await?;
     served.abort();
-    if after.1 == before.1 {
-        let text = "the idle console drew nothing: it does not see the statuses";
-        return Err(CliError::Failed(text.to_owned()));
-    }
-    Ok(Idle {
-        percent: (after.0 - before.0) / took * 100.0,
-        bytes_per_s: (after.1 - before.1) as f64 / took,
-    })
+    Ok([first, timeline])
 }
 
 /// A console in a pseudo-terminal of its own; ends with this.
 struct Console {
     child: Child,
+    keys: File,
     drawn: Arc<AtomicU64>,
 }
 
@@ -88,6 +79,7 @@ impl Console {
             .spawn()?;
         let drawn = Arc::new(AtomicU64::new(0));
         let (count, mut screen) = (drawn.clone(), File::from(master));
+        let keys = screen.try_clone()?;
         // Ends when the console, the last to hold the other side, is gone.
         std::thread::spawn(move || {
             let mut bytes = [0; 65_536];
@@ -98,7 +90,24 @@ impl Console {
                 count.fetch_add(n as u64, Ordering::Relaxed);
             }
         });
-        Ok(Console { child, drawn })
+        Ok(Console { child, keys, drawn })
+    }
+
+    async fn watched(&self, watched: Duration) -> Result<Idle, CliError> {
+        tokio::time::sleep(SETTLES_IN).await;
+        let before = self.usage()?;
+        let begin = Instant::now();
+        tokio::time::sleep(watched).await;
+        let after = self.usage()?;
+        let took = begin.elapsed().as_secs_f64();
+        if after.1 == before.1 {
+            let text = "the idle console drew nothing: it does not see the statuses";
+            return Err(CliError::Failed(text.to_owned()));
+        }
+        Ok(Idle {
+            percent: (after.0 - before.0) / took * 100.0,
+            bytes_per_s: (after.1 - before.1) as f64 / took,
+        })
     }
 
     /// Seconds of CPU and bytes drawn so far.

@@ -51,13 +51,12 @@ fn instance(n: u32, instances: u32, beat: u64) -> v1::RoleStatus {
     };
     let turn = beat + u64::from(n);
     let engine = role == "rollout";
-    let phase = match role {
-        "trainer" => ROUND[(beat / 4 % 4) as usize],
-        _ if turn % 16 == 15 => "pull_weights",
-        _ => "generating",
+    let (phase, in_phase) = match role {
+        "trainer" => (ROUND[(beat / 4 % 4) as usize], beat % 4),
+        _ if turn % 16 == 15 => ("pull_weights", 0),
+        _ => ("generating", turn % 16),
     };
     let total = 16 << 30;
-    let now_ms = BEGIN_MS + beat * EVERY_MS;
     v1::RoleStatus {
         role: role.into(),
         index,
@@ -85,7 +84,7 @@ fn instance(n: u32, instances: u32, beat: u64) -> v1::RoleStatus {
         },
         pull_total: if engine { total } else { 0 },
         pull_version: beat / 16,
-        phase_ms: turn % 16 * EVERY_MS,
+        phase_ms: in_phase * EVERY_MS,
         node: format!("node-{}", n / 8),
         slot: format!("gpu {}", n % 8),
         pull_chunks: turn % 16 + 1,
@@ -96,29 +95,33 @@ fn instance(n: u32, instances: u32, beat: u64) -> v1::RoleStatus {
             (true, n) => format!("rollout-{}", (n - 1) / 2),
         },
         pull_bytes_per_s: 2.1e9,
-        phases: (0..12)
-            .rev()
-            .map(|past| span(phase, now_ms, turn, past))
-            .collect(),
         gpu_percent: Some(90.0),
         gpu_memory_bytes: Some(70 << 30),
         gpu_memory_total_bytes: Some(140 << 30),
         gpu_celsius: Some(60),
+        step_ms: (role == "trainer").then_some(16 * EVERY_MS),
         ..Default::default()
     }
 }
 
-/// The phase so many before the present one.
-fn span(phase: &str, now_ms: u64, turn: u64, past: u64) -> v1::PhaseSpan {
-    const LENGTH_MS: u64 = 16 * EVERY_MS;
-    let present = now_ms - turn % 16 * EVERY_MS;
-    v1::PhaseSpan {
-        phase: phase.into(),
-        started_ms: present - past * LENGTH_MS,
-        ms: LENGTH_MS,
-        step: (turn / 16).saturating_sub(past),
-        incarnation: 1,
-    }
+/// The phases that ended with this beat: everyone's, in turn.
+pub fn phases(instances: u32, beat: u64) -> Vec<v1::PhaseSpan> {
+    let before = beat.saturating_sub(1);
+    let ended = (0..instances).filter_map(|n| {
+        let (was, is) = (instance(n, instances, before), instance(n, instances, beat));
+        let since = before - before.min(was.phase_ms / EVERY_MS);
+        (was.phase != is.phase).then(|| v1::PhaseSpan {
+            started_ms: BEGIN_MS + since * EVERY_MS,
+            ms: (beat - since) * EVERY_MS,
+            step: was.weight_version,
+            incarnation: was.incarnation,
+            phase: was.phase,
+            role: was.role,
+            index: was.index,
+            present: false,
+        })
+    });
+    ended.collect()
 }
 
 fn incident(id: u64, now_ms: u64) -> v1::Incident {

@@ -2,7 +2,8 @@
 //!
 //! Frames are drawn as the console draws them - layout, comparison with the last frame, escape
 //! sequences - into memory, 200x60, another status before each. CPU is that of a real `robustctl tui`
-//! in a pseudo-terminal, connected to a server that sends a whole status four times a second.
+//! in a pseudo-terminal, connected to a server that sends a whole status four times a second, and, while
+//! the timeline is shown, everyone's phases as they end.
 mod idle;
 mod job;
 mod server;
@@ -67,7 +68,7 @@ pub async fn run(args: &BenchConsoleArgs) -> Result<Value, CliError> {
         sorted: all,
     };
     let watched = Duration::from_secs_f64(args.idle);
-    let idle = idle::percent(args.instances, SIZE, watched).await?;
+    let [idle, timeline] = idle::percent(args.instances, SIZE, watched).await?;
     let by_screen = |t: &Times| (t.screen.title().to_lowercase(), t.json());
     Ok(json!({
         "frame_ms_p99": all.at(0.99),
@@ -77,6 +78,7 @@ pub async fn run(args: &BenchConsoleArgs) -> Result<Value, CliError> {
         "idle_cpu_percent": idle.percent,
         "idle_seconds": args.idle,
         "idle_bytes_per_s": idle.bytes_per_s,
+        "idle_timeline_cpu_percent": timeline.percent,
         "instances": args.instances,
         "columns": SIZE.0,
         "rows": SIZE.1,
@@ -105,6 +107,7 @@ pub fn text(result: &Value) -> String {
         "frame_ms_p50",
         "frame_ms_max",
         "idle_bytes_per_s",
+        "idle_timeline_cpu_percent",
         "instances",
     ] {
         let dash = || "-".to_owned();
@@ -137,7 +140,9 @@ fn frames(screen: Screen, args: &BenchConsoleArgs) -> Result<Times, CliError> {
         let key = KeyEvent::new(KeyCode::PageDown, KeyModifiers::NONE);
         let status = Box::new(job::status(args.instances, WARM + beat));
         let now = status.now_ms;
+        let spans = job::phases(args.instances, WARM + beat);
         let _ = state.handle(now, Event::Status { link: 1, status });
+        let _ = state.handle(now, Event::Phases { link: 1, spans });
         let _ = state.handle(now, Event::Key(key));
         let mut drawn = None;
         let begin = Instant::now();
@@ -161,7 +166,9 @@ fn watching(screen: Screen, instances: u32) -> State {
     let _ = state.start(job::BEGIN_MS);
     for beat in 0..WARM {
         let status = Box::new(job::status(instances, beat));
+        let spans = job::phases(instances, beat);
         let _ = state.handle(status.now_ms, Event::Status { link: 1, status });
+        let _ = state.handle(state.now, Event::Phases { link: 1, spans });
     }
     for event in job::events() {
         let event = Box::new(event);

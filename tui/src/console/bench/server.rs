@@ -1,4 +1,4 @@
-//! As much of a daemon as a console that is only looked at needs: `Watch` and `Events`.
+//! As much of a daemon as a console that is only looked at needs: `Watch`, `Phases` and `Events`.
 use super::job;
 use robust_proto::v1;
 use std::convert::Infallible;
@@ -44,6 +44,15 @@ impl Service<http::Request<Body>> for Played {
                     grpc.server_streaming(tower::service_fn(watch), request)
                         .await
                 }
+                "/robust.v1.Control/Phases" => {
+                    let phases = move |request: Request<v1::PhasesRequest>| {
+                        let every = request.into_inner().interval_ms;
+                        async move { Ok(Response::new(phases(instances, every))) }
+                    };
+                    let mut grpc = Grpc::new(ProstCodec::default());
+                    grpc.server_streaming(tower::service_fn(phases), request)
+                        .await
+                }
                 "/robust.v1.Control/Events" => {
                     let events = |_: Request<v1::EventsRequest>| async {
                         let stored = tokio_stream::iter(job::events().map(Ok));
@@ -63,12 +72,26 @@ fn statuses(
     instances: u32,
     every_ms: u32,
 ) -> impl Stream<Item = Result<v1::Status, Status>> + Send {
+    beats(every_ms).map(move |beat| Ok(job::status(instances, beat)))
+}
+
+fn phases(
+    instances: u32,
+    every_ms: u32,
+) -> impl Stream<Item = Result<v1::PhasesPart, Status>> + Send {
+    let part = move |beat| v1::PhasesPart {
+        spans: job::phases(instances, beat),
+    };
+    beats(every_ms).map(move |beat| Ok(part(beat)))
+}
+
+/// 1, 2, .. as time goes by.
+fn beats(every_ms: u32) -> impl Stream<Item = u64> + Send {
     let every = Duration::from_millis(u64::from(every_ms.max(1)));
-    let ticks = IntervalStream::new(tokio::time::interval(every));
     let mut beat = 0;
-    ticks.map(move |_| {
+    IntervalStream::new(tokio::time::interval(every)).map(move |_| {
         beat += 1;
-        Ok(job::status(instances, beat))
+        beat
     })
 }
 

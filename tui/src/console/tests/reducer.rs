@@ -9,6 +9,7 @@ use super::fixtures::*;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use robust_proto::v1;
 use robust_shared::fault::Fault;
 
 pub fn play(state: &mut State, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
@@ -386,13 +387,64 @@ fn log_and_store_are_looked_at_only_while_they_are_shown() {
     let mut state = showing(healthy());
     assert_eq!(state.handle(NOW + 1_000, Event::Tick), []);
     let log = |who: &str| Action::ReadLog(who.to_owned());
-    assert_eq!(play(&mut state, [press('2')]), [log("trainer-0")]);
+    let phases = follow_phases(&state, 0);
+    assert_eq!(play(&mut state, [press('2')]), [phases, log("trainer-0")]);
     assert_eq!(state.handle(NOW + 250, Event::Tick), [], "once a second");
     let _ = state.handle(NOW + 300, press('j'));
     assert_eq!(state.handle(NOW + 400, Event::Tick), [log("trainer-1")]);
-    assert_eq!(state.handle(NOW + 500, press('5')), [Action::ReadStore]);
+    let left = [Action::LeavePhases, Action::ReadStore];
+    assert_eq!(state.handle(NOW + 500, press('5')), left);
     let _ = state.handle(NOW + 600, press('1'));
     assert_eq!(state.handle(NOW + 9_000, Event::Tick), []);
+}
+
+fn follow_phases(state: &State, after_ms: u64) -> Action {
+    let link = state.link_no();
+    Action::FollowPhases { link, after_ms }
+}
+
+#[test]
+fn phases_are_followed_while_they_are_shown_and_from_where_they_were_left() {
+    let mut state = showing(healthy());
+    let wanted = follow_phases(&state, 0);
+    assert_eq!(play(&mut state, [press('3')]), [wanted]);
+    let ended = v1::PhaseSpan {
+        role: "trainer".into(),
+        phase: "snapshot".into(),
+        started_ms: NOW - 2_000,
+        ms: 500,
+        incarnation: 1,
+        ..Default::default()
+    };
+    let told = |link| Event::Phases {
+        link,
+        spans: vec![ended.clone()],
+    };
+    let link = state.link_no();
+    assert_eq!(play(&mut state, [told(link)]), []);
+    assert_eq!(play(&mut state, [press('1')]), [Action::LeavePhases]);
+    let wanted = follow_phases(&state, NOW - 1_500);
+    assert_eq!(play(&mut state, [press('2'), press('3')])[0], wanted);
+    // Over the next connection they are asked for anew, once it delivers.
+    let _ = play(&mut state, [lost(link)]);
+    assert_eq!(play(&mut state, [press('1'), press('3')]), []);
+    let again = state.handle(NOW + 500, Event::Tick);
+    let [Action::Connect { link, .. }] = again[..] else {
+        panic!("{again:?}");
+    };
+    let _ = state.handle(NOW + 600, over(link, healthy()));
+    let wanted = follow_phases(&state, NOW - 1_500);
+    assert_eq!(state.handle(NOW + 750, Event::Tick), [wanted]);
+    assert_eq!(state.handle(NOW + 1_000, Event::Tick), []);
+}
+
+#[test]
+fn what_is_recorded_has_the_phases_whatever_is_shown() {
+    let mut state = showing(healthy());
+    state.records = true;
+    let wanted = follow_phases(&state, 0);
+    assert_eq!(play(&mut state, [Event::Tick]), [wanted]);
+    assert_eq!(play(&mut state, [press('3'), press('1')]), []);
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
         bytes(r.disk_read_bytes),
         bytes(r.disk_write_bytes)
     );
-    let step = roles::step_ms(r).map(|ms| ("step", millis_tight(ms as f64)));
+    let step = r.step_ms.map(|ms| ("step", millis_tight(ms as f64)));
     let mut machine = vec![("disk", disk)];
     machine.extend(gpu(r).map(|text| ("gpu", text)));
     let planned = match r.restarts_planned {

@@ -84,8 +84,8 @@ static COLUMNS: [Column<RoleStatus>; 16] = [
         "STEP",
         6,
         4,
-        |r, _| plain(step_ms(r).map_or_else(dash, |ms| millis_tight(ms as f64))),
-        |r| step_ms(r).unwrap_or(0) as f64,
+        |r, _| plain(r.step_ms.map_or_else(dash, |ms| millis_tight(ms as f64))),
+        |r| r.step_ms.unwrap_or(0) as f64,
     ),
     figures(
         "CPU",
@@ -145,21 +145,6 @@ static COLUMNS: [Column<RoleStatus>; 16] = [
     ),
     words("NODE", 7, 1, |r, _| plain(r.node.clone())),
 ];
-
-/// How long its last whole step took: from a phase of it to the same phase of the next. Only a
-/// trainer works step by step.
-pub fn step_ms(r: &RoleStatus) -> Option<u64> {
-    if r.role != "trainer" {
-        return None;
-    }
-    let spans = &r.phases;
-    spans.iter().enumerate().rev().find_map(|(i, later)| {
-        let mut before = spans[..i].iter().rev();
-        let earlier = before.find(|s| s.phase == later.phase)?;
-        let next = earlier.step + 1 == later.step && earlier.incarnation == later.incarnation;
-        next.then(|| later.started_ms.saturating_sub(earlier.started_ms))
-    })
-}
 
 fn dash() -> String {
     "-".to_owned()

@@ -1,0 +1,192 @@
+//! Phases for operators, as they end.
+use super::control::role;
+use crate::driver::{RecentPhases, span};
+use robust_proto::v1;
+use robust_shared::ids::Role;
+use robust_shared::time::Time;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+use tonic::Status;
+
+/// Spans of one part: what is copied while the driver waits.
+const PAGE: usize = 2_048;
+/// Between two parts, where the client does not say.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// What a client wants to hear of.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    after: Time,
+    follow: bool,
+    every: Duration,
+    role: Option<Role>,
+    index: Option<u32>,
+}
+
+impl Wanted {
+    /// As it was asked for.
+    pub fn from_wire(request: &v1::PhasesRequest) -> Result<Self, Status> {
+        let named = Some(request.role.as_str()).filter(|name| !name.is_empty());
+        let every = match request.interval_ms {
+            0 => EVERY,
+            ms => Duration::from_millis(u64::from(ms.clamp(50, 60_000))),
+        };
+        Ok(Self {
+            // The last ones of that millisecond may come again: better than not at all.
+            after: Time(request.after_ms.saturating_mul(1_000)),
+            follow: request.follow,
+            every,
+            role: named.map(role).transpose()?,
+            index: request.index,
+        })
+    }
+
+    fn has(&self, span: &v1::PhaseSpan) -> bool {
+        self.role.is_none_or(|role| role.name() == span.role)
+            && self.index.is_none_or(|index| index == span.index)
+    }
+
+    /// Of at most so many spans from this number on those that are wanted, and the number after them.
+    fn page(&self, recent: &RecentPhases, from: u64) -> (Vec<v1::PhaseSpan>, u64) {
+        let recent = recent.lock();
+        let left = recent.from(from);
+        let next = recent.next() - left.len().saturating_sub(PAGE) as u64;
+        let told = left.take(PAGE).map(|over| span(over, false));
+        (told.filter(|told| self.has(told)).collect(), next)
+    }
+}
+
+/// Sends those that are kept, then new ones; ends when the client leaves.
+pub async fn send(
+    recent: RecentPhases,
+    now: impl Fn() -> Time,
+    wanted: Wanted,
+    to: Sender<Result<v1::PhasesPart, Status>>,
+) -> Option<()> {
+    let mut ticks = tokio::time::interval(wanted.every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut next = recent.lock().after(wanted.after);
+    loop {
+        tokio::select! {
+            () = to.closed() => return None,
+            _ = ticks.tick() => {}
+        }
+        loop {
+            let (spans, after) = wanted.page(&recent, next);
+            let more = after > next;
+            next = after;
+            if !spans.is_empty() {
+                to.send(Ok(v1::PhasesPart { spans })).await.ok()?;
+            }
+            if !more {
+                break;
+            }
+        }
+        if !wanted.follow {
+            let present: Vec<_> = recent.lock().present(now()).collect();
+            let told = present.iter().map(|present| span(present, true));
+            let spans = told.filter(|told| wanted.has(told)).collect();
+            return to.send(Ok(v1::PhasesPart { spans })).await.ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use robust_shared::ids::{Incarnation, InstanceId, Step};
+    use robust_shared::phase::Phase;
+    use tokio::sync::mpsc::{Receiver, channel};
+
+    fn at(ms: u64) -> Time {
+        Time((1_000_000 + ms) * 1_000)
+    }
+
+    fn enter(recent: &RecentPhases, ms: u64, index: u32, phase: Phase) {
+        let id = InstanceId {
+            role: Role::Rollout,
+            index,
+        };
+        let entered = (phase, Step(1));
+        recent.lock().enter(at(ms), id, Incarnation(3), entered);
+    }
+
+    fn asked(
+        recent: &RecentPhases,
+        request: v1::PhasesRequest,
+    ) -> Receiver<Result<v1::PhasesPart, Status>> {
+        let (to, parts) = channel(1);
+        let wanted = Wanted::from_wire(&request).unwrap();
+        tokio::spawn(send(recent.clone(), || at(900), wanted, to));
+        parts
+    }
+
+    async fn next(parts: &mut Receiver<Result<v1::PhasesPart, Status>>) -> Vec<(u32, String, u64)> {
+        let part = parts.recv().await.unwrap().unwrap();
+        let line = |s: v1::PhaseSpan| (s.index, s.phase, s.ms);
+        part.spans.into_iter().map(line).collect()
+    }
+
+    #[tokio::test]
+    async fn who_asks_once_gets_what_is_over_and_what_goes_on() {
+        let recent = RecentPhases::default();
+        enter(&recent, 0, 0, Phase::Idle);
+        enter(&recent, 10, 1, Phase::Idle);
+        enter(&recent, 30, 0, Phase::Generating);
+        enter(&recent, 40, 1, Phase::Generating);
+        let only = v1::PhasesRequest {
+            role: "rollout".into(),
+            index: Some(1),
+            ..Default::default()
+        };
+        let mut parts = asked(&recent, only);
+        assert_eq!(next(&mut parts).await, [(1, "idle".to_owned(), 30)]);
+        assert_eq!(next(&mut parts).await, [(1, "generating".to_owned(), 860)]);
+        assert!(parts.recv().await.is_none(), "that was all");
+    }
+
+    #[tokio::test]
+    async fn who_follows_gets_each_once_also_when_it_comes_back_with_the_last_end() {
+        let recent = RecentPhases::default();
+        enter(&recent, 0, 0, Phase::Idle);
+        enter(&recent, 30, 0, Phase::Generating);
+        let request = v1::PhasesRequest {
+            follow: true,
+            ..Default::default()
+        };
+        let mut parts = asked(&recent, request.clone());
+        assert_eq!(next(&mut parts).await, [(0, "idle".to_owned(), 30)]);
+        enter(&recent, 70, 0, Phase::Idle);
+        assert_eq!(next(&mut parts).await, [(0, "generating".to_owned(), 40)]);
+        drop(parts);
+        enter(&recent, 90, 0, Phase::Generating);
+        let after_ms = at(70).millis();
+        let mut parts = asked(
+            &recent,
+            v1::PhasesRequest {
+                after_ms,
+                ..request
+            },
+        );
+        assert_eq!(next(&mut parts).await, [(0, "idle".to_owned(), 20)]);
+    }
+
+    #[tokio::test]
+    async fn very_many_come_in_parts_and_none_is_left_out() {
+        let recent = RecentPhases::default();
+        let all = 2 * PAGE + 10;
+        for n in 0..=all as u64 {
+            let phase = [Phase::Idle, Phase::Generating][n as usize % 2];
+            enter(&recent, n, 0, phase);
+        }
+        let mut parts = asked(&recent, v1::PhasesRequest::default());
+        let mut told = 0;
+        while let Some(part) = parts.recv().await {
+            let spans = part.unwrap().spans;
+            assert!(spans.len() <= PAGE);
+            told += spans.len();
+        }
+        assert_eq!(told, all + 1, "and the one that goes on");
+    }
+}
