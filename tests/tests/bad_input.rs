@@ -1,8 +1,9 @@
 //! One clear error, a documented exit code, nothing started.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Daemon, JobFile, bin, cache, processes_naming};
+use robust_tests::{Daemon, JobFile, PATIENCE, bin, cache, processes_naming};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Instant;
 
 fn robustd(dir: &Path, job: &Path, more: &[&str]) -> Output {
     let state = dir.join("state");
@@ -57,6 +58,22 @@ fn a_placement_that_cannot_be_is_refused_with_the_node_and_the_number_missing() 
 fn a_missing_dataset_is_refused_with_its_path() {
     let job = JobFile::small().set("data", "prompts", "/nowhere/prompts.jsonl");
     refused(&job, &[], 6, &["/nowhere/prompts.jsonl"]);
+}
+
+/// A role finds it in its start-up, and no restart cures it.
+#[test]
+fn a_network_device_that_is_not_there_ends_the_job_with_its_name_and_those_that_are() {
+    let begin = Instant::now();
+    for devices in ["nic9", "lo,nic9"] {
+        let job = JobFile::small().set("weights", "net_devices", devices);
+        let says = [
+            "failed in start-up",
+            "UCX has no network device `nic9`",
+            "lo",
+        ];
+        refused(&job, &[], 1, &says);
+    }
+    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }
 
 #[test]

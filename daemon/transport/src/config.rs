@@ -3,6 +3,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use crate::token::JobToken;
+use crate::ucx::NET_DEVICES;
 
 /// How a [`crate::Transport`] listens and when it gives up.
 #[derive(Debug, Clone)]
@@ -47,7 +48,7 @@ const UCX_DEFAULTS: [(&str, &str, &str); 3] = [
 ];
 
 /// UCX listens on every device it uses: bound to loopback, it must not open ports on the others.
-const LOOPBACK_ONLY: (&str, &str, &str) = ("UCX_NET_DEVICES", "NET_DEVICES", "lo");
+const LOOPBACK_ONLY: (&str, &str, &str) = ("UCX_NET_DEVICES", NET_DEVICES, "lo");
 
 impl Config {
     /// Keys and values for `ucp_config_modify`.

@@ -15,6 +15,14 @@ pub enum TransportError {
         /// UCX's text for it.
         text: String,
     },
+    /// Network devices are named that are not here: nothing could ever be fetched.
+    #[error("UCX has no network device `{named}` here; there are: {there}")]
+    NoDevice {
+        /// Those of the list that are not there.
+        named: String,
+        /// Those that are.
+        there: String,
+    },
     /// A system call failed.
     #[error("{doing}: {source}")]
     Io {

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use robust_transport::Survey;
 use serde_json::{Value, json};
 
-/// Version, libtorch and UCX, or why UCX cannot be used.
-pub fn report() -> Value {
+/// Version, libtorch and UCX, or why UCX cannot be used; of this list of network devices, those that
+/// it does not have.
+pub fn report(net_devices: &str) -> Value {
     let ucx = match Survey::take() {
-        Ok(Survey {
-            version,
-            transports,
-        }) => json!({"Ok": {"version": version, "transports": transports}}),
+        Ok(found) => json!({"Ok": {
+            "version": found.version,
+            "transports": found.transports,
+            "unknown": found.unknown(net_devices),
+        }}),
         Err(error) => json!({"Err": error.to_string()}),
     };
     json!({
@@ -74,12 +76,13 @@ mod tests {
 
     #[test]
     fn the_report_names_libtorch_and_a_transport() {
-        let report = report();
+        let report = report("lo,nic9");
         assert!(
             report["torch"].as_str().unwrap().starts_with("2."),
             "{report}"
         );
         let transports = report["ucx"]["Ok"]["transports"].as_array().unwrap();
         assert!(transports.iter().any(|t| t == "tcp/lo"), "{report}");
+        assert_eq!(report["ucx"]["Ok"]["unknown"], json!(["nic9"]), "{report}");
     }
 }

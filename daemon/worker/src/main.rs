@@ -44,7 +44,11 @@ enum Command {
     /// An agent worker.
     Agent(Process),
     /// Prints what this program has to work with as JSON (`robustctl doctor`).
-    Doctor,
+    Doctor {
+        /// A job's network devices: says which of them UCX does not have.
+        #[arg(long, default_value = "all")]
+        net_devices: String,
+    },
     /// Makes the warm-start model.
     Warmup {
         /// The job file (.toml), or a resolved one (.json).
@@ -116,8 +120,8 @@ fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
         Command::Rollout(process) => role(&process, started, rollout::run_rollout),
         Command::Hybrid(process) => role(&process, started, rollout::run_hybrid),
         Command::Agent(process) => role(&process, started, agent::run),
-        Command::Doctor => {
-            println!("{}", doctor::report());
+        Command::Doctor { net_devices } => {
+            println!("{}", doctor::report(&net_devices));
             Ok(code::ENDED)
         }
         Command::Warmup { job, out } => make_warm_start(&job, &out).map(|()| code::ENDED),

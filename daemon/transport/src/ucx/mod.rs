@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 mod context;
+mod devices;
 mod endpoint;
 mod handlers;
 mod ops;
@@ -19,6 +20,7 @@ mod sockaddr;
 mod survey;
 mod worker;
 
+pub(crate) use devices::NET_DEVICES;
 pub(crate) use endpoint::{ConnRequest, Endpoint};
 pub(crate) use sink::{Event, Landing, MessageKind, ReplyTo, Target};
 pub use survey::Survey;

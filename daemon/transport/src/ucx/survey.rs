@@ -2,6 +2,7 @@
 use std::ptr;
 
 use super::context::Context;
+use super::devices::{self, NET_DEVICES};
 use super::signals;
 use crate::error::TransportError;
 
@@ -12,25 +13,44 @@ pub struct Survey {
     pub version: String,
     /// Each transport with its device, as UCX writes it: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
     pub transports: Vec<String>,
+    /// The network devices among them, sorted.
+    pub devices: Vec<String>,
 }
 
 impl Survey {
-    /// Opens a context as UCX's environment variables and its defaults say, looks, and closes it.
+    /// Opens contexts with all network devices and with none, otherwise as UCX's environment variables
+    /// and its defaults say, looks, and closes them.
     pub fn take() -> Result<Survey, TransportError> {
-        let context = Context::new(&[])?;
+        let with = |devices| Context::new(&[(NET_DEVICES, devices)]);
+        let transports = transports(&with("all")?)?;
+        // UCX does not say which devices are a network's: those that are gone when none is named.
+        let local = devices::devices(&self::transports(&with("")?)?);
+        let mut devices = devices::devices(&transports);
+        devices.retain(|device| !local.contains(device));
         signals::restore_crash_signals();
         let (mut major, mut minor, mut release) = (0, 0, 0);
         // SAFETY: three valid out pointers.
         unsafe { ucx_sys::ucp_get_version(&raw mut major, &raw mut minor, &raw mut release) };
-        let printed = printed(&context).map_err(|source| TransportError::Io {
-            doing: "reading UCX's description of its context",
-            source,
-        })?;
         Ok(Survey {
             version: format!("{major}.{minor}.{release}"),
-            transports: resources(&printed),
+            transports,
+            devices,
         })
     }
+
+    /// The names in a list of network devices, as `UCX_NET_DEVICES` takes it, that are not here.
+    pub fn unknown(&self, list: &str) -> Vec<String> {
+        devices::unknown(list, &self.devices)
+    }
+}
+
+/// What a context has, as UCX writes it.
+pub(super) fn transports(context: &Context) -> Result<Vec<String>, TransportError> {
+    let printed = printed(context).map_err(|source| TransportError::Io {
+        doing: "reading UCX's description of its context",
+        source,
+    })?;
+    Ok(resources(&printed))
 }
 
 /// UCX's API has no list of transports that names them; it prints one.
@@ -83,6 +103,9 @@ mod tests {
     fn this_machine_has_loopback() {
         let found = Survey::take().unwrap();
         assert!(found.transports.iter().any(|t| t == "tcp/lo"), "{found:?}");
+        assert!(found.devices.iter().any(|d| d == "lo"), "{found:?}");
+        assert!(!found.devices.iter().any(|d| d == "memory"), "{found:?}");
+        assert_eq!(found.unknown("lo,nic9"), ["nic9"]);
         let version: Vec<&str> = found.version.split('.').collect();
         assert_eq!(version.len(), 3, "{found:?}");
     }

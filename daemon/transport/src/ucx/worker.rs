@@ -6,12 +6,12 @@ use std::ptr;
 
 use ucx_sys::*;
 
-use super::context::Context;
+use super::context::{Context, Settings};
 use super::endpoint::{ConnRequest, Endpoint};
 use super::ops::Pending;
 use super::sink::{Event, KindTag, LinkTag, Sink, Target, on_connect_request, on_link_error};
 use super::sockaddr::{CSockAddr, from_c};
-use super::{LinkId, OpId, Status, handlers, signals};
+use super::{LinkId, OpId, Status, devices, handlers, signals};
 use crate::error::TransportError;
 
 /// Answer of [`Worker::arm`].
@@ -37,9 +37,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub fn new(settings: &[(&'static str, &'static str)]) -> Result<Worker, TransportError> {
+    pub fn new(settings: &Settings) -> Result<Worker, TransportError> {
         signals::restore_crash_signals();
         let context = Context::new(settings)?;
+        if let Some(list) = devices::asked(settings) {
+            devices::check(&context, &list)?;
+        }
         let params = ucp_worker_params_t {
             field_mask: UCP_WORKER_PARAM_FIELD_THREAD_MODE,
             thread_mode: UCS_THREAD_MODE_SINGLE,

@@ -139,6 +139,9 @@ pub struct Ucx {
     pub version: String,
     /// Each transport with its device, as UCX writes it: `tcp/eth0`.
     pub transports: Vec<String>,
+    /// The job's network devices that it does not have.
+    #[serde(default)]
+    pub unknown: Vec<String>,
 }
 
 /// A resource limit; nothing is no limit.

@@ -36,7 +36,9 @@ pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar) -> 
     }
     bar.set_message("programs");
     let named = args.worker.clone();
-    facts.worker = Some(within(move || programs::worker(named)).await);
+    let job = facts.job.as_ref().and_then(|job| job.as_ref().ok());
+    let devices = job.map(|job| job.net_devices.clone());
+    facts.worker = Some(within(move || programs::worker(named, devices)).await);
     facts.robustd = Some(within(programs::robustd).await);
     bar.set_message("accelerators");
     let library = args.nvml_lib.clone();

@@ -8,15 +8,19 @@ fn beside(program: &str) -> Found<PathBuf> {
     Ok(own.parent().unwrap_or(Path::new(".")).join(program))
 }
 
-fn output(program: &Path, argument: &str) -> Found<String> {
+fn output(program: &Path, arguments: &[&str]) -> Found<String> {
     let said = |e: std::io::Error| format!("{}: {e}", program.display());
-    let output = Command::new(program).arg(argument).output().map_err(said)?;
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(said)?;
     let errors = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!(
-            "{} {argument}: {}",
+            "{} {}: {}",
             program.display(),
+            arguments.join(" "),
             errors
                 .lines()
                 .last()
@@ -25,19 +29,21 @@ fn output(program: &Path, argument: &str) -> Found<String> {
     }
 }
 
-/// What the worker says of itself, of libtorch and of UCX.
-pub(super) fn worker(named: Option<PathBuf>) -> Found<Worker> {
+/// What the worker says of itself, of libtorch and of UCX, and of the job's network devices.
+pub(super) fn worker(named: Option<PathBuf>, devices: Option<String>) -> Found<Worker> {
     let program = match named {
         Some(program) => program,
         None => beside("robust-worker")?,
     };
-    let said = output(&program, "doctor")?;
+    let devices = devices.map(|list| format!("--net-devices={list}"));
+    let arguments = ["doctor"].into_iter().chain(devices.as_deref());
+    let said = output(&program, &arguments.collect::<Vec<_>>())?;
     serde_json::from_str(&said).map_err(|e| format!("{} doctor: {e}", program.display()))
 }
 
 /// The version of the robustd beside this program.
 pub(super) fn robustd() -> Found<String> {
-    let said = output(&beside("robustd")?, "--version")?;
+    let said = output(&beside("robustd")?, &["--version"])?;
     let version = said.trim().strip_prefix("robustd ");
     version
         .map(str::to_owned)

@@ -1,6 +1,6 @@
 //! Transports, ports, addresses and clocks.
 use super::super::check::Check;
-use super::super::facts::{Address, Answer, Facts, Found, Peer, Port, Ucx, Worker};
+use super::super::facts::{Address, Answer, Facts, Found, Peer, Port, Worker};
 
 /// Roles take ports of their own: links, engines, weights.
 const PORTS: u16 = 1024;
@@ -34,7 +34,7 @@ fn ucx(facts: &Facts) -> Check {
         Some(Ok(Worker {
             ucx: Err(reason), ..
         })) => {
-            let fix = "install libucx0 (1.13 or newer), and unset UCX_TLS and UCX_NET_DEVICES";
+            let fix = "install libucx0 (1.13 or newer), and unset UCX_TLS";
             return Check::fail(NAME, reason, fix);
         }
         _ => return Check::skipped(NAME, "the worker program did not answer"),
@@ -45,8 +45,9 @@ fn ucx(facts: &Facts) -> Check {
         let fix = "unset UCX_TLS, or add tcp to it: weights move over tcp or rc";
         return Check::fail(NAME, found, fix);
     }
-    if let Some(missing) = missing_device(facts, ucx) {
-        let found = format!("{found}; the job's [weights] net_devices names {missing}");
+    if !ucx.unknown.is_empty() {
+        let unknown = ucx.unknown.join(", ");
+        let found = format!("{found}; the job's [weights] net_devices names {unknown}");
         return Check::fail(NAME, found, "name a device that UCX lists here");
     }
     if !facts.rdma.is_empty() && !has("rc") {
@@ -67,23 +68,6 @@ fn is_of(transport: &str, name: &str) -> bool {
         || tl
             .strip_prefix(name)
             .is_some_and(|rest| rest.starts_with('_'))
-}
-
-/// A device that the job names and UCX does not have.
-fn missing_device(facts: &Facts, ucx: &Ucx) -> Option<String> {
-    let Some(Ok(job)) = &facts.job else {
-        return None;
-    };
-    let there = |device: &str| {
-        let names = ucx.transports.iter().filter_map(|t| t.split_once('/'));
-        names
-            .map(|(_, d)| d)
-            .any(|d| d == device || d.split(':').next() == Some(device))
-    };
-    let mut named = job.net_devices.split(',').map(str::trim);
-    named
-        .find(|d| !d.is_empty() && *d != "all" && !there(d))
-        .map(str::to_owned)
 }
 
 fn ephemeral(range: Option<&Found<(u16, u16)>>) -> Check {

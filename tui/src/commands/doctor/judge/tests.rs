@@ -168,32 +168,34 @@ fn an_address_that_leads_elsewhere_fails_only_where_others_need_it() {
 
 #[test]
 fn transports_are_held_against_the_jobs_devices_and_the_machines() {
-    let ucx = |transports: &'static [&str]| {
+    let ucx = |transports: &'static [&str], unknown: &'static [&str]| {
+        let owned = |names: &[&str]| names.iter().map(|t| (*t).to_owned()).collect();
         move |f: &mut Facts| {
             if let Some(Ok(worker)) = &mut f.worker {
                 worker.ucx = Ok(Ucx {
                     version: "1.18.0".to_owned(),
-                    transports: transports.iter().map(|t| (*t).to_owned()).collect(),
+                    transports: owned(transports),
+                    unknown: owned(unknown),
                 });
             }
         }
     };
     const NAME: &str = "UCX transports";
     assert_eq!(
-        with(NAME, ucx(&["tcp/lo", "rc_verbs/mlx5_0:1"])),
+        with(NAME, ucx(&["tcp/lo", "rc_verbs/mlx5_0:1"], &[])),
         Verdict::Ok
     );
     let unused = with(NAME, |f| {
-        ucx(&["tcp/lo", "tcp/mlx5_0:1"])(f);
+        ucx(&["tcp/lo", "tcp/mlx5_0:1"], &[])(f);
     });
     assert_eq!(unused, Verdict::Warn, "a device for RDMA and only tcp");
     assert_eq!(
-        with(NAME, ucx(&["tcp/lo"])),
+        with(NAME, ucx(&["tcp/lo"], &["mlx5_0:1"])),
         Verdict::Fail,
         "the job names mlx5_0:1"
     );
     assert_eq!(
-        with(NAME, ucx(&["self/memory", "posix/memory"])),
+        with(NAME, ucx(&["self/memory", "posix/memory"], &[])),
         Verdict::Fail
     );
 }
