@@ -116,6 +116,14 @@ pub fn who(role: &str, index: u32) -> String {
     }
 }
 
+/// The moment that an armed fault waits for: `update`, `load_checkpoint of its next life`.
+pub fn moment(armed: &robust_proto::v1::ArmedFault) -> String {
+    match (armed.at.as_str(), armed.incarnation) {
+        (at, 0) => format!("{at} of its next life"),
+        (at, _) => at.to_owned(),
+    }
+}
+
 /// A bar of `width` cells filled to `fraction`, in eighths of a cell where the terminal can.
 pub fn bar(fraction: f64, width: usize, ascii: bool) -> String {
     let fraction = if fraction.is_finite() {

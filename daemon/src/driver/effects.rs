@@ -137,14 +137,11 @@ impl Driver {
                 armed: None,
             }),
             Ok(Reply::Armed {
-                id,
-                incarnation,
-                number,
-                ..
+                id, life, number, ..
             }) => Ok(Struck {
                 id,
-                incarnation,
-                pid: pid(incarnation),
+                incarnation: life.unwrap_or(Incarnation(0)),
+                pid: life.map_or(0, pid),
                 slot: None,
                 armed: Some(number),
             }),

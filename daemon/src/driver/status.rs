@@ -107,7 +107,7 @@ pub fn armed(on: &ArmedOn) -> v1::ArmedFault {
         fault: on.armed.fault.to_string(),
         role: on.id.role.name().to_owned(),
         index: on.id.index,
-        incarnation: on.incarnation.0,
+        incarnation: on.life.map_or(0, |life| life.0),
         at: on.armed.at.map(|at| at.to_string()).unwrap_or_default(),
         since_ms: on.armed.since.millis(),
     }

@@ -62,6 +62,11 @@ impl ControlService {
     ) -> Result<v1::InjectReply, Status> {
         let role = role(&request.role)?;
         let at = moment(request)?;
+        if let Some(at) = at.filter(|at| at.is_start_up() && request.wait) {
+            return Err(wrong(format!(
+                "`{at}` is a moment of a later life: there is no recovery to wait for yet"
+            )));
+        }
         if matches!(fault, Fault::Hardware { .. }) && !self.has_test_devices {
             return Err(Status::failed_precondition(
                 "`hardware` needs NVML's test library: real devices cannot be made to show an event",

@@ -1587,6 +1587,7 @@ pub struct InjectReply {
     pub role: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
     pub index: u32,
+    /// 0: a life that is still to come
     #[prost(uint64, tag = "3")]
     pub incarnation: u64,
     #[prost(uint32, tag = "4")]
@@ -1622,7 +1623,8 @@ pub struct DisarmReply {
     #[prost(message, repeated, tag = "1")]
     pub disarmed: ::prost::alloc::vec::Vec<ArmedFault>,
 }
-/// A fault that waits for its moment. It strikes at most once, and never another life.
+/// A fault that waits for its moment. It strikes at most once, and never another life than the one that
+/// it is for.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1636,6 +1638,7 @@ pub struct ArmedFault {
     pub role: ::prost::alloc::string::String,
     #[prost(uint32, tag = "4")]
     pub index: u32,
+    /// 0: one that is still to come, whose start-up it waits for
     #[prost(uint64, tag = "5")]
     pub incarnation: u64,
     /// empty: the role was told and has not answered yet

@@ -6,6 +6,12 @@
 //!  nothing ────────────────────────────► armed ─────────────────────► struck
 //!                                          │
 //!                                          └── Disarm, the end of the life ──► nothing
+//!
+//!                Inject at a phase              a later life comes there;
+//!                of the start-up                one strikes a life, the first first
+//!  nothing ────────────────────────────► armed ─────────────────────► struck
+//!                                          │
+//!                                          └── Disarm, the end of place or job ──► nothing
 //! ```
 //! What the system does (signals, limits) is struck by the core when the instance's reports say that
 //! the moment is there. What the role does to itself is handed to it at once, and again whenever it
@@ -13,6 +19,11 @@
 //! later life never has them (I-1). That one is armed, and that it is not any more, is on record
 //! before anything follows from it, so one that was struck does not strike again after a restart of
 //! the daemon.
+//!
+//! A life that runs does not come back to the phases of its start-up, so what is armed for those
+//! belongs to the place: it waits for a life that begins later, and if that one ends before it comes
+//! there, for the next. Only what the role does to itself becomes the fault of the first such life that
+//! links: whether it struck could not be known when that ends unheard.
 use super::Core;
 use super::instance::Instance;
 use super::output::{Output, Record, Severity};
@@ -36,6 +47,9 @@ pub struct Armed {
     pub at: Option<At>,
     /// Since when it waits.
     pub since: Time,
+    /// It waits for the start-up of a later life than this; none: for a moment of one life.
+    #[serde(default)]
+    pub after: Option<Incarnation>,
 }
 
 /// A fault that waits, and for whom.
@@ -43,8 +57,8 @@ pub struct Armed {
 pub struct ArmedOn {
     /// The place.
     pub id: InstanceId,
-    /// The only life it may strike.
-    pub incarnation: Incarnation,
+    /// The life that it strikes if that comes there; none: one that is still to come.
+    pub life: Option<Incarnation>,
     /// What waits.
     pub armed: Armed,
 }
@@ -53,6 +67,14 @@ impl Armed {
     /// Whether the role does it to itself.
     fn is_carried(&self) -> bool {
         self.fault.kind().carrier() == Carrier::Role
+    }
+
+    /// Whether it may strike the present life.
+    fn concerns(&self, i: &Instance) -> bool {
+        let first = || i.armed.iter().find(|a| a.after.is_some());
+        self.after.is_none_or(|after| {
+            i.incarnation > after && first().is_some_and(|first| first.number == self.number)
+        })
     }
 
     fn is_due(&self, i: &Instance) -> bool {
@@ -79,11 +101,12 @@ impl Core {
             fault,
             at,
             since: self.now,
+            after: at.filter(|at| at.is_start_up()).map(|_| incarnation),
         };
         let Some(i) = self.s.instances.get_mut(id) else {
             return Err(Refusal::NotArmed { number });
         };
-        let same = |a: &Armed| (&a.fault, a.at) == (&armed.fault, at);
+        let same = |a: &Armed| (&a.fault, a.at, a.after) == (&armed.fault, at, None);
         if let Some(there) = i.armed.iter().find(|a| same(a)) {
             let what = format!(
                 "`{}` is armed for {id} already: {}",
@@ -99,19 +122,19 @@ impl Core {
         self.s.next_fault += 1;
         self.record_armed(id, number, true);
         let when = at.map_or_else(|| "now".to_owned(), |at| format!("at `{at}`"));
-        let text = format!(
-            "`{}` waits for {id} {incarnation}: {when} ({number})",
-            armed.fault
-        );
+        let life = armed.after.is_none().then_some(incarnation);
+        let whom = life.map_or_else(|| "a later life".to_owned(), |life| life.to_string());
+        let text = format!("`{}` waits for {id} {whom}: {when} ({number})", armed.fault);
         self.event(Severity::Warn, "inject", Some(id), text);
-        match armed.is_carried() {
-            true => self.hand_over(incarnation, &armed),
+        match (life, armed.is_carried()) {
+            (None, _) => {}
+            (_, true) => self.hand_over(incarnation, &armed),
             // A phase that it is in already counts.
-            false => self.spring(incarnation),
+            (_, false) => self.spring(incarnation),
         }
         Ok(Reply::Armed {
             id,
-            incarnation,
+            life,
             number,
             at,
         })
@@ -135,9 +158,37 @@ impl Core {
 
     /// The role linked: it may have lost what it was told.
     pub(super) fn hand_over_again(&mut self, incarnation: Incarnation) {
+        self.hand_on(incarnation);
         let armed = self.s.instances.life(incarnation).map(|i| i.armed.clone());
-        for armed in armed.unwrap_or_default().iter().filter(|a| a.is_carried()) {
+        let armed = armed.unwrap_or_default();
+        for armed in armed.iter().filter(|a| a.is_carried() && a.after.is_none()) {
             self.hand_over(incarnation, armed);
+        }
+    }
+
+    /// What a role does to itself in its start-up becomes this life's.
+    fn hand_on(&mut self, incarnation: Incarnation) {
+        let Some(i) = self.s.instances.life(incarnation) else {
+            return;
+        };
+        let mine = |a: &&Armed| a.after.is_some() && a.is_carried() && a.concerns(i);
+        let Some((id, number)) = i.armed.iter().find(mine).map(|a| (i.id, a.number)) else {
+            return;
+        };
+        let armed = self.s.instances.get_mut(id).map(|i| &mut i.armed);
+        let mut armed = armed.into_iter().flatten();
+        if let Some(armed) = armed.find(|a| a.number == number) {
+            armed.after = None;
+        }
+        self.leave_to_next(id, incarnation);
+        self.record_armed(id, number, true);
+    }
+
+    /// One strikes this life's start-up: the others wait for later ones.
+    fn leave_to_next(&mut self, id: InstanceId, incarnation: Incarnation) {
+        let armed = self.s.instances.get_mut(id).map(|i| &mut i.armed);
+        for armed in armed.into_iter().flatten() {
+            armed.after = armed.after.map(|_| incarnation);
         }
     }
 
@@ -150,10 +201,13 @@ impl Core {
             return;
         }
         let id = i.id;
-        let due = |a: &&Armed| !a.is_carried() && a.is_due(i);
+        let due = |a: &&Armed| !a.is_carried() && a.concerns(i) && a.is_due(i);
         let due: Vec<Armed> = i.armed.iter().filter(due).cloned().collect();
         for armed in due {
             self.take_armed(id, armed.number);
+            if armed.after.is_some() {
+                self.leave_to_next(id, incarnation);
+            }
             self.strike_place(id, incarnation, &armed.fault);
         }
     }
@@ -190,10 +244,14 @@ impl Core {
 
     /// A life is over, and with it what waited for it.
     pub(super) fn disarm_dead(&mut self, id: InstanceId, old: Incarnation) {
-        let dead = self.s.instances.get_mut(id);
-        let armed = dead.filter(|i| i.incarnation == old);
-        let armed = armed.map(|i| std::mem::take(&mut i.armed));
-        for armed in armed.unwrap_or_default() {
+        let Some(i) = self.s.instances.get_mut(id) else {
+            return;
+        };
+        if i.incarnation != old {
+            return;
+        }
+        let of_life = i.armed.extract_if(.., |a| a.after.is_none());
+        for armed in of_life.collect::<Vec<_>>() {
             // One that the role was doing may well be what ended it.
             let text = match armed.at {
                 Some(_) => format!("`{}` is disarmed: {id} {old} is over", armed.fault),
@@ -203,16 +261,36 @@ impl Core {
         }
     }
 
+    /// No life comes here any more: what waited for one is gone.
+    pub(super) fn disarm_place(&mut self, id: InstanceId, why: &str) {
+        let place = self.s.instances.get_mut(id);
+        let later = place.map(|i| i.armed.extract_if(.., |a| a.after.is_some()));
+        for armed in later.into_iter().flatten().collect::<Vec<_>>() {
+            self.record_armed(id, armed.number, false);
+            let text = format!("`{}` for {id} is disarmed: {why}", armed.fault);
+            self.event(Severity::Info, "inject", Some(id), text);
+        }
+    }
+
+    /// The same, of the whole job.
+    pub(super) fn disarm_places(&mut self, why: &str) {
+        let waits = |i: &&Instance| i.armed.iter().any(|a| a.after.is_some());
+        let ids = self.s.instances.iter().filter(waits).map(|i| i.id);
+        for id in ids.collect::<Vec<_>>() {
+            self.disarm_place(id, why);
+        }
+    }
+
     /// Everything that waits, in the order it was asked for.
     pub(super) fn armed(&self) -> Vec<ArmedOn> {
-        let living = self.s.instances.iter().filter(|i| i.has_process());
-        let each = living.flat_map(|i| {
+        let each = self.s.instances.iter().flat_map(|i| {
+            let waits = |a: &&Armed| a.after.is_some() || i.has_process();
             let on = |armed: &Armed| ArmedOn {
                 id: i.id,
-                incarnation: i.incarnation,
+                life: armed.concerns(i).then_some(i.incarnation),
                 armed: armed.clone(),
             };
-            i.armed.iter().map(on)
+            i.armed.iter().filter(waits).map(on)
         });
         let mut all: Vec<ArmedOn> = each.collect();
         all.sort_by_key(|on| on.armed.number);
@@ -228,9 +306,10 @@ impl Core {
         }
         for on in &found {
             self.take_armed(on.id, on.armed.number);
-            if on.armed.is_carried() {
+            let told = on.armed.is_carried() && on.armed.after.is_none();
+            if let Some(incarnation) = on.life.filter(|_| told) {
                 self.out.push_back(Output::TakeBack {
-                    incarnation: on.incarnation,
+                    incarnation,
                     number: on.armed.number,
                 });
             }

@@ -5,12 +5,13 @@ use super::nodes::SlotRef;
 use super::output::{Outcome, Output, Severity};
 use super::refusal::{Refusal, Reply};
 use super::state::JobState;
-use crate::fault::{At, Carrier, Fault, Target};
+use crate::fault::{At, Carrier, Fault, Kind, Target};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role};
+use crate::phase::Phase;
 
 impl Core {
     pub(super) fn on_request(&mut self, request: Request) {
-        match request {
+        let (ticket, result) = match request {
             Request::Inject {
                 ticket,
                 fault,
@@ -19,74 +20,55 @@ impl Core {
                 incarnation,
                 at,
             } => {
-                let chosen = self.choose(role, index, incarnation);
-                let result = chosen.and_then(|whom| self.inject(whom, fault, at));
-                self.reply(ticket, result);
+                let later = at.is_some_and(At::is_start_up);
+                let chosen = self.choose(role, index, incarnation, later);
+                (ticket, chosen.and_then(|whom| self.inject(whom, fault, at)))
             }
-            Request::Afflict { ticket, fault } => {
-                let result = self.afflict(fault);
-                self.reply(ticket, result);
-            }
-            Request::Disarm { ticket, number } => {
-                let result = self.on_disarm(number);
-                self.reply(ticket, result);
-            }
+            Request::Afflict { ticket, fault } => (ticket, self.afflict(fault)),
+            Request::Disarm { ticket, number } => (ticket, self.on_disarm(number)),
             Request::RestoreSlot {
                 ticket,
                 node,
                 pool,
                 index,
-            } => {
-                let result = self.on_restore_slot(&node, &pool, index);
-                self.reply(ticket, result);
-            }
-            Request::Cordon { ticket, node } => {
-                let result = self.on_cordon(&node, true);
-                self.reply(ticket, result);
-            }
-            Request::Uncordon { ticket, node } => {
-                let result = self.on_cordon(&node, false);
-                self.reply(ticket, result);
-            }
+            } => (ticket, self.on_restore_slot(&node, &pool, index)),
+            Request::Cordon { ticket, node } => (ticket, self.on_cordon(&node, true)),
+            Request::Uncordon { ticket, node } => (ticket, self.on_cordon(&node, false)),
             Request::Scale {
                 ticket,
                 role,
                 count,
                 revision,
-            } => {
-                let result = self.on_scale(role, count, revision);
-                self.reply(ticket, result);
-            }
+            } => (ticket, self.on_scale(role, count, revision)),
             Request::Update {
                 ticket,
                 role,
                 config,
                 revision,
                 changes,
-            } => {
-                let result = self.on_update(role, *config, revision, &changes);
-                self.reply(ticket, result);
-            }
+            } => (ticket, self.on_update(role, *config, revision, &changes)),
             Request::Quarantine {
                 ticket,
                 role,
                 index,
-            } => self.on_quarantine(ticket, role, index, true),
+            } => return self.on_quarantine(ticket, role, index, true),
             Request::Readmit {
                 ticket,
                 role,
                 index,
-            } => self.on_quarantine(ticket, role, index, false),
+            } => return self.on_quarantine(ticket, role, index, false),
             request
             @ (Request::Pause { .. } | Request::Resume { .. } | Request::Restart { .. }) => {
-                self.on_job_request(&request);
+                return self.on_job_request(&request);
             }
             Request::Stop => {
                 if !matches!(self.s.job, JobState::Over(_)) {
                     self.finish(Outcome::Stopped);
                 }
+                return;
             }
-        }
+        };
+        self.reply(ticket, result);
     }
 
     pub(super) fn reply(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
@@ -110,10 +92,7 @@ impl Core {
             return Err(Refusal::NotForRole { kind, role });
         }
         if let Some(at) = at {
-            let fits = at.check(id.role);
-            fits.map_err(|why| Refusal::NotItsMoment {
-                why: why.to_string(),
-            })?;
+            check_moment(id.role, kind, at).map_err(|why| Refusal::NotItsMoment { why })?;
         }
         if let Some(peer) = fault.peer() {
             self.check_peer(id, peer)?;
@@ -221,12 +200,14 @@ impl Core {
         })
     }
 
-    /// The instance asked for, or the one with the life asked for, or the lowest that runs.
+    /// The instance asked for, or the one with the life asked for, or the lowest that runs. For a
+    /// later life it need not run.
     fn choose(
         &self,
         role: Role,
         index: Option<u32>,
         life: Option<Incarnation>,
+        later: bool,
     ) -> Result<(InstanceId, Incarnation), Refusal> {
         self.running_job()?;
         let count = self.s.instances.count(role);
@@ -249,12 +230,23 @@ impl Core {
             let now = instance.incarnation;
             return Err(Refusal::OtherLife { id, asked, now });
         }
-        if !runs(&instance) {
+        if !later && !runs(&instance) {
             let state = self.instance_word(instance).to_owned();
             return Err(Refusal::NotRunning { id, state });
         }
         Ok((id, instance.incarnation))
     }
+}
+
+/// Why the moment does not come for such a fault of such a role.
+fn check_moment(role: Role, kind: Kind, at: At) -> Result<(), String> {
+    at.check(role).map_err(|why| why.to_string())?;
+    if at.phase == Phase::Init && kind.carrier() == Carrier::Role {
+        return Err(format!(
+            "`{kind}` does not strike in `init`: a {role} that could be told to do it is past that"
+        ));
+    }
+    Ok(())
 }
 
 /// What faults of this target strike, and how they are asked for.

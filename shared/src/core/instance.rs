@@ -193,7 +193,7 @@ pub struct Instance {
     pub last_sign: Time,
     /// When an injected fault struck this life.
     pub struck: Option<Time>,
-    /// Injected faults that wait for their moment in this life.
+    /// Injected faults that wait for their moment in this life, or for the start-up of a later one.
     #[serde(default)]
     pub armed: Vec<Armed>,
     /// Rollout: the version it verified and serves.
@@ -307,6 +307,10 @@ impl Instance {
             strikes: std::mem::take(&mut self.strikes),
             quarantined: self.quarantined,
             retiring: self.retiring,
+            armed: std::mem::take(&mut self.armed)
+                .into_iter()
+                .filter(|armed| armed.after.is_some())
+                .collect(),
             before: match (self.incarnation, &slot) {
                 (Incarnation(0), _) | (_, None) => self.before.take(),
                 (life, Some(slot)) => match self.before.take_if(|(old, _)| *old == life) {

@@ -108,6 +108,11 @@ impl Core {
             Some(id),
             format!("{id} {incarnation} {verb}"),
         );
+        if !again {
+            // Whoever links for the first time is in its `init`: what waits for that comes before
+            // anything that it is told to do.
+            self.spring(incarnation);
+        }
         match id.role {
             Role::Trainer => self.on_rank_attached(hello, again),
             Role::Hybrid | Role::Rollout => {

@@ -423,6 +423,7 @@ impl Core {
 
     fn finish(&mut self, outcome: Outcome) {
         self.s.job = JobState::Over(outcome.clone());
+        self.disarm_places("the job is over");
         if let Some(closed) = self.s.ledger.close(self.now) {
             self.out.push_back(Output::Record(Record::Interval(closed)));
         }

@@ -245,7 +245,8 @@ pub enum Record {
         /// Whether it is out.
         out: bool,
     },
-    /// A fault waits for its moment in the present life of a place, or does not wait any more.
+    /// A fault waits for its moment in the present life of a place, or in the start-up of a later one,
+    /// or does not wait any more.
     Armed {
         /// Place.
         id: InstanceId,

@@ -25,8 +25,8 @@ pub enum Reply {
     Armed {
         /// Place.
         id: InstanceId,
-        /// The only life it may strike.
-        incarnation: Incarnation,
+        /// The only life it may strike; none: one that is still to come.
+        life: Option<Incarnation>,
         /// Its number.
         number: u64,
         /// Its moment.

@@ -214,6 +214,7 @@ impl Core {
 
     /// Nothing runs there any more and nothing will.
     pub(super) fn vacate(&mut self, id: InstanceId) {
+        self.disarm_place(id, "its place is gone");
         let (none, now) = (Default::default(), self.now);
         let reborn = self.s.instances.reborn(id, none, Default::default(), now);
         if let Some(i) = reborn {

@@ -69,7 +69,11 @@ impl fmt::Display for Strike {
             Moment::Steps(at) => write!(f, " {at:.2} steps in")?,
             Moment::Seconds(at) => write!(f, " after {at} s")?,
         }
-        self.phase.map_or(Ok(()), |at| write!(f, ", at {at}"))
+        match self.phase {
+            None => Ok(()),
+            Some(at) if at.is_start_up() => write!(f, ", at {at} of its next life"),
+            Some(at) => write!(f, ", at {at}"),
+        }
     }
 }
 

@@ -117,7 +117,7 @@ fn a_fault_that_cannot_be_is_refused_where_it_stands() {
     );
     refused(
         "kind = \"kill\", role = \"agent\", at = \"update\"",
-        "no agent that runs comes into phase",
+        "no agent comes into phase",
     );
     refused("kind = \"kill\", at = \"updat\"", "did you mean `update`?");
     refused(

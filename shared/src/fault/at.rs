@@ -7,7 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// When the instance enters a phase or, of a pull of weights, has so much of it. A phase that it is in
-/// already counts. Written `update`, `generating`, `pull:50%`.
+/// already counts, unless it is one of a start-up: that of a later life is meant. Written `update`,
+/// `generating`, `pull:50%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct At {
@@ -42,8 +43,8 @@ pub enum AtError {
         /// The phase.
         phase: Phase,
     },
-    /// The role is never in this phase, or in no life that can be struck.
-    #[error("no {role} that runs comes into phase `{phase}`; it comes into {}", names(*role))]
+    /// The role is never in this phase.
+    #[error("no {role} comes into phase `{phase}`; it comes into {}", names(*role))]
     NotItsPhase {
         /// The role.
         role: Role,
@@ -61,11 +62,11 @@ fn names(role: Role) -> String {
 }
 
 impl At {
-    /// The phases that a role comes into again and again. `init` is not among them: whoever can be
-    /// struck is past it.
+    /// The phases that a role comes into, those of its start-up first.
     pub fn phases(role: Role) -> &'static [Phase] {
         match role {
             Role::Trainer => &[
+                Phase::Init,
                 Phase::LoadCheckpoint,
                 Phase::AwaitBatch,
                 Phase::ContextSwitch,
@@ -78,13 +79,19 @@ impl At {
                 Phase::Publish,
             ],
             Role::Hybrid | Role::Rollout => &[
+                Phase::Init,
                 Phase::PullWeights,
                 Phase::Idle,
                 Phase::Generating,
                 Phase::AwaitingTool,
                 Phase::Paused,
             ],
-            Role::Agent => &[Phase::Idle, Phase::Generating, Phase::AwaitingTool],
+            Role::Agent => &[
+                Phase::Init,
+                Phase::Idle,
+                Phase::Generating,
+                Phase::AwaitingTool,
+            ],
         }
     }
 
@@ -95,6 +102,11 @@ impl At {
             true => Ok(()),
             false => Err(AtError::NotItsPhase { role, phase }),
         }
+    }
+
+    /// Whether it is in the start-up of a life: one that runs does not come back there.
+    pub fn is_start_up(self) -> bool {
+        matches!(self.phase, Phase::Init | Phase::LoadCheckpoint)
     }
 
     /// Whether the moment is there: in that phase or, of the pull under way, so many bytes of so many.

@@ -118,7 +118,7 @@ fn a_moment_is_a_phase_of_the_role_and_only_a_pull_has_a_percentage() {
     update.check(Role::Trainer).unwrap();
     assert_eq!(
         update.check(Role::Agent).unwrap_err().to_string(),
-        "no agent that runs comes into phase `update`; it comes into idle, generating, awaiting_tool"
+        "no agent comes into phase `update`; it comes into init, idle, generating, awaiting_tool"
     );
 }
 

@@ -5,6 +5,7 @@ use super::world::{Span, Start, Timing, World, id, ms};
 use crate::core::{self, CoreConfig, Mode, RestartTarget, RuleId, RuleSet};
 use crate::fault::At;
 use crate::ids::{InstanceId, Role};
+use crate::phase::Phase;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -137,6 +138,7 @@ impl Schedule {
             });
         }
         schedule.draw_control(&config);
+        schedule.draw_start_ups(&config);
         schedule
     }
 
@@ -155,6 +157,41 @@ impl Schedule {
             let at = usize::try_from(at).unwrap_or(0);
             self.faults.insert(at, timed);
         }
+    }
+
+    /// Kills that wait for the start-ups of a place, and one that brings the first of them about; with
+    /// dice of their own too.
+    fn draw_start_ups(&mut self, config: &CoreConfig) {
+        let mut dice = Dice::keyed(self.seed, 4);
+        if !dice.chance(200) {
+            return;
+        }
+        let role = match dice.below(4) {
+            0 => Role::Rollout,
+            1 => Role::Agent,
+            _ => Role::Trainer,
+        };
+        let index = dice.below(u64::from(config.count(role)));
+        let who = id(role, u32::try_from(index).unwrap_or(0));
+        let phase = match role == Role::Trainer && dice.chance(700) {
+            true => Phase::LoadCheckpoint,
+            false => Phase::Init,
+        };
+        let kill = Fault::Arm(who, core::Fault::Kill, At { phase, percent: 0 });
+        let mut at = usize::try_from(dice.below(self.faults.len() as u64 + 1)).unwrap_or(0);
+        for _ in 0..=dice.below(3) {
+            let timed = Timed {
+                after_ms: dice.below(1500),
+                fault: kill.clone(),
+            };
+            self.faults.insert(at, timed);
+            at += 1;
+        }
+        let timed = Timed {
+            after_ms: dice.below(500),
+            fault: Fault::Kill(who),
+        };
+        self.faults.insert(at, timed);
     }
 
     /// With dice of their own, so that all else stays as the seed had it before these were drawn.

@@ -72,7 +72,8 @@ pub struct InjectArgs {
     /// Only this life of it; refused when another runs there by now
     #[arg(long, value_name = "NUMBER")]
     pub incarnation: Option<u64>,
-    /// Not now but when it comes there: `update`, `generating`, `pull:50%`
+    /// Not now but when it comes there: `update`, `generating`, `pull:50%`; `init` and `load_checkpoint`
+    /// are those of its next life
     #[arg(long, value_name = "PHASE[:PERCENT%]")]
     pub at: Option<At>,
     /// The code of --exit [default: 1]

@@ -139,7 +139,10 @@ fn verdict(reply: &v1::InjectReply) -> Result<(), CliError> {
 /// What was done, and to whom.
 fn done(kind: Kind, r: &v1::InjectReply) -> String {
     let (who, incarnation, pid) = (who(&r.role, r.index), r.incarnation, r.pid);
-    let whom = format!("{who} (incarnation {incarnation}, pid {pid})");
+    let whom = match incarnation {
+        0 => format!("the next life of {who}"),
+        _ => format!("{who} (incarnation {incarnation}, pid {pid})"),
+    };
     match (kind.target(), r.armed) {
         (Target::Node | Target::Leader, _) => format!("struck: {}\n", r.fault),
         (_, Some(id)) if r.at.is_empty() => format!("told {whom}: {} ({id})\n", r.fault),

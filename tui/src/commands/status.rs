@@ -2,7 +2,7 @@
 use super::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{bytes, clock, count, millis, mode, rate, ratio, who};
+use crate::format::{bytes, clock, count, millis, mode, moment, rate, ratio, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
@@ -35,8 +35,11 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         text += &format!("{}\n", paint.bold(&line));
     }
     for fault in &s.armed {
-        let (who, at) = (who(&fault.role, fault.index), &fault.at);
-        let when = if at.is_empty() { "now" } else { at };
+        let who = who(&fault.role, fault.index);
+        let when = match fault.at.as_str() {
+            "" => "now".to_owned(),
+            _ => moment(fault),
+        };
         text += &format!(
             "armed    {}: {} of {who} at {when}\n",
             fault.id, fault.fault

@@ -109,15 +109,17 @@ impl PromptKind {
         let ats = At::phases(role)
             .iter()
             .map(|&phase| At { phase, percent: 0 });
-        let names: Vec<String> = ats.map(|at| at.to_string()).collect();
+        let (later, now): (Vec<At>, Vec<At>) = ats.partition(|at| at.is_start_up());
+        let names = |ats: &[At]| ats.iter().map(At::to_string).collect::<Vec<_>>();
         let pull = if role.is_engine() {
             ", or pull:50%"
         } else {
             ""
         };
         format!(
-            "With `at PHASE` it waits for one of {}{pull}.",
-            names.join(", ")
+            "With `at PHASE` it waits for one of {}{pull}; at {} for its next life.",
+            names(&now).join(", "),
+            names(&later).join(" or ")
         )
     }
 

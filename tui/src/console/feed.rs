@@ -168,6 +168,7 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
 fn struck(strike: &Strike, done: &v1::InjectReply) -> String {
     let whom = strike.whom();
     let life = match &strike.life {
+        Some(_) if done.incarnation == 0 => "'s next life".to_owned(),
         Some(_) => format!(" (incarnation {}, pid {})", done.incarnation, done.pid),
         None => String::new(),
     };

@@ -3,24 +3,24 @@ use super::*;
 use crate::fault::{At, Fault};
 use crate::phase::Phase;
 
-const LONG: Duration = Duration::from_secs(120);
+pub(super) const LONG: Duration = Duration::from_secs(120);
 
-fn started(mode: Mode, steps: u64) -> World {
+pub(super) fn started(mode: Mode, steps: u64) -> World {
     let mut w = World::new(small(mode, steps), 1);
     w.until("the first step", LONG, |w| w.committed() >= 1);
     w
 }
 
-fn at(text: &str) -> Option<At> {
+pub(super) fn at(text: &str) -> Option<At> {
     Some(text.parse().unwrap())
 }
 
-fn rollout(index: u32) -> InstanceId {
+pub(super) fn rollout(index: u32) -> InstanceId {
     id(Role::Rollout, index)
 }
 
 /// Asks the core itself; what it wants done is acted on by nobody, its answer comes back.
-fn ask(w: &mut World, request: Request) -> (Result<Reply, Refusal>, Vec<Output>) {
+pub(super) fn ask(w: &mut World, request: Request) -> (Result<Reply, Refusal>, Vec<Output>) {
     w.core.handle(w.now, Input::Operator(request));
     let mut outputs: Vec<Output> = std::iter::from_fn(|| w.core.poll_output()).collect();
     let reply = outputs
@@ -32,7 +32,7 @@ fn ask(w: &mut World, request: Request) -> (Result<Reply, Refusal>, Vec<Output>)
     }
 }
 
-fn inject(fault: &str, whom: InstanceId, at: Option<At>) -> Request {
+pub(super) fn inject(fault: &str, whom: InstanceId, at: Option<At>) -> Request {
     Request::Inject {
         ticket: 1,
         fault: fault.parse().unwrap(),
@@ -43,23 +43,23 @@ fn inject(fault: &str, whom: InstanceId, at: Option<At>) -> Request {
     }
 }
 
-fn refusal(w: &mut World, fault: &str, whom: InstanceId, at: Option<At>) -> String {
+pub(super) fn refusal(w: &mut World, fault: &str, whom: InstanceId, at: Option<At>) -> String {
     ask(w, inject(fault, whom, at)).0.unwrap_err().to_string()
 }
 
-fn armed(w: &World) -> usize {
+pub(super) fn armed(w: &World) -> usize {
     w.core.view(w.now).armed.len()
+}
+
+fn phase_of(w: &World, who: InstanceId) -> Phase {
+    let all = w.core.view(w.now).instances;
+    all.iter().find(|i| i.id == who).unwrap().phase
 }
 
 #[test]
 fn a_fault_armed_for_a_phase_strikes_when_the_instance_enters_it_and_only_once() {
     let mut w = started(Mode::Sync, 6);
-    w.until("it waits", LONG, |w| {
-        let view = w.core.view(w.now);
-        view.instances
-            .iter()
-            .any(|i| i.id == T0 && i.phase == Phase::AwaitBatch)
-    });
+    w.until("it waits", LONG, |w| phase_of(w, T0) == Phase::AwaitBatch);
     w.inject_at(Fault::Kill, Role::Trainer, 0, at("update"));
     assert_eq!((armed(&w), w.incidents().len()), (1, 0));
     w.until("it is struck", LONG, |w| !w.incidents().is_empty());
@@ -74,12 +74,13 @@ fn a_fault_armed_for_a_phase_strikes_when_the_instance_enters_it_and_only_once()
 #[test]
 fn a_fault_armed_for_one_life_never_strikes_the_next() {
     let mut w = started(Mode::Sync, 6);
-    w.inject_at(Fault::Kill, Role::Trainer, 0, at("load_checkpoint"));
+    w.until("it waits", LONG, |w| phase_of(w, T0) == Phase::AwaitBatch);
+    w.inject_at(Fault::Kill, Role::Trainer, 0, at("update"));
     assert_eq!(armed(&w), 1);
     w.kill(T0);
     w.until("found", LONG, |w| !w.incidents().is_empty());
     assert_eq!(armed(&w), 0, "the life it was for is over");
-    // The next life does load a checkpoint.
+    // The next life does come to an update.
     w.run_to_end();
     assert_eq!(
         (w.outcome.clone(), w.incidents().len()),
@@ -132,7 +133,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     );
     assert_eq!(
         refusal(&mut w, "kill", agent, at("update")),
-        "no agent that runs comes into phase `update`; it comes into idle, generating, awaiting_tool"
+        "no agent comes into phase `update`; it comes into init, idle, generating, awaiting_tool"
     );
     assert_eq!(
         refusal(&mut w, "leader-crash", agent, None),
@@ -154,7 +155,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert_eq!(armed(&w), 1);
 }
 
-fn carried(outputs: &[Output]) -> Vec<(u64, String)> {
+pub(super) fn carried(outputs: &[Output]) -> Vec<(u64, String)> {
     let told = |o: &Output| match o {
         Output::Carry { number, fault, .. } => Some((*number, fault.to_string())),
         _ => None,

@@ -13,6 +13,7 @@ mod random;
 mod scale;
 mod silence;
 mod staleness;
+mod start_up;
 mod table;
 
 use super::*;

@@ -19,6 +19,8 @@ pub(super) struct Promises {
     pub counts: BTreeMap<Role, u32>,
     /// The last step that is begun.
     pub pause: Option<Step>,
+    /// Faults that wait for the start-up of later lives.
+    pub start_ups: BTreeSet<u64>,
 }
 
 /// An operator's new value for a role.
@@ -61,6 +63,8 @@ pub(super) struct Office {
     /// The daemon died over a request: whether it was done has to be looked up.
     pub unsure: bool,
     pub promises: Promises,
+    /// Faults that waited, by number.
+    disarmed: BTreeSet<u64>,
     /// Accepted changes of the gang that were not seen to come.
     pub changes: u32,
     /// Instances that an accepted update restarts.
@@ -77,6 +81,7 @@ impl Office {
             revisions: BTreeMap::from([(0, config.clone())]),
             asked: BTreeMap::new(),
             unsure: false,
+            disarmed: BTreeSet::new(),
             promises: Promises {
                 counts: counts.into_iter().collect(),
                 ..Promises::default()
@@ -246,6 +251,13 @@ impl World {
                 self.after(ms(200), Happening::Mend);
             }
         }
+        if !view.armed.is_empty() {
+            let number = None;
+            self.ask(Role::Trainer, None, |ticket| Request::Disarm {
+                ticket,
+                number,
+            });
+        }
         if view.pause.is_some() {
             self.pause_job(false);
         }
@@ -272,6 +284,11 @@ impl World {
         let promises = &mut self.office.promises;
         match reply {
             Reply::Struck { slot, .. } => promises.lost.extend(slot),
+            Reply::Armed {
+                life: None, number, ..
+            } if !self.office.disarmed.contains(&number) => {
+                promises.start_ups.insert(number);
+            }
             Reply::Armed { .. } | Reply::Disarmed { .. } | Reply::Afflicted { .. } => {}
             Reply::SlotRestored { slot } => drop(promises.lost.remove(&slot)),
             Reply::Scaled { role, to, .. } => {
@@ -347,7 +364,16 @@ impl World {
         let counts = Role::ALL.map(|role| (role, self.core.config().count(role)));
         kept.counts = counts.into_iter().collect();
         kept.pause = view.pause.map(|PauseView { after, .. }| after);
+        let start_ups = view.armed.iter().filter(|on| on.armed.after.is_some());
+        kept.start_ups = start_ups.map(|on| on.armed.number).collect();
         kept
+    }
+
+    /// A fault does not wait any more, and that is on record: it never does again.
+    pub(super) fn disarmed(&mut self, number: u64) {
+        self.office.promises.start_ups.remove(&number);
+        let once = self.office.disarmed.insert(number);
+        self.must(once, "I-1", || format!("fault {number} was over already"));
     }
 
     /// A daemon that starts again holds to what was promised; what nobody answered may be done.

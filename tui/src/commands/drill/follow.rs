@@ -114,7 +114,7 @@ impl Follower<'_> {
                     struck_at = Some(status.step);
                     crashed |= dies_of_it(&strike);
                     self.progress.struck(&strike, &reply, status.step);
-                    self.striker.struck(&strike, &status);
+                    self.striker.struck(&strike, reply.armed, &status);
                 }
                 Struck::Later(why) => refused = why,
             }

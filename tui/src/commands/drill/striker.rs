@@ -16,7 +16,7 @@ const GOES_ON: u64 = 2;
 /// ```
 /// A second fault before the first commit restarts the task by design, so it is not struck, unless
 /// the drill says that it belongs to the same step. A fault that ends nobody's life has no incident
-/// to wait for.
+/// to wait for, nor one for the start-up of a later life: that is armed, and others bring that life.
 pub struct Striker {
     pending: Vec<Strike>,
     step: Duration,
@@ -28,6 +28,10 @@ pub struct Striker {
     running: bool,
     /// What struck and has no incident yet, and the last incident before it.
     open: Option<(Strike, u64)>,
+    /// What is armed for a later life, by its number there.
+    armed: Vec<(u64, Strike)>,
+    /// The last incident while the job was not over.
+    last: u64,
     /// Committed steps when the last fault struck.
     struck_at: Option<u64>,
     /// Whether moments count from the steps that were committed when the watch began.
@@ -46,6 +50,8 @@ impl Striker {
             committed_since: None,
             running: false,
             open: None,
+            armed: Vec::new(),
+            last: 0,
             struck_at: None,
             relative: false,
         }
@@ -66,7 +72,8 @@ impl Striker {
 
     /// What struck and was not seen yet.
     pub fn open(&self) -> Option<&Strike> {
-        self.open.as_ref().map(|(strike, _)| strike)
+        let open = self.open.as_ref().map(|(strike, _)| strike);
+        open.or(self.armed.first().map(|(_, strike)| strike))
     }
 
     /// Whether everything struck and the job went on since.
@@ -74,7 +81,7 @@ impl Striker {
         let since = self
             .struck_at
             .map_or(0, |at| self.committed - at.min(self.committed));
-        self.pending.is_empty() && self.open.is_none() && self.running && since >= GOES_ON
+        self.pending.is_empty() && self.open().is_none() && self.running && since >= GOES_ON
     }
 
     /// The strike that is due at `now`; it stays pending until [`Self::struck`].
@@ -83,6 +90,7 @@ impl Striker {
             (self.committed, self.committed_since) = (status.step, Some(now));
         }
         self.running = status.state == "running";
+        self.note_armed(status);
         if let Some((_, last)) = &self.open {
             let incident = status.incidents.iter().find(|i| i.id > *last)?;
             (self.open, self.struck_at) = (None, Some(incident.step));
@@ -106,7 +114,7 @@ impl Striker {
         };
         let commit_awaited = self.struck_at.is_some_and(|step| status.step <= step);
         let reached = |strike: &&Strike| match strike.at {
-            _ if commit_awaited => strike.after != After::Commit,
+            _ if commit_awaited && !is_for_start_up(strike) => strike.after != After::Commit,
             Moment::Seconds(at) => now - running >= Duration::from_secs_f64(at),
             Moment::Steps(at) => {
                 let since = self.committed_since.unwrap_or(now);
@@ -118,10 +126,27 @@ impl Striker {
         self.pending.iter().find(reached).cloned()
     }
 
-    /// The strike was carried out; `status` is the last one before it.
-    pub fn struck(&mut self, strike: &Strike, status: &v1::Status) {
+    /// Which of those for later lives wait still. A job that is over has none: if an incident ended it
+    /// since the last look, one of them may have been its cause.
+    fn note_armed(&mut self, status: &v1::Status) {
+        let last = status.incidents.iter().map(|i| i.id).max().unwrap_or(0);
+        if crate::commands::is_over(&status.state) {
+            self.armed.retain(|_| last == self.last);
+            return;
+        }
+        self.last = last;
+        let waits = |number: u64| status.armed.iter().any(|armed| armed.id == number);
+        self.armed.retain(|(number, _)| waits(*number));
+    }
+
+    /// The strike was carried out, or armed under a number; `status` is the last one before it.
+    pub fn struck(&mut self, strike: &Strike, armed: Option<u64>, status: &v1::Status) {
         if let Some(at) = self.pending.iter().position(|s| s == strike) {
             self.pending.remove(at);
+        }
+        if let Some(number) = armed.filter(|_| is_for_start_up(strike)) {
+            self.armed.push((number, strike.clone()));
+            return;
         }
         self.struck_at = Some(status.step);
         let last = status.incidents.iter().map(|i| i.id).max().unwrap_or(0);
@@ -129,6 +154,10 @@ impl Striker {
         let seen = kind.ends_life() || kind == Kind::LoseNode;
         self.open = seen.then(|| (strike.clone(), last));
     }
+}
+
+fn is_for_start_up(strike: &Strike) -> bool {
+    strike.phase.is_some_and(|at| at.is_start_up())
 }
 
 #[cfg(test)]
@@ -199,7 +228,7 @@ mod tests {
     fn the_next_strike_waits_until_a_step_was_committed_after_the_last() {
         let (mut striker, t) = striker(&[1.0, 1.1]);
         let first = striker.due(t, &status("running", 1, &[])).unwrap();
-        striker.struck(&first, &status("running", 1, &[(6, 0)]));
+        striker.struck(&first, None, &status("running", 1, &[(6, 0)]));
         // Its incident is not seen yet, and the commit before it is on its way.
         assert_eq!(
             striker.due(at(t, 9), &status("running", 2, &[(6, 0)])),
@@ -240,7 +269,7 @@ mod tests {
             let strikes = vec![strike(Moment::Steps(1.0)), second.clone()];
             let (mut striker, t) = (Striker::new(strikes, Duration::ZERO), Instant::now());
             let first = striker.due(t, &status("running", 1, &[])).unwrap();
-            striker.struck(&first, &status("running", 1, &[]));
+            striker.struck(&first, None, &status("running", 1, &[]));
             assert_eq!(striker.due(at(t, 1), &status("running", 1, &[])), None);
             let due = striker.due(at(t, 2), &status("recovering", 1, &[(1, 1)]));
             assert_eq!(due.is_some(), in_recovery, "{after:?}");
@@ -255,7 +284,7 @@ mod tests {
         slow.fault = "slow 20% 1s".parse().unwrap();
         let (mut striker, t) = (Striker::new(vec![slow], Duration::ZERO), Instant::now());
         let first = striker.due(t, &status("running", 4, &[])).unwrap();
-        striker.struck(&first, &status("running", 4, &[]));
+        striker.struck(&first, None, &status("running", 4, &[]));
         assert!(striker.open().is_none() && !striker.got_over());
         for (s, step, over) in [(1, 4, false), (2, 5, false), (3, 6, true)] {
             striker.due(at(t, s), &status("running", step, &[]));
@@ -270,5 +299,52 @@ mod tests {
         let t = Instant::now();
         assert_eq!(striker.due(t, &status("running", 50, &[])), None);
         assert!(striker.due(at(t, 1), &status("running", 51, &[])).is_some());
+    }
+
+    #[test]
+    fn one_for_a_later_life_is_armed_and_its_strike_is_waited_for() {
+        let mut armed = strike(Moment::Steps(1.0));
+        armed.phase = Some("load_checkpoint".parse().unwrap());
+        let strikes = vec![armed.clone(), strike(Moment::Steps(1.0))];
+        let (mut striker, t) = (Striker::new(strikes, Duration::ZERO), Instant::now());
+        let waiting = |mut status: v1::Status| {
+            status.armed.push(v1::ArmedFault {
+                id: 4,
+                ..Default::default()
+            });
+            status
+        };
+        assert_eq!(
+            striker.due(t, &status("running", 1, &[])),
+            Some(armed.clone())
+        );
+        striker.struck(&armed, Some(4), &status("running", 1, &[]));
+        // Nobody's life ended: the next one is due at once, and brings the later life about.
+        let kill = striker.due(t, &waiting(status("running", 1, &[]))).unwrap();
+        striker.struck(&kill, None, &status("running", 1, &[]));
+        striker.due(t, &waiting(status("recovering", 1, &[(1, 1)])));
+        assert_eq!(striker.open(), Some(&armed));
+        striker.due(t, &waiting(status("completed", 3, &[(1, 1)])));
+        assert_eq!(striker.open(), Some(&armed), "it never struck");
+        striker.due(t, &status("running", 3, &[(1, 1)]));
+        assert_eq!(striker.open(), None);
+    }
+
+    #[test]
+    fn a_job_that_ended_of_an_incident_since_the_last_look_may_have_been_struck() {
+        let mut armed = strike(Moment::Steps(1.0));
+        armed.phase = Some("init".parse().unwrap());
+        for (incidents, seen) in [(&[(1, 1)][..], false), (&[(1, 1), (2, 1)][..], true)] {
+            let mut striker = Striker::new(vec![armed.clone()], Duration::ZERO);
+            striker.struck(&armed, Some(1), &status("running", 1, &[]));
+            let mut waits = status("recovering", 1, &[(1, 1)]);
+            waits.armed.push(v1::ArmedFault {
+                id: 1,
+                ..Default::default()
+            });
+            striker.due(Instant::now(), &waits);
+            striker.due(Instant::now(), &status("failed", 1, incidents));
+            assert_eq!(striker.open().is_none(), seen);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What will happen, and to whom, in sentences.
 use super::{Act, Life, Strike, Whole};
 use crate::console::state::State;
-use robust_shared::fault::{Carrier, Fault, Kind};
+use robust_shared::fault::{At, Carrier, Fault, Kind};
 
 impl Act {
     /// What will happen, and to whom; a sentence each.
@@ -115,7 +115,8 @@ fn after(role: &str) -> &'static str {
 }
 
 fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
-    let mut lines = vec![how(strike)];
+    let later = strike.at.filter(|at| at.is_start_up());
+    let mut lines = vec![later.map_or_else(|| how(strike), |at| of_later_life(strike, at))];
     let status = state.status.as_ref();
     let task = status.is_some_and(|s| s.policy == "task");
     match &strike.life {
@@ -130,7 +131,7 @@ fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
         Some(_) => {}
         None => lines.extend(of_machine(state, &strike.fault)),
     }
-    if let Some(at) = strike.at {
+    if let Some(at) = strike.at.filter(|_| later.is_none()) {
         lines.push(format!(
             "It waits for `{at}`, at most as long as this process lives; D takes it back."
         ));
@@ -139,6 +140,15 @@ fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
         lines.push("This job is protected: it is not meant to be drilled.".to_owned());
     }
     lines
+}
+
+fn of_later_life(strike: &Strike, at: At) -> String {
+    format!(
+        "What runs there is not struck: `{}` waits for the next process of {}, and strikes in its \
+         `{at}`; D takes it back.",
+        strike.fault,
+        strike.whom()
+    )
 }
 
 fn how(strike: &Strike) -> String {

@@ -172,10 +172,7 @@ fn a_fault_from_the_list_can_be_changed_and_wrong_ones_are_explained_on_the_spot
         ("exti", "did you mean `exit`?"),
         ("exit 300", "0 to 255"),
         ("nan", "`nan` does not befall rollout"),
-        (
-            "kill at update",
-            "no rollout that runs comes into phase `update`",
-        ),
+        ("kill at update", "no rollout comes into phase `update`"),
         ("leader-crash", "`leader-crash` does not befall rollout"),
     ] {
         retype(&mut state, words);

@@ -3,7 +3,7 @@ use super::super::flow::tokens_per_s;
 use super::super::state::{Link, State};
 use super::look::Tone;
 use super::{put, put_ends};
-use crate::format::{bar, clock, count, millis, mode, ratio, who};
+use crate::format::{bar, clock, count, millis, mode, moment, ratio, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -130,7 +130,7 @@ fn left_behind(state: &State, s: &v1::Status) -> String {
         let name = who(&armed.role, armed.index);
         let at = match armed.at.as_str() {
             "" => "told".to_owned(),
-            at => format!("waits for {at}"),
+            _ => format!("waits for {}", moment(armed)),
         };
         texts.push(format!("armed: {} for {name}, {at}", armed.fault));
     }

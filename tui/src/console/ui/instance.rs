@@ -3,7 +3,7 @@ use super::super::history::Span as Phase;
 use super::super::screen::TableId;
 use super::super::state::State;
 use super::{Drawn, grid, put, roles, section, split, text, timeline};
-use crate::format::{bytes, count, is_engine, millis_tight, rate, time_of_day_at, who};
+use crate::format::{bytes, count, is_engine, millis_tight, moment, rate, time_of_day_at, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -128,7 +128,7 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
     for armed in state.armed_for(r) {
         let at = match armed.at.as_str() {
             "" => "it was told".to_owned(),
-            at => format!("waits for {at}"),
+            _ => format!("waits for {}", moment(armed)),
         };
         let text = format!("{}, {at} (D takes it back)", armed.fault);
         lines.push(line(vec![("armed", text)]));

@@ -81,10 +81,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
             fault(3, "hang-tool", ""),
             "nothing that can befall a trainer",
         ),
-        (
-            fault(4, "exit", "generating"),
-            "no trainer that runs comes into",
-        ),
+        (fault(4, "exit", "generating"), "no trainer comes into"),
         (fault(5, "exit", "reshard"), "does not come into that phase"),
         (no_peer, "rollout-1 has no address"),
         (endless, "cannot convert"),

@@ -260,6 +260,11 @@ impl World {
             }
             Record::Incident(incident) => self.check_incident(incident),
             Record::Discarded { trajectories } => self.discard(trajectories),
+            Record::Armed {
+                number,
+                armed: false,
+                ..
+            } => self.disarmed(*number),
             Record::Issued { .. }
             | Record::Quarantined { .. }
             | Record::Armed { .. }
