@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 use robustd::launcher::proc_stat::ProcStat;
 use tonic::Code;
 use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
 
 fn inject(fault: &str, role: &str, at: &str) -> v1::InjectRequest {
     let (kind, rest) = fault.split_once(' ').unwrap_or((fault, ""));

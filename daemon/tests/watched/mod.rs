@@ -1,6 +1,7 @@
 //! What a running daemon sees of its devices, and what Prometheus sees of the daemon.
 use super::*;
 use nix::sys::signal::Signal;
+use std::io::Read as _;
 use std::io::Write;
 use std::net::TcpStream;
 
