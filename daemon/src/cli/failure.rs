@@ -142,8 +142,9 @@ impl Failure {
             | Self::Store(_)
             | Self::Past(_)
             | Self::Driver(_) => ExitCode::Store,
-            Self::NodeConfig(_) | Self::Traces(TracesError::Url { .. }) => ExitCode::BadJob,
-            Self::Secret(_) => ExitCode::Environment,
+            Self::NodeConfig(_)
+            | Self::Traces(TracesError::Url { .. } | TracesError::Tls { .. }) => ExitCode::BadJob,
+            Self::Secret(_) | Self::Traces(TracesError::Ca { .. }) => ExitCode::Environment,
             Self::Node(error) => node_error(error),
             Self::Start { .. } | Self::Over { .. } | Self::Leftovers { .. } | Self::Traces(_) => {
                 ExitCode::Failed

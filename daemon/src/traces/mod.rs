@@ -22,7 +22,10 @@ use axum::http::Uri;
 use opentelemetry_otlp::ExporterBuildError;
 use robust_proto::v1;
 pub use spans::Identity;
+use std::ffi::OsString;
+use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -44,6 +47,25 @@ pub enum TracesError {
         /// What is wrong.
         why: String,
     },
+    /// The collector would be trusted otherwise than was asked for.
+    #[error(
+        "--otlp {url}: {variable} is set, and nothing here reads it; name the file with the \
+         collector's CA in SSL_CERT_FILE (client certificates are not supported)"
+    )]
+    Tls {
+        /// What was given.
+        url: String,
+        /// A variable of OpenTelemetry's specification.
+        variable: String,
+    },
+    /// The file that is named is not there.
+    #[error("--otlp: {CA_FILE} names {path}: {source}")]
+    Ca {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The exporter refuses its settings.
     #[error("--otlp: {0}")]
     Exporter(#[from] ExporterBuildError),
@@ -52,8 +74,19 @@ pub enum TracesError {
     Thread(#[from] io::Error),
 }
 
-/// A collector's address; [`PATH`] is added where the URL has no path.
+/// Names a file with CAs, in PEM, that are trusted instead of the system's.
+const CA_FILE: &str = "SSL_CERT_FILE";
+
+/// Variables about TLS that the specification has and the exporter over HTTP does not read.
+const NOT_READ: [&str; 3] = ["CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"];
+
+/// A collector's address; [`PATH`] is added where the URL has no path. Over TLS its certificate is held
+/// against the system's CAs, or those of `SSL_CERT_FILE`.
 pub fn endpoint(url: &str) -> Result<String, TracesError> {
+    checked(url, |variable| std::env::var_os(variable))
+}
+
+fn checked(url: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<String, TracesError> {
     let wrong = |why: &str| TracesError::Url {
         url: url.to_owned(),
         why: why.to_owned(),
@@ -62,9 +95,31 @@ pub fn endpoint(url: &str) -> Result<String, TracesError> {
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
         return Err(wrong("not an http:// or https:// URL"));
     }
+    if uri.scheme_str() == Some("https") {
+        check_tls(url, variable)?;
+    }
     match uri.path() {
         "" | "/" if uri.query().is_none() => Ok(format!("{}{PATH}", url.trim_end_matches('/'))),
         _ => Ok(url.to_owned()),
+    }
+}
+
+/// The exporter would leave out what it does not read, and a file that is not there, without a word.
+fn check_tls(url: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<(), TracesError> {
+    let of_tls = ["OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"]
+        .into_iter()
+        .flat_map(|prefix| NOT_READ.map(|name| format!("{prefix}{name}")));
+    let mut set = of_tls.filter(|name| variable(name).is_some());
+    if let Some(variable) = set.next() {
+        let url = url.to_owned();
+        return Err(TracesError::Tls { url, variable });
+    }
+    let Some(path) = variable(CA_FILE).map(PathBuf::from) else {
+        return Ok(());
+    };
+    match File::open(&path) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(TracesError::Ca { path, source }),
     }
 }
 

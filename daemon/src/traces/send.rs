@@ -14,7 +14,13 @@ struct Sender {
     identity: Identity,
     metrics: Arc<Metrics>,
     failing: bool,
+    /// What may be wrong, where the exporter does not say it.
+    hint: &'static str,
 }
+
+/// The exporter's error is a network's, whatever was wrong with a certificate.
+const OVER_TLS: &str =
+    " (over TLS: its certificate must come from a CA of the system or of SSL_CERT_FILE)";
 
 /// Starts it; it ends when nobody can send it anything more. Headers, timeout and the like are taken
 /// from the exporter's usual environment variables (`OTEL_EXPORTER_OTLP_HEADERS`, ...).
@@ -36,6 +42,10 @@ pub(super) fn start(
         identity,
         metrics,
         failing: false,
+        hint: match endpoint.starts_with("https:") {
+            true => OVER_TLS,
+            false => "",
+        },
     };
     std::thread::Builder::new()
         .name("traces".to_owned())
@@ -80,7 +90,8 @@ impl Sender {
             Err(error) => {
                 self.metrics.traced(Traced::Failed, count);
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!("the collector does not take traces: {error}");
+                    let hint = self.hint;
+                    tracing::warn!("the collector does not take traces: {error}{hint}");
                 }
             }
         }

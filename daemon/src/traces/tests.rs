@@ -259,3 +259,30 @@ fn an_address_gets_the_specifications_path_and_a_path_is_kept() {
         assert!(said.starts_with(&format!("--otlp {wrong}: not ")), "{said}");
     }
 }
+
+#[test]
+fn a_setting_about_tls_that_would_not_be_read_is_refused() {
+    let set = |wanted: &'static str| {
+        move |variable: &str| (variable == wanted).then(|| "/nowhere.pem".into())
+    };
+    for variable in [
+        "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY",
+    ] {
+        let said = checked("https://h:4318", set(variable)).unwrap_err();
+        let said = said.to_string();
+        assert!(
+            said.contains(variable) && said.contains("SSL_CERT_FILE"),
+            "{said}"
+        );
+        assert!(checked("http://h:4318", set(variable)).is_ok());
+    }
+    assert!(checked("https://h:4318", set("OTEL_EXPORTER_OTLP_HEADERS")).is_ok());
+    let said = checked("https://h:4318", set(CA_FILE))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.starts_with("--otlp: SSL_CERT_FILE names /nowhere.pem: "),
+        "{said}"
+    );
+}

@@ -5,14 +5,23 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
+use axum::serve::Listener;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest as Request;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::server::TlsStream;
 
 /// How long a test waits for what must come.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -22,6 +31,24 @@ pub type Posted = (HeaderMap, Request);
 
 /// A collector on a port of its own: hands on what is posted, and answers with `code`.
 pub async fn collector(code: StatusCode) -> (String, UnboundedReceiver<Posted>) {
+    let (router, posted) = taking(code);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(listener, router).await });
+    (url, posted)
+}
+
+/// The same over TLS; the second value is its CA, in PEM.
+pub async fn collector_over_tls() -> (String, String, UnboundedReceiver<Posted>) {
+    let (router, posted) = taking(StatusCode::OK);
+    let (ca, tls) = identity();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(Tls { listener, tls }, router).await });
+    (url, ca, posted)
+}
+
+fn taking(code: StatusCode) -> (Router, UnboundedReceiver<Posted>) {
     type Handler = (UnboundedSender<Posted>, StatusCode);
     async fn take(State((to, code)): State<Handler>, head: HeaderMap, body: Bytes) -> StatusCode {
         // The test may be over.
@@ -29,13 +56,53 @@ pub async fn collector(code: StatusCode) -> (String, UnboundedReceiver<Posted>) 
         code
     }
     let (to, posted) = unbounded_channel();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new()
         .route("/v1/traces", post(take))
         .with_state((to, code));
-    tokio::spawn(async { axum::serve(listener, router).await });
-    (url, posted)
+    (router, posted)
+}
+
+/// A CA made for this test, and who it says listens on 127.0.0.1.
+fn identity() -> (String, TlsAcceptor) {
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate().unwrap();
+    let pem = ca.self_signed(&ca_key).unwrap().pem();
+    let (own, own_key) = (["127.0.0.1".to_owned()], KeyPair::generate().unwrap());
+    let own = CertificateParams::new(own).unwrap();
+    let own = own.signed_by(&own_key, &Issuer::new(ca, ca_key)).unwrap();
+    let key = PrivatePkcs8KeyDer::from(own_key.serialize_der());
+    let config = ServerConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.der().clone()], key.into())
+        .unwrap();
+    (pem, TlsAcceptor::from(Arc::new(config)))
+}
+
+struct Tls {
+    listener: TcpListener,
+    tls: TlsAcceptor,
+}
+
+impl Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (tcp, from) = self.listener.accept().await.unwrap();
+            // Whoever does not trust this CA goes away.
+            if let Ok(stream) = self.tls.accept(tcp).await {
+                return (stream, from);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
 }
 
 /// The next request, when it comes.

@@ -1,5 +1,5 @@
 //! A daemon that sends a trace of each incident.
-use super::collector::{Posted, collector, next, roots, spans_of, text};
+use super::collector::{Posted, collector, collector_over_tls, next, roots, spans_of, text};
 use super::*;
 use axum::http::StatusCode;
 use nix::sys::signal::{Signal, kill};
@@ -86,4 +86,57 @@ fn an_address_that_is_none_is_refused_before_anything_starts() {
     assert_eq!(out.status.code(), Some(2), "{said}");
     assert!(said.contains("not an http:// or https:// URL"), "{said}");
     assert!(!site.state().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_a_collector_is_trusted_whose_ca_is_named_and_no_other() {
+    let (url, ca, mut posted) = collector_over_tls().await;
+    let site = Site::new(1000);
+    fs::write(site.file("ca.pem"), ca).unwrap();
+    let (_, other, _) = collector_over_tls().await;
+    fs::write(site.file("other.pem"), other).unwrap();
+    let trusting = |ca: &str| {
+        let mut command = site.command(&["--otlp", &url]);
+        command.env("SSL_CERT_FILE", site.file(ca));
+        site.start_command(command)
+    };
+    let daemon = trusting("ca.pem");
+    let (_, trace) = trace_of_a_kill(&site, &mut posted).await;
+    assert_eq!(text(&roots(&trace)[0].attributes, "robust.role"), "rollout");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.output().0, 143, "{}", site.log());
+    let daemon = trusting("other.pem");
+    let two = |s: &v1::Status| s.step >= 2;
+    site.wait_for("two steps", two).await;
+    for pid in site.roles_named("rollout") {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    let begun = Instant::now();
+    while !site.log().contains("does not take traces") {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{}",
+            site.log_tail()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(site.log().contains("over TLS"), "{}", site.log_tail());
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.output().0, 143, "{}", site.log());
+    assert!(posted.try_recv().is_err());
+}
+
+#[test]
+fn a_ca_that_cannot_be_read_or_is_named_where_nobody_reads_it_is_refused() {
+    let site = Site::new(1);
+    let nowhere = site.file("nowhere.pem").display().to_string();
+    for (variable, code, says) in [
+        ("SSL_CERT_FILE", 6, "nowhere.pem"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", 2, "SSL_CERT_FILE"),
+    ] {
+        let mut command = site.command(&["--otlp", "https://127.0.0.1:4318"]);
+        let out = command.env(variable, &nowhere).output().unwrap();
+        assert_eq!(out.status.code(), Some(code), "{}", said(&out));
+        assert!(said(&out).contains(says), "{}", said(&out));
+    }
 }
