@@ -19,10 +19,15 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a leader that listens for nodes on loopback.
     pub fn start(job: &JobFile) -> Self {
+        Self::start_with(job, &[])
+    }
+
+    /// The same, with more arguments.
+    pub fn start_with(job: &JobFile, more: &[&str]) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = free.local_addr().expect("its address").to_string();
         drop(free);
-        Self::start_at(job, addr, Vec::new(), &[])
+        Self::start_at(job, addr, Vec::new(), more)
     }
 
     /// Starts a leader on the first side of a net.
@@ -51,7 +56,8 @@ impl Cluster {
         self.leader.dir.path().join(format!("node-{node}"))
     }
 
-    fn log(&self, node: &str) -> PathBuf {
+    /// What a node's daemon wrote.
+    pub fn log(&self, node: &str) -> PathBuf {
         self.leader.dir.path().join(format!("node-{node}.log"))
     }
 

@@ -240,6 +240,11 @@ impl Daemon {
             .collect()
     }
 
+    /// Where the daemon logs.
+    pub fn stderr(&self) -> PathBuf {
+        self.dir.path().join("err.log")
+    }
+
     /// What the daemon printed.
     pub fn stdout(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default()
