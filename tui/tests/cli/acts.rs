@@ -1,6 +1,6 @@
 //! The commands that act on a job.
 use super::fake::{self, Book};
-use super::{daemon, err, incident, out, run, struck};
+use super::{daemon, err, incident, out, run, status, struck};
 use robust_proto::v1;
 
 #[test]
@@ -110,6 +110,39 @@ fn stop_asks_the_daemon_and_report_sums_up() {
     );
     assert!(run(dir.path(), &["stop"]).status.success());
     assert!(fake.0.lock().unwrap().stopped);
+}
+
+#[test]
+fn a_fault_for_a_start_up_is_said_to_wait_for_the_next_life() {
+    let at = "load_checkpoint".to_owned();
+    let (dir, _fake, _server) = daemon(Book {
+        inject: Some(v1::InjectReply {
+            armed: Some(5),
+            at: at.clone(),
+            fault: "kill".to_owned(),
+            incarnation: 0,
+            ..struck("recovered")
+        }),
+        status: v1::Status {
+            armed: vec![v1::ArmedFault {
+                id: 5,
+                fault: "kill".to_owned(),
+                role: "trainer".to_owned(),
+                index: 1,
+                at,
+                ..v1::ArmedFault::default()
+            }],
+            ..status()
+        },
+        ..Default::default()
+    });
+    let args = ["inject", "--kill", "trainer", "--at", "load_checkpoint"];
+    let said = out(&run(dir.path(), &args));
+    let line = "armed 5: kill strikes the next life of trainer-1 at load_checkpoint\n";
+    assert!(said.starts_with(line), "{said}");
+    let said = out(&run(dir.path(), &["status"]));
+    let line = "armed    5: kill of trainer-1 at load_checkpoint of its next life\n";
+    assert!(said.contains(line), "{said}");
 }
 
 #[test]

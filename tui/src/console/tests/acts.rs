@@ -1,5 +1,5 @@
 //! What changes the job: asked first, typed where it is dangerous, done once.
-use super::super::act::{Act, Whole};
+use super::super::act::{Act, Strike, Whole};
 use super::super::dialog::{Overlay, PromptKind};
 use super::super::event::Action;
 use super::fixtures::*;
@@ -191,6 +191,17 @@ fn a_fault_from_the_list_can_be_changed_and_wrong_ones_are_explained_on_the_spot
     let request = strike.request();
     assert_eq!((request.at.as_str(), request.code), ("pull:50%", Some(3)));
     assert_eq!((request.index, request.incarnation), (Some(0), Some(3)));
+    let later = Strike {
+        fault: Fault::Kill,
+        at: Some("init".parse().unwrap()),
+        ..strike.clone()
+    };
+    let said = Act::Strike(later).consequences(&state);
+    assert_eq!(
+        said[0],
+        "What runs there is not struck: `kill` waits for the next process of rollout-0, and strikes \
+         in its `init`; D takes it back."
+    );
 }
 
 #[test]
