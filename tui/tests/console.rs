@@ -35,20 +35,12 @@ fn role(role: &str, index: u32, phase: &str) -> v1::RoleStatus {
 
 fn status() -> v1::Status {
     v1::Status {
-        job: "arith".into(),
-        mode: "async".into(),
-        policy: "role".into(),
-        state: "running".into(),
-        step: 12,
-        steps_total: 40,
         roles: vec![
             role("trainer", 0, "update"),
             role("rollout", 0, "generating"),
             role("rollout", 1, "generating"),
         ],
-        started_ms: 1_000,
-        now_ms: 66_000,
-        ..Default::default()
+        ..fake::running()
     }
 }
 

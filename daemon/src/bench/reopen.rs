@@ -79,6 +79,9 @@ fn reopen(dir: &Path) -> Result<(usize, u64), BenchError> {
 
 /// Fills a store and never comes back.
 fn fill(dir: &Path) -> Result<(), BenchError> {
+    // A bench that is killed in the middle leaves nobody behind who goes on writing.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+        .map_err(std::io::Error::from)?;
     checkpoints(&dir.join("ckpt"))?;
     // None is pruned: a job that keeps them all.
     let options = Options {

@@ -2,8 +2,39 @@
 use super::fake::{Book, Server};
 use super::{daemon, err, out, robustctl, run, status};
 use robust_proto::v1;
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+/// `events --follow` in a process of its own, which ends with this value.
+struct Followed {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Followed {
+    fn start(dir: &Path) -> Self {
+        let mut child = robustctl(dir, &["events", "--follow", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn next(&mut self) -> v1::Event {
+        let line = self.lines.next().unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
 
 #[test]
 fn followed_events_survive_a_restart_of_the_daemon_and_none_comes_twice() {
@@ -18,23 +49,13 @@ fn followed_events_survive_a_restart_of_the_daemon_and_none_comes_twice() {
         ..Default::default()
     };
     let (dir, fake, server) = daemon(book);
-    let mut child = robustctl(dir.path(), &["events", "--follow", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = || {
-        let line = lines.next().unwrap().unwrap();
-        serde_json::from_str::<v1::Event>(&line).unwrap().seq
-    };
+    let mut followed = Followed::start(dir.path());
+    let mut next = || followed.next().seq;
     assert_eq!([next(), next()], [1, 2]);
     drop(server);
     fake.0.lock().unwrap().events.push(event(3));
     let _server = Server::start(dir.path(), &fake);
     assert_eq!(next(), 3);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]
@@ -66,15 +87,9 @@ fn another_job_on_the_same_socket_is_followed_from_its_first_event() {
         events,
         ..Default::default()
     });
-    let mut child = robustctl(dir.path(), &["events", "--follow", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut followed = Followed::start(dir.path());
     let mut next = || {
-        let line = lines.next().unwrap().unwrap();
-        let event = serde_json::from_str::<v1::Event>(&line).unwrap();
+        let event = followed.next();
         (event.seq, event.text)
     };
     assert_eq!([next().0, next().0, next().0], [1, 2, 3]);
@@ -85,8 +100,6 @@ fn another_job_on_the_same_socket_is_followed_from_its_first_event() {
         [next(), next()],
         [(1, "new".to_owned()), (2, "new".to_owned())]
     );
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]

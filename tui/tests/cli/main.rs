@@ -50,12 +50,6 @@ fn daemon(book: Book) -> (TempDir, Fake, Server) {
 
 fn status() -> v1::Status {
     v1::Status {
-        job: "arith".into(),
-        mode: "async".into(),
-        policy: "role".into(),
-        state: "running".into(),
-        step: 12,
-        steps_total: 40,
         roles: vec![v1::RoleStatus {
             role: "trainer".into(),
             index: 1,
@@ -66,9 +60,7 @@ fn status() -> v1::Status {
             ..Default::default()
         }],
         incidents: vec![incident("recovered")],
-        started_ms: 1_000,
-        now_ms: 66_000,
-        ..Default::default()
+        ..fake::running()
     }
 }
 

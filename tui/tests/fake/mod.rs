@@ -36,6 +36,21 @@ pub struct Book {
 
 pub const REFUSAL: &str = "there is no trainer 7; the job has 2 (0 to 1)";
 
+/// A job in the middle, without its roles.
+pub fn running() -> v1::Status {
+    v1::Status {
+        job: "arith".into(),
+        mode: "async".into(),
+        policy: "role".into(),
+        state: "running".into(),
+        step: 12,
+        steps_total: 40,
+        started_ms: 1_000,
+        now_ms: 66_000,
+        ..Default::default()
+    }
+}
+
 #[derive(Clone)]
 pub struct Fake(pub Arc<Mutex<Book>>);
 

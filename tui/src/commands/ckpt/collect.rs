@@ -35,20 +35,26 @@ impl Far {
         };
         let pinned = pinned(dir);
         let surplus = self.remote.surplus(&run, &keep, &pinned).await;
-        let (mut gone, mut spared) = (Vec::new(), Vec::new());
+        let mut collected = Collected {
+            url: self.remote.url().to_owned(),
+            run,
+            dry_run,
+            gone: Vec::new(),
+            spared: Vec::new(),
+        };
         for one in surplus.map_err(failed)? {
             if self.may_be_under_way(&one).await? {
-                spared.push(one);
+                collected.spared.push(one);
                 continue;
             }
             if !dry_run {
                 self.remote.remove(&one.place).await.map_err(failed)?;
             }
-            gone.push(one);
+            collected.gone.push(one);
         }
         match json {
-            true => self.put_json(&run, dry_run, &gone, &spared),
-            false => self.put_lines(&run, dry_run, &gone, &spared),
+            true => collected.put_json(),
+            false => collected.put_lines(),
         }
     }
 
@@ -83,38 +89,46 @@ impl Far {
             .map_err(failed)?
             .is_some_and(|at| age(at) < UNDER_WAY))
     }
+}
 
-    fn put_json(
-        &self,
-        run: &str,
-        dry_run: bool,
-        gone: &[Surplus],
-        spared: &[Surplus],
-    ) -> Result<(), CliError> {
-        let key = if dry_run { "would_remove" } else { "removed" };
+/// What was removed, or would be, and what was left.
+struct Collected {
+    url: String,
+    run: String,
+    dry_run: bool,
+    gone: Vec<Surplus>,
+    spared: Vec<Surplus>,
+}
+
+impl Collected {
+    fn put_json(&self) -> Result<(), CliError> {
+        let key = if self.dry_run {
+            "would_remove"
+        } else {
+            "removed"
+        };
         let lines = |all: &[Surplus]| all.iter().map(line).collect::<Vec<_>>();
         put_json(&json!({
-            "url": self.remote.url(), "run": run, key: lines(gone), "under_way": lines(spared),
+            "url": self.url, "run": self.run,
+            key: lines(&self.gone), "under_way": lines(&self.spared),
         }))
     }
 
-    fn put_lines(
-        &self,
-        run: &str,
-        dry_run: bool,
-        gone: &[Surplus],
-        spared: &[Surplus],
-    ) -> Result<(), CliError> {
-        let verb = if dry_run { "would remove" } else { "removed" };
-        for one in gone {
+    fn put_lines(&self) -> Result<(), CliError> {
+        let verb = if self.dry_run {
+            "would remove"
+        } else {
+            "removed"
+        };
+        for one in &self.gone {
             put(&format!("{verb} {} ({})\n", one.place, one.why))?;
         }
-        for one in spared {
+        for one in &self.spared {
             let why = "no manifest yet, written to in the last 24 h: may be under way";
             put(&format!("left {} ({why})\n", one.place))?;
         }
-        match gone {
-            [] => put(&format!("nothing to remove of run {run}\n")),
+        match self.gone.as_slice() {
+            [] => put(&format!("nothing to remove of run {}\n", self.run)),
             _ => Ok(()),
         }
     }
