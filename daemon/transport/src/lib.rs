@@ -62,7 +62,8 @@
 //! Keep the ports on a trusted network; the token keeps other jobs' processes and mistakes out.
 //!
 //! # What a fetch costs
-//! Of the source: the kernel's copy out of memory that is no longer cached. Of the puller: the
+//! Of the source: the kernel's copy out of memory that is no longer cached, and, over loopback, most
+//! of the receiving side's TCP: see `engine::pace` for what is done against that. Of the puller: the
 //! kernel's copy into UCX's receive buffer, and one more from there, while it is in the cache, to
 //! its place. That second copy goes past the cache and carries the digest (see `digest`): done
 //! later, in the caller's thread, the digest alone costs as much again. `examples/fetch_bench`

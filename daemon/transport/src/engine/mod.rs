@@ -2,7 +2,7 @@
 //!
 //! Happy path of one turn: let UCX progress, handle commands, handle events; after
 //! [`IDLE_POLLS`] turns without any of them, arm the worker and sleep until UCX's descriptor, a
-//! command or the next deadline. All state is in [`Engine`] and touched by this thread only.
+//! command or the next deadline. Turns in which bytes stream in are spaced, see `pace`. All state is in [`Engine`] and touched by this thread only.
 
 mod answer;
 mod copies;
@@ -13,6 +13,7 @@ mod impair;
 mod landing;
 mod link;
 mod note;
+mod pace;
 mod piece;
 mod region;
 mod secrets;
@@ -36,6 +37,7 @@ use self::impair::Impaired;
 use self::landing::Landings;
 use self::link::{Link, LinkEnd};
 use self::note::Note;
+use self::pace::{IDLE_LOOKS, Pace};
 use self::region::Region;
 use self::secrets::Secrets;
 use self::staged::Staged;
@@ -191,15 +193,16 @@ impl Engine {
     }
 
     fn drive(&mut self, queue: &CommandQueue) {
-        let (mut idle, mut turns) = (0, 0u32);
+        let (mut idle, mut turns, mut pace) = (0, 0u32, Pace::new());
         loop {
             turns = turns.wrapping_add(1);
+            let streams = pace.gather(self.asked.len());
             match self.turn(queue) {
                 Turn::Stopped => return,
                 Turn::Worked => idle = 0,
                 Turn::Idle => idle += 1,
             }
-            if idle >= IDLE_POLLS {
+            if idle >= if streams { IDLE_LOOKS } else { IDLE_POLLS } {
                 self.check_deadlines();
                 if self.sleep(queue) {
                     idle = 0;
