@@ -14,13 +14,8 @@ use crate::types::Source;
 const LANES: usize = 4;
 
 /// A source's pieces as the fetches to be made at once.
-pub(crate) fn lanes(source: &Source, total: u64, pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
-    let has: u64 = source.parts.iter().map(|part| part.len).sum();
-    // One rank of several: the others are read at the same time, that is lanes enough.
-    if has < total && source.starts.is_empty() {
-        return vec![pieces];
-    }
-    let starts = starts(source, total);
+pub(crate) fn lanes(source: &Source, pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
+    let starts = starts(source);
     let mut lanes = vec![Vec::new(); LANES.min(starts.len())];
     for piece in pieces {
         let at = starts.partition_point(|&start| start <= piece.dst) - 1;
@@ -34,14 +29,10 @@ pub(crate) fn lanes(source: &Source, total: u64, pieces: Vec<Piece>) -> Vec<Vec<
     lanes.into_iter().map(in_order).collect()
 }
 
-/// The fronts in order, the first at 0. Where they are not known: quarters, which is right for one,
-/// two and four equal ones.
-fn starts(source: &Source, total: u64) -> Vec<u64> {
-    let quarters = (0..LANES as u64).map(|at| total / LANES as u64 * at);
-    let mut starts: Vec<u64> = match source.starts.is_empty() {
-        true => quarters.collect(),
-        false => [0].iter().chain(&source.starts).copied().collect(),
-    };
+/// The fronts in order, the first at 0: the only one where none is named, as of a trainer's rank,
+/// which has all its bytes. In one go it costs the least; several ranks are read at the same time.
+fn starts(source: &Source) -> Vec<u64> {
+    let mut starts: Vec<u64> = [0].iter().chain(&source.starts).copied().collect();
     starts.sort_unstable();
     starts.dedup();
     starts
@@ -81,21 +72,23 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_read_in_one_go_and_a_relay_in_quarters() {
-        let rank = lanes(&source(&[(0, 4)], &[]), 8, pieces(4));
+    fn a_rank_is_read_in_one_go_and_a_relay_at_its_fronts() {
+        let rank = lanes(&source(&[(0, 4)], &[]), pieces(4));
         assert_eq!(places(&rank), [[0, 1, 2, 3]]);
-        let relay = lanes(&source(&[(0, 8)], &[]), 8, pieces(8));
-        assert_eq!(places(&relay), [[0, 1], [2, 3], [4, 5], [6, 7]]);
+        let of_one = lanes(&source(&[(0, 4)], &[0]), pieces(4));
+        assert_eq!(places(&of_one), [[0, 1, 2, 3]]);
+        let of_four = lanes(&source(&[(0, 8)], &[0, 2, 4, 6]), pieces(8));
+        assert_eq!(places(&of_four), [[0, 1], [2, 3], [4, 5], [6, 7]]);
     }
 
     #[test]
     fn more_fronts_than_lanes_share_them_in_the_order_of_arrival() {
-        let relay = lanes(&source(&[(0, 12)], &[2, 4, 6, 8, 10]), 12, pieces(12));
+        let relay = lanes(&source(&[(0, 12)], &[2, 4, 6, 8, 10]), pieces(12));
         assert_eq!(
             places(&relay),
             [vec![0, 8, 1, 9], vec![2, 10, 3, 11], vec![4, 5], vec![6, 7]]
         );
-        let uneven = lanes(&source(&[(0, 8)], &[5]), 8, pieces(8));
+        let uneven = lanes(&source(&[(0, 8)], &[5]), pieces(8));
         assert_eq!(places(&uneven), [vec![0, 1, 2, 3, 4], vec![5, 6, 7]]);
     }
 }

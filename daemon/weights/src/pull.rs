@@ -209,11 +209,10 @@ fn plan<'a>(tracker: &PullTracker, sources: &'a [Source]) -> Vec<Lane<'a>> {
         source.parts.iter().map(run).collect()
     };
     let runs: Vec<Vec<_>> = sources.iter().map(runs).collect();
-    let total = tracker.manifest().bytes;
     let of_each = sources.iter().zip(tracker.pieces(&runs));
     of_each
         .flat_map(|(source, pieces)| {
-            let lanes = lanes(source, total, pieces).into_iter();
+            let lanes = lanes(source, pieces).into_iter();
             lanes.map(move |pieces| Lane { source, pieces })
         })
         .filter(|lane| !lane.pieces.is_empty())

@@ -31,12 +31,13 @@ pub struct Source {
     pub parts: Vec<Part>,
     /// Where in our buffer the bytes begin that a relay itself gets from each of its sources, the
     /// trainer's ranks: it fills from all these places at once, so it is read in that order. Empty:
-    /// not known, or in one go.
+    /// in one go.
     pub starts: Vec<u64>,
 }
 
 impl Source {
-    /// One that has the whole buffer, as it is: a relay.
+    /// One that has the whole buffer, as it is: a relay. Read in one go, unless [`Source::starts`] is
+    /// set.
     pub fn relay(id: Incarnation, addr: SocketAddr, key: RegionKey) -> Self {
         let (src, dst, len) = (0, 0, key.len);
         let parts = vec![Part { src, dst, len }];

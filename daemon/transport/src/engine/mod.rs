@@ -2,7 +2,8 @@
 //!
 //! Happy path of one turn: let UCX progress, handle commands, handle events; after
 //! [`IDLE_POLLS`] turns without any of them, arm the worker and sleep until UCX's descriptor, a
-//! command or the next deadline. Turns in which bytes stream in are spaced, see `pace`. All state is in [`Engine`] and touched by this thread only.
+//! command or the next deadline. Turns in which bytes stream in are spaced, see `pace`. All state is
+//! in [`Engine`] and touched by this thread only.
 
 mod answer;
 mod copies;
