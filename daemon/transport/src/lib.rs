@@ -28,7 +28,8 @@
 //!       silence for stall_timeout, or an error: link closed by force, Ended(Err)
 //! ```
 //! Happy path: the first call for a peer connects, and both sides prove that they have the job's
-//! token; later calls use the same link. A fetch names *parts*, as a rule a manifest's chunks. They
+//! token; later calls use the same link, and fetches that run at once a second one (see
+//! `engine::link`). A fetch names *parts*, as a rule a manifest's chunks. They
 //! travel in *pieces*, of which 16 are under way, and the caller hears of each part once all of it
 //! is there. It verifies the part and, if it is a relay, declares it ready in its own region:
 //! readers further down the chain wait there already.

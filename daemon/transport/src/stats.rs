@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Stats {
     /// Bytes that arrived by fetches, failed ones included. Grows with every weight version.
     pub bytes_fetched: u64,
-    /// Connections open now, those made by peers included. Normally one or two per living peer.
+    /// Connections open now, those made by peers included. Normally one to four per living peer.
     pub endpoints_open: u64,
     /// Failed fetches, notifies and connections. Grows only with dead or stalled peers.
     pub errors: u64,

@@ -253,7 +253,8 @@ fn several_threads_fetch_from_several_peers_at_once() {
             });
         }
     });
-    assert_eq!(transport.stats().endpoints_open, 3);
+    // One for each peer, or two if both fetches from it ran at once.
+    assert!((3..=6).contains(&transport.stats().endpoints_open));
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Engine {
         } = command;
         let left: Vec<u64> = parts.iter().map(|part| part.len).collect();
         let total = left.iter().sum();
-        let link = match self.link_to(peer) {
+        let link = match self.link_for_fetch(peer) {
             Ok(link) => link,
             Err(status) => {
                 self.count_error();
@@ -277,7 +277,7 @@ impl Engine {
         self.leave(id, fetch, failure.map_or(Ok(done), Err));
     }
 
-    fn fetches_on(&self, link: LinkId) -> Vec<u64> {
+    pub(super) fn fetches_on(&self, link: LinkId) -> Vec<u64> {
         let on = self.fetches.iter().filter(|(_, fetch)| fetch.link == link);
         on.map(|(id, _)| *id).collect()
     }

@@ -65,7 +65,8 @@ pub(crate) struct Engine {
     asked: HashMap<u64, Asked>,
     notes: HashMap<u64, Note>,
     links: HashMap<LinkId, Link>,
-    by_peer: HashMap<SocketAddr, LinkId>,
+    /// Links that we called and that are not closing, the oldest first.
+    by_peer: HashMap<SocketAddr, Vec<LinkId>>,
     /// Links that are not closing; UCX may use an endpoint's name again afterwards.
     by_endpoint: HashMap<ReplyTo, LinkId>,
     regions: HashMap<u64, Region>,
@@ -261,8 +262,8 @@ impl Engine {
                 reply,
             } => self.begin_note(peer, message, reply),
             Command::Disconnect { peer } => {
-                if let Some(link) = self.by_peer.get(&peer) {
-                    self.end_link(*link, LinkEnd::Disconnected);
+                for link in self.links_to(peer).to_vec() {
+                    self.end_link(link, LinkEnd::Disconnected);
                 }
             }
             Command::Impair {

@@ -26,7 +26,7 @@ use crate::key::RegionKey;
 use crate::ucx::{LinkId, MessageKind};
 
 /// Reads of one link that may wait here; more are refused. A puller has one window for each of
-/// its fetches, and rarely more than one fetch from a source.
+/// its fetches, of which at most four are of one source, on two links.
 pub(super) const PARKED_LIMIT: usize = 4 * WINDOW;
 /// A waiting puller hears of us this many times within its stall timeout.
 const WAITS_PER_STALL: u32 = 4;
