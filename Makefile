@@ -43,10 +43,11 @@ test-fast: setup
 	@scripts/test.sh --exclude robust-tests
 
 # The transport's tests under the address sanitizer, which a stable compiler has when told so. UCX's hooks
-# into malloc and the daemon's own signal handlers get in its way.
+# into malloc and the daemon's own signal handlers get in its way; the library that stands for the CUDA
+# driver finds the sanitizer in the program that loads it.
 asan: setup
 	UCX_MEM_MMAP_HOOK_MODE=none ASAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0 \
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR="$(TARGET_DIR)/asan" \
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" CARGO_TARGET_DIR="$(TARGET_DIR)/asan" \
 	$(CARGO) test --locked -p robust-transport --target $(shell rustc -vV | sed -n 's/^host: //p')
 
 bench: build

@@ -35,6 +35,7 @@ impl Driver {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let fake = Fake::load().expect("the library is built with the tests");
         let misuses = fake.count(Count::Misuses);
+        fake.set(Knob::ForgetMost, 1);
         Driver {
             fake,
             misuses,

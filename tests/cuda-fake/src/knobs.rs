@@ -18,6 +18,8 @@ pub enum Knob {
     FlipDown = 4,
     /// The n-th copy to the device from now on has a flipped bit; 0: none.
     FlipUp = 5,
+    /// Whatever is set: [`Count::PinnedMost`] counts from now on.
+    ForgetMost = 6,
 }
 
 /// What a test reads.
@@ -34,7 +36,7 @@ pub enum Count {
     DeviceBytes = 3,
     /// Bytes pinned now.
     PinnedBytes = 4,
-    /// The most bytes ever pinned.
+    /// The most bytes ever pinned, or since [`Knob::ForgetMost`].
     PinnedMost = 5,
     /// Calls that a real driver would not have survived, or would have made slow: see the crate.
     Misuses = 6,
@@ -45,7 +47,7 @@ pub enum Count {
 /// The error of injected failures: CUDA_ERROR_ILLEGAL_ADDRESS.
 pub const FAILURE: u32 = 700;
 
-static KNOBS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
+static KNOBS: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
 static COUNTS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 /// Counts the most pinned in one step.
 static MOST: Mutex<()> = Mutex::new(());
@@ -81,6 +83,12 @@ pub(crate) fn pinned(by: u64) {
     COUNTS[Count::PinnedMost as usize].fetch_max(now, Ordering::SeqCst);
 }
 
+fn forget_most() {
+    let _one = MOST.lock();
+    let now = COUNTS[Count::PinnedBytes as usize].load(Ordering::SeqCst);
+    COUNTS[Count::PinnedMost as usize].store(now, Ordering::SeqCst);
+}
+
 /// Something that no correct program does; said on standard error too.
 pub(crate) fn misuse(what: &str) {
     eprintln!("cuda-fake: {what}");
@@ -92,6 +100,9 @@ pub(crate) fn misuse(what: &str) {
 pub extern "C" fn cuda_fake_set(knob: u32, value: u64) {
     if let Some(knob) = KNOBS.get(knob as usize) {
         knob.store(value, Ordering::SeqCst);
+    }
+    if knob == Knob::ForgetMost as u32 {
+        forget_most();
     }
 }
 
