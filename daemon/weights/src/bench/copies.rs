@@ -9,8 +9,10 @@ use anyhow::Context;
 use super::node::Node;
 use crate::cli::{Told, tell};
 
-/// Sizes as of our own fetches: pieces of 512 KiB on the wire.
-const MESSAGE_BYTES: u64 = 512 << 10;
+/// A message as of our own fetches: pieces of 512 KiB on the wire. The perf tool sends one buffer of
+/// that size again and again into another one, so that it copies from cache to cache; the bytes of
+/// weights lie in memory, and shall lie there again.
+pub(crate) const PIECE_BYTES: u64 = 512 << 10;
 
 /// Bytes at a time of the plain TCP copy.
 const STEP: usize = 1 << 20;
@@ -59,9 +61,14 @@ impl PerfTest {
         }
     }
 
-    /// The key of its figure.
+    /// The key of its figure for messages of [`PIECE_BYTES`].
     pub fn figure(&self) -> String {
         format!("perftest_{}_gb_per_s", self.name)
+    }
+
+    /// The key of its figure for all bytes as one message.
+    pub fn whole_figure(&self) -> String {
+        format!("perftest_{}_whole_gb_per_s", self.name)
     }
 }
 
@@ -104,8 +111,9 @@ pub(crate) fn tcp_copy(source: &Node, to: &mut [u8]) -> anyhow::Result<f64> {
     Ok(gb_per_s(to.len() as u64, started.elapsed()))
 }
 
-/// Moves `bytes` bytes with UCX's perf tool over the transport that ours uses; GB/s.
-pub(crate) fn perftest(test: PerfTest, bytes: u64) -> anyhow::Result<f64> {
+/// Moves `bytes` bytes with UCX's perf tool over the transport that ours uses, in messages of
+/// `message` bytes; GB/s. All pages are there before.
+pub(crate) fn perftest(test: PerfTest, message: u64, bytes: u64) -> anyhow::Result<f64> {
     let port = free_port()?.to_string();
     let command = || {
         let mut command = Command::new("timeout");
@@ -129,17 +137,15 @@ pub(crate) fn perftest(test: PerfTest, bytes: u64) -> anyhow::Result<f64> {
         .stdout(Stdio::null())
         .spawn()
         .context("ucx_perftest")?;
-    let (size, count) = (
-        MESSAGE_BYTES.to_string(),
-        (bytes / MESSAGE_BYTES).to_string(),
-    );
+    let (size, count) = (message.to_string(), bytes / message);
+    let (count, warm_up) = (count.to_string(), count.min(64).to_string());
     let mut output = None;
     // The server takes a moment to listen, and cannot be asked whether it does.
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(250));
         let mut client = command();
         client.args(["127.0.0.1", "-t", test.test, "-s", &size, "-n", &count]);
-        let done = client.args(["-w", "64", "-f", "-v"]).output()?;
+        let done = client.args(["-w", &warm_up, "-f", "-v"]).output()?;
         if done.status.success() {
             output = Some(done.stdout);
             break;

@@ -2,7 +2,8 @@
 use std::time::Instant;
 
 use super::copies::{
-    PERF_TESTS, PerfTest, UNDELIVERED, gb_per_s, has_perftest, memcpy, perftest, tcp_copy,
+    PERF_TESTS, PIECE_BYTES, PerfTest, UNDELIVERED, gb_per_s, has_perftest, memcpy, perftest,
+    tcp_copy,
 };
 use super::node::{Node, Trainer, order, rollout};
 use super::{BenchArgs, Report};
@@ -21,8 +22,10 @@ pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<(
     for _ in 0..args.rounds {
         if perf {
             for test in PERF_TESTS {
-                let rate = perftest(test, bytes)?;
-                report.add(test.figure(), rate);
+                report.add(test.figure(), perftest(test, PIECE_BYTES, bytes)?);
+                if test.delivers {
+                    report.add(test.whole_figure(), perftest(test, bytes, bytes)?);
+                }
             }
         }
         trainer.publish()?;
@@ -35,27 +38,38 @@ pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<(
         let took = node.wait_ok(version)? - started;
         report.add("pull_gb_per_s", gb_per_s(bytes, took));
     }
-    let median = |test: &PerfTest| {
-        let figure = report.get(&test.figure());
-        figure.and_then(|figure| figure.median()).unwrap_or(0.0)
-    };
     // The best that the perf tool does that leaves these bytes in a buffer, as a pull does, in messages
-    // of our size.
-    let delivering = PERF_TESTS.iter().filter(|test| test.delivers);
-    let best = delivering.max_by(|a, b| median(a).total_cmp(&median(b)));
-    let best = best.map(PerfTest::figure).unwrap_or_default();
-    report.ratio("pull_over_perftest", "pull_gb_per_s", &best);
-    let raw = "pull_nodigest_gb_per_s";
-    report.ratio("pull_over_perftest_nodigest", raw, &best);
+    // of our size, from cache to cache; and of that what a plain TCP connection does between two
+    // buffers as large as ours.
+    let (pull, raw, pieces) = (
+        "pull_gb_per_s",
+        "pull_nodigest_gb_per_s",
+        best(report, PerfTest::figure),
+    );
+    report.ratio("pull_over_perftest", pull, &pieces);
+    report.ratio("pull_over_perftest_nodigest", raw, &pieces);
+    report.ratio("tcp_over_perftest", "tcp_gb_per_s", &pieces);
+    // Its best between two buffers as large as ours.
+    let whole = best(report, PerfTest::whole_figure);
+    report.ratio("pull_over_perftest_whole", pull, &whole);
     // For who wants to know what the last copy costs.
     let undelivered = format!("perftest_{UNDELIVERED}_gb_per_s");
-    report.ratio(
-        "pull_over_perftest_undelivered",
-        "pull_gb_per_s",
-        &undelivered,
-    );
+    report.ratio("pull_over_perftest_undelivered", pull, &undelivered);
     report.ratio("pull_over_tcp", "pull_gb_per_s", "tcp_gb_per_s");
     Ok(())
+}
+
+/// The key of the largest of these figures of the tests that deliver.
+fn best(report: &Report, figure: fn(&PerfTest) -> String) -> String {
+    let median = |key: &String| {
+        let figure = report.get(key);
+        figure.and_then(|figure| figure.median()).unwrap_or(0.0)
+    };
+    let delivering = PERF_TESTS.iter().filter(|test| test.delivers);
+    let best = delivering
+        .map(figure)
+        .max_by(|a, b| median(a).total_cmp(&median(b)));
+    best.unwrap_or_default()
 }
 
 fn copies(args: &BenchArgs, bytes: u64, report: &mut Report) -> anyhow::Result<()> {
