@@ -45,6 +45,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         state: state.clone(),
         status: feeds.status(),
         phases: feeds.phases().clone(),
+        clock,
         events: feeds.events(),
         rules: feeds.rules(),
         samples_per_step: job.samples_per_step(),

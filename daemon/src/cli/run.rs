@@ -178,6 +178,7 @@ impl Daemon {
             state: state.clone(),
             status: feeds.status(),
             phases: feeds.phases().clone(),
+            clock,
             events: feeds.events(),
             rules: feeds.rules(),
             samples_per_step: prepared.job.samples_per_step(),

@@ -3,13 +3,12 @@ use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
 use crate::control::report;
-use crate::driver::{self, Change, Happening, Happenings, MakeRequest, RecentPhases};
+use crate::driver::{self, Change, Clock, Happening, Happenings, MakeRequest, RecentPhases};
 use crate::state::StateDir;
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
 use robust_shared::ids::{InstanceId, Role};
-use robust_shared::time::Time;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +37,8 @@ pub struct ControlService {
     pub status: StatusFeed,
     /// What every instance did of late.
     pub phases: RecentPhases,
+    /// Time as the driver has it.
+    pub clock: Clock,
     /// Events as they happen, with their numbers.
     pub events: broadcast::Sender<(u64, Event)>,
     /// The detection rules in force.
@@ -285,9 +286,7 @@ impl Control for ControlService {
     ) -> Result<Response<Self::PhasesStream>, Status> {
         let wanted = phases::Wanted::from_wire(&request.into_inner())?;
         let (to, parts) = tokio::sync::mpsc::channel(1);
-        let status = self.status.clone();
-        let now = move || Time(status.borrow().now_ms.saturating_mul(1_000));
-        tokio::spawn(phases::send(self.phases.clone(), now, wanted, to));
+        tokio::spawn(phases::send(self.phases.clone(), self.clock, wanted, to));
         Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 

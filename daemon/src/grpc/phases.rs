@@ -1,6 +1,6 @@
 //! Phases for operators, as they end.
 use super::control::role;
-use crate::driver::{RecentPhases, span};
+use crate::driver::{Clock, RecentPhases, span};
 use robust_proto::v1;
 use robust_shared::ids::Role;
 use robust_shared::time::Time;
@@ -21,6 +21,13 @@ pub struct Wanted {
     every: Duration,
     role: Option<Role>,
     index: Option<u32>,
+}
+
+/// Some of the spans.
+struct Page {
+    spans: Vec<v1::PhaseSpan>,
+    next: u64,
+    more: bool,
 }
 
 impl Wanted {
@@ -47,19 +54,28 @@ impl Wanted {
     }
 
     /// Of at most so many spans from this number on those that are wanted, and the number after them.
-    fn page(&self, recent: &RecentPhases, from: u64) -> (Vec<v1::PhaseSpan>, u64) {
+    /// With a time the page is the last one if all are in it, and ends with what goes on then.
+    fn page(&self, recent: &RecentPhases, from: u64, now: Option<Time>) -> Page {
         let recent = recent.lock();
         let left = recent.from(from);
+        let more = left.len() > PAGE;
         let next = recent.next() - left.len().saturating_sub(PAGE) as u64;
         let told = left.take(PAGE).map(|over| span(over, false));
-        (told.filter(|told| self.has(told)).collect(), next)
+        let goes_on = now.filter(|_| !more).into_iter();
+        let present = goes_on.flat_map(|now| recent.present(now));
+        let told = told.chain(present.map(|present| span(&present, true)));
+        Page {
+            spans: told.filter(|told| self.has(told)).collect(),
+            next,
+            more,
+        }
     }
 }
 
 /// Sends those that are kept, then new ones; ends when the client leaves.
 pub async fn send(
     recent: RecentPhases,
-    now: impl Fn() -> Time,
+    clock: Clock,
     wanted: Wanted,
     to: Sender<Result<v1::PhasesPart, Status>>,
 ) -> Option<()> {
@@ -72,9 +88,13 @@ pub async fn send(
             _ = ticks.tick() => {}
         }
         loop {
-            let (spans, after) = wanted.page(&recent, next);
-            let more = after > next;
-            next = after;
+            let once = (!wanted.follow).then(|| clock.now());
+            let Page {
+                spans,
+                next: n,
+                more,
+            } = wanted.page(&recent, next, once);
+            next = n;
             if !spans.is_empty() {
                 to.send(Ok(v1::PhasesPart { spans })).await.ok()?;
             }
@@ -83,10 +103,7 @@ pub async fn send(
             }
         }
         if !wanted.follow {
-            let present: Vec<_> = recent.lock().present(now()).collect();
-            let told = present.iter().map(|present| span(present, true));
-            let spans = told.filter(|told| wanted.has(told)).collect();
-            return to.send(Ok(v1::PhasesPart { spans })).await.ok();
+            return Some(());
         }
     }
 }
@@ -118,7 +135,8 @@ mod tests {
     ) -> Receiver<Result<v1::PhasesPart, Status>> {
         let (to, parts) = channel(1);
         let wanted = Wanted::from_wire(&request).unwrap();
-        tokio::spawn(send(recent.clone(), || at(900), wanted, to));
+        let clock = Clock::starting_after(at(900));
+        tokio::spawn(send(recent.clone(), clock, wanted, to));
         parts
     }
 
@@ -141,8 +159,11 @@ mod tests {
             ..Default::default()
         };
         let mut parts = asked(&recent, only);
-        assert_eq!(next(&mut parts).await, [(1, "idle".to_owned(), 30)]);
-        assert_eq!(next(&mut parts).await, [(1, "generating".to_owned(), 860)]);
+        let spans = next(&mut parts).await;
+        assert_eq!(spans.len(), 2);
+        let (idle, generating) = (&spans[0], &spans[1]);
+        assert_eq!(*idle, (1, "idle".to_owned(), 30));
+        assert!(generating.1 == "generating" && generating.2 >= 860);
         assert!(parts.recv().await.is_none(), "that was all");
     }
 
@@ -184,7 +205,7 @@ mod tests {
         let mut told = 0;
         while let Some(part) = parts.recv().await {
             let spans = part.unwrap().spans;
-            assert!(spans.len() <= PAGE);
+            assert!(spans.len() <= PAGE + 1);
             told += spans.len();
         }
         assert_eq!(told, all + 1, "and the one that goes on");

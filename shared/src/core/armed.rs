@@ -106,8 +106,10 @@ impl Core {
         let Some(i) = self.s.instances.get_mut(id) else {
             return Err(Refusal::NotArmed { number });
         };
-        let same = |a: &Armed| (&a.fault, a.at, a.after) == (&armed.fault, at, None);
-        if let Some(there) = i.armed.iter().find(|a| same(a)) {
+        // Of one for a later life there may be several, for a life each.
+        let same =
+            |a: &&Armed| (&a.fault, a.at, a.after, None) == (&armed.fault, at, None, armed.after);
+        if let Some(there) = i.armed.iter().find(same) {
             let what = format!(
                 "`{}` is armed for {id} already: {}",
                 there.fault, there.number
@@ -287,7 +289,7 @@ impl Core {
             let waits = |a: &&Armed| a.after.is_some() || i.has_process();
             let on = |armed: &Armed| ArmedOn {
                 id: i.id,
-                life: armed.concerns(i).then_some(i.incarnation),
+                life: (i.has_process() && armed.concerns(i)).then_some(i.incarnation),
                 armed: armed.clone(),
             };
             i.armed.iter().filter(waits).map(on)

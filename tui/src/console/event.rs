@@ -38,6 +38,13 @@ pub enum Event {
         /// In the order in which they ended.
         spans: Vec<v1::PhaseSpan>,
     },
+    /// No more phases are told.
+    PhasesEnded {
+        /// Over which connection they were asked for.
+        link: u64,
+        /// The daemon is of an older build, which tells none.
+        never: bool,
+    },
     /// The connection ended, or could not be made.
     Lost {
         /// Which connection.

@@ -55,27 +55,35 @@ async fn deliver(
     }
 }
 
-/// Delivers the phases that ended after this time, as they end. That it ended says nothing that the
-/// connection itself does not say, and a daemon of an older build has no such stream: what it tells in
-/// its statuses has to do.
+/// Delivers the phases that ended after this time, as they end, then that there are no more. Why says
+/// the connection itself.
 pub async fn phases(endpoint: Endpoint, link: u64, after_ms: u64, to: Sender<Event>) {
+    let ended = deliver_phases(&endpoint, link, after_ms, &to).await;
+    let never = matches!(ended, Err(status) if status.code() == tonic::Code::Unimplemented);
+    let _ = to.send(Event::PhasesEnded { link, never }).await;
+}
+
+async fn deliver_phases(
+    endpoint: &Endpoint,
+    link: u64,
+    after_ms: u64,
+    to: &Sender<Event>,
+) -> Result<(), tonic::Status> {
     let request = v1::PhasesRequest {
         after_ms,
         follow: true,
         interval_ms: STATUS_EVERY_MS,
         ..Default::default()
     };
-    let Ok(mut client) = endpoint.connect().await else {
-        return;
-    };
-    let Ok(mut parts) = endpoint.ask(client.phases(request)).await else {
-        return;
-    };
-    while let Some(Ok(v1::PhasesPart { spans })) = parts.next().await {
+    let unreached = |e: CliError| tonic::Status::unavailable(e.to_string());
+    let mut client = endpoint.connect().await.map_err(unreached)?;
+    let mut parts = client.phases(request).await?.into_inner();
+    while let Some(v1::PhasesPart { spans }) = parts.message().await? {
         if to.send(Event::Phases { link, spans }).await.is_err() {
-            return;
+            break;
         }
     }
+    Ok(())
 }
 
 /// Has the daemon do what the operator confirmed; the answer is a sentence.

@@ -1,6 +1,7 @@
-//! Which phase each instance was in when. While the timeline is shown the daemon tells each phase that
-//! ended; until then, and in old recordings, it is pieced together from since when, by its status, an
-//! instance is in its phase. What is told afterwards is put where it belongs.
+//! Which phase each instance was in when, from two sources. While the console follows them (the timeline
+//! and the roles are shown, or it records) the daemon *tells* each phase that ended, and this counts.
+//! Otherwise, in old recordings and for what goes on, it is *seen*: by its status an instance is in its
+//! phase since then. What is told afterwards takes the place of what was seen.
 use robust_proto::v1;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -19,6 +20,15 @@ pub struct Span {
     pub to: u64,
     /// The life.
     pub incarnation: u64,
+    /// By the daemon, not pieced together here.
+    told: bool,
+}
+
+impl Span {
+    /// The same phase of the same life.
+    fn is_like(&self, other: &Span) -> bool {
+        (self.phase, self.incarnation) == (other.phase, other.incarnation)
+    }
 }
 
 /// Phases of every instance of a job.
@@ -59,6 +69,7 @@ impl History {
                 from: told.started_ms,
                 to: told.started_ms + told.ms,
                 incarnation: told.incarnation,
+                told: true,
             };
             self.told_until = self.told_until.max(span.to);
             let known = self.spans.entry((told.role.clone(), told.index));
@@ -142,23 +153,29 @@ fn phase_of(role: &v1::RoleStatus) -> &str {
 
 /// Takes in what an instance is at now.
 fn add(spans: &mut VecDeque<Span>, phase: u16, began: Option<u64>, now: u64, incarnation: u64) {
-    let mut from = began.unwrap_or(now);
+    let mut seen = Span {
+        phase,
+        from: began.unwrap_or(now),
+        to: now,
+        incarnation,
+        told: false,
+    };
     if let Some(last) = spans.back_mut() {
-        let same = (last.phase, last.incarnation) == (phase, incarnation);
-        if same && began.is_none_or(|began| began <= last.to) {
-            last.to = now.max(last.to);
+        // A status may be older than what was told since.
+        if now < last.to {
             return;
         }
-        // What was seen stands: a later word about the past only fills the gap.
-        last.to = last.to.max(from.min(now));
-        from = from.max(last.to);
+        if !last.told {
+            if last.is_like(&seen) && began.is_none_or(|began| began <= last.to) {
+                last.to = now;
+                return;
+            }
+            last.to = last.to.max(seen.from.min(now));
+        }
+        seen.from = seen.from.max(last.to);
     }
-    spans.push_back(Span {
-        phase,
-        from,
-        to: now.max(from),
-        incarnation,
-    });
+    seen.to = now.max(seen.from);
+    spans.push_back(seen);
     forget_old(spans, now);
 }
 
@@ -168,29 +185,37 @@ fn forget_old(spans: &mut VecDeque<Span>, now: u64) {
     }
 }
 
-/// Puts a span of the past where it belongs, unless it is there.
+/// Puts in a span that was told, in place of what was seen then; told again, it is there already.
 fn put(spans: &mut VecDeque<Span>, span: Span) {
-    /// Times are rounded to milliseconds twice.
-    const ROUNDED_MS: u64 = 2;
-    let later = spans.iter().rev();
-    let later = later
-        .take_while(|s| s.from > span.from + ROUNDED_MS)
-        .count();
-    let at = spans.len() - later;
-    let mut to = span.to;
-    if let Some(next) = spans.get(at) {
-        to = to.min(next.from);
+    let mut late = spans.iter().rev().take_while(|s| s.to >= span.from);
+    if late.any(|s| s.told && s.is_like(&span) && s.from == span.from) {
+        return;
     }
-    if let Some(before) = at.checked_sub(1).and_then(|i| spans.get_mut(i)) {
-        let same = (before.phase, before.incarnation) == (span.phase, span.incarnation);
-        if same && before.from.abs_diff(span.from) <= ROUNDED_MS {
-            before.to = to.max(before.from);
-            return;
+    let mut after = Vec::new();
+    while let Some(last) = spans.pop_back_if(|s| s.to > span.from) {
+        if last.told {
+            // Told in the order of their ends, so only what comes again can be before it.
+            after.push(last);
+            continue;
         }
-        before.to = before.to.min(span.from).max(before.from);
+        let rest = Span {
+            from: last.from.max(span.to),
+            ..last
+        };
+        // The same one by another clock is over, however long it was seen.
+        let is_next = last.from >= span.to || !last.is_like(&span);
+        if rest.from < rest.to && is_next {
+            after.push(rest);
+        }
+        if last.from < span.from {
+            let to = span.from;
+            spans.push_back(Span { to, ..last });
+            break;
+        }
     }
-    let to = to.max(span.from);
-    spans.insert(at, Span { to, ..span });
+    let later = after.iter().take_while(|s| s.from >= span.to).count();
+    after.insert(later, span);
+    spans.extend(after.into_iter().rev());
     forget_old(spans, 0);
 }
 
@@ -289,6 +314,64 @@ mod tests {
             11_000,
             "until the new process was there"
         );
+    }
+
+    #[test]
+    fn short_phases_stand_where_they_were_though_the_next_was_seen_first() {
+        let mut history = History::default();
+        history.observe(&status(10_500, "running", "update", 398));
+        history.told(&[
+            told("old_logprob", 10_000, 101, 0),
+            told("advantage", 10_101, 1, 0),
+        ]);
+        history.observe(&status(10_750, "running", "update", 648));
+        let expected = [
+            ("old_logprob", 10_000, 10_101),
+            ("advantage", 10_101, 10_102),
+            ("update", 10_102, 10_750),
+        ];
+        let expected = expected.map(|(p, a, b)| (p.to_owned(), a, b));
+        assert_eq!(seen(&history), expected);
+    }
+
+    #[test]
+    fn what_was_seen_by_another_clock_is_the_same_phase_as_what_is_told_of_it() {
+        let mut history = History::default();
+        history.observe(&status(10_000, "running", "init", 960));
+        history.observe(&status(10_250, "running", "generating", 45));
+        history.told(&[told("init", 9_000, 1_200, 0)]);
+        history.observe(&status(10_500, "running", "generating", 295));
+        let expected = [("init", 9_000, 10_200), ("generating", 10_205, 10_500)];
+        let expected = expected.map(|(p, a, b)| (p.to_owned(), a, b));
+        assert_eq!(seen(&history), expected);
+    }
+
+    #[test]
+    fn a_status_older_than_what_was_told_adds_nothing() {
+        let mut history = History::default();
+        history.told(&[
+            told("update", 10_000, 500, 0),
+            told("publish", 10_500, 90, 0),
+        ]);
+        let before = seen(&history);
+        history.observe(&status(10_400, "running", "update", 400));
+        assert_eq!(seen(&history), before);
+        history.observe(&status(10_700, "running", "await_batch", 100));
+        assert_eq!(seen(&history).len(), 3);
+    }
+
+    #[test]
+    fn a_round_that_goes_on_stays_when_the_one_before_is_told() {
+        let mut history = History::default();
+        history.observe(&status(10_000, "running", "generating", 100));
+        history.observe(&status(10_250, "running", "generating", 60));
+        history.told(&[told("generating", 9_900, 290, 0)]);
+        let expected = [
+            ("generating", 9_900, 10_190),
+            ("generating", 10_190, 10_250),
+        ];
+        let expected = expected.map(|(p, a, b)| (p.to_owned(), a, b));
+        assert_eq!(seen(&history), expected);
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //!  {"at":1767323049000,"lost":"nobody listens there any more"}
 //! ```
 //! Unknown keys of a status are skipped, those that are missing are their defaults: a recording of an
-//! older build plays. In format 1 there are no lines of phases: they are told from statuses. A line that is cut off at the end, as after a crash, is left out.
+//! older build plays. In format 1 there are no lines of phases: they are told from statuses. A line that
+//! is cut off at the end, as after a crash, is left out.
 use super::event::Event;
 use robust_proto::v1;
 use serde::{Deserialize, Serialize};

@@ -129,6 +129,8 @@ pub struct State {
     asked_at: u64,
     /// The connection over which phases are told.
     phases_over: Option<u64>,
+    /// Unix ms; not asked for before.
+    phases_from: u64,
 }
 
 /// What is being typed outside of a dialog.
@@ -202,6 +204,7 @@ impl State {
             over_after_ms: None,
             asked_at: 0,
             phases_over: None,
+            phases_from: 0,
         }
     }
 
@@ -228,10 +231,19 @@ impl State {
                 self.history.told(&spans);
                 Vec::new()
             }
+            Event::PhasesEnded { link, never } if link == self.link_no => {
+                // Asked for again by and by, where there is any hope.
+                if !never {
+                    self.phases_over = None;
+                    self.phases_from = self.now + LOOK_MS;
+                }
+                Vec::new()
+            }
             Event::Lost { link, reason } if link == self.link_no => self.on_lost(reason),
             Event::Status { .. }
             | Event::Logged { .. }
             | Event::Phases { .. }
+            | Event::PhasesEnded { .. }
             | Event::Lost { .. } => Vec::new(),
             other => self.on_news(other),
         }
@@ -306,7 +318,8 @@ impl State {
     /// or recorded. What ended meanwhile comes first then, as far back as the daemon has it.
     fn phases_wanted(&mut self) -> Option<Action> {
         let shown = matches!(self.screen, Screen::Roles | Screen::Timeline);
-        let over = (shown || self.records).then_some(self.link_no);
+        let due = self.now >= self.phases_from;
+        let over = (due && (shown || self.records)).then_some(self.link_no);
         if std::mem::replace(&mut self.phases_over, over) == over {
             return None;
         }

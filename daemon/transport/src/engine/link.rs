@@ -38,6 +38,8 @@ pub(super) struct Link {
     pub peer: Option<SocketAddr>,
     /// Where one that called us listens, once its Hello said so.
     pub caller: Option<SocketAddr>,
+    /// Notes to the peer go over it, and over no other that is here.
+    pub for_notes: bool,
     pub state: LinkState,
 }
 
@@ -115,11 +117,14 @@ impl LinkState {
 }
 
 impl Engine {
-    /// The oldest link to `peer`, made if there is none: what is to come in order goes over it.
-    pub(super) fn link_to(&mut self, peer: SocketAddr) -> Result<LinkId, Status> {
-        match self.links_to(peer).first() {
+    /// The link to `peer` for notes, made if there is none. When it ended its place is not taken by one
+    /// that is there already: what was sent on it last may still be on its way, and a note that needs no
+    /// handshake might be there first.
+    pub(super) fn link_for_notes(&mut self, peer: SocketAddr) -> Result<LinkId, Status> {
+        let for_notes = |link: &&LinkId| self.links.get(link).is_some_and(|link| link.for_notes);
+        match self.links_to(peer).iter().find(for_notes) {
             Some(link) => Ok(*link),
-            None => self.call(peer),
+            None => self.call(peer, true),
         }
     }
 
@@ -135,7 +140,9 @@ impl Engine {
             Some((fetches, link)) if fetches == 0 || self.links_to(peer).len() >= PER_PEER => {
                 Ok(link)
             }
-            _ => self.call(peer),
+            // One more is better, and not needed.
+            Some((_, link)) => Ok(self.call(peer, false).unwrap_or(link)),
+            None => self.call(peer, true),
         }
     }
 
@@ -143,7 +150,7 @@ impl Engine {
         self.by_peer.get(&peer).map_or(&[], Vec::as_slice)
     }
 
-    fn call(&mut self, peer: SocketAddr) -> Result<LinkId, Status> {
+    fn call(&mut self, peer: SocketAddr, for_notes: bool) -> Result<LinkId, Status> {
         self.is_cut(peer)?;
         let id = self.new_id();
         let endpoint = self.worker.connect(peer, id)?;
@@ -156,6 +163,9 @@ impl Engine {
         };
         self.add_link(id, Some(peer), state);
         self.by_peer.entry(peer).or_default().push(id);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.for_notes = for_notes;
+        }
         self.send(id, MessageKind::Hello, hello);
         Ok(id)
     }
@@ -356,6 +366,7 @@ impl Engine {
             Link {
                 peer,
                 caller,
+                for_notes: false,
                 state,
             },
         );

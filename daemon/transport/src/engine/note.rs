@@ -34,7 +34,7 @@ impl Engine {
         message: Vec<u8>,
         reply: Sender<Result<(), TransportError>>,
     ) {
-        let link = match self.link_to(peer) {
+        let link = match self.link_for_notes(peer) {
             Ok(link) => link,
             Err(status) => {
                 self.count_error();

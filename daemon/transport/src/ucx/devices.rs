@@ -37,8 +37,12 @@ pub(super) fn asked(settings: &Settings) -> Option<String> {
 /// Whether every device that is named is there. Where all of them are in use already, as a rule,
 /// nothing more is looked at.
 pub(super) fn check(context: &Context, list: &str) -> Result<(), TransportError> {
-    let used = devices(&transports(context)?);
-    if names(list).next().is_some() && unknown(list, &used).is_empty() {
+    let transports = transports(context)?;
+    let used = devices(&transports);
+    // Of other transports it takes a second look to tell whether they are a network's.
+    let (mut sure, network) = (transports.clone(), ["tcp/", "rc", "dc", "ud"]);
+    sure.retain(|name| network.iter().any(|kind| name.starts_with(kind)));
+    if names(list).next().is_some() && unknown(list, &devices(&sure)).is_empty() {
         return Ok(());
     }
     let Survey { devices, .. } = Survey::take()?;

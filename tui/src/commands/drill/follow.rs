@@ -114,7 +114,11 @@ impl Follower<'_> {
                     struck_at = Some(status.step);
                     crashed |= dies_of_it(&strike);
                     self.progress.struck(&strike, &reply, status.step);
-                    self.striker.struck(&strike, reply.armed, &status);
+                    let armed = match reply.armed {
+                        Some(number) => Some((number, daemons_now(&mut client).await?)),
+                        None => None,
+                    };
+                    self.striker.struck(&strike, armed, &status);
                 }
                 Struck::Later(why) => refused = why,
             }
@@ -184,6 +188,12 @@ async fn carry_out(client: &mut Client, strike: &Strike, i_know: bool) -> Result
         Ok(Err(status)) => Err(lost(status)),
         Err(_) => Err(CliError::Failed("the injection was not answered".into())),
     }
+}
+
+/// Its time, in ms: statuses are asked for one after the other, and may be old when they are read.
+async fn daemons_now(client: &mut Client) -> Result<u64, CliError> {
+    let asked = client.get_status(v1::GetStatusRequest {}).await;
+    Ok(asked.map_err(lost)?.into_inner().now_ms)
 }
 
 fn dies_of_it(strike: &Strike) -> bool {

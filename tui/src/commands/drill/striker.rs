@@ -7,6 +7,19 @@ use std::time::{Duration, Instant};
 /// Steps after the last fault that show that a job goes on.
 const GOES_ON: u64 = 2;
 
+/// How much older than what was armed since a status may be.
+const STALE_MS: u64 = 1_000;
+
+/// Armed for a later life.
+struct Waiting {
+    number: u64,
+    /// By the daemon's clock; not later than it was.
+    armed_ms: u64,
+    /// A status had it.
+    seen: bool,
+    strike: Strike,
+}
+
 /// Hands out the strikes of a run, each at its moment.
 ///
 /// ```text
@@ -29,7 +42,7 @@ pub struct Striker {
     /// What struck and has no incident yet, and the last incident before it.
     open: Option<(Strike, u64)>,
     /// What is armed for a later life, by its number there.
-    armed: Vec<(u64, Strike)>,
+    armed: Vec<Waiting>,
     /// The last incident while the job was not over.
     last: u64,
     /// Committed steps when the last fault struck.
@@ -73,7 +86,7 @@ impl Striker {
     /// What struck and was not seen yet.
     pub fn open(&self) -> Option<&Strike> {
         let open = self.open.as_ref().map(|(strike, _)| strike);
-        open.or(self.armed.first().map(|(_, strike)| strike))
+        open.or(self.armed.first().map(|waiting| &waiting.strike))
     }
 
     /// Whether everything struck and the job went on since.
@@ -135,17 +148,27 @@ impl Striker {
             return;
         }
         self.last = last;
-        let waits = |number: u64| status.armed.iter().any(|armed| armed.id == number);
-        self.armed.retain(|(number, _)| waits(*number));
+        self.armed.retain_mut(|waiting| {
+            let waits = status.armed.iter().any(|armed| armed.id == waiting.number);
+            waiting.seen |= waits;
+            // A status may be of a moment before it was armed.
+            waits || !waiting.seen && status.now_ms < waiting.armed_ms + STALE_MS
+        });
     }
 
-    /// The strike was carried out, or armed under a number; `status` is the last one before it.
-    pub fn struck(&mut self, strike: &Strike, armed: Option<u64>, status: &v1::Status) {
+    /// The strike was carried out, or armed under a number and by a time of the daemon's, in ms;
+    /// `status` is the last one before it.
+    pub fn struck(&mut self, strike: &Strike, armed: Option<(u64, u64)>, status: &v1::Status) {
         if let Some(at) = self.pending.iter().position(|s| s == strike) {
             self.pending.remove(at);
         }
-        if let Some(number) = armed.filter(|_| is_for_start_up(strike)) {
-            self.armed.push((number, strike.clone()));
+        if let Some((number, armed_ms)) = armed.filter(|_| is_for_start_up(strike)) {
+            self.armed.push(Waiting {
+                number,
+                armed_ms,
+                seen: false,
+                strike: strike.clone(),
+            });
             return;
         }
         self.struck_at = Some(status.step);
@@ -194,6 +217,9 @@ mod tests {
             ..Default::default()
         }
     }
+
+    /// The daemon's time.
+    const NOW_MS: u64 = 10_000;
 
     fn striker(at: &[f64]) -> (Striker, Instant) {
         let strikes = at.iter().map(|at| strike(Moment::Steps(*at))).collect();
@@ -318,7 +344,13 @@ mod tests {
             striker.due(t, &status("running", 1, &[])),
             Some(armed.clone())
         );
-        striker.struck(&armed, Some(4), &status("running", 1, &[]));
+        striker.struck(&armed, Some((4, NOW_MS)), &status("running", 1, &[]));
+        striker.due(t, &status("running", 1, &[]));
+        assert_eq!(
+            striker.open(),
+            Some(&armed),
+            "a status of before says nothing"
+        );
         // Nobody's life ended: the next one is due at once, and brings the later life about.
         let kill = striker.due(t, &waiting(status("running", 1, &[]))).unwrap();
         striker.struck(&kill, None, &status("running", 1, &[]));
@@ -331,12 +363,30 @@ mod tests {
     }
 
     #[test]
+    fn one_that_struck_before_any_status_had_it_is_over_once_a_later_one_has_not() {
+        let mut armed = strike(Moment::Steps(1.0));
+        armed.phase = Some("init".parse().unwrap());
+        let (t, running) = (Instant::now(), status("running", 1, &[]));
+        let mut striker = Striker::new(vec![armed.clone()], Duration::ZERO);
+        striker.struck(&armed, Some((1, NOW_MS)), &running);
+        for (ms, open) in [(STALE_MS - 1, true), (STALE_MS, false)] {
+            let now_ms = NOW_MS + ms;
+            let later = v1::Status {
+                now_ms,
+                ..running.clone()
+            };
+            striker.due(t, &later);
+            assert_eq!(striker.open().is_some(), open);
+        }
+    }
+
+    #[test]
     fn a_job_that_ended_of_an_incident_since_the_last_look_may_have_been_struck() {
         let mut armed = strike(Moment::Steps(1.0));
         armed.phase = Some("init".parse().unwrap());
         for (incidents, seen) in [(&[(1, 1)][..], false), (&[(1, 1), (2, 1)][..], true)] {
             let mut striker = Striker::new(vec![armed.clone()], Duration::ZERO);
-            striker.struck(&armed, Some(1), &status("running", 1, &[]));
+            striker.struck(&armed, Some((1, NOW_MS)), &status("running", 1, &[]));
             let mut waits = status("recovering", 1, &[(1, 1)]);
             waits.armed.push(v1::ArmedFault {
                 id: 1,

@@ -3,7 +3,7 @@ use super::job;
 use robust_proto::v1;
 use std::convert::Infallible;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::{IntervalStream, UnixListenerStream};
 use tokio_stream::{Stream, StreamExt as _};
@@ -16,6 +16,8 @@ use tonic_prost::ProstCodec;
 #[derive(Clone)]
 struct Played {
     instances: u32,
+    /// When the job began: its streams agree on what time it is.
+    begun: Instant,
 }
 
 impl NamedService for Played {
@@ -32,13 +34,13 @@ impl Service<http::Request<Body>> for Played {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let instances = self.instances;
+        let Played { instances, begun } = *self;
         Box::pin(async move {
             Ok(match request.uri().path() {
                 "/robust.v1.Control/Watch" => {
                     let watch = move |request: Request<v1::WatchRequest>| {
                         let every = request.into_inner().interval_ms;
-                        async move { Ok(Response::new(statuses(instances, every))) }
+                        async move { Ok(Response::new(statuses(instances, begun, every))) }
                     };
                     let mut grpc = Grpc::new(ProstCodec::default());
                     grpc.server_streaming(tower::service_fn(watch), request)
@@ -47,7 +49,7 @@ impl Service<http::Request<Body>> for Played {
                 "/robust.v1.Control/Phases" => {
                     let phases = move |request: Request<v1::PhasesRequest>| {
                         let every = request.into_inner().interval_ms;
-                        async move { Ok(Response::new(phases(instances, every))) }
+                        async move { Ok(Response::new(phases(instances, begun, every))) }
                     };
                     let mut grpc = Grpc::new(ProstCodec::default());
                     grpc.server_streaming(tower::service_fn(phases), request)
@@ -70,36 +72,44 @@ impl Service<http::Request<Body>> for Played {
 
 fn statuses(
     instances: u32,
+    begun: Instant,
     every_ms: u32,
 ) -> impl Stream<Item = Result<v1::Status, Status>> + Send {
-    beats(every_ms).map(move |beat| Ok(job::status(instances, beat)))
+    beats(begun, every_ms).map(move |beat| Ok(job::status(instances, beat)))
 }
 
 fn phases(
     instances: u32,
+    begun: Instant,
     every_ms: u32,
 ) -> impl Stream<Item = Result<v1::PhasesPart, Status>> + Send {
-    let part = move |beat| v1::PhasesPart {
-        spans: job::phases(instances, beat),
-    };
-    beats(every_ms).map(move |beat| Ok(part(beat)))
+    let mut told = beat(begun);
+    beats(begun, every_ms).map(move |now| {
+        let ended = (told..now).map(|before| job::phases(instances, before + 1));
+        let spans = ended.flatten().collect();
+        told = now;
+        Ok(v1::PhasesPart { spans })
+    })
 }
 
-/// 1, 2, .. as time goes by.
-fn beats(every_ms: u32) -> impl Stream<Item = u64> + Send {
+/// The job's beat whenever one is asked for.
+fn beats(begun: Instant, every_ms: u32) -> impl Stream<Item = u64> + Send {
     let every = Duration::from_millis(u64::from(every_ms.max(1)));
-    let mut beat = 0;
-    IntervalStream::new(tokio::time::interval(every)).map(move |_| {
-        beat += 1;
-        beat
-    })
+    IntervalStream::new(tokio::time::interval(every)).map(move |_| beat(begun))
+}
+
+fn beat(begun: Instant) -> u64 {
+    begun.elapsed().as_millis() as u64 / job::EVERY_MS + 1
 }
 
 /// Serves on `DIR/control.sock` until the task is dropped.
 pub fn serve(dir: &Path, instances: u32) -> std::io::Result<tokio::task::JoinHandle<()>> {
     let listener = UnixListener::bind(dir.join("control.sock"))?;
     Ok(tokio::spawn(async move {
-        let server = tonic::transport::Server::builder().add_service(Played { instances });
+        let server = tonic::transport::Server::builder().add_service(Played {
+            instances,
+            begun: Instant::now(),
+        });
         // It ends with the bench; a connection that breaks is the console's to report.
         let _ = server
             .serve_with_incoming(UnixListenerStream::new(listener))
