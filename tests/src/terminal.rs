@@ -1,5 +1,4 @@
 //! A real terminal (tmux) that a test types into and reads.
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -7,21 +6,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A tmux server of this test's own.
 pub struct Terminal {
-    socket: PathBuf,
+    /// Where its socket is: removed after the server that listens there was ended.
+    folder: tempfile::TempDir,
     /// What is not on the screen by then never comes.
     patience: Duration,
 }
 
 impl Terminal {
     /// Runs a shell command in a terminal of this size; the shell stays when it has ended.
-    pub fn start(
-        dir: &Path,
-        (columns, rows): (u16, u16),
-        command: &str,
-        patience: Duration,
-    ) -> Terminal {
+    pub fn start((columns, rows): (u16, u16), command: &str, patience: Duration) -> Terminal {
         let terminal = Terminal {
-            socket: dir.join("tmux"),
+            folder: tempfile::tempdir().unwrap(),
             patience,
         };
         let (columns, rows) = (columns.to_string(), rows.to_string());
@@ -44,7 +39,10 @@ impl Terminal {
     /// A command to tmux itself.
     pub fn tmux(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("tmux");
-        command.arg("-S").arg(&self.socket).args(arguments);
+        command
+            .arg("-S")
+            .arg(self.folder.path().join("tmux"))
+            .args(arguments);
         command.env_remove("TMUX").env("LC_ALL", "C.UTF-8");
         command.stdin(Stdio::null()).output().unwrap()
     }

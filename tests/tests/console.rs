@@ -23,7 +23,7 @@ fn console(state_dir: &Path, arguments: &str) -> (Terminal, TempDir) {
         cache().display()
     );
     let command = format!("{env} {program} --state-dir {state_dir} tui {arguments}");
-    (Terminal::start(own.path(), SIZE, &command, PATIENCE), own)
+    (Terminal::start(SIZE, &command, PATIENCE), own)
 }
 
 /// The line of the screen that begins with these words, behind the mark of the selection.

@@ -67,8 +67,8 @@ fn console(dir: &Path, arguments: &str) -> String {
     format!("LC_ALL=C.UTF-8 {program} --state-dir {dir} tui {arguments}")
 }
 
-fn open(dir: &Path, size: (u16, u16), command: &str) -> Terminal {
-    Terminal::start(dir, size, command, PATIENCE)
+fn open(size: (u16, u16), command: &str) -> Terminal {
+    Terminal::start(size, command, PATIENCE)
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_fault_is_injected_from_the_keyboard_and_the_recovery_is_seen() {
         inject: Some(struck("trainer")),
         ..Default::default()
     });
-    let terminal = open(dir.path(), (100, 30), &console(dir.path(), ""));
+    let terminal = open((100, 30), &console(dir.path(), ""));
     let screen = terminal.wait("trainer-0");
     assert!(screen.contains("[1 Overview]"), "{screen}");
     terminal.text("K");
@@ -149,7 +149,7 @@ fn the_terminal_is_as_it_was_after_a_signal() {
             "exec LC_ALL",
             "LC_ALL=C.UTF-8; export LC_ALL; exec env LC_ALL",
         );
-        let terminal = open(dir.path(), (100, 30), &command);
+        let terminal = open((100, 30), &command);
         terminal.wait("trainer-0");
         assert_eq!(
             terminal.modes(),
@@ -175,7 +175,7 @@ fn a_daemon_that_dies_is_said_with_the_age_of_the_data_and_found_again() {
         status: status(),
         ..Default::default()
     });
-    let terminal = open(dir.path(), (100, 30), &console(dir.path(), ""));
+    let terminal = open((100, 30), &console(dir.path(), ""));
     terminal.wait("step 12/40");
     drop(server);
     terminal.wait("daemon lost");
@@ -201,7 +201,7 @@ fn a_session_is_recorded_and_played_again_without_a_daemon() {
     });
     let file = dir.path().join("session.jsonl");
     let record = console(dir.path(), &format!("--record {}", file.display()));
-    let terminal = open(dir.path(), (100, 30), &record);
+    let terminal = open((100, 30), &record);
     terminal.wait("step 12/40");
     fake.0.lock().unwrap().status.step = 14;
     terminal.wait("step 14/40");
@@ -210,7 +210,7 @@ fn a_session_is_recorded_and_played_again_without_a_daemon() {
     drop((terminal, server));
     let other = tempfile::tempdir().unwrap();
     let replay = console(other.path(), &format!("--replay {}", file.display()));
-    let terminal = open(other.path(), (140, 30), &replay);
+    let terminal = open((140, 30), &replay);
     terminal.wait("step 14/40");
     terminal.text("{");
     terminal.text(" ");
@@ -228,7 +228,7 @@ fn the_screen_follows_the_size_of_the_terminal_and_the_mouse_its_tabs() {
         status: status(),
         ..Default::default()
     });
-    let terminal = open(dir.path(), (100, 30), &console(dir.path(), ""));
+    let terminal = open((100, 30), &console(dir.path(), ""));
     terminal.wait("trainer-0");
     terminal.tmux(&["resize-window", "-t", "0", "-x", "50", "-y", "12"]);
     terminal.wait("50x12 is too small");
@@ -256,7 +256,7 @@ fn a_fault_is_armed_from_the_list_shown_while_it_waits_and_taken_back() {
         }),
         ..Default::default()
     });
-    let terminal = open(dir.path(), (120, 30), &console(dir.path(), ""));
+    let terminal = open((120, 30), &console(dir.path(), ""));
     terminal.wait("trainer-0");
     terminal.text("jI");
     terminal.wait("A fault for rollout-0");
@@ -322,7 +322,7 @@ fn a_job_is_paused_resumed_and_restarted_and_a_node_drained() {
         status: two,
         ..Default::default()
     });
-    let terminal = open(dir.path(), (120, 30), &console(dir.path(), ""));
+    let terminal = open((120, 30), &console(dir.path(), ""));
     terminal.wait("trainer-0");
     terminal.text("Py");
     terminal.wait("paused for");
