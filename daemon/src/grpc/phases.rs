@@ -2,7 +2,7 @@
 use super::control::role;
 use crate::driver::{Clock, RecentPhases, span};
 use robust_proto::v1;
-use robust_shared::ids::Role;
+use robust_shared::ids::{InstanceId, Role};
 use robust_shared::time::Time;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -48,9 +48,9 @@ impl Wanted {
         })
     }
 
-    fn has(&self, span: &v1::PhaseSpan) -> bool {
-        self.role.is_none_or(|role| role.name() == span.role)
-            && self.index.is_none_or(|index| index == span.index)
+    fn has(&self, id: InstanceId) -> bool {
+        self.role.is_none_or(|role| role == id.role)
+            && self.index.is_none_or(|index| index == id.index)
     }
 
     /// Of at most so many spans from this number on those that are wanted, and the number after them.
@@ -60,12 +60,15 @@ impl Wanted {
         let left = recent.from(from);
         let more = left.len() > PAGE;
         let next = recent.next() - left.len().saturating_sub(PAGE) as u64;
-        let told = left.take(PAGE).map(|over| span(over, false));
+        let over = left.take(PAGE).filter(|over| self.has(over.id));
         let goes_on = now.filter(|_| !more).into_iter();
         let present = goes_on.flat_map(|now| recent.present(now));
-        let told = told.chain(present.map(|present| span(&present, true)));
+        let present = present.filter(|present| self.has(present.id));
+        let told = over.map(|over| span(over, false));
         Page {
-            spans: told.filter(|told| self.has(told)).collect(),
+            spans: told
+                .chain(present.map(|present| span(&present, true)))
+                .collect(),
             next,
             more,
         }
@@ -112,7 +115,7 @@ pub async fn send(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use robust_shared::ids::{Incarnation, InstanceId, Step};
+    use robust_shared::ids::{Incarnation, Step};
     use robust_shared::phase::Phase;
     use tokio::sync::mpsc::{Receiver, channel};
 
