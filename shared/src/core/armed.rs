@@ -107,9 +107,9 @@ impl Core {
             return Err(Refusal::NotArmed { number });
         };
         // Of one for a later life there may be several, for a life each.
-        let same =
-            |a: &&Armed| (&a.fault, a.at, a.after, None) == (&armed.fault, at, None, armed.after);
-        if let Some(there) = i.armed.iter().find(same) {
+        let of_this_life = |a: &Armed| a.after.is_none();
+        let same = |a: &&Armed| of_this_life(a) && (&a.fault, a.at) == (&armed.fault, at);
+        if let Some(there) = i.armed.iter().find(same).filter(|_| of_this_life(&armed)) {
             let what = format!(
                 "`{}` is armed for {id} already: {}",
                 there.fault, there.number

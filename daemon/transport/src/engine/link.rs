@@ -25,7 +25,8 @@ use super::{Engine, OpKind};
 use crate::stats::Counters;
 use crate::ucx::{ConnRequest, Endpoint, LinkId, MessageKind, OpId, ReplyTo, Status};
 
-/// Links to one peer, made as fetches at once need them. Each costs either side a connection with two
+/// Links to one peer that fetches at once have made for them; one more may be there where that for notes
+/// had to be made anew. Each costs either side a connection with two
 /// buffers of UCX's of 1 MiB.
 const PER_PEER: usize = 2;
 
