@@ -6,8 +6,8 @@ use cudarc::driver::result;
 use crate::driver::Device;
 use crate::error::DeviceError;
 
-/// Bytes of a block: that of a piece of a fetch, of which one fits a segment of UCX's TCP.
-pub const BLOCK_BYTES: usize = 512 << 10;
+/// Bytes of a block: room for a piece of a fetch, of which one fits a segment of UCX's TCP.
+pub const BLOCK_BYTES: usize = 1 << 20;
 
 /// Blocks for [`Purpose::Local`]: while one is copied by the device, the other is by the processor.
 pub(crate) const LOCAL_BLOCKS: usize = 2;

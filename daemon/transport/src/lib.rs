@@ -10,13 +10,13 @@
 //!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(UCX, eventfd)
 //!   Transport::recv ◄── inbox ◄──────────┘
 //!
-//!   the protocol (RTP4), seen from one link
+//!   the protocol (RTP5), seen from one link
 //!   puller                                    source
 //!     │ connect ─ Hello: nonce ──────────────►│ Called: 64 at a time, for connect_timeout
 //!     │◄────────────── Welcome: nonce, proof  │ owner number: must be the key's
 //!     │ Prove: proof ────────────────────────►│ wrong, or anything else: closed
 //!     │◄─────────────────────────────── Ready │ Open
-//!     │ Read x 16 (512 KiB each) ────────────►│ session, region and bounds checked
+//!     │ Read x 8 (to 1023 KiB each) ─────────►│ session, region and bounds checked
 //!     │◄─────────────────────── Data, Data... │ ready: sent from where the bytes lie
 //!     │   copied once into its place, and     │ not ready: parked
 //!     │   digested on the way                 │   │ Exposed::ready: Data
@@ -30,7 +30,7 @@
 //! Happy path: the first call for a peer connects, and both sides prove that they have the job's
 //! token; later calls use the same link, and fetches that run at once a second one (see
 //! `engine::link`). A fetch names *parts*, as a rule a manifest's chunks. They
-//! travel in *pieces*, of which 16 are under way, and the caller hears of each part once all of it
+//! travel in *pieces*, of which 8 are under way, and the caller hears of each part once all of it
 //! is there. It verifies the part and, if it is a relay, declares it ready in its own region:
 //! readers further down the chain wait there already.
 //!

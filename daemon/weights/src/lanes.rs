@@ -9,8 +9,8 @@ use robust_shared::weights::Piece;
 
 use crate::types::Source;
 
-/// Fetches from one relay at once. Each may have 16 reads waiting there, and a source takes no more
-/// than 64 of one peer.
+/// Fetches from one relay at once. Each may have 8 reads waiting there, and a source takes no more
+/// than 32 of one peer.
 const LANES: usize = 4;
 
 /// A source's pieces as the fetches to be made at once.

@@ -40,7 +40,7 @@ fn a_version_goes_through_devices_and_hosts_and_comes_out_the_same() {
         ..Version::new(1, bytes, MIB)
     };
     let mut source = Source::start_in(1, version, &driver.wrap(0, 4), LOOPBACK);
-    let wraps = [driver.wrap(0, 2), Vec::new(), driver.wrap(1, 2), Vec::new()];
+    let wraps = [driver.wrap(0, 4), Vec::new(), driver.wrap(1, 4), Vec::new()];
     let mut pullers: Vec<Puller> = (2..)
         .zip(&wraps)
         .map(|(id, wrap)| Puller::start_in(id, bytes, wrap, LOOPBACK))
@@ -72,11 +72,11 @@ fn a_version_goes_through_devices_and_hosts_and_comes_out_the_same() {
 fn damage_in_a_relays_device_memory_is_found_by_whoever_pulls_from_it() {
     let (driver, bytes) = (Driver::new(), 8 * MIB);
     let source = Source::start(1, Version::new(1, bytes, MIB));
-    let mut relay = Puller::start_in(2, bytes, &driver.wrap(0, 2), LOOPBACK);
+    let mut relay = Puller::start_in(2, bytes, &driver.wrap(0, 4), LOOPBACK);
     relay.order(&source.manifest, &[source.line()]);
     assert_eq!(relay.node.wait_done(1).0, "ok");
     relay.node.corrupt(3 * MIB + 5, 1);
-    let mut puller = Puller::start_in(3, bytes, &driver.wrap(1, 2), LOOPBACK);
+    let mut puller = Puller::start_in(3, bytes, &driver.wrap(1, 4), LOOPBACK);
     puller.order(&source.manifest, &[relay.line()]);
     assert_eq!(puller.node.wait_done(1), ("corrupt".into(), Some(2)));
     puller.order(&source.manifest, &[source.line()]);
@@ -89,8 +89,8 @@ fn a_relay_with_a_device_dies_in_mid_pull_and_who_follows_it_keeps_what_it_has()
     let (driver, bytes) = (Driver::new(), 24 * MIB);
     let source = Source::start(1, Version::new(1, bytes, MIB / 2));
     for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
-        let mut relay = Puller::start_in(2, bytes, &driver.wrap(0, 2), LOOPBACK);
-        let mut puller = Puller::start_in(3, bytes, &driver.wrap(0, 2), LOOPBACK);
+        let mut relay = Puller::start_in(2, bytes, &driver.wrap(0, 4), LOOPBACK);
+        let mut puller = Puller::start_in(3, bytes, &driver.wrap(0, 4), LOOPBACK);
         // It never gets the rest: the cut is in the middle, wherever the kill finds it.
         relay.order(&source.manifest, &[source.part(0, 10 * MIB)]);
         puller.order(&source.manifest, &[relay.line()]);

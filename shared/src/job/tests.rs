@@ -41,7 +41,7 @@ fn a_job_of_only_data_gets_working_defaults_and_a_node_that_fits() {
     let rules = RuleSet::from_job(&job.detect).unwrap();
     let window = rules.window(RuleId::TrainerIdle, Role::Trainer, Phase::Update);
     assert_eq!(window.as_secs(), 300);
-    assert_eq!(job.weights.chunk_bytes(), 1 << 20);
+    assert_eq!(job.weights.chunk_bytes(), 1023 << 10);
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Job {
             1024,
         )?;
         // Below, a pool has no block for each of its uses.
-        whole("weights.buffer_mib", w.buffer_mib, 2, 1 << 20)?;
+        whole("weights.buffer_mib", w.buffer_mib, 4, 1 << 20)?;
         whole(
             "detect.sample_interval_ms",
             self.detect.sample_interval_ms,

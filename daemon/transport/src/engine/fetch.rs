@@ -30,7 +30,7 @@ use crate::key::RegionKey;
 use crate::ucx::{Landing, LinkId, MessageKind};
 
 /// Pieces under way per fetch: 8 MiB cover the bandwidth-delay product of what we run on.
-pub(super) const WINDOW: usize = 16;
+pub(super) const WINDOW: usize = 8;
 
 pub(super) struct Fetch {
     pub peer: SocketAddr,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Pieces under way that make a stream; shorter fetches are not to wait.
 const STREAM: usize = super::fetch::WINDOW / 2;
-/// From one look to the next: time for about a third of a piece at the best rates over loopback.
-const GATHER: Duration = Duration::from_micros(30);
+/// From one look to the next: time for about a tenth of a piece at the best rates over loopback.
+const GATHER: Duration = Duration::from_micros(15);
 /// Looks without a find before sleeping.
 pub(super) const IDLE_LOOKS: u32 = 4;
 

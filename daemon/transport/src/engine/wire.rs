@@ -2,8 +2,8 @@
 //!
 //! | message | bytes |
 //! | --- | --- |
-//! | Hello | `b"RTP4"`, token u64 (chosen by the caller), owner u64 of the caller, where it listens 18, nonce 32 |
-//! | Welcome | `b"RTP4"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
+//! | Hello | `b"RTP5"`, token u64 (chosen by the caller), owner u64 of the caller, where it listens 18, nonce 32 |
+//! | Welcome | `b"RTP5"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
 //! | Prove | token u64, proof 32 |
 //! | Ready | token u64 |
 //! | Note | session u64, the message |
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::secrets::Nonce;
 
-const MAGIC: &[u8; 4] = b"RTP4";
+const MAGIC: &[u8; 4] = b"RTP5";
 
 /// A socket address in a message.
 pub(super) type AddrBytes = [u8; 18];

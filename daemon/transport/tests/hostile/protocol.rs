@@ -19,7 +19,7 @@ pub struct Handshake {
 
 pub fn hello(token: u64, owner: u64, nonce: [u8; 32]) -> Vec<u8> {
     let (token, owner) = (token.to_le_bytes(), owner.to_le_bytes());
-    [b"RTP4", &token[..], &owner, &LISTENS, &nonce].concat()
+    [b"RTP5", &token[..], &owner, &LISTENS, &nonce].concat()
 }
 
 pub fn prove(token: u64, proof: [u8; 32]) -> Vec<u8> {
@@ -36,7 +36,7 @@ impl Handshake {
     pub fn welcomed(token: u64, owner: u64, nonce: [u8; 32], welcome: &[u8]) -> Handshake {
         assert_eq!(
             (&welcome[..4], welcome.len()),
-            (&b"RTP4"[..], 4 + 8 + 8 + 32 + 32)
+            (&b"RTP5"[..], 4 + 8 + 8 + 32 + 32)
         );
         assert_eq!(welcome[4..12], token.to_le_bytes());
         Handshake {
@@ -101,7 +101,7 @@ pub fn answer(raw: &mut Raw, ep: Ep, owner: u64, key: &[u8; 32]) -> u64 {
     };
     let proof = shake.hash(key, b"callee..");
     let (token_bytes, owner) = (token.to_le_bytes(), owner.to_le_bytes());
-    let welcome = [b"RTP4", &token_bytes[..], &owner, &nonce, &proof].concat();
+    let welcome = [b"RTP5", &token_bytes[..], &owner, &nonce, &proof].concat();
     raw.send(ep, WELCOME, &[], &welcome, EAGER | REPLY);
     shake.session(key)
 }

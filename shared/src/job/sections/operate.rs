@@ -70,7 +70,8 @@ impl Default for Checkpoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Weights {
-    /// Size of a chunk, the unit of transfer and digest, in KiB.
+    /// Size of a chunk, the unit of transfer and digest, in KiB. One of 1023 travels in one piece that
+    /// fills its TCP segments (see `robust-transport`); one of 1024 needs two.
     pub chunk_kib: u64,
     /// Seconds without a byte of progress after which a source counts as dead.
     pub stall_timeout_s: f64,
@@ -98,7 +99,7 @@ impl Weights {
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            chunk_kib: 1024,
+            chunk_kib: 1023,
             stall_timeout_s: 2.0,
             pullers_per_source: 1,
             buffer_mib: 64,
