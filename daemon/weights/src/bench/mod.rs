@@ -3,6 +3,7 @@
 //! Everything runs in other processes that end with this one. Rounds of what is compared alternate,
 //! so that they see about the same load.
 mod copies;
+mod cores;
 mod figure;
 mod gloo;
 mod netns;

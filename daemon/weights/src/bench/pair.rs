@@ -1,77 +1,167 @@
 //! One source, one puller, loopback: with what the machine and UCX's own perf tool can do beside it.
+//!
+//! What a ratio compares was measured one right after the other, and the machine's cores did not move
+//! in between (see `cores`).
 use std::time::Instant;
 
+use robust_shared::figure::Figure;
+
 use super::copies::{
-    PERF_TESTS, PIECE_BYTES, PerfTest, UNDELIVERED, gb_per_s, has_perftest, memcpy, perftest,
-    tcp_copy,
+    PERF_TESTS, PIECE_BYTES, PerfTest, gb_per_s, has_perftest, memcpy, perftest, tcp_copy,
 };
+use super::cores::{handover_ns, moved};
+use super::figure::load;
 use super::node::{Node, Trainer, order, rollout};
 use super::{BenchArgs, Report};
 use crate::cli::{Told, Wish};
 
+/// How often the same is measured, at most, because the cores moved meanwhile.
+const TRIES: usize = 6;
+
+const PULL: &str = "pull_gb_per_s";
+const RAW: &str = "pull_nodigest_gb_per_s";
+
 /// `pull_*_gb_per_s`, those of its peers, and the ratios.
 pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let bytes = args.pair_mib << 20;
-    let perf = has_perftest();
-    if !perf {
-        report.skip("ucx_perftest", "not installed (package ucx-utils)");
-    }
     copies(args, bytes, report)?;
-    let mut trainer = Trainer::start(bytes, &[None])?;
-    let mut puller = rollout(1, bytes, None)?;
-    for _ in 0..args.rounds {
-        if perf {
-            for test in PERF_TESTS {
-                report.add(test.figure(), perftest(test, PIECE_BYTES, bytes)?);
-                if test.delivers {
-                    report.add(test.whole_figure(), perftest(test, bytes, bytes)?);
-                }
-            }
+    let mut pair = Pair::start(bytes)?;
+    if !has_perftest() {
+        report.skip("ucx_perftest", "not installed (package ucx-utils)");
+        for _ in 0..args.rounds {
+            let (raw, pull) = steadily(report, || {
+                pair.trainer.publish()?;
+                pair.pull()
+            })?;
+            report.add(RAW, raw);
+            report.add(PULL, pull);
         }
-        trainer.publish()?;
-        let (node, version) = (&mut puller, trainer.version);
-        // Both have slept while the perf tool ran, which warms itself up before it measures.
-        raw(node, &trainer, bytes)?;
-        // The bare fetch first: the version is not here yet, and does not stay. Digests are not
-        // looked at, but taken: the copy that takes them is the only one that there is.
-        report.add("pull_nodigest_gb_per_s", raw(node, &trainer, bytes)?);
-        let started = Instant::now();
-        order(node, &trainer, trainer.shares())?;
-        let took = node.wait_ok(version)? - started;
-        report.add("pull_gb_per_s", gb_per_s(bytes, took));
+        return Ok(());
     }
-    // The best that the perf tool does that leaves these bytes in a buffer, as a pull does, in messages
-    // of our size, from cache to cache; and of that what a plain TCP connection does between two
+    let mut tests = PERF_TESTS.map(Beside::new);
+    for _ in 0..args.rounds {
+        for test in &mut tests {
+            test.measure(&mut pair, report)?;
+        }
+    }
+    // Against what the perf tool does in messages of our size, from cache to cache; and between two
     // buffers as large as ours.
-    let (pull, raw, pieces) = (
-        "pull_gb_per_s",
-        "pull_nodigest_gb_per_s",
-        best(report, PerfTest::figure),
-    );
-    report.ratio("pull_over_perftest", pull, &pieces);
-    report.ratio("pull_over_perftest_nodigest", raw, &pieces);
-    report.ratio("tcp_over_perftest", "tcp_gb_per_s", &pieces);
-    // Its best between two buffers as large as ours.
-    let whole = best(report, PerfTest::whole_figure);
-    report.ratio("pull_over_perftest_whole", pull, &whole);
+    let ratios: [(&str, Ratio); 3] = [
+        ("pull_over_perftest", |t| t.pull.over(&t.pieces)),
+        ("pull_over_perftest_nodigest", |t| t.raw.over(&t.pieces)),
+        ("pull_over_perftest_whole", |t| t.pull.over(&t.whole)),
+    ];
+    let (delivering, others): (Vec<_>, Vec<_>) = tests.iter().partition(|t| t.test.delivers);
+    for (name, ratio) in ratios {
+        report.put(name, strictest(&delivering, ratio));
+    }
     // For who wants to know what the last copy costs.
-    let undelivered = format!("perftest_{UNDELIVERED}_gb_per_s");
-    report.ratio("pull_over_perftest_undelivered", pull, &undelivered);
-    report.ratio("pull_over_tcp", "pull_gb_per_s", "tcp_gb_per_s");
+    for test in others {
+        report.put("pull_over_perftest_undelivered", ratios[0].1(test));
+    }
     Ok(())
 }
 
-/// The key of the largest of these figures of the tests that deliver.
-fn best(report: &Report, figure: fn(&PerfTest) -> String) -> String {
-    let median = |key: &String| {
-        let figure = report.get(key);
-        figure.and_then(|figure| figure.median()).unwrap_or(0.0)
-    };
-    let delivering = PERF_TESTS.iter().filter(|test| test.delivers);
-    let best = delivering
-        .map(figure)
-        .max_by(|a, b| median(a).total_cmp(&median(b)));
-    best.unwrap_or_default()
+/// Round by round something of ours over something of the tool's.
+type Ratio = fn(&Beside) -> Figure;
+
+/// The ratio to the test, of those that leave the bytes in a buffer as a pull does, that we compare
+/// worst with. Not the test with the best figure: its rounds may have met the better machine.
+fn strictest(delivering: &[&Beside], ratio: Ratio) -> Figure {
+    let median = |figure: &Figure| figure.median().unwrap_or(f64::INFINITY);
+    let ratios = delivering.iter().map(|test| ratio(test));
+    let least = ratios.min_by(|a, b| median(a).total_cmp(&median(b)));
+    least.unwrap_or_default()
+}
+
+/// A test of the perf tool, and what was measured beside it.
+struct Beside {
+    test: PerfTest,
+    /// The tool's, in messages of our size.
+    pieces: Figure,
+    /// The tool's, with all bytes as one message; only of a test that delivers.
+    whole: Figure,
+    pull: Figure,
+    /// A pull that does not look at digests.
+    raw: Figure,
+}
+
+impl Beside {
+    fn new(test: PerfTest) -> Self {
+        let none = Figure::default;
+        Self {
+            test,
+            pieces: none(),
+            whole: none(),
+            pull: none(),
+            raw: none(),
+        }
+    }
+
+    /// The tool, both pulls, and the tool again.
+    fn measure(&mut self, pair: &mut Pair, report: &mut Report) -> anyhow::Result<()> {
+        let (test, bytes) = (self.test, pair.bytes);
+        let measured = steadily(report, || {
+            pair.trainer.publish()?;
+            let pieces = perftest(test, PIECE_BYTES, bytes)?;
+            let (raw, pull) = pair.pull()?;
+            let whole = test.delivers.then(|| perftest(test, bytes, bytes));
+            Ok((pieces, raw, pull, whole.transpose()?))
+        })?;
+        let (pieces, raw, pull, whole) = measured;
+        let load = load();
+        let mut add = |figure: &mut Figure, key: String, value| {
+            figure.add(value, load);
+            report.add(key, value);
+        };
+        add(&mut self.pieces, test.figure(), pieces);
+        add(&mut self.raw, RAW.into(), raw);
+        add(&mut self.pull, PULL.into(), pull);
+        if let Some(whole) = whole {
+            add(&mut self.whole, test.whole_figure(), whole);
+        }
+        Ok(())
+    }
+}
+
+/// A source and a puller.
+struct Pair {
+    trainer: Trainer,
+    puller: Node,
+    bytes: u64,
+}
+
+impl Pair {
+    fn start(bytes: u64) -> anyhow::Result<Self> {
+        Ok(Self {
+            trainer: Trainer::start(bytes, &[None])?,
+            puller: rollout(1, bytes, None)?,
+            bytes,
+        })
+    }
+
+    /// GB/s of a bare fetch and of a pull of the version that was published last.
+    fn pull(&mut self) -> anyhow::Result<(f64, f64)> {
+        // Both have slept while the perf tool ran, which warms itself up before it measures.
+        self.raw()?;
+        // The bare fetch first: the version is not here yet, and does not stay. Digests are not
+        // looked at, but taken: the copy that takes them is the only one that there is.
+        let raw = self.raw()?;
+        let started = Instant::now();
+        let shares = self.trainer.shares();
+        order(&mut self.puller, &self.trainer, shares)?;
+        let took = self.puller.wait_ok(self.trainer.version)? - started;
+        Ok((raw, gb_per_s(self.bytes, took)))
+    }
+
+    fn raw(&mut self) -> anyhow::Result<f64> {
+        self.puller.tell(&Wish::RawFetch(self.trainer.rank(0)))?;
+        let time = self.puller.wait(|told| match told {
+            Told::RawFetched { time } => Some(*time),
+            _ => None,
+        })?;
+        Ok(gb_per_s(self.bytes, time))
+    }
 }
 
 fn copies(args: &BenchArgs, bytes: u64, report: &mut Report) -> anyhow::Result<()> {
@@ -86,11 +176,27 @@ fn copies(args: &BenchArgs, bytes: u64, report: &mut Report) -> anyhow::Result<(
     Ok(())
 }
 
-fn raw(node: &mut Node, trainer: &Trainer, bytes: u64) -> anyhow::Result<f64> {
-    node.tell(&Wish::RawFetch(trainer.rank(0)))?;
-    let time = node.wait(|told| match told {
-        Told::RawFetched { time } => Some(*time),
-        _ => None,
-    })?;
-    Ok(gb_per_s(bytes, time))
+/// Measures with cores that stay where they are: again if they moved, unless that never ends. Notes in
+/// which time they hand a cache line over.
+fn steadily<T>(
+    report: &mut Report,
+    mut measure: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut before = handover_ns();
+    for _ in 1..TRIES {
+        let measured = measure()?;
+        let after = handover_ns();
+        let (Some(was), Some(is)) = (before, after) else {
+            return Ok(measured);
+        };
+        if !moved(was, is) {
+            report.add("handover_ns", is);
+            return Ok(measured);
+        }
+        report.say(&format!(
+            "the cores moved ({was:.0} ns to {is:.0} ns from one to the other): measured again"
+        ));
+        before = after;
+    }
+    measure()
 }
