@@ -21,13 +21,13 @@ impl Pace {
         Pace(Instant::now())
     }
 
-    /// With so many pieces under way, lets bytes gather; whether they are a stream. Spins, as asking
-    /// UCX again and again would: the shortest sleep is longer.
+    /// With so many pieces under way, lets bytes gather; whether they are a stream. Gives way to
+    /// whoever else wants the core meanwhile; the shortest sleep is longer.
     pub fn gather(&mut self, under_way: usize) -> bool {
         let streams = under_way >= STREAM;
         if streams {
             while self.0.elapsed() < GATHER {
-                std::hint::spin_loop();
+                std::thread::yield_now();
             }
             self.0 = Instant::now();
         }
