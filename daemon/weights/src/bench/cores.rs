@@ -10,16 +10,45 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::Report;
+
 /// Hand-overs of one try: a few milliseconds.
 const TURNS: u32 = 20_000;
 /// Tries of which the quickest counts: others may have been interrupted.
 const TRIES: usize = 3;
 /// The cores moved if a hand-over takes so many times as long as before, or the other way round.
 const MOVED: f64 = 2.0;
+/// How often the same is measured, at most, because the cores moved meanwhile.
+const MEASURED: usize = 6;
+
+/// Measures with cores that stay where they are: again if they moved, unless that never ends. Notes in
+/// which time they hand a cache line over.
+pub(crate) fn steadily<T>(
+    report: &mut Report,
+    mut measure: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut before = handover_ns();
+    for _ in 1..MEASURED {
+        let measured = measure()?;
+        let after = handover_ns();
+        let (Some(was), Some(is)) = (before, after) else {
+            return Ok(measured);
+        };
+        if !moved(was, is) {
+            report.add("handover_ns", is);
+            return Ok(measured);
+        }
+        report.say(&format!(
+            "the cores moved ({was:.0} ns to {is:.0} ns from one to the other): measured again"
+        ));
+        before = after;
+    }
+    measure()
+}
 
 /// Nanoseconds in which a cache line goes from one core to another, the first two that this process
 /// may run on; none if there is only one.
-pub(crate) fn handover_ns() -> Option<f64> {
+fn handover_ns() -> Option<f64> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     let (here, there) = (cores.next()?, cores.next()?);
@@ -28,7 +57,7 @@ pub(crate) fn handover_ns() -> Option<f64> {
 }
 
 /// Whether the cores moved apart, or together, from one measurement to the other.
-pub(crate) fn moved(before_ns: f64, after_ns: f64) -> bool {
+fn moved(before_ns: f64, after_ns: f64) -> bool {
     before_ns.max(after_ns) > MOVED * before_ns.min(after_ns)
 }
 

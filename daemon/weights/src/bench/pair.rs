@@ -9,14 +9,11 @@ use robust_shared::figure::Figure;
 use super::copies::{
     PERF_TESTS, PIECE_BYTES, PerfTest, gb_per_s, has_perftest, memcpy, perftest, tcp_copy,
 };
-use super::cores::{handover_ns, moved};
+use super::cores::steadily;
 use super::figure::load;
 use super::node::{Node, Trainer, order, rollout};
 use super::{BenchArgs, Report};
 use crate::cli::{Told, Wish};
-
-/// How often the same is measured, at most, because the cores moved meanwhile.
-const TRIES: usize = 6;
 
 const PULL: &str = "pull_gb_per_s";
 const RAW: &str = "pull_nodigest_gb_per_s";
@@ -174,29 +171,4 @@ fn copies(args: &BenchArgs, bytes: u64, report: &mut Report) -> anyhow::Result<(
         report.add("tcp_gb_per_s", tcp_copy(&source, &mut to)?);
     }
     Ok(())
-}
-
-/// Measures with cores that stay where they are: again if they moved, unless that never ends. Notes in
-/// which time they hand a cache line over.
-fn steadily<T>(
-    report: &mut Report,
-    mut measure: impl FnMut() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let mut before = handover_ns();
-    for _ in 1..TRIES {
-        let measured = measure()?;
-        let after = handover_ns();
-        let (Some(was), Some(is)) = (before, after) else {
-            return Ok(measured);
-        };
-        if !moved(was, is) {
-            report.add("handover_ns", is);
-            return Ok(measured);
-        }
-        report.say(&format!(
-            "the cores moved ({was:.0} ns to {is:.0} ns from one to the other): measured again"
-        ));
-        before = after;
-    }
-    measure()
 }

@@ -1,4 +1,5 @@
 //! Two trainer ranks, then 1, 2, 4 and 8 rollouts in a chain.
+use super::cores::steadily;
 use super::gloo;
 use super::netns::{Host, Net};
 use super::node::{Node, Trainer, chain, rollout};
@@ -24,7 +25,6 @@ pub(crate) fn loopback(args: &BenchArgs, report: &mut Report) -> anyhow::Result<
             report.add(format!("loopback_{length}_moved_gb_per_s"), moved);
         }
     }
-    drop((trainer, rollouts));
     for length in CHAINS {
         let moved = format!("loopback_{length}_moved_gb_per_s");
         let name = format!("loopback_{length}_moved_over_memcpy");
@@ -39,14 +39,17 @@ pub(crate) fn loopback(args: &BenchArgs, report: &mut Report) -> anyhow::Result<
     };
     for receivers in [1, 2, 4] {
         report.say(&format!("gloo to {receivers} ..."));
-        for seconds in gloo::broadcast(&python, receivers, bytes, args.rounds, &[])? {
-            report.add(format!("gloo_{receivers}_s"), seconds);
+        // Ours right after it, by the same machine.
+        let (gloo, ours) = steadily(report, || {
+            let gloo = gloo::broadcast(&python, receivers, bytes, args.rounds, &[])?;
+            let chain = |_: &f64| chain(&mut trainer, &mut rollouts[..receivers]);
+            let ours: anyhow::Result<Vec<f64>> = gloo.iter().map(chain).collect();
+            Ok((gloo, ours?))
+        })?;
+        for (gloo, ours) in gloo.into_iter().zip(ours) {
+            report.add(format!("gloo_{receivers}_s"), gloo);
+            report.add(format!("gloo_ratio_{receivers}"), gloo / ours);
         }
-        let (name, gloo) = (
-            format!("gloo_ratio_{receivers}"),
-            format!("gloo_{receivers}_s"),
-        );
-        report.ratio(&name, &gloo, &format!("loopback_{receivers}_s"));
     }
     Ok(())
 }
