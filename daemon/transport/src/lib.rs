@@ -114,6 +114,7 @@ pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
 pub use command::Trouble;
 pub use config::Config;
+pub use engine::PIECE_BYTES;
 pub use error::{BufferError, FetchError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};

@@ -39,6 +39,7 @@ use self::landing::Landings;
 use self::link::{Link, LinkEnd};
 use self::note::Note;
 use self::pace::{IDLE_LOOKS, Pace};
+pub use self::piece::PIECE_BYTES;
 use self::region::Region;
 use self::secrets::Secrets;
 use self::staged::Staged;

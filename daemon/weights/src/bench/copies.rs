@@ -9,11 +9,6 @@ use anyhow::Context;
 use super::node::Node;
 use crate::cli::{Told, tell};
 
-/// A message as of our own fetches: pieces of 1023 KiB on the wire. The perf tool sends one buffer of
-/// that size again and again into another one, so that it copies from cache to cache; the bytes of
-/// weights lie in memory, and shall lie there again.
-pub(crate) const PIECE_BYTES: u64 = 1023 << 10;
-
 /// Bytes at a time of the plain TCP copy.
 const STEP: usize = 1 << 20;
 
@@ -58,7 +53,7 @@ impl PerfTest {
         }
     }
 
-    /// The key of its figure for messages of [`PIECE_BYTES`].
+    /// The key of its figure for messages of a piece's size.
     pub fn figure(&self) -> String {
         format!("perftest_{}_gb_per_s", self.name)
     }

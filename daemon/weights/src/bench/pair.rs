@@ -5,10 +5,9 @@
 use std::time::Instant;
 
 use robust_shared::figure::Figure;
+use robust_transport::PIECE_BYTES;
 
-use super::copies::{
-    PERF_TESTS, PIECE_BYTES, PerfTest, gb_per_s, has_perftest, memcpy, perftest, tcp_copy,
-};
+use super::copies::{PERF_TESTS, PerfTest, gb_per_s, has_perftest, memcpy, perftest, tcp_copy};
 use super::cores::steadily;
 use super::figure::load;
 use super::node::{Node, Trainer, order, rollout};
@@ -74,7 +73,9 @@ fn strictest(delivering: &[&Beside], ratio: Ratio) -> Figure {
 /// A test of the perf tool, and what was measured beside it.
 struct Beside {
     test: PerfTest,
-    /// The tool's, in messages of our size.
+    /// The tool's, in messages of the size of our pieces. It sends one buffer of that size again and
+    /// again into another one, from cache to cache; the bytes of weights lie in memory, and shall lie
+    /// there again.
     pieces: Figure,
     /// The tool's, with all bytes as one message; only of a test that delivers.
     whole: Figure,

@@ -17,7 +17,7 @@ pub(crate) struct SourceArgs {
     #[arg(long, default_value_t = 1)]
     version: u64,
     /// Chunk size of its manifest.
-    #[arg(long, default_value_t = 1023 << 10)]
+    #[arg(long, default_value_t = robust_transport::PIECE_BYTES as usize)]
     chunk_bytes: usize,
     /// What its bytes are made from; equal seeds make equal bytes.
     #[arg(long, default_value_t = 1)]
