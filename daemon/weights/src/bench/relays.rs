@@ -1,4 +1,6 @@
 //! Two trainer ranks, then 1, 2, 4 and 8 rollouts in a chain.
+use std::path::Path;
+
 use super::cores::steadily;
 use super::gloo;
 use super::netns::{Host, Net};
@@ -37,11 +39,21 @@ pub(crate) fn loopback(args: &BenchArgs, report: &mut Report) -> anyhow::Result<
         );
         return Ok(());
     };
+    drop((trainer, rollouts));
+    gloo_on_loopback(&python, args, report)
+}
+
+/// One rank and as many rollouts as gloo has receivers: the same number of processes.
+fn gloo_on_loopback(python: &Path, args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
+    let bytes = args.relay_mib << 20;
+    let mut trainer = Trainer::start(bytes, &[None])?;
+    let rollouts: anyhow::Result<Vec<Node>> = (0..4).map(|id| rollout(id, bytes, None)).collect();
+    let mut rollouts = rollouts?;
     for receivers in [1, 2, 4] {
         report.say(&format!("gloo to {receivers} ..."));
         // Ours right after it, by the same machine.
         let (gloo, ours) = steadily(report, || {
-            let gloo = gloo::broadcast(&python, receivers, bytes, args.rounds, &[])?;
+            let gloo = gloo::broadcast(python, receivers, bytes, args.rounds, &[])?;
             let chain = |_: &f64| chain(&mut trainer, &mut rollouts[..receivers]);
             let ours: anyhow::Result<Vec<f64>> = gloo.iter().map(chain).collect();
             Ok((gloo, ours?))
