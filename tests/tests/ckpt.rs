@@ -51,9 +51,10 @@ print([n for n, t in file.items() if not torch.equal(have[n], t)], list(info['mi
 
 #[test]
 fn checkpoints_outlive_the_job_and_begin_another() {
+    // Two that are surely written: the first, before which none is under way, and that at the end.
     let job = JobFile::small()
         .set("job", "steps", 6)
-        .set("checkpoint", "every", 1)
+        .set("checkpoint", "every", 4)
         .set("checkpoint", "keep", 1)
         .set("checkpoint", "keep_every", 4);
     let mut daemon = Daemon::start(&job);
