@@ -127,7 +127,9 @@ fn an_agents_death_costs_no_trajectory() {
 
 #[test]
 fn a_stopped_trainer_is_found_by_the_activity_rule_and_replaced() {
-    let job = long_job().set("detect.trainer_idle", "window_s", 3.0);
+    // Well below the 3 s after which the other rank, if it was about to fetch, gives its peer up: its
+    // error would be the verdict.
+    let job = long_job().set("detect.trainer_idle", "window_s", 2.0);
     let mut daemon = Daemon::start(&job);
     let before = daemon.until_step(1);
     let incident = strike(&daemon, &["--hang", "trainer", "--index", "0"]);
