@@ -47,24 +47,26 @@ const UCX_DEFAULTS: [(&str, &str, &str); 3] = [
     ("UCX_CM_REUSEADDR", "CM_REUSEADDR", "y"),
 ];
 
+/// What the kernel lets wait to be sent on loopback, about 1.2 MiB: a piece and the beginning of the next.
+/// By default it grows to some MiB for each peer. Nothing is under way there but what waits for a core,
+/// and more of it than fits into the cache makes each of the kernel's copies wait for memory: a chain of
+/// four rollouts took a quarter longer.
+pub const LOOPBACK_SNDBUF: &str = "640k";
+
 /// Where all peers are on this machine.
 const ON_LOOPBACK: [(&str, &str, &str); 2] = [
     // UCX listens on every device it uses: it must not open ports on the others.
     ("UCX_NET_DEVICES", NET_DEVICES, "lo"),
-    // What the kernel lets wait to be sent, about 1.2 MiB: a piece and the beginning of the next. By
-    // default it grows to some MiB for each peer. Nothing is under way on loopback but what waits for
-    // a core, and more of it than fits into the cache makes each of the kernel's copies wait for
-    // memory: a chain of four rollouts took a quarter longer.
-    ("UCX_TCP_SNDBUF", "SNDBUF", "640k"),
+    ("UCX_TCP_SNDBUF", "SNDBUF", LOOPBACK_SNDBUF),
 ];
 
 impl Config {
     /// Keys and values for `ucp_config_modify`.
     pub(crate) fn ucx_settings(&self) -> Vec<(&'static str, &'static str)> {
-        let on_loopback = ON_LOOPBACK.into_iter();
+        let on_loopback = self.bind.is_loopback().then_some(ON_LOOPBACK);
         let settings = UCX_DEFAULTS
             .into_iter()
-            .chain(on_loopback.filter(|_| self.bind.is_loopback()));
+            .chain(on_loopback.into_iter().flatten());
         let unset = settings.filter(|(variable, ..)| std::env::var_os(variable).is_none());
         unset.map(|(_, key, value)| (key, value)).collect()
     }

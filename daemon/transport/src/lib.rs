@@ -116,7 +116,7 @@ mod ucx;
 pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
 pub use command::Trouble;
-pub use config::Config;
+pub use config::{Config, LOOPBACK_SNDBUF};
 pub use engine::PIECE_BYTES;
 pub use error::{BufferError, FetchError, KeyError, TransportError};
 pub use exposed::Exposed;

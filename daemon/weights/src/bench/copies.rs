@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use robust_transport::LOOPBACK_SNDBUF;
 
 use super::node::Node;
 use crate::cli::{Told, tell};
@@ -39,10 +40,12 @@ pub(crate) const PERF_TESTS: [PerfTest; 3] = [
     ),
 ];
 
-/// One that is given the send buffer that ours sets on loopback, too (see `Config` of
-/// `robust-transport`): it shows how far the tool gets within the processor's cache.
-pub(crate) const IN_CACHE: PerfTest =
-    PerfTest::new("tag_bw_sndbuf", "tag_bw", Some(("UCX_TCP_SNDBUF", "640k")));
+/// One that is given the send buffer that ours sets on loopback, too: it shows how far the tool gets within the processor's cache.
+pub(crate) const IN_CACHE: PerfTest = PerfTest::new(
+    "tag_bw_sndbuf",
+    "tag_bw",
+    Some(("UCX_TCP_SNDBUF", LOOPBACK_SNDBUF)),
+);
 
 impl PerfTest {
     const fn new(
