@@ -1,6 +1,6 @@
 //! Checkpoints in the hands of an operator, when the daemon is gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Daemon, JobFile, bin};
+use robust_tests::{Daemon, JobFile, bin, fixture};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -81,14 +81,18 @@ fn checkpoints_outlive_the_job_and_begin_another() {
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("those of steps 4, 6"), "{text}");
 
-    // Another job begins from it, with the same numbers.
-    let base = job.write(&daemon.state_dir());
+    // Another job begins from it, with the same numbers. Its file lies in another folder than the one
+    // it is made from, whose paths are relative.
+    let base = fixture("jobs/test.toml");
     let next = daemon.state_dir().join("next.toml");
     let (base, out) = (base.to_str().unwrap(), next.to_str().unwrap());
-    let (code, text) = said(
-        &daemon,
-        &["ckpt", "import", to, "--job", base, "--out", out],
-    );
+    let import = ["ckpt", "import", to, "--job", base, "--out", out];
+    let own = folder.canonicalize().unwrap().join("tokenizer.json");
+    assert_eq!(daemon.json(&import)["tokenizer"], own.to_str().unwrap());
+    for gone in [&own, &next] {
+        std::fs::remove_file(gone).unwrap();
+    }
+    let (code, text) = said(&daemon, &import);
     assert_eq!(code, Some(0), "{text}");
     let mut second = Daemon::start(&JobFile::read(&next).set("job", "steps", 1));
     assert_eq!(second.finish(), 0, "{}", second.logs());

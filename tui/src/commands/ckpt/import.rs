@@ -12,7 +12,10 @@ pub(super) fn run(from: &Path, base: &Path, out: &Path, json: bool) -> Result<()
     let unreadable =
         |e: std::io::Error| CliError::Usage(format!("{} cannot be read: {e}", base.display()));
     let text = std::fs::read_to_string(base).map_err(unreadable)?;
-    let job = Job::parse(&text, base).map_err(|e| CliError::Usage(e.to_string()))?;
+    let mut job = Job::parse(&text, base).map_err(|e| CliError::Usage(e.to_string()))?;
+    // Paths are relative to the file they stand in: in another folder they must be absolute.
+    let absolute = base.canonicalize().map_err(unreadable)?;
+    job.resolve(absolute.parent().unwrap_or(Path::new("/")));
     if out.exists() {
         let text = format!("{} exists; name a file that does not", out.display());
         return Err(CliError::Usage(text));
@@ -21,7 +24,6 @@ pub(super) fn run(from: &Path, base: &Path, out: &Path, json: bool) -> Result<()
         .parse()
         .map_err(|e: toml::de::Error| CliError::Usage(e.to_string()))?;
     let tokenizer = found.tokenizer.clone().unwrap_or(job.data.tokenizer);
-    // Paths are relative to the file they stand in: in another folder they must be absolute.
     set(&mut table, "data", "prompts", &job.data.prompts);
     set(&mut table, "data", "tokenizer", &tokenizer);
     table.insert("model".to_owned(), Value::Table(Table::new()));
