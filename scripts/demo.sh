@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs fixtures/jobs/demo.toml to its end with the programs in DIR (first argument).
 #   DEMO_STEPS=N   that many steps       DEMO_TUI=0   no console even on a terminal
-#   DEMO_JOB=FILE  another job file      ROBUST_STATE_DIR=DIR  keep the state there
+#   DEMO_JOB=FILE  another job file      ROBUST_STATE_DIR=DIR  keep the state there, instead of what was
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$(cd "$1" && pwd)
@@ -24,7 +24,7 @@ mkdir -p "$state"
 "$bin/robustd" "${args[@]}" >"$state/robustd.out" 2>"$state/robustd.err" &
 daemon=$!
 stop() { kill -TERM "$daemon" 2>/dev/null || true; wait "$daemon" 2>/dev/null || true; }
-trap 'stop; rm -rf "$state"' EXIT
+trap 'stop; [ -n "${ROBUST_STATE_DIR:-}" ] || rm -rf "$state"' EXIT
 "$bin/robustctl" --state-dir "$state" tui --exit-when-done --wait-for-daemon || true
 kill -TERM "$daemon" 2>/dev/null || true   # a no-op when the job is over
 rc=0; wait "$daemon" || rc=$?

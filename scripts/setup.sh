@@ -2,7 +2,7 @@
 # Installs what the build needs and is missing; says what and why; a second run does nothing.
 #   UCX       system packages libucx-dev + pkg-config (or UCX_DIR=/path/to/ucx)
 #   libtorch  2.11.0, CPU part of PyPI's wheels, in ${ROBUST_CACHE:-~/.cache/robust}
-#             (or LIBTORCH=/path, or LIBTORCH_USE_PYTORCH=1 for the python's own torch)
+#             (or LIBTORCH=/path, which may be the folder of a python's own torch)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8
@@ -40,7 +40,9 @@ fi
 command -v cargo >/dev/null 2>&1 || die "no cargo on the PATH; install Rust 1.95 or newer (rustup.rs)"
 
 # --- libtorch ----------------------------------------------------------------------------------
-if [ -n "${LIBTORCH_USE_PYTORCH:-}" ]; then say "libtorch: python's own torch (LIBTORCH_USE_PYTORCH)"; exit 0; fi
+# With it the build would take one libtorch, and robust-worker look for another when it runs.
+[ -z "${LIBTORCH_USE_PYTORCH:-}" ] || die "LIBTORCH_USE_PYTORCH is set; unset it, and for python's own torch set
+  LIBTORCH=\"\$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))')\""
 if [ -n "${LIBTORCH:-}" ]; then
   [ -d "$LIBTORCH/include" ] && [ -d "$LIBTORCH/lib" ] || die "LIBTORCH=$LIBTORCH has no include/ and lib/"
   exit 0
