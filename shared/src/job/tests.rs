@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 const DEMO: &str = include_str!("../../../fixtures/jobs/demo.toml");
 const TEST: &str = include_str!("../../../fixtures/jobs/test.toml");
+const README: &str = include_str!("../../../README.md");
 
 /// A valid job with nothing but what has no default.
 pub(crate) fn minimal() -> Job {
@@ -42,6 +43,42 @@ fn a_job_of_only_data_gets_working_defaults_and_a_node_that_fits() {
     let window = rules.window(RuleId::TrainerIdle, Role::Trainer, Phase::Update);
     assert_eq!(window.as_secs(), 300);
     assert_eq!(job.weights.chunk_bytes(), 1023 << 10);
+}
+
+/// The README's table of keys as a job file: a row for each section, its keys with commas between.
+fn documented() -> String {
+    let row = |line: &str| {
+        let (section, rest) = line.strip_prefix("| `[")?.split_once("]` | ")?;
+        let (keys, _) = rest.strip_prefix('`')?.split_once("` |")?;
+        Some(format!("[{section}]\n{}\n", keys.replace(", ", "\n")))
+    };
+    README.lines().filter_map(row).collect()
+}
+
+/// The dotted names of all values that are no tables.
+fn leaves(value: &toml::Value, path: &str) -> Vec<String> {
+    match value.as_table() {
+        Some(table) => table
+            .iter()
+            .flat_map(|(key, value)| leaves(value, &format!("{path}.{key}")))
+            .collect(),
+        None => vec![path.to_owned()],
+    }
+}
+
+#[test]
+fn the_readme_has_every_default() {
+    let text = documented();
+    let data = "[data]\nprompts = \"p.jsonl\"\ntokenizer = \"t.json\"\n";
+    let job = Job::parse(&(text.clone() + data), Path::new("README.md")).unwrap();
+    assert_eq!(job, minimal());
+    let table: toml::Table = text.parse().unwrap();
+    let mut written = leaves(&toml::Value::Table(table), "");
+    let mut all = leaves(&toml::Value::try_from(minimal()).unwrap(), "");
+    all.retain(|key| !key.starts_with(".data.") && key != ".node");
+    written.sort();
+    all.sort();
+    assert_eq!(written, all);
 }
 
 #[test]
