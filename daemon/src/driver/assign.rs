@@ -25,9 +25,12 @@ impl Driver {
                 self.links.send(puller, host_message::Body::Pull(order));
             }
             Err(unknown) => {
-                let source = unknown.source_id();
                 let reason = unknown.to_string();
-                let result = Err(PullFailure::Source { source, reason });
+                let failure = match unknown.source_id() {
+                    Some(source) => PullFailure::Source { source, reason },
+                    None => PullFailure::Own { reason },
+                };
+                let result = Err(failure);
                 self.inputs.push_back(Input::Pulled {
                     incarnation: puller,
                     version,

@@ -61,17 +61,20 @@ fn pulled(result: Option<&pull_done::Result>) -> Result<(), PullFailure> {
     match result {
         Some(pull_done::Result::Ok(_)) => Ok(()),
         Some(pull_done::Result::Error(e)) => Err(match e.kind.as_str() {
+            "superseded" => PullFailure::Superseded,
+            // It names nobody.
+            _ if e.source == 0 => PullFailure::Own {
+                reason: e.reason.clone(),
+            },
             "corrupt" => PullFailure::Corrupt {
                 source: Incarnation(e.source),
             },
-            "superseded" => PullFailure::Superseded,
             _ => PullFailure::Source {
                 source: Incarnation(e.source),
                 reason: e.reason.clone(),
             },
         }),
-        None => Err(PullFailure::Source {
-            source: Incarnation(0),
+        None => Err(PullFailure::Own {
             reason: "the puller gave no result".to_owned(),
         }),
     }
@@ -103,6 +106,33 @@ mod tests {
         else {
             unreachable!()
         };
-        assert!(result.is_err());
+        assert!(matches!(result, Err(PullFailure::Own { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn a_pull_that_failed_and_names_no_source_failed_by_itself() {
+        let failed = |kind: &str, source| {
+            let (kind, reason) = (kind.to_owned(), "why".to_owned());
+            let error = v1::PullError {
+                kind,
+                source,
+                reason,
+            };
+            pulled(Some(&pull_done::Result::Error(error)))
+        };
+        let reason = "why".to_owned();
+        for kind in ["source", "corrupt"] {
+            let own = PullFailure::Own {
+                reason: reason.clone(),
+            };
+            assert_eq!(failed(kind, 0), Err(own));
+        }
+        let source = Incarnation(3);
+        assert_eq!(failed("corrupt", 3), Err(PullFailure::Corrupt { source }));
+        assert_eq!(
+            failed("source", 3),
+            Err(PullFailure::Source { source, reason })
+        );
+        assert_eq!(failed("superseded", 0), Err(PullFailure::Superseded));
     }
 }

@@ -342,6 +342,11 @@ pub enum PullFailure {
     },
     /// A newer version was assigned meanwhile.
     Superseded,
+    /// Something of its own failed, or nobody knows whose fault it is.
+    Own {
+        /// Its words.
+        reason: String,
+    },
 }
 
 /// An operator's wish. Each is answered by one [`super::Output::Reply`] with its ticket.

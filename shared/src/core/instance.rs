@@ -205,7 +205,8 @@ pub struct Instance {
     /// Rollout: the version that others can read from it while it pulls it, chunk by chunk.
     #[serde(default)]
     pub readable: Option<WeightVersion>,
-    /// Rollout: sources that failed it, and until when they are passed over.
+    /// Rollout: sources that failed it, and until when they are passed over. Itself, if it failed without
+    /// them: until then it gets no order.
     pub avoid: Vec<(Incarnation, Time)>,
     /// Rollout: the figures of the running or last pull.
     pub pull_seen: Option<PullSeen>,

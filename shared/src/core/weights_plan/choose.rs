@@ -35,6 +35,9 @@ impl Core {
     ) -> Option<(Distance, Source)> {
         let i = self.s.instances.get(id)?;
         let (puller, avoid) = (i.incarnation, i.avoid.as_slice());
+        if avoid.iter().any(|(rests, _)| *rests == puller) {
+            return None;
+        }
         let index = self.index_now();
         let read = index.pullers_of(puller) > 0 && !self.config.mutant(Mutation::PullInCircle);
         let fit = |relay: Incarnation, growing: bool| {
@@ -58,7 +61,7 @@ impl Core {
     }
 
     /// Whether a puller may have the trainer though relays have the version or get it: others already
-    /// read the published version from it, or a source failed it just now.
+    /// read the published version from it, or its pull failed just now.
     pub(in crate::core) fn is_urgent(&self, i: &Instance) -> bool {
         let published = self.s.published;
         let mut pulls = self.index.pulls_of(i.incarnation).map(|(v, _)| Some(*v));

@@ -6,7 +6,8 @@ use crate::ids::{Incarnation, WeightVersion};
 use crate::time::Time;
 use std::time::Duration;
 
-/// How long a source that failed a puller is passed over by it.
+/// How long a source that failed a puller is passed over by it; and how long one rests that failed by
+/// itself.
 const AVOID: Duration = Duration::from_secs(2);
 
 impl Core {
@@ -122,6 +123,15 @@ impl Core {
             Err(PullFailure::Superseded) => {
                 i.pull
                     .take_if(|p| p.version == version && Some(version) < published);
+            }
+            Err(PullFailure::Own { reason }) => {
+                if i.pull.take_if(|p| p.version == version).is_some() {
+                    // It passes over itself, and so gets no order.
+                    i.avoid.push((puller, now + AVOID));
+                    let id = i.id;
+                    let text = format!("{id}'s pull of {version} failed: {reason}");
+                    self.event(Severity::Warn, "pull", Some(id), text);
+                }
             }
             Err(PullFailure::Source { source, reason }) => {
                 self.pull_failed(puller, version, source, &reason, now);

@@ -179,6 +179,33 @@ fn one_that_has_everything_and_waits_for_its_requests_frees_its_source_and_is_no
 }
 
 #[test]
+fn a_pull_that_fails_by_itself_is_ordered_again_after_a_rest_and_nobody_is_blamed() {
+    let own = || {
+        let reason = "no memory".to_owned();
+        Err(PullFailure::Own { reason })
+    };
+    // Nothing is here of it, its source has all, has some; all is here of it.
+    for (has, source_has) in [(0, 0), (50, 100), (50, 60), (100, 100)] {
+        let mut fleet = Fleet::chain(2);
+        fleet.moves(0, source_has);
+        fleet.moves(1, has);
+        fleet.ends(1, own());
+        assert_eq!(fleet.supply(1), None, "its source is free");
+        fleet.ends(1, own());
+        fleet.pass(Duration::from_millis(1900));
+        assert!(fleet.orders().is_empty(), "it rests");
+        fleet.pass(Duration::from_millis(200));
+        assert_eq!(fleet.orders(), ["v0: rollout-1 from rollout-0"]);
+        let source = fleet.core.s.instances.get(rollout(0)).unwrap();
+        assert_eq!(source.corrupt_reports, 0);
+        assert!(source.avoid.is_empty() && source.condemned.is_none());
+        fleet.ends(0, Ok(()));
+        fleet.ends(1, Ok(()));
+        assert!(fleet.core.s.instances.get(rollout(1)).unwrap().admitted);
+    }
+}
+
+#[test]
 fn a_corrupt_source_is_passed_over_for_a_while_and_the_rest_comes_from_elsewhere() {
     let mut fleet = Fleet::chain(3);
     let source = fleet.lives[&rollout(1)];
