@@ -41,13 +41,13 @@ pub enum UnknownSource {
 }
 
 impl UnknownSource {
-    /// Whom to blame; 0 where it is nobody's fault.
-    pub fn source_id(&self) -> Incarnation {
+    /// Whom to blame; none where it is nobody's fault.
+    pub fn source_id(&self) -> Option<Incarnation> {
         match self {
             Self::NotServing { source_id, .. }
             | Self::NoAddress { source_id }
-            | Self::NoPlan { source_id, .. } => *source_id,
-            Self::Nobody { .. } => Incarnation(0),
+            | Self::NoPlan { source_id, .. } => Some(*source_id),
+            Self::Nobody { .. } => None,
         }
     }
 }
@@ -92,6 +92,11 @@ impl Served {
     /// A process is told to pull a version of this content.
     pub fn ordered(&mut self, process: Incarnation, version: u64, manifest: v1::Manifest) {
         let holder = self.by_process.entry(process).or_default();
+        // What it has of another content is not what readers would check it by.
+        let other = |(of, before): &(u64, v1::Manifest)| *of == version && *before != manifest;
+        if holder.ordered.as_ref().is_some_and(other) {
+            holder.growing.take_if(|(of, _)| *of == version);
+        }
         holder.ordered = Some((version, manifest));
     }
 
@@ -251,6 +256,13 @@ mod tests {
         assert_eq!(region(&served, A, 5), Some(5));
         assert_eq!(served.get(A, V).unwrap().manifest, Some(&ordered));
         assert!(served.get(A, WeightVersion(4)).is_ok(), "it serves that");
+        served.ordered(A, 5, ordered);
+        assert_eq!(region(&served, A, 5), Some(5), "the same once more");
+        let other = version(5, 4).manifest.unwrap_or_default();
+        served.ordered(A, 5, other.clone());
+        assert_eq!(region(&served, A, 5), None, "there is other content in it");
+        served.growing(A, started(5));
+        assert_eq!(served.get(A, V).unwrap().manifest, Some(&other));
         // A newer one takes its buffer; what is served stays.
         served.growing(A, started(6));
         assert_eq!(
@@ -308,6 +320,6 @@ mod tests {
         let sources = [(A, "a:1".to_owned())];
         let error = pull_order(&served, V, &sources, halves).unwrap_err();
         assert_eq!(error.to_string(), "#1 is not known to serve v5");
-        assert_eq!(error.source_id(), A);
+        assert_eq!(error.source_id(), Some(A));
     }
 }
