@@ -1,5 +1,5 @@
 //! The instances: whether they are at work, what they pull, what they use.
-use super::{Sheet, Snapshot};
+use super::{Labels, Sheet, Snapshot};
 use robust_proto::v1;
 use std::fmt;
 
@@ -69,7 +69,14 @@ impl Snapshot {
         for (name, help, rows) in rows {
             sheet.gauges(name, help, rows)?;
         }
-        Ok(())
+        let sources =
+            self.each(|r| Some(r.pull_source.clone()).filter(|source| !source.is_empty()));
+        let named = |(mut labels, source): (Labels, String)| {
+            labels.push(("source", source));
+            (labels, 1.0)
+        };
+        let help = "1 for the instance that sends the running pull, or sent the last one.";
+        sheet.gauges("pull_source", help, sources.into_iter().map(named))
     }
 
     pub(super) fn instances_use(&self, sheet: &mut Sheet<'_>) -> fmt::Result {

@@ -223,6 +223,10 @@ fn a_scrape_says_what_the_status_says() {
         (r#"robust_pull_size_chunks{role="rollout",index="1"}"#, 5.0),
         (r#"robust_pull_rate_bytes{role="rollout",index="1"}"#, 1.5e9),
         (
+            r#"robust_pull_source{role="rollout",index="1",source="rollout-0"}"#,
+            1.0,
+        ),
+        (
             r#"robust_instance_cpu_cores{role="rollout",index="1"}"#,
             1.5,
         ),
