@@ -17,11 +17,18 @@ use robust_transport::{
 /// Statistics that travel behind a gradient, each a little-endian float64.
 pub(super) const STATISTICS: usize = 4;
 
-/// How long a failing peer is tried again. A dead peer is the daemon's to see, within 100 ms, and
-/// it then ends this rank as well: reporting an error at once would let the echo of a death
-/// compete with the death itself for the verdict.
+/// How long a failing peer is tried again beyond the time that the daemon takes to see that a node
+/// is lost. A dead peer is the daemon's to see, within 100 ms, a dead node too, and it then ends this
+/// rank as well: reporting an error at once would let the echo of a death compete with the death
+/// itself for the verdict. What is left are two ranks that cannot reach each other though the daemon
+/// reaches both.
 const ECHO_WINDOW: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How long a failing peer is tried again in a job whose nodes are lost after `node_lost`.
+pub(super) fn patience(node_lost: Duration) -> Duration {
+    node_lost + ECHO_WINDOW
+}
 
 /// Why the gradients could not be summed.
 #[derive(Debug, thiserror::Error)]
@@ -63,19 +70,22 @@ pub(super) struct Exchange {
     generation: u64,
     rank: u32,
     ranks: u32,
+    /// How long a peer that fails is tried again.
+    patience: Duration,
     remotes: Vec<Remote>,
     /// (step, rank) of gradients that can be fetched.
     ready: BTreeSet<(u64, u32)>,
 }
 
 impl Exchange {
-    pub fn new(transport: Transport, generation: u64, rank: u32) -> Self {
+    pub fn new(transport: Transport, generation: u64, rank: u32, patience: Duration) -> Self {
         let (remotes, ready) = Default::default();
         Self {
             transport,
             generation,
             rank,
             ranks: 0,
+            patience,
             remotes,
             ready,
         }
@@ -163,16 +173,20 @@ impl Exchange {
     }
 
     fn tell(&self, step: u64) -> Result<(), ExchangeError> {
+        for remote in &self.remotes {
+            self.persist(|| self.notify(step, remote))?;
+        }
+        Ok(())
+    }
+
+    /// Says that the gradient can be fetched. Harmless if it was said before.
+    fn notify(&self, step: u64, remote: &Remote) -> Result<(), ExchangeError> {
         let mut notice = [0; 24];
         notice[..8].copy_from_slice(&self.generation.to_le_bytes());
         notice[8..16].copy_from_slice(&step.to_le_bytes());
         notice[16..].copy_from_slice(&u64::from(self.rank).to_le_bytes());
-        for remote in &self.remotes {
-            let rank = remote.rank;
-            persist(|| self.transport.notify(remote.addr, &notice))
-                .map_err(|source| ExchangeError::Notify { rank, source })?;
-        }
-        Ok(())
+        let (rank, told) = (remote.rank, self.transport.notify(remote.addr, &notice));
+        told.map_err(|source| ExchangeError::Notify { rank, source })
     }
 
     fn take_notices(&mut self) {
@@ -209,13 +223,38 @@ impl Exchange {
             dst: 0,
             len: region.len,
         }];
-        persist(|| {
+        let mut told = true;
+        self.persist(|| {
+            // A fetch that stalls takes the connection down, and with it a notice that the kernel had
+            // taken: the peer would wait for it for ever.
+            if !told {
+                self.notify(step, remote)?;
+            }
             let landing = &remote.landing;
-            self.transport
-                .fetch(remote.addr, region, &all, landing, &Cancel::new(), |_| ())
+            let fetched =
+                self.transport
+                    .fetch(remote.addr, region, &all, landing, &Cancel::new(), |_| ());
+            told = fetched.is_ok();
+            fetched.map_err(|source| ExchangeError::Fetch { rank, source })?;
+            Ok(())
         })
-        .map_err(|source| ExchangeError::Fetch { rank, source })?;
-        Ok(())
+    }
+
+    /// Tries again what a peer lets fail.
+    fn persist(
+        &self,
+        mut attempt: impl FnMut() -> Result<(), ExchangeError>,
+    ) -> Result<(), ExchangeError> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match attempt() {
+                Err(error) if Instant::now() < deadline => {
+                    tracing::warn!(%error, "trying the peer again");
+                    std::thread::sleep(RETRY);
+                }
+                result => return result,
+            }
+        }
     }
 
     fn add_up(
@@ -245,18 +284,5 @@ fn add(total: &mut [f32], bytes: &[u8], first: bool) {
     for (sum, value) in total.iter_mut().zip(bytes.as_chunks::<4>().0) {
         let value = f32::from_le_bytes(*value);
         *sum = if first { value } else { *sum + value };
-    }
-}
-
-fn persist<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-    let deadline = Instant::now() + ECHO_WINDOW;
-    loop {
-        match attempt() {
-            Err(error) if Instant::now() < deadline => {
-                tracing::warn!(%error, "trying the peer again");
-                std::thread::sleep(RETRY);
-            }
-            result => return result,
-        }
     }
 }

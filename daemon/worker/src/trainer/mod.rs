@@ -22,6 +22,7 @@ mod state;
 use std::time::Instant;
 
 use robust_proto::v1::host_message::Body;
+use robust_shared::core::{RuleId, RuleSet};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
@@ -64,7 +65,10 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     state.warm_kernels();
     stages.end("kernels");
     tracing::info!("start: {}", stages.line());
-    let exchange = Exchange::new(attached.transport.clone(), args.generation, args.index);
+    let rules = RuleSet::from_job(&args.job.detect).unwrap_or_default();
+    let patience = exchange::patience(rules.time(RuleId::NodeLost, "window_s"));
+    let transport = attached.transport.clone();
+    let exchange = Exchange::new(transport, args.generation, args.index, patience);
     let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
     let mut rank = Rank {
         generation: args.generation,
