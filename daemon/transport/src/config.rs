@@ -10,8 +10,9 @@ use crate::ucx::NET_DEVICES;
 pub struct Config {
     /// Address to listen on; the port is chosen by the system.
     pub bind: IpAddr,
-    /// A fetch that hears nothing for so long has a dead source. The same for all members: a
-    /// source whose bytes are not there yet says so four times in this time.
+    /// A fetch on whose link no whole piece (to 1023 KiB) comes for so long has a dead source: with
+    /// two seconds, links must do 0.5 MiB/s. The same for all members: a source whose bytes are not
+    /// there yet says so four times in this time.
     pub stall_timeout: Duration,
     /// How long a new connection may take until the peer's transport has answered.
     pub connect_timeout: Duration,

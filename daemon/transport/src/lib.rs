@@ -39,13 +39,15 @@
 //!   was answered nothing is written into its buffer.
 //! - **T-2** A worker is used by its progress thread only; callbacks leave events, the engine
 //!   decides.
-//! - **T-3** Nothing waits for a peer without a deadline. UCX reports no error for a stopped peer
+//! - **T-3** No caller waits for a peer without a deadline. UCX reports no error for a stopped peer
 //!   or a cut network. A pause of this process is not held against its peers, nor is a source
-//!   blamed that says it waits itself.
+//!   blamed that says it waits itself, or that sends what was asked for before. Answers that a
+//!   stopped reader does not take stay queued until its link fails or the region is withdrawn.
 //! - **T-4** Endpoints close before the worker, the worker before its context; what UCX does not
 //!   give back is leaked, never freed under it.
 //! - **T-5** A source checks every read against its own table, so neither a late, nor a
-//!   confused puller, nor one that dies in the middle, can harm it. What waits there is bounded.
+//!   confused puller, nor one that dies in the middle, can harm it. What waits there is bounded, and
+//!   so are answers that are not taken: whoever asks for more of them is closed.
 //! - **T-6** Loans of a buffer's bytes, and fetches into them, exclude each other by range; a part
 //!   that arrived is free again. Remote reads are not excluded: who writes to bytes that are
 //!   exposed and ready is caught by the reader's digest. Before a buffer is written again its

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Stats {
     /// Bytes that arrived by fetches, failed ones included. Grows with every weight version.
     pub bytes_fetched: u64,
-    /// Connections open now, those made by peers included. Normally one to four per living peer.
+    /// Connections open now, those made by peers included. Normally one to four per living peer; up to six while one
+    /// for notes was made anew on either side.
     pub endpoints_open: u64,
     /// Failed fetches, notifies and connections. Grows only with dead or stalled peers.
     pub errors: u64,

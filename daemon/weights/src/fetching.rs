@@ -56,12 +56,18 @@ impl Fetching<'_> {
             let start = |(lane, cancel)| {
                 // Gone with the thread, also by a panic.
                 let running = running.clone();
-                scope.spawn(move || {
+                let fetch = move || {
                     self.fetch(lane, cancel);
                     drop(running);
-                })
+                };
+                let started = std::thread::Builder::new().spawn_scoped(scope, fetch);
+                let failed = |error: std::io::Error| {
+                    let reason = format!("starting a thread: {error}");
+                    self.fail(PullErrorKind::Source, None, &reason);
+                };
+                started.map_err(failed).ok()
             };
-            let threads: Vec<_> = lanes.iter().zip(&self.cancels).map(start).collect();
+            let threads: Vec<_> = lanes.iter().zip(&self.cancels).filter_map(start).collect();
             drop(running);
             let (mut reported, mut pause) = (self.extent(), FIRST_REPORT);
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
@@ -120,7 +126,11 @@ impl Fetching<'_> {
                     self.state().tracker.verified(piece.chunk);
                     return self.slots.ready(self.at, range);
                 }
-                Ok(Err(wrong)) => (PullErrorKind::Corrupt, Some(source), wrong.to_string()),
+                // Of a chunk that came from several, nobody knows whose part is wrong.
+                Ok(Err(wrong)) => {
+                    let whose = (piece.range() == range).then_some(source);
+                    (PullErrorKind::Corrupt, whose, wrong.to_string())
+                }
                 // Our own memory cannot be read: no source is to blame.
                 Err(own) => (PullErrorKind::Source, None, own.to_string()),
             };

@@ -24,12 +24,15 @@ impl Engine {
             return;
         };
         fetch.asked -= 1;
+        let link = fetch.link;
         if !fits {
             let breach = Breach("it sent another number of bytes than asked for");
-            let link = fetch.link;
             return self.end_link(link, LinkEnd::Breach(breach));
         }
-        fetch.last_progress = now;
+        // Of all fetches on that link: the source answers in order, so the others' bytes come behind.
+        for fetch in self.fetches.values_mut().filter(|f| f.link == link) {
+            fetch.last_progress = now;
+        }
         match block {
             Some(block) => self.copy_up(id, piece, block),
             None => self.count_piece(id, &piece),
@@ -101,7 +104,7 @@ impl Engine {
             return Err(Breach("a refusal of another's read"));
         }
         let (peer, reason) = (fetch.peer, refusal.reason.text());
-        self.end_fetch(id, Some(FetchError::Refused { peer, reason }));
+        self.abandon(id, FetchError::Refused { peer, reason });
         Ok(())
     }
 }

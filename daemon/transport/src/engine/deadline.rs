@@ -46,7 +46,9 @@ impl Clock {
             .map_or(self.seen, |until| until.max(self.seen));
         let late = now.saturating_duration_since(expected);
         if late > PAUSE {
-            self.paused += late;
+            // Whoever slept towards a deadline had no chance to see what came before it: half of that
+            // time is left. Not all of it, or a machine that always wakes it late had none.
+            self.paused += late + (expected - self.seen) / 2;
         }
         self.seen = now;
     }
@@ -58,14 +60,17 @@ impl Clock {
 }
 
 impl Engine {
-    /// The earliest time at which something must be given up.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    /// How long until something must be given up; none if nothing waits.
+    pub(super) fn until_due(&self) -> Option<Duration> {
         let waits = self.next_wait.into_iter().chain(self.next_relief());
-        self.deadlines().map(|(_, at, _)| at).chain(waits).min()
+        let at = self.deadlines().map(|(_, at, _)| at).chain(waits).min();
+        let due = at.map(|at| at.saturating_duration_since(self.clock.now()));
+        due.into_iter().chain(self.until_stopped()).min()
     }
 
-    /// Ends every link on which something waited too long, and says who waits for us.
-    pub(super) fn check_deadlines(&mut self) {
+    /// Ends every link on which something waited too long, and says who waits for us. True if there
+    /// was anything to do.
+    pub(super) fn check_deadlines(&mut self) -> bool {
         self.clock.look();
         let now = self.clock.now();
         let due: Vec<(LinkId, LinkEnd)> = self
@@ -73,11 +78,13 @@ impl Engine {
             .filter(|(_, at, _)| *at <= now)
             .map(|(link, _, end)| (link, end))
             .collect();
+        let ended = !due.is_empty();
         for (link, end) in due {
             self.end_link(link, end);
         }
-        self.send_waits(now);
-        self.relieve_due(now);
+        let waits = self.send_waits(now);
+        let relieved = self.relieve_due(now);
+        ended || waits || relieved
     }
 
     fn deadlines(&self) -> impl Iterator<Item = (LinkId, Instant, LinkEnd)> + '_ {
@@ -110,6 +117,15 @@ mod tests {
         assert_eq!(clock.now(), start + Duration::from_millis(100));
         clock.look_at(start + Duration::from_millis(5100));
         assert_eq!(clock.now(), start + Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_pause_in_the_middle_of_a_sleep_leaves_half_of_it() {
+        let mut clock = Clock::new();
+        let start = clock.seen;
+        clock.sleeps(Duration::from_secs(2));
+        clock.look_at(start + Duration::from_secs(7));
+        assert_eq!(clock.now(), start + Duration::from_secs(1));
     }
 
     #[test]

@@ -167,7 +167,14 @@ impl Engine {
         let (link, peer, owner) = (fetch.link, fetch.peer, fetch.key.owner);
         match self.agreed(link) {
             Some(agreed) if agreed.owner == owner => self.fill_window(id),
-            Some(_) => self.end_fetch(id, Some(FetchError::StaleKey { peer })),
+            Some(_) => {
+                self.end_fetch(id, Some(FetchError::StaleKey { peer }));
+                // Should the key be newer than the link, whose peer then died without a word, the next
+                // fetch connects anew.
+                if self.is_unused(link) {
+                    self.end_link(link, LinkEnd::Disconnected);
+                }
+            }
             None => {}
         }
     }

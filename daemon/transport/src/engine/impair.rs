@@ -60,9 +60,9 @@ impl Engine {
         }
     }
 
-    /// Ends the troubles whose time is up.
-    pub(super) fn relieve_due(&mut self, now: Instant) {
-        self.relieve(|impaired| impaired.until <= now);
+    /// Ends the troubles whose time is up; whether there were any.
+    pub(super) fn relieve_due(&mut self, now: Instant) -> bool {
+        self.relieve(|impaired| impaired.until <= now)
     }
 
     /// When the next one ends.
@@ -137,8 +137,9 @@ impl Engine {
         Some((self.impaired[at].trouble, at))
     }
 
-    fn relieve(&mut self, which: impl Fn(&Impaired) -> bool) {
+    fn relieve(&mut self, which: impl Fn(&Impaired) -> bool) -> bool {
         let over: Vec<Impaired> = self.impaired.extract_if(.., |i| which(i)).collect();
+        let any = !over.is_empty();
         for held in over.into_iter().flat_map(|impaired| impaired.held) {
             match held {
                 Held::In(link, kind, bytes) => self.deliver(link, kind, bytes),
@@ -146,6 +147,7 @@ impl Engine {
                 Held::Data { region, read } => self.answer_now(region, read),
             }
         }
+        any
     }
 
     fn end_links_with(&mut self, peer: SocketAddr) {

@@ -281,13 +281,16 @@ impl Engine {
         let (Some(peer), LinkEnd::Stalled | LinkEnd::Failed(_)) = (peer, end) else {
             return;
         };
-        let idle = |link: &LinkId| {
-            self.fetches_on(*link).is_empty() && self.notes.values().all(|note| note.link != *link)
-        };
         let others = self.links_to(peer).iter().copied();
-        for link in others.filter(idle).collect::<Vec<_>>() {
+        let idle = others.filter(|link| self.is_unused(*link));
+        for link in idle.collect::<Vec<_>>() {
             self.end_link(link, end);
         }
+    }
+
+    /// Whether nothing of ours is under way on a link that we called.
+    pub(super) fn is_unused(&self, link: LinkId) -> bool {
+        self.fetches_on(link).is_empty() && self.notes.values().all(|note| note.link != link)
     }
 
     pub(super) fn on_closed(&mut self, id: LinkId) {

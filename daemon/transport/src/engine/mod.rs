@@ -206,8 +206,8 @@ impl Engine {
                 Turn::Idle => idle += 1,
             }
             if idle >= if streams { IDLE_LOOKS } else { IDLE_POLLS } {
-                self.check_deadlines();
-                if self.sleep(queue) {
+                // What was given up leaves events and callbacks that nothing wakes a sleeper for.
+                if self.check_deadlines() || self.sleep(queue) {
                     idle = 0;
                 }
             } else if turns.is_multiple_of(TURNS_PER_CLOCK) {
@@ -313,10 +313,7 @@ impl Engine {
                 Duration::from_millis(1)
             }
         };
-        let limit = match self.next_deadline() {
-            Some(at) => at.saturating_duration_since(self.clock.now()).min(longest),
-            None => longest,
-        };
+        let limit = self.until_due().map_or(longest, |due| due.min(longest));
         self.clock.sleeps(limit);
         let limit = Timespec::try_from(limit).ok();
         let mut fds = [

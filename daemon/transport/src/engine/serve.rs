@@ -28,6 +28,9 @@ use crate::ucx::{LinkId, MessageKind};
 /// Reads of one link that may wait here; more are refused. A puller has one window for each of
 /// its fetches, of which at most four are of one source, on two links.
 pub(super) const PARKED_LIMIT: usize = 4 * WINDOW;
+/// What may be on its way to one puller: what it may wait for, and as much again of each of a few fetches
+/// that it gave up. Whoever asks for more takes nothing of what it asks for.
+const ANSWERS_LIMIT: usize = 4 * PARKED_LIMIT;
 /// A waiting puller hears of us this many times within its stall timeout.
 const WAITS_PER_STALL: u32 = 4;
 
@@ -81,6 +84,10 @@ impl Engine {
         if read.session != session {
             return Err(FORGED);
         }
+        let answers = self.ops.values().filter(|kind| kind.link() == link);
+        if answers.count() >= ANSWERS_LIMIT {
+            return Err(Breach("it asks for more than it takes"));
+        }
         self.take_read(link, read);
         Ok(())
     }
@@ -131,10 +138,11 @@ impl Engine {
         self.staged.drop_hungry(|_, read| read.link == link);
     }
 
-    /// Tells every waiting puller that it waits for bytes, not for a stopped process.
-    pub(super) fn send_waits(&mut self, now: Instant) {
+    /// Tells every waiting puller that it waits for bytes, not for a stopped process, if that is due;
+    /// whether it was.
+    pub(super) fn send_waits(&mut self, now: Instant) -> bool {
         if self.next_wait.is_none_or(|at| now < at) {
-            return;
+            return false;
         }
         let mut waiting: BTreeMap<LinkId, Vec<u64>> = BTreeMap::new();
         for read in self.waiting() {
@@ -145,6 +153,7 @@ impl Engine {
         for (link, tokens) in waiting {
             self.send(link, MessageKind::Wait, tokens_to_bytes(&tokens));
         }
+        true
     }
 
     fn wait_interval(&self) -> std::time::Duration {

@@ -25,6 +25,12 @@ impl Engine {
         (self.links.is_empty() && idle) || Instant::now() >= limit
     }
 
+    /// How long stopping still waits; none if nobody asked for it.
+    pub(super) fn until_stopped(&self) -> Option<Duration> {
+        let limit = self.stopping?;
+        Some(limit.saturating_duration_since(Instant::now()))
+    }
+
     /// Releases UCX; what it has not ended is leaked rather than pulled from under it.
     pub(super) fn finish(mut self) {
         for event in self.worker.take_events() {

@@ -154,6 +154,28 @@ fn a_read_or_note_that_names_another_session_closes_its_link_only() {
 }
 
 #[test]
+fn a_caller_that_asks_for_more_and_more_and_takes_nothing_is_closed() {
+    let victim = Victim::new(LIMIT);
+    let mut raw = Raw::new();
+    let ep = raw.connect(victim.transport.addr());
+    let session = call(&mut raw, ep, &job_key(SECRET));
+    let region = victim.exposed.key().region;
+    // As long as one of UCX's segments may be by default, and far more of them than sockets hold.
+    for token in 0..1000 {
+        let long = [session, token, region, 0, 60_000].map(u64::to_le_bytes);
+        raw.send(ep, READ, &[], &long.concat(), EAGER | REPLY);
+    }
+    let stats = || victim.transport.stats();
+    let begun = Instant::now();
+    while stats().endpoints_open > 0 {
+        assert!(begun.elapsed() < LIMIT, "{:?}", stats());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(raw.drive(LIMIT, |raw| raw.failures() > 0));
+    victim.assert_unharmed();
+}
+
+#[test]
 fn a_caller_that_never_proves_itself_is_closed_in_time_and_cannot_crowd_out_others_for_long() {
     let victim = Victim::new(SHORT);
     let mut raw = Raw::new();
