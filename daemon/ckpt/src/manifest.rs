@@ -70,7 +70,8 @@ pub fn store(disk: &dyn Disk, checkpoint: &Checkpoint) -> Result<(), CkptError> 
         ranks: u32::try_from(checkpoint.shards.len()).unwrap_or(u32::MAX),
         shards: checkpoint.shards.iter().map(entry).collect(),
         consumed: checkpoint.consumed.clone(),
-        reward: checkpoint.reward,
+        // JSON has no other numbers.
+        reward: checkpoint.reward.filter(|reward| reward.is_finite()),
         at_us: checkpoint.at.map(|at| at.0),
         adam_step: checkpoint.adam_step,
         tensors: checkpoint.tensors.clone(),
@@ -144,4 +145,49 @@ pub fn parse(text: &[u8], dir: &Path) -> Result<Checkpoint, String> {
 
 fn digest(body: &Body) -> Result<String, serde_json::Error> {
     Ok(format!("{:016x}", xxh3_64(&serde_json::to_vec(body)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::disk::RealDisk;
+    use proptest::prelude::*;
+
+    /// What is read of a manifest that was written with this reward.
+    fn read_again(reward: f64) -> Option<f64> {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoint = Checkpoint {
+            step: Step(3),
+            generation: Generation(1),
+            dir: dir.path().to_owned(),
+            shards: Vec::new(),
+            consumed: Vec::new(),
+            reward: Some(reward),
+            at: Some(Time(1)),
+            adam_step: Some(3),
+            tensors: Vec::new(),
+        };
+        store(&RealDisk, &checkpoint).unwrap();
+        load(dir.path()).unwrap().unwrap().reward
+    }
+
+    #[test]
+    fn the_mean_of_any_batch_is_read_as_it_was_written() {
+        for samples in [7, 48, 56, 100] {
+            for right in 0..=samples {
+                let mean = f64::from(right) / f64::from(samples);
+                assert_eq!(read_again(mean), Some(mean));
+            }
+        }
+        assert_eq!(read_again(f64::NAN), None);
+        assert_eq!(read_again(f64::INFINITY), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_reward_is_read_as_it_was_written(reward in any::<f64>()) {
+            prop_assert_eq!(read_again(reward), Some(reward).filter(|r| r.is_finite()));
+        }
+    }
 }

@@ -22,14 +22,20 @@ pub struct Known {
     pub reward: Option<f64>,
     /// An operator wants it to stay.
     pub pinned: bool,
+    /// Its manifest can be read: training could go on from it.
+    pub usable: bool,
 }
 
 impl Retention {
-    /// Steps whose checkpoints need not stay, oldest first.
+    /// Steps whose checkpoints need not stay, oldest first. One that is of no use takes nobody's place,
+    /// and goes with what is older than the newest ones of use.
     pub fn surplus(&self, all: &[Known]) -> Vec<Step> {
         let mut known: Vec<&Known> = all.iter().collect();
         known.sort_by_key(|k| k.step);
-        let last = known.len().saturating_sub(self.last.max(1));
+        let mut newest = known.iter().rev().filter(|k| k.usable);
+        let Some(oldest_of_last) = newest.nth(self.last.max(1) - 1).map(|k| k.step) else {
+            return Vec::new();
+        };
         let mut ranked: Vec<(f64, Step)> = known
             .iter()
             .filter_map(|k| Some((k.reward.filter(|r| !r.is_nan())?, k.step)))
@@ -47,7 +53,7 @@ impl Retention {
             let multiple = self.every > 0 && k.step.0.is_multiple_of(self.every);
             k.pinned || multiple || best.contains(&k.step)
         };
-        let old = known.into_iter().take(last);
+        let old = known.into_iter().filter(|k| k.step < oldest_of_last);
         old.filter(|k| !stays(k)).map(|k| k.step).collect()
     }
 }
@@ -63,6 +69,15 @@ mod tests {
             step: Step(step),
             reward: Some(reward),
             pinned: false,
+            usable: true,
+        }
+    }
+
+    fn damaged(step: u64) -> Known {
+        Known {
+            reward: None,
+            usable: false,
+            ..known(step, 0.0)
         }
     }
 
@@ -95,6 +110,22 @@ mod tests {
     }
 
     #[test]
+    fn damaged_ones_take_nobodys_place_and_go_when_they_are_older_than_what_stays() {
+        let mut all = vec![
+            known(10, 0.0),
+            damaged(20),
+            damaged(30),
+            known(40, 0.0),
+            damaged(50),
+        ];
+        assert!(steps((3, 0, 0), &all).is_empty(), "only two are of use");
+        assert_eq!(steps((1, 0, 0), &all), [10, 20, 30]);
+        all.push(known(60, 0.0));
+        assert_eq!(steps((2, 0, 0), &all), [10, 20, 30]);
+        assert!(steps((1, 0, 0), &[damaged(1), damaged(2)]).is_empty());
+    }
+
+    #[test]
     fn a_step_without_a_reward_is_not_among_the_best() {
         let unknown = Known {
             reward: None,
@@ -110,20 +141,27 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_the_rules_name_ever_goes(
-            all in prop::collection::btree_map(0_u64..200, (any::<Option<i8>>(), any::<bool>()), 0..40),
+            all in prop::collection::btree_map(
+                0_u64..200,
+                (any::<Option<i8>>(), any::<bool>(), any::<bool>()),
+                0..40,
+            ),
             last in 0_usize..6, every in 0_u64..7, best in 0_usize..4,
         ) {
             let all: Vec<_> = all
                 .into_iter()
-                .map(|(step, (reward, pinned))| Known {
+                .map(|(step, (reward, pinned, usable))| Known {
                     step: Step(step),
-                    reward: reward.map(f64::from),
+                    reward: reward.filter(|_| usable).map(f64::from),
                     pinned,
+                    usable,
                 })
                 .collect();
             let gone = Retention { last, every, best }.surplus(&all);
             let stays: Vec<_> = all.iter().filter(|k| !gone.contains(&k.step)).collect();
-            prop_assert!(stays.len() >= last.max(1).min(all.len()));
+            let of_use = |of: &[&Known]| of.iter().filter(|k| k.usable).count();
+            let there = of_use(&all.iter().collect::<Vec<_>>());
+            prop_assert!(of_use(&stays) >= last.max(1).min(there));
             for k in &all {
                 let wanted = k.pinned || (every > 0 && k.step.0 % every == 0);
                 prop_assert!(!(wanted && gone.contains(&k.step)));

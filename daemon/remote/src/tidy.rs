@@ -119,6 +119,7 @@ fn surplus(
         step: k.place.step,
         reward: k.manifest.as_ref().ok().and_then(|c| c.reward),
         pinned: pinned.contains(&k.place.step),
+        usable: k.manifest.is_ok(),
     };
     let happened = listed.iter().filter(|k| !undone(&k.place));
     let known: Vec<Known> = happened.map(known).collect();

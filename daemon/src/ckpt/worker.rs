@@ -201,6 +201,7 @@ fn known(listed: &Listed) -> Known {
         step: listed.step,
         reward: listed.manifest.as_ref().ok().and_then(|c| c.reward),
         pinned: listed.pinned,
+        usable: listed.manifest.is_ok(),
     }
 }
 

@@ -158,6 +158,7 @@ pub(super) fn collect(state: &State, dry_run: bool, json: bool) -> Result<(), Cl
         step: l.step,
         reward: l.manifest.as_ref().ok().and_then(|c| c.reward),
         pinned: l.pinned,
+        usable: l.manifest.is_ok(),
     };
     let known: Vec<_> = state.listed.iter().map(known).collect();
     let surplus = state.retention()?.surplus(&known);
