@@ -33,6 +33,8 @@ impl LogFormat {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
         let lines = tracing_subscriber::fmt()
             .with_env_filter(filter)
+            // Told to stderr itself, by what panics if that is impossible: on a full disk it is.
+            .log_internal_errors(false)
             .with_writer(stderr);
         match self {
             Self::Human => lines.with_ansi(stderr().is_terminal()).init(),

@@ -40,7 +40,8 @@ fn open_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
         .append(true)
         .create(true)
         .open(&spec.log_path)?;
-    writeln!(log, "{}", spec.header)?;
+    // A disk without room for its log is no reason to leave a role dead.
+    let _ = writeln!(log, "{}", spec.header);
     let from = log.metadata()?.len();
     Ok((log, from))
 }

@@ -89,6 +89,7 @@ fn main() {
     let started = Instant::now();
     let cli = Cli::parse();
     start_log();
+    end_with_any_thread();
     model::single_thread();
     let code = match execute(cli.command, started) {
         Ok(code) => code,
@@ -107,11 +108,23 @@ fn start_log() {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
+        // Told to stderr itself, by what panics if that is impossible: on a full disk it is.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     match std::env::var(robust_proto::LOG_FORMAT_VARIABLE).as_deref() {
         Ok("json") => lines.json().init(),
         _ => lines.init(),
     }
+}
+
+/// A process without one of its threads is of no use, and looks alive: it ends, which the daemon sees at
+/// once.
+fn end_with_any_thread() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        exit::now(code::EXCEPTION)
+    }));
 }
 
 fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {

@@ -60,6 +60,8 @@ struct Worker {
     /// Time between two stores of a turn's tokens.
     durable_every: Duration,
     slots: Semaphore,
+    /// Held while the number of conversations is counted and told.
+    reporting: Mutex<()>,
     leases: Leases,
     rollouts: Rollouts,
     tools: Tools,
@@ -147,6 +149,7 @@ fn prepare(
         temperature: job.rollout.temperature,
         durable_every: Duration::from_millis(job.agent.durable_every_ms),
         slots: Semaphore::new(job.agent.concurrency.max(1) as usize),
+        reporting: Mutex::default(),
         leases,
         rollouts,
         tools: Tools::new(hang),
@@ -179,6 +182,11 @@ impl Worker {
     }
 
     fn report(&self) {
+        // What is counted last is said last.
+        let _said_in_order = self
+            .reporting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let running = self.leases.count();
         self.link.set_running(running);
         self.link.phase(self.phase(running), 0);

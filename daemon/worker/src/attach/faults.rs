@@ -12,7 +12,7 @@
 //! would happen: it ends, its call fails, its loss is no number, its memory or its network fails. An
 //! id counts once, so a restarted daemon may say again what it does not know to be done.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -81,7 +81,8 @@ pub(super) struct Faults {
 
 #[derive(Default)]
 struct State {
-    known: BTreeSet<u64>,
+    /// Faults by their number, and what was said of each; none: it did not strike yet.
+    known: BTreeMap<u64, Option<String>>,
     armed: Vec<Armed>,
     phase: Option<Phase>,
     /// Bytes that a pull has, and those of its version.
@@ -214,9 +215,15 @@ impl Faults {
 
     /// The daemon asks for a fault.
     pub fn arm(&self, order: &RoleFault) {
-        if !self.state().known.insert(order.id) {
-            tracing::debug!(id = order.id, "a fault that was known");
-            return;
+        let known = self.state().known.get(&order.id).cloned();
+        match known {
+            // What was said of it was lost with a link, or with the daemon that heard it.
+            Some(Some(refused)) => return self.tell(order.id, refused),
+            Some(None) => {
+                tracing::debug!(id = order.id, "a fault that was known");
+                return;
+            }
+            None => drop(self.state().known.insert(order.id, None)),
         }
         match Armed::read(order, self.role) {
             Ok(armed) => {
@@ -304,6 +311,7 @@ impl Faults {
     /// Says that it strikes, or why it cannot.
     fn tell(&self, id: u64, refused: String) {
         tracing::warn!(id, refused, "a fault on request");
+        self.state().known.insert(id, Some(refused.clone()));
         let body = Body::Struck(FaultStruck { id, refused });
         // Fails only after the end, and then nobody needs it.
         let _ = self.say.send(Outgoing { body, epoch: None });

@@ -126,7 +126,9 @@ fn a_fault_waits_for_its_moment_and_strikes_once_however_often_it_is_asked_for()
     rollout.link.pulled(Some((50, 100)));
     struck(&rollout.host, LIFE, 1);
     rollout.link.pulled(Some((60, 100)));
+    // Whoever asks once more did not hear of it.
     arm(&rollout.host, LIFE, &corrupt);
+    struck(&rollout.host, LIFE, 1);
     arm(&rollout.host, LIFE, &fault(4, "nan", ""));
     assert!(told(&rollout.host, LIFE).refused.contains("can befall"));
     assert_eq!(rollout.done(), [Deed::CorruptWeights; 3]);
