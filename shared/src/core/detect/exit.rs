@@ -64,7 +64,7 @@ impl Core {
         if i.condemned.is_some() {
             // Its verdict fell before it went by itself.
             let who = i.id;
-            return self.execute(who, true);
+            return self.execute(who, Some(life));
         }
         let words = words(exit, detail);
         let failed_start = !i.was_attached() && matches!(exit, Exit::Code(code) if *code != 0);

@@ -129,6 +129,14 @@ impl Core {
         {
             return self.gone_early(verdict.who, verdict.ended);
         }
+        if let Some(hung) = self
+            .condemned_rank()
+            .filter(|_| verdict.who.role == Role::Trainer)
+        {
+            // Its peers give up on it, or it takes them along: one fault, and no time for evidence.
+            let life = self.s.instances.get(verdict.who).map(|i| i.incarnation);
+            return self.execute(hung, life.filter(|_| verdict.ended));
+        }
         let plan = decide(&self.count_fault(&verdict));
         let incident = self.open_incident(&verdict, &plan);
         let Some(i) = self.s.instances.get_mut(verdict.who) else {
@@ -154,23 +162,29 @@ impl Core {
         }
     }
 
+    /// The rank whose evidence is waited for.
+    fn condemned_rank(&self) -> Option<InstanceId> {
+        let mut ranks = self.s.instances.role(Role::Trainer);
+        ranks.find(|i| i.condemned.is_some()).map(|i| i.id)
+    }
+
     /// Kills what was condemned and whose evidence is in or late.
     fn execute_condemned(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
             let condemned = self.s.instances.get(id).and_then(|i| i.condemned);
             if condemned.is_some_and(|c| c.until <= now) {
-                self.execute(id, false);
+                self.execute(id, None);
             }
         }
     }
 
-    /// Carries out the restart that was decided when the instance was condemned.
-    pub(super) fn execute(&mut self, who: InstanceId, ended: bool) {
+    /// Carries out the restart that was decided when the instance was condemned. `ended`: the process
+    /// that is no more, whose end made it so.
+    pub(super) fn execute(&mut self, who: InstanceId, ended: Option<Incarnation>) {
         let Some(i) = self.s.instances.get_mut(who) else {
             return;
         };
-        let incarnation = i.incarnation;
         let Some(condemned) = i.condemned.take() else {
             return;
         };
@@ -192,7 +206,7 @@ impl Core {
             why: String::new(),
             moves: Vec::new(),
         };
-        self.carry_out(&plan, ended.then_some(incarnation));
+        self.carry_out(&plan, ended);
         self.mark(who, "killed");
     }
 

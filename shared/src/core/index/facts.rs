@@ -1,6 +1,6 @@
 //! What is derived from one instance.
 use super::super::context::Turn;
-use super::super::instance::{Instance, Life};
+use super::super::instance::{Instance, Life, Pull};
 use super::super::{Core, Mutation};
 use super::near::Rack;
 use super::{Counts, Place};
@@ -138,11 +138,11 @@ impl Core {
             let life = self.s.instances.life(source);
             life.is_some_and(|s| s.id.role == Role::Trainer)
         };
-        let pulls_newest = i
-            .pull
-            .as_ref()
-            .is_some_and(|p| Some(p.version) >= published);
-        let behind = sound && !i.going() && i.version < published && !pulls_newest;
+        // One that has all of an older version changes over to that first. Between turns it waits for as
+        // long as a request takes, and where versions come faster it would never change over.
+        let occupied = |p: &Pull| Some(p.version) >= published || !p.reads();
+        let occupied = i.pull.as_ref().is_some_and(occupied);
+        let behind = sound && !i.going() && i.version < published && !occupied;
         let pullers = self.index.pullers_of(i.incarnation);
         let pulls = || self.index.pulls_of(i.incarnation).map(|(v, _)| Some(*v));
         let read_early = pulls().any(|version| version > i.version);

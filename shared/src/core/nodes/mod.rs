@@ -152,7 +152,7 @@ impl Core {
             }
             match self.s.instances.get(who).and_then(|i| i.condemned) {
                 // Its fault is counted and decided on already.
-                Some(_) => self.execute(who, true),
+                Some(_) => self.execute(who, lives(self, who)),
                 None => {
                     let verdict = Verdict::new(who, RuleId::NodeLost, reason.clone());
                     self.fault(verdict.ended());

@@ -73,6 +73,39 @@ fn a_missing_evidence_delays_the_kill_by_a_second_only() {
 }
 
 #[test]
+fn that_peers_give_up_on_a_hung_rank_is_no_second_fault() {
+    let peer = id(Role::Trainer, 1);
+    for ends in [false, true] {
+        let mut w = World::new(small(Mode::Async, 5), 1);
+        w.until("training", LONG, |w| in_phase(w, T0, Phase::Update));
+        w.inject(Fault::Hang, Role::Trainer, 0);
+        found(&mut w, "trainer idle", LONG);
+        let (generation, step) = (w.core.s.gang.generation, w.core.s.committed.next());
+        if ends {
+            w.inject(Fault::Kill, Role::Trainer, 1);
+        } else {
+            let rank = Some(w.life(peer));
+            w.feed(Input::StepFailed {
+                generation,
+                step,
+                rank,
+                fault: CallFault::Exception,
+                reason: "its peer does not answer".to_owned(),
+            });
+        }
+        w.run_to_end();
+        assert_eq!(w.committed(), 5);
+        let all = w.incidents();
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert!(
+            all[0].plan.contains("restart the trainer gang"),
+            "{}",
+            all[0].plan
+        );
+    }
+}
+
+#[test]
 fn a_stopped_rollout_is_probed_found_and_replaced_while_others_serve() {
     let mut w = World::new(small(Mode::Async, 40), 1);
     w.timing.turn = Span::always(ms(300));

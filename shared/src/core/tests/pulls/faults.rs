@@ -179,6 +179,27 @@ fn one_that_has_everything_and_waits_for_its_requests_frees_its_source_and_is_no
 }
 
 #[test]
+fn one_that_has_everything_changes_over_before_it_is_told_to_pull_a_newer_version() {
+    let mut fleet = Fleet::chain(1);
+    fleet.moves(0, 100);
+    for _ in 0..3 {
+        fleet.publish_next();
+        fleet.pass(Duration::from_secs(1));
+        assert!(fleet.orders().is_empty(), "its requests did not end yet");
+    }
+    let (incarnation, version) = (fleet.lives[&rollout(0)], WeightVersion(0));
+    let result = Ok(());
+    fleet.feed(Input::Pulled {
+        incarnation,
+        version,
+        result,
+    });
+    let i = fleet.core.s.instances.get(rollout(0)).unwrap();
+    assert_eq!((i.version, i.admitted), (Some(version), false));
+    assert_eq!(fleet.orders(), ["v3: rollout-0 from trainer-0"]);
+}
+
+#[test]
 fn a_pull_that_fails_by_itself_is_ordered_again_after_a_rest_and_nobody_is_blamed() {
     let own = || {
         let reason = "no memory".to_owned();
