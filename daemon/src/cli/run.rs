@@ -37,7 +37,7 @@ use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome, Refusal};
-use robust_shared::job::Job;
+use robust_shared::job::{Job, PublishAfter};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -385,8 +385,14 @@ fn assemble(
         .sampled
         .start(state)
         .map_err(start("the telemetry"))?;
+    // A step that waits for its checkpoint is committed after that: until then the one before is what
+    // the job goes back to.
+    let least = match job.checkpoint.publish_after {
+        PublishAfter::Disk => 2,
+        _ => 1,
+    };
     let keep = Retention {
-        last: job.checkpoint.keep as usize,
+        last: (job.checkpoint.keep as usize).max(least),
         every: job.checkpoint.keep_every,
         best: job.checkpoint.keep_best as usize,
     };

@@ -353,12 +353,13 @@ impl Driver {
         {
             return;
         }
-        let task = self.gang.take();
         let step = match &outcome {
             StepOutcome::Done { step, .. } => Some(*step),
             _ => None,
         };
+        // While it is known which ranks did it: where they are, their shards are.
         let input = self.note_outcome(outcome);
+        let task = self.gang.take();
         match (step, task) {
             (Some(step), Some(task)) => self.on_done(task, step, input),
             _ => self.inputs.push_back(input),

@@ -156,8 +156,12 @@ impl Driver {
             return Ok(());
         }
         for record in &records {
-            if let Record::Discarded { trajectories } = record {
-                self.parts.leases.end(trajectories).await;
+            match record {
+                // Nobody works on what is consumed; the table must not grow with the job.
+                Record::Discarded { trajectories } | Record::Committed { trajectories, .. } => {
+                    self.parts.leases.end(trajectories).await;
+                }
+                _ => {}
             }
         }
         let state = saved::encode(

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
+use tonic::{Code, Status};
 
 const PREFIX: &str = "held-";
 
@@ -116,7 +116,11 @@ impl Held {
         let _alone = self.wire.lock().await;
         let sent = self.send(upstream, &wanted).await;
         sent.map_err(|status| {
-            if let Some((_, path)) = self.find(&wanted).filter(|(s, _)| s.xxh3.is_some()) {
+            let copied = self.find(&wanted).filter(|(s, _)| s.xxh3.is_some());
+            // A link that broke says nothing of it, nor does a leader without room; and there may be no
+            // other copy.
+            let wrong = matches!(status.code(), Code::DataLoss | Code::InvalidArgument);
+            if let Some((_, path)) = copied.filter(|_| wrong) {
                 // It is not what its name says: nobody is to count on it.
                 remove(&path);
             }

@@ -104,11 +104,14 @@ impl Shards {
         if header.bytes > LARGEST {
             return Err(torn(&header, format!("{} bytes", header.bytes)));
         }
-        let temporary = path.with_extension("part");
+        // One of its own: the same shard may be on its way twice, over a link that is broken and is not
+        // known to be, and over the next one.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_extension(format!("{}-{number}.part", std::process::id()));
         let file = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&temporary)
             .map_err(|source| ShardError::Io {
@@ -310,6 +313,20 @@ mod tests {
             ..Default::default()
         };
         assert!(shards.keep(vast).is_err());
+    }
+
+    #[test]
+    fn a_shard_that_is_on_its_way_twice_is_kept_by_whoever_ends() {
+        let temp = tempfile::tempdir().unwrap();
+        let shards = shards(temp.path());
+        let mut broken = shards.keep(header(3, b"hello")).unwrap();
+        broken.add(b"he").unwrap();
+        let mut again = shards.keep(header(3, b"hello")).unwrap();
+        again.add(b"hello").unwrap();
+        broken.add(b"l").unwrap();
+        drop(broken);
+        let (kept, _) = again.finish(Some(xxh3_64(b"hello"))).unwrap();
+        assert_eq!(fs::read(&kept).unwrap(), b"hello");
     }
 
     #[test]
