@@ -208,6 +208,9 @@ pub struct Instance {
     /// Rollout: sources that failed it, and until when they are passed over. Itself, if it failed without
     /// them: until then it gets no order.
     pub avoid: Vec<(Incarnation, Time)>,
+    /// Rollout: pulls in a row that failed without any source's fault.
+    #[serde(default)]
+    pub own_failures: u32,
     /// Rollout: the figures of the running or last pull.
     pub pull_seen: Option<PullSeen>,
     /// Rollout: it is being probed until then, and gets no traffic.
@@ -276,6 +279,7 @@ impl Instance {
             pull: None,
             readable: None,
             avoid: Vec::new(),
+            own_failures: 0,
             pull_seen: None,
             suspect: None,
             health: Health::default(),

@@ -1,6 +1,10 @@
 //! Exception: a call to the gang ended with an error that a rank reported, its processes alive. The
 //! error's text is the reason, so an operator reads what the trainer said. One that says that it is
 //! no number is the numeric rule's.
+//!
+//! An engine reports as well that a pull failed for a reason of its own (its memory, its device). That
+//! may pass, and nobody else is to blame; one that fails so again and again, with nothing between, would
+//! be told to pull for ever.
 use super::{Rule, RuleId, Verdict};
 use crate::core::state::Stage;
 use crate::core::{CallFault, Core, FaultKind};
@@ -11,7 +15,7 @@ use crate::phase::Phase;
 pub const RULE: Rule = Rule {
     id: RuleId::Exception,
     name: "exception",
-    roles: &[Role::Trainer],
+    roles: &[Role::Trainer, Role::Hybrid, Role::Rollout],
     phases: &[
         Phase::LoadCheckpoint,
         Phase::RefLogprob,
@@ -20,14 +24,32 @@ pub const RULE: Rule = Rule {
         Phase::Update,
         Phase::Snapshot,
         Phase::Publish,
+        Phase::PullWeights,
     ],
-    signal: "a rank reports that its call failed, with the error's text",
-    action: "restart the gang",
+    signal: "a rank reports that its call failed, with the error's text; an engine, three times in a \
+             row, that its pull failed by itself",
+    action: "restart the gang, or the engine",
     kind: Some(FaultKind::Exception),
     settings: &[],
 };
 
+/// Pulls that fail by themselves, one after the other, before their engine counts as broken.
+const OWN_FAILURES: u32 = 3;
+
 impl Core {
+    /// An engine's pull failed, and no source did.
+    pub(in crate::core) fn pull_failed_by_itself(&mut self, puller: Incarnation, reason: &str) {
+        let Some(i) = self.s.instances.life_mut(puller) else {
+            return;
+        };
+        i.own_failures += 1;
+        let (who, failures) = (i.id, i.own_failures);
+        if failures >= OWN_FAILURES && i.condemned.is_none() {
+            let reason = format!("{failures} pulls in a row failed by themselves: {reason}");
+            self.fault(Verdict::new(who, RuleId::Exception, reason));
+        }
+    }
+
     /// A call to the gang failed, its processes alive.
     pub(in crate::core) fn on_step_failed(
         &mut self,

@@ -108,6 +108,7 @@ impl Core {
             Ok(()) if Some(version) <= published => {
                 let (id, before) = (i.id, i.admitted);
                 i.version = i.version.max(Some(version));
+                i.own_failures = 0;
                 if i.pull.as_ref().is_some_and(|p| p.version <= version) {
                     i.pull = None;
                 }
@@ -131,6 +132,7 @@ impl Core {
                     let id = i.id;
                     let text = format!("{id}'s pull of {version} failed: {reason}");
                     self.event(Severity::Warn, "pull", Some(id), text);
+                    self.pull_failed_by_itself(puller, &reason);
                 }
             }
             Err(PullFailure::Source { source, reason }) => {

@@ -227,6 +227,26 @@ fn a_pull_that_fails_by_itself_is_ordered_again_after_a_rest_and_nobody_is_blame
 }
 
 #[test]
+fn an_engine_whose_pulls_fail_by_themselves_again_and_again_is_started_anew() {
+    let mut fleet = Fleet::chain(1);
+    let first = fleet.lives[&rollout(0)];
+    for tries in 1..=5 {
+        let reason = "no memory".to_owned();
+        fleet.ends(0, Err(PullFailure::Own { reason }));
+        // Twice it does it in the end, and that is forgotten.
+        if tries == 2 {
+            fleet.pass(Duration::from_secs(3));
+            fleet.ends(0, Ok(()));
+            fleet.publish_next();
+        }
+        fleet.pass(Duration::from_secs(3));
+        let incidents = fleet.core.s.recoveries.len();
+        assert_eq!(incidents, usize::from(tries == 5), "after {tries}");
+    }
+    assert_ne!(fleet.lives[&rollout(0)], first);
+}
+
+#[test]
 fn a_corrupt_source_is_passed_over_for_a_while_and_the_rest_comes_from_elsewhere() {
     let mut fleet = Fleet::chain(3);
     let source = fleet.lives[&rollout(1)];
