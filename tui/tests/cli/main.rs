@@ -12,6 +12,7 @@ mod follow;
 mod leader;
 mod reads;
 mod remote;
+mod silent;
 
 use fake::{Book, Fake, Server};
 use robust_proto::v1;

@@ -32,6 +32,8 @@ pub struct Book {
     pub phases: Vec<v1::PhaseSpan>,
     /// What each place wrote.
     pub logs: BTreeMap<String, String>,
+    /// Events are promised and never come.
+    pub holds_events_back: bool,
 }
 
 pub const REFUSAL: &str = "there is no trainer 7; the job has 2 (0 to 1)";
@@ -171,6 +173,9 @@ impl Control for Fake {
         request: Request<v1::EventsRequest>,
     ) -> Result<Response<Self::EventsStream>, Status> {
         let v1::EventsRequest { follow, since_seq } = request.into_inner();
+        if self.0.lock().unwrap().holds_events_back {
+            return Ok(Response::new(Box::pin(tokio_stream::pending())));
+        }
         let stored = self.0.lock().unwrap().events.clone();
         let stored = stored
             .into_iter()
