@@ -133,10 +133,13 @@ async fn unless_interrupted<T>(
     };
     let mut interrupted = listen(SignalKind::interrupt())?;
     let mut ended = listen(SignalKind::terminate())?;
+    // Else a terminal that is closed would leave the daemon, in a group of its own, and its folder.
+    let mut hung_up = listen(SignalKind::hangup())?;
     tokio::select! {
         done = work => done,
         _ = interrupted.recv() => Err(CliError::Interrupted { code: 130 }),
         _ = ended.recv() => Err(CliError::Interrupted { code: 143 }),
+        _ = hung_up.recv() => Err(CliError::Interrupted { code: 129 }),
     }
 }
 
