@@ -5,6 +5,7 @@ mod alone;
 mod control;
 mod doctor;
 mod errors;
+mod export;
 #[path = "../fake/mod.rs"]
 mod fake;
 mod follow;

@@ -79,7 +79,7 @@ fn an_answer_that_is_begun_and_does_not_go_on_is_given_up() {
     status.roles.extend([rollout(0), rollout(1)]);
     let (dir, _fake, _server) = daemon(Book {
         status,
-        holds_events_back: true,
+        never_ends: true,
         ..Default::default()
     });
     let drill = concat!(
