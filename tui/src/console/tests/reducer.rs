@@ -35,7 +35,7 @@ pub fn typed(words: &str) -> Vec<Event> {
 }
 
 /// A frame of this size, as the runner draws one before it hands on the mouse.
-fn draw(state: &mut State, width: u16, height: u16) {
+pub fn draw(state: &mut State, width: u16, height: u16) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let mut drawn = None;
     terminal
@@ -108,7 +108,7 @@ fn a_dialog_blocks_every_other_key() {
     );
     let _ = play(&mut state, [press('n'), press('?')]);
     assert_eq!(play(&mut state, ['k', 'K', 's'].map(press)), []);
-    assert_eq!(state.overlay, Some(Overlay::Help));
+    assert_eq!(state.overlay, Some(Overlay::Help { first: 0 }));
     assert_eq!(chosen(&state), "agent-1");
 }
 
