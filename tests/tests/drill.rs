@@ -53,22 +53,26 @@ fn the_quick_drill_strikes_both_policies_alike_and_ends_with_the_same_weights() 
 
 #[test]
 fn an_interrupted_drill_leaves_no_process_and_no_folder_behind() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut child = drill(dir.path(), &fixture("drills/quick.toml"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let begin = Instant::now();
-    while processes_naming(dir.path()).len() < 4 {
-        assert!(begin.elapsed() < robust_tests::PATIENCE, "no roles");
-        std::thread::sleep(Duration::from_millis(20));
+    // A terminal that is closed hangs up.
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGHUP, 129)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = drill(dir.path(), &fixture("drills/quick.toml"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begin = Instant::now();
+        while processes_naming(dir.path()).len() < 4 {
+            assert!(begin.elapsed() < robust_tests::PATIENCE, "no roles");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        let left = processes_naming(dir.path());
+        assert_eq!(left, vec![], "processes were left after {signal}");
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
     }
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(processes_naming(dir.path()), vec![], "processes were left");
-    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
-    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

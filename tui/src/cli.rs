@@ -47,7 +47,7 @@ const EXIT_CODES: &str = "Exit codes:
   3  no daemon reachable (the message names the socket that was tried)
   4  refused by the daemon (the reason is printed)
   5  protocol error: daemon and robustctl do not understand each other
-  130, 143  a drill was ended by SIGINT, SIGTERM
+  129, 130, 143  a drill was ended by SIGHUP, SIGINT, SIGTERM
 `run` without --detach ends with the exit code of robustd (robustd --help), 0 when the job completed.
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,

@@ -2,6 +2,7 @@
 use crate::error::CliError;
 use hyper_util::rt::TokioIo;
 use robust_proto::endpoint::default_state_dir;
+use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
 use std::io;
 use std::net::SocketAddr;
@@ -12,10 +13,13 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Uri};
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 
 /// A daemon that takes longer than this to answer a plain question is hung or gone.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// A connection that is silent for so long is asked whether anybody is there, and breaks when nothing
+/// comes back within [`ANSWER_WITHIN`]: one to a stopped daemon stays open, and so does a stalled tunnel.
+const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Reports of long runs are large.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
@@ -140,6 +144,13 @@ impl Endpoint {
             .unwrap_or_else(|_| Err(self.no_daemon("it accepts no connection".to_owned())))
     }
 
+    /// Connects, and has a question answered: the system takes connections for a stopped daemon too.
+    pub async fn reach(&self) -> Result<Client, CliError> {
+        let mut client = self.connect().await?;
+        self.ask(client.get_status(v1::GetStatusRequest {})).await?;
+        Ok(client)
+    }
+
     async fn try_connect(&self) -> Result<Client, CliError> {
         // Asked first by hand: the transport's own error hides the system's reason.
         let refused = |e: io::Error| {
@@ -150,7 +161,10 @@ impl Endpoint {
             })
         };
         // The URI is never looked at for a socket path, but it becomes the :authority header.
-        let endpoint = tonic::transport::Endpoint::from_static("http://robustd");
+        let endpoint = tonic::transport::Endpoint::from_static("http://robustd")
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(ANSWER_WITHIN)
+            .keep_alive_while_idle(true);
         let (channel, token) = match self {
             Endpoint::Unix { .. } => {
                 let path = self.socket();
@@ -186,11 +200,42 @@ impl Endpoint {
         match tokio::time::timeout(ANSWER_WITHIN, answer).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => Err(CliError::from_status(&status, &self.place())),
-            Err(_) => Err(CliError::NoDaemon {
-                place: self.place(),
-                reason: format!("it did not answer within {} s", ANSWER_WITHIN.as_secs()),
-                fix: "it may be stopped or overloaded; look at its log".to_owned(),
-            }),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    /// The next part of an answer that comes in parts, each with that time limit; none at its end.
+    pub async fn next<T>(&self, parts: &mut Streaming<T>) -> Result<Option<T>, CliError> {
+        match tokio::time::timeout(ANSWER_WITHIN, parts.message()).await {
+            Ok(Ok(part)) => Ok(part),
+            Ok(Err(status)) => Err(CliError::from_status(&status, &self.place())),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    /// The next part of what is followed, whenever it comes; it has no end.
+    pub async fn follow<T>(&self, parts: &mut Streaming<T>) -> Result<T, CliError> {
+        match parts.message().await {
+            Ok(Some(part)) => Ok(part),
+            Ok(None) => Err(self.ended()),
+            Err(status) => Err(CliError::from_status(&status, &self.place())),
+        }
+    }
+
+    /// What is followed came to an end, as when the daemon ends in order.
+    pub fn ended(&self) -> CliError {
+        CliError::NoDaemon {
+            place: self.place(),
+            reason: "it ended the stream".to_owned(),
+            fix: "try again when it is back".to_owned(),
+        }
+    }
+
+    fn silent(&self) -> CliError {
+        CliError::NoDaemon {
+            place: self.place(),
+            reason: format!("it did not answer within {} s", ANSWER_WITHIN.as_secs()),
+            fix: "it may be stopped or overloaded; look at its log".to_owned(),
         }
     }
 }

@@ -60,6 +60,11 @@ impl CliError {
         }
     }
 
+    /// Whether the daemon may be back after a while.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, CliError::NoDaemon { .. })
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             CliError::OutputClosed => "output_closed",
@@ -115,7 +120,7 @@ impl From<std::io::Error> for CliError {
 }
 
 /// Whether the daemon (or the way to it) is gone, rather than its answer being a refusal.
-pub fn is_lost(status: &tonic::Status) -> bool {
+fn is_lost(status: &tonic::Status) -> bool {
     // A process that dies in a call shows as UNKNOWN or CANCELLED with the transport's error below.
     match status.code() {
         Code::Unavailable => true,
@@ -123,6 +128,14 @@ pub fn is_lost(status: &tonic::Status) -> bool {
             status.source().is_some() || status.message().contains("h2 protocol error")
         }
         _ => false,
+    }
+}
+
+/// Says on stderr what happens on the way: as text, or as one JSON object a line for programs.
+pub fn note(text: &str, json: bool) {
+    match json {
+        true => eprintln!("{}", serde_json::json!({"note": text})),
+        false => eprintln!("robustctl: {text}"),
     }
 }
 

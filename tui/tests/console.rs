@@ -304,6 +304,35 @@ fn a_fault_is_armed_from_the_list_shown_while_it_waits_and_taken_back() {
 }
 
 #[test]
+fn the_log_of_an_instance_that_moved_is_that_of_its_new_node() {
+    if !has_tmux() {
+        return;
+    }
+    let mut two = status();
+    two.node = "a".into();
+    two.roles[1].node = "a".into();
+    two.roles[2].node = "b".into();
+    let logs = [("rollout-1".to_owned(), "written on b\n".to_owned())];
+    let (dir, _fake, _server) = daemon(Book {
+        status: two,
+        logs: logs.into(),
+        ..Default::default()
+    });
+    let folder = dir.path().join("logs");
+    std::fs::create_dir(&folder).unwrap();
+    for who in ["rollout-0", "rollout-1"] {
+        std::fs::write(folder.join(format!("{who}.log")), "written on a\n").unwrap();
+    }
+    let terminal = open((120, 40), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    terminal.text("2j");
+    terminal.wait("written on a");
+    terminal.text("j");
+    let screen = terminal.wait("written on b");
+    assert!(!screen.contains("written on a"), "{screen}");
+}
+
+#[test]
 fn a_job_is_paused_resumed_and_restarted_and_a_node_drained() {
     if !has_tmux() {
         return;

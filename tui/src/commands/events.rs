@@ -3,58 +3,64 @@ use super::watch::reconnect;
 use super::{put, put_json};
 use crate::cli::EventsArgs;
 use crate::endpoint::{Client, Endpoint};
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::format::{time_of_day, who};
 use crate::paint::Paint;
 use robust_proto::v1;
-use tokio_stream::StreamExt as _;
 
 /// Prints stored events and, with --follow, those to come.
 pub async fn run(endpoint: &Endpoint, args: &EventsArgs, json: bool) -> Result<(), CliError> {
-    let paint = Paint::stdout();
-    let mut client = endpoint.connect().await?;
+    let mut client = match args.follow {
+        true => endpoint.reach().await?,
+        false => endpoint.connect().await?,
+    };
     let mut seen = Seen {
         since: args.since,
         last: None,
     };
     loop {
-        let request = v1::EventsRequest {
-            follow: args.follow,
-            since_seq: seen.ask_from(),
-        };
-        let broken = match client.events(request).await {
-            Err(status) => status,
-            Ok(reply) => {
-                let mut stream = reply.into_inner();
-                loop {
-                    match stream.next().await {
-                        Some(Ok(event)) if seen.is_new(&event) => {
-                            if json {
-                                put_json(&event)?
-                            } else {
-                                put(&line(&event, paint))?
-                            }
-                        }
-                        Some(Ok(_)) => {}
-                        Some(Err(status)) => break status,
-                        None if !args.follow => return Ok(()),
-                        None => break tonic::Status::unavailable("the daemon ended the stream"),
-                    }
-                }
+        match stream(endpoint, &mut client, args.follow, &mut seen, json).await {
+            Err(e) if args.follow && e.is_lost() => {
+                client = resume(endpoint, &mut seen, json).await?;
             }
-        };
-        if !args.follow || !error::is_lost(&broken) {
-            return Err(CliError::from_status(&broken, &endpoint.place()));
+            ended => return ended,
         }
-        client = resume(endpoint, &mut seen).await?;
+    }
+}
+
+/// The same, as long as one connection holds.
+async fn stream(
+    endpoint: &Endpoint,
+    client: &mut Client,
+    follow: bool,
+    seen: &mut Seen,
+    json: bool,
+) -> Result<(), CliError> {
+    let paint = Paint::stdout();
+    let request = v1::EventsRequest {
+        follow,
+        since_seq: seen.ask_from(),
+    };
+    let mut events = endpoint.ask(client.events(request)).await?;
+    loop {
+        let next = match follow {
+            true => Some(endpoint.follow(&mut events).await?),
+            false => endpoint.next(&mut events).await?,
+        };
+        match next {
+            Some(event) if !seen.is_new(&event) => {}
+            Some(event) if json => put_json(&event)?,
+            Some(event) => put(&line(&event, paint))?,
+            None => return Ok(()),
+        }
     }
 }
 
 /// Reaches the daemon again. A new job on the same socket counts its events from the start, which
 /// shows in that the last event printed is not among its own.
-async fn resume(endpoint: &Endpoint, seen: &mut Seen) -> Result<Client, CliError> {
+async fn resume(endpoint: &Endpoint, seen: &mut Seen, json: bool) -> Result<Client, CliError> {
     loop {
-        let mut client = reconnect(endpoint).await?;
+        let mut client = reconnect(endpoint, json).await?;
         let Some(last) = &seen.last else {
             return Ok(client);
         };
@@ -69,7 +75,7 @@ async fn resume(endpoint: &Endpoint, seen: &mut Seen) -> Result<Client, CliError
                 return Ok(client);
             }
             // It went away again between the two calls.
-            Err(CliError::NoDaemon { .. }) => {}
+            Err(e) if e.is_lost() => {}
             Err(e) => return Err(e),
         }
     }
@@ -85,8 +91,7 @@ async fn first_from(
         since_seq,
     };
     let mut stored = endpoint.ask(client.events(request)).await?;
-    let first = stored.next().await.transpose();
-    first.map_err(|status| CliError::from_status(&status, &endpoint.place()))
+    endpoint.next(&mut stored).await
 }
 
 /// Which events were printed, so that none comes twice after a reconnect.

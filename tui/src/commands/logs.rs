@@ -8,12 +8,11 @@ use super::watch::reconnect;
 use super::{put, put_json};
 use crate::cli::{LogsArgs, Who};
 use crate::endpoint::{Client, Endpoint};
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::format::who;
 use regex::Regex;
 use robust_proto::v1;
 use tokio::sync::mpsc::{Sender, channel};
-use tokio_stream::StreamExt as _;
 
 /// Lines that may wait for a slow terminal.
 const LINES_AHEAD: usize = 256;
@@ -40,6 +39,7 @@ pub async fn run(endpoint: &Endpoint, args: LogsArgs, json: bool) -> Result<(), 
         endpoint: endpoint.clone(),
         place,
         follow,
+        json,
         tail,
         next: None,
         lines: Lines::default(),
@@ -108,6 +108,7 @@ struct Reader {
     endpoint: Endpoint,
     place: (String, u32),
     follow: bool,
+    json: bool,
     tail: Option<u32>,
     /// How far it is, once anything came.
     next: Option<u64>,
@@ -125,25 +126,22 @@ impl Reader {
     }
 
     async fn read(&mut self, to: &Out) -> Result<(), CliError> {
-        let mut client = self.endpoint.connect().await?;
+        let mut client = match self.follow {
+            true => self.endpoint.reach().await?,
+            false => self.endpoint.connect().await?,
+        };
         loop {
-            let broken = match self.stream(&mut client, to).await? {
-                None => return Ok(()),
-                Some(broken) => broken,
-            };
-            if !self.follow || !error::is_lost(&broken) {
-                return Err(CliError::from_status(&broken, &self.endpoint.place()));
+            match self.stream(&mut client, to).await {
+                Err(e) if self.follow && e.is_lost() => {
+                    client = reconnect(&self.endpoint, self.json).await?;
+                }
+                ended => return ended,
             }
-            client = reconnect(&self.endpoint).await?;
         }
     }
 
-    /// Until the log's end, or what broke it.
-    async fn stream(
-        &mut self,
-        client: &mut Client,
-        to: &Out,
-    ) -> Result<Option<tonic::Status>, CliError> {
+    /// Until the log's end, as long as one connection holds.
+    async fn stream(&mut self, client: &mut Client, to: &Out) -> Result<(), CliError> {
         let (role, index) = self.place.clone();
         let request = v1::LogsRequest {
             role,
@@ -152,21 +150,20 @@ impl Reader {
             tail_lines: self.tail,
             from: self.next,
         };
-        let mut parts = match client.logs(request).await {
-            Ok(reply) => reply.into_inner(),
-            Err(status) => return Ok(Some(status)),
-        };
+        let mut parts = self.endpoint.ask(client.logs(request)).await?;
         loop {
-            match parts.next().await {
-                Some(Ok(part)) => self.take(part, to).await?,
-                Some(Err(status)) => return Ok(Some(status)),
-                None if self.follow => {
-                    let text = "the daemon ended the stream";
-                    return Ok(Some(tonic::Status::unavailable(text)));
-                }
-                None => {
+            // Without a time limit of its own: the last lines of another node's log may take the
+            // daemon longer, and whether it is there at all the connection finds out.
+            match parts.message().await {
+                Ok(Some(part)) => self.take(part, to).await?,
+                Ok(None) if self.follow => return Err(self.endpoint.ended()),
+                Ok(None) => {
                     let rest = self.lines.rest();
-                    return self.say(rest, "", to).await.map(|()| None);
+                    return self.say(rest, "", to).await;
+                }
+                Err(status) => {
+                    let place = self.endpoint.place();
+                    return Err(CliError::from_status(&status, &place));
                 }
             }
         }

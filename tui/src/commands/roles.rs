@@ -1,16 +1,15 @@
 //! `robustctl roles`: every instance, or the past of one.
 use super::status::{NOW, now};
-use super::watch::{RETRY_EVERY, reconnect};
-use super::{is_over, job_result, put, put_json};
+use super::watch::until_over;
+use super::{put, put_json};
 use crate::cli::{RolesArgs, Who};
 use crate::endpoint::Endpoint;
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::format::{bytes, clock, millis, time_of_day, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
 use std::collections::{HashMap, VecDeque};
-use tokio_stream::StreamExt as _;
 
 /// Between two looks of `--follow`.
 const LOOK_EVERY_MS: u32 = 1000;
@@ -50,8 +49,7 @@ async fn last_phases(endpoint: &Endpoint, who: Who) -> Result<Vec<v1::PhaseSpan>
     };
     let mut parts = endpoint.ask(client.phases(request)).await?;
     let mut spans = VecDeque::new();
-    while let Some(part) = parts.next().await {
-        let part = part.map_err(|status| CliError::from_status(&status, &endpoint.place()))?;
+    while let Some(part) = endpoint.next(&mut parts).await? {
         spans.extend(part.spans);
         while spans.len() > PHASES {
             spans.pop_front();
@@ -87,38 +85,15 @@ fn choose(status: &mut v1::Status, wanted: Option<Who>) -> Result<(), CliError> 
 /// Until the job is over.
 async fn follow(endpoint: &Endpoint, wanted: Option<Who>, json: bool) -> Result<(), CliError> {
     let (paint, mut seen) = (Paint::stdout(), Seen::default());
-    let mut client = endpoint.connect().await?;
-    loop {
-        let interval_ms = LOOK_EVERY_MS;
-        let broken = match client.watch(v1::WatchRequest { interval_ms }).await {
-            Err(status) => status,
-            Ok(reply) => {
-                let mut stream = reply.into_inner();
-                loop {
-                    match stream.next().await {
-                        Some(Ok(mut status)) => {
-                            // One that is scaled down may come back.
-                            let _ = choose(&mut status, wanted);
-                            match json {
-                                true => put_json(&status.roles)?,
-                                false => put(&seen.news(&status, paint))?,
-                            }
-                            if is_over(&status.state) {
-                                return job_result(&status.state, &status.reason);
-                            }
-                        }
-                        Some(Err(status)) => break status,
-                        None => break tonic::Status::unavailable("the daemon ended the stream"),
-                    }
-                }
-            }
-        };
-        if !error::is_lost(&broken) {
-            return Err(CliError::from_status(&broken, &endpoint.place()));
+    let show = |status: &mut v1::Status| {
+        // One that is scaled down may come back.
+        let _ = choose(status, wanted);
+        match json {
+            true => put_json(&status.roles),
+            false => put(&seen.news(status, paint)),
         }
-        tokio::time::sleep(RETRY_EVERY).await;
-        client = reconnect(endpoint).await?;
-    }
+    };
+    until_over(endpoint, LOOK_EVERY_MS, json, show).await
 }
 
 /// What was said of each last.

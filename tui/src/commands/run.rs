@@ -128,7 +128,7 @@ impl Job<'_> {
 
     /// Until it runs.
     async fn leave(&self, mut robustd: Robustd, mut signals: Signals) -> Result<(), CliError> {
-        let mut progress = Progress::quiet();
+        let mut progress = Progress::quiet(self.json);
         let mut looks = tokio::time::interval(LOOK_EVERY);
         loop {
             tokio::select! {

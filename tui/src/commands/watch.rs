@@ -1,12 +1,11 @@
 //! `robustctl watch`: one line a step, across restarts of the daemon.
 use super::{is_over, job_result, put, put_json};
 use crate::cli::WatchArgs;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Client, Endpoint};
 use crate::error::{self, CliError};
 use crate::format::{millis, ratio, time_of_day};
 use robust_proto::v1;
 use std::time::{Duration, Instant};
-use tokio_stream::StreamExt as _;
 
 /// How long a daemon that was reached once may stay away before `watch` and `events` give up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,55 +16,66 @@ pub const RETRY_EVERY: Duration = Duration::from_millis(300);
 pub async fn run(endpoint: &Endpoint, args: &WatchArgs, json: bool) -> Result<(), CliError> {
     let interval_ms = (args.interval * 1000.0) as u32;
     let mut lines = Lines::default();
-    let mut client = endpoint.connect().await?;
+    let show = |status: &mut v1::Status| match (json, lines.next(status)) {
+        (true, _) => put_json(status),
+        (false, Some(line)) => put(&line),
+        (false, None) => Ok(()),
+    };
+    until_over(endpoint, interval_ms, json, show).await
+}
+
+/// Shows status after status until the job is over, across restarts of the daemon; fails when the job
+/// failed.
+pub async fn until_over(
+    endpoint: &Endpoint,
+    interval_ms: u32,
+    json: bool,
+    mut show: impl FnMut(&mut v1::Status) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut client = endpoint.reach().await?;
     loop {
-        let broken = match client.watch(v1::WatchRequest { interval_ms }).await {
-            Err(status) => status,
-            Ok(reply) => {
-                let mut stream = reply.into_inner();
-                loop {
-                    match stream.next().await {
-                        Some(Ok(status)) => {
-                            if json {
-                                put_json(&status)?;
-                            } else if let Some(line) = lines.next(&status) {
-                                put(&line)?;
-                            }
-                            if is_over(&status.state) {
-                                return job_result(&status.state, &status.reason);
-                            }
-                        }
-                        Some(Err(status)) => break status,
-                        None => break tonic::Status::unavailable("the daemon ended the stream"),
-                    }
-                }
-            }
-        };
-        if !error::is_lost(&broken) {
-            return Err(CliError::from_status(&broken, &endpoint.place()));
+        match over_connection(endpoint, &mut client, interval_ms, &mut show).await {
+            Err(e) if e.is_lost() => client = reconnect(endpoint, json).await?,
+            ended => return ended,
         }
-        client = reconnect(endpoint).await?;
+    }
+}
+
+/// The same, as long as one connection holds.
+async fn over_connection(
+    endpoint: &Endpoint,
+    client: &mut Client,
+    interval_ms: u32,
+    show: &mut impl FnMut(&mut v1::Status) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let asked = client.watch(v1::WatchRequest { interval_ms });
+    let mut statuses = endpoint.ask(asked).await?;
+    loop {
+        let mut status = endpoint.follow(&mut statuses).await?;
+        show(&mut status)?;
+        if is_over(&status.state) {
+            return job_result(&status.state, &status.reason);
+        }
     }
 }
 
 /// Waits for a lost daemon, saying so on stderr; gives up after [`PATIENCE`].
-pub async fn reconnect(endpoint: &Endpoint) -> Result<crate::endpoint::Client, CliError> {
+pub async fn reconnect(endpoint: &Endpoint, json: bool) -> Result<Client, CliError> {
     let lost = Instant::now();
-    eprintln!(
-        "robustctl: daemon lost, retrying for {} s",
-        PATIENCE.as_secs()
-    );
+    let patience = PATIENCE.as_secs();
+    error::note(&format!("daemon lost, retrying for {patience} s"), json);
     loop {
-        match endpoint.connect().await {
+        // Also before the first attempt: one that can be reached and breaks off what is followed is
+        // not asked without a pause.
+        tokio::time::sleep(RETRY_EVERY).await;
+        match endpoint.reach().await {
             Ok(client) => {
-                eprintln!(
-                    "robustctl: daemon back after {:.1} s",
-                    lost.elapsed().as_secs_f64()
-                );
+                let away = lost.elapsed().as_secs_f64();
+                error::note(&format!("daemon back after {away:.1} s"), json);
                 return Ok(client);
             }
-            Err(e) if lost.elapsed() > PATIENCE => return Err(e),
-            Err(_) => tokio::time::sleep(RETRY_EVERY).await,
+            Err(e) if e.is_lost() && lost.elapsed() < PATIENCE => {}
+            Err(e) => return Err(e),
         }
     }
 }

@@ -17,7 +17,10 @@ use robust_shared::ids::Role;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Overlay {
     /// The keys.
-    Help,
+    Help {
+        /// The first line that is wanted; at the end the last ones stay.
+        first: usize,
+    },
     /// Which fault?
     Menu(Menu),
     /// Shall it be done?
@@ -283,11 +286,8 @@ impl State {
 
     pub(super) fn on_overlay_key(&mut self, overlay: Overlay, code: KeyCode) -> Vec<Action> {
         match overlay {
-            Overlay::Help => {
-                let leaves = ['?', 'q', 'y', 'n'].map(KeyCode::Char).contains(&code);
-                if !leaves && !matches!(code, KeyCode::Esc | KeyCode::Enter) {
-                    self.overlay = Some(Overlay::Help);
-                }
+            Overlay::Help { first } => {
+                self.on_help(first, code);
                 Vec::new()
             }
             Overlay::Menu(menu) => {
@@ -300,6 +300,16 @@ impl State {
                 Vec::new()
             }
         }
+    }
+
+    fn on_help(&mut self, first: usize, code: KeyCode) {
+        let first = match code {
+            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('?' | 'q' | 'y' | 'n') => return,
+            KeyCode::Up | KeyCode::Char('k') => first.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') if self.drawn.left() > 0 => first + 1,
+            _ => first,
+        };
+        self.overlay = Some(Overlay::Help { first });
     }
 
     fn on_answer(&mut self, mut ask: Ask, code: KeyCode) -> Vec<Action> {

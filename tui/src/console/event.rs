@@ -125,7 +125,12 @@ pub enum Action {
     /// What the operator confirmed.
     Do(Act),
     /// Read the log of an instance.
-    ReadLog(String),
+    ReadLog {
+        /// Its name.
+        who: String,
+        /// It runs on the leader's machine.
+        on_leader: bool,
+    },
     /// Look at the store.
     ReadStore,
     /// Find the drill files.

@@ -33,7 +33,7 @@ impl State {
     fn on_plain_key(&mut self, code: KeyCode) -> Vec<Action> {
         match code {
             KeyCode::Char('q') => return vec![Action::Quit(Quit::Asked)],
-            KeyCode::Char('?') => self.overlay = Some(Overlay::Help),
+            KeyCode::Char('?') => self.overlay = Some(Overlay::Help { first: 0 }),
             KeyCode::Tab => return self.show(self.screen.next(1)),
             KeyCode::BackTab => return self.show(self.screen.next(-1)),
             KeyCode::Char('s') => self.ask(Act::Stop),

@@ -1,4 +1,5 @@
-//! The end of an instance's log: from the state directory where it is there, else through the daemon.
+//! The end of an instance's log: from the state directory where it runs on the leader's machine and so
+//! does this console, else through the daemon.
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_proto::v1;
@@ -35,10 +36,10 @@ impl Tail {
     }
 }
 
-/// Reads it.
-pub async fn read(endpoint: Endpoint, who: String) -> Result<Vec<String>, String> {
-    let own = endpoint.state_dir().map(|dir| dir.join("logs"));
-    let own = own.map(|dir| dir.join(format!("{who}.log")));
+/// Reads it; a file of that name here is another life's where the instance runs on another machine.
+pub async fn read(endpoint: Endpoint, who: String, on_leader: bool) -> Result<Vec<String>, String> {
+    let own = endpoint.state_dir().filter(|_| on_leader);
+    let own = own.map(|dir| dir.join("logs").join(format!("{who}.log")));
     let Some(path) = own.filter(|path| path.exists()) else {
         // It runs on another machine, or this console does.
         return ask(&endpoint, &who).await.map_err(|e| e.to_string());

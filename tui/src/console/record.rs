@@ -139,9 +139,10 @@ impl Recording {
     }
 
     fn read(from: impl BufRead) -> Result<Recording, String> {
-        let mut lines = from.lines().enumerate();
+        // As bytes: one that is cut off may end within a character.
+        let mut lines = from.split(b'\n').enumerate();
         let first = lines.next().and_then(|(_, line)| line.ok());
-        let head: Option<Head> = first.and_then(|line| serde_json::from_str(&line).ok());
+        let head: Option<Head> = first.and_then(|line| serde_json::from_slice(&line).ok());
         let Some(head) = head else {
             return Err("is no recording of robustctl".to_owned());
         };
@@ -159,7 +160,7 @@ impl Recording {
             if let Some(problem) = bad {
                 return Err(problem);
             }
-            match serde_json::from_str::<Entry>(&line) {
+            match serde_json::from_slice::<Entry>(&line) {
                 Ok(entry) => {
                     // A clock that was set back shall not make time run backwards.
                     let last = entries.last().map_or(head.at, |e| e.at);
@@ -240,6 +241,25 @@ mod tests {
         );
         let problem = read(&format!("{head}{cut}{lost}")).unwrap_err();
         assert!(problem.starts_with("line 2"), "{problem}");
+    }
+
+    #[test]
+    fn a_recording_that_is_cut_anywhere_is_read_up_to_there() {
+        let head = "{\"robust_console\":2,\"at\":1,\"place\":\"größe\"}\n";
+        let lines = "{\"at\":2,\"lost\":\"später\"}\n{\"at\":3,\"lost\":\"日本\"}\n";
+        let text = format!("{head}{lines}");
+        // Where a line is whole, also without its end.
+        let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+        for cut in 0..=text.len() {
+            let whole = ends.iter().filter(|end| **end <= cut).count();
+            let read = Recording::read(&text.as_bytes()[..cut]);
+            let entries = read.map(|recording| recording.entries.len());
+            match whole {
+                0 => assert!(entries.unwrap_err().contains("is no recording"), "at {cut}"),
+                1 => assert_eq!(entries.unwrap_err(), "holds nothing", "at {cut}"),
+                whole => assert_eq!(entries, Ok(whole - 1), "at {cut}"),
+            }
+        }
     }
 
     #[test]

@@ -213,10 +213,10 @@ impl Runner {
             Action::Do(act) => {
                 tokio::spawn(feed::act(self.endpoint.clone(), act, self.to.clone()));
             }
-            Action::ReadLog(who) => {
+            Action::ReadLog { who, on_leader } => {
                 let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
                 tokio::spawn(async move {
-                    let lines = logs::read(endpoint, who.clone()).await;
+                    let lines = logs::read(endpoint, who.clone(), on_leader).await;
                     let _ = to.send(Event::LogRead { who, lines }).await;
                 });
             }

@@ -21,6 +21,7 @@ use super::table::View;
 use super::ui::Drawn;
 use super::ui::look::Look;
 use crate::commands::is_over;
+use crate::format::who;
 use chrono::{FixedOffset, Offset as _, Utc};
 use robust_proto::v1;
 use std::collections::VecDeque;
@@ -339,12 +340,23 @@ impl State {
             return None;
         }
         let action = match self.screen {
-            Screen::Roles => Action::ReadLog(self.chosen_name(TableId::Roles)?),
+            Screen::Roles => self.log_wanted()?,
             Screen::Store => Action::ReadStore,
             _ => return None,
         };
         self.asked_at = self.now;
         Some(action)
+    }
+
+    /// The log of the selected instance. Which machine has it is known from where it runs now: one
+    /// that moved left a log of an earlier life behind.
+    fn log_wanted(&self) -> Option<Action> {
+        let role = self.chosen_role()?;
+        let leader = self.status.as_ref().map(|s| &s.node);
+        Some(Action::ReadLog {
+            who: who(&role.role, role.index),
+            on_leader: role.node.is_empty() || Some(&role.node) == leader,
+        })
     }
 
     /// Shows another screen, and asks for what it needs at once.

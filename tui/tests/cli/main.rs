@@ -5,6 +5,7 @@ mod alone;
 mod control;
 mod doctor;
 mod errors;
+mod export;
 #[path = "../fake/mod.rs"]
 mod fake;
 mod follow;
@@ -12,6 +13,7 @@ mod follow;
 mod leader;
 mod reads;
 mod remote;
+mod silent;
 
 use fake::{Book, Fake, Server};
 use robust_proto::v1;

@@ -32,6 +32,9 @@ pub struct Book {
     pub phases: Vec<v1::PhaseSpan>,
     /// What each place wrote.
     pub logs: BTreeMap<String, String>,
+    pub trajectories: Vec<v1::Trajectory>,
+    /// Events and trajectories come, but their end does not.
+    pub never_ends: bool,
 }
 
 pub const REFUSAL: &str = "there is no trainer 7; the job has 2 (0 to 1)";
@@ -171,13 +174,16 @@ impl Control for Fake {
         request: Request<v1::EventsRequest>,
     ) -> Result<Response<Self::EventsStream>, Status> {
         let v1::EventsRequest { follow, since_seq } = request.into_inner();
-        let stored = self.0.lock().unwrap().events.clone();
+        let (stored, never_ends) = {
+            let book = self.0.lock().unwrap();
+            (book.events.clone(), book.never_ends)
+        };
         let stored = stored
             .into_iter()
             .filter(move |e| e.seq >= since_seq)
             .map(Ok);
         let stored = tokio_stream::iter(stored);
-        Ok(Response::new(if follow {
+        Ok(Response::new(if follow || never_ends {
             Box::pin(stored.chain(tokio_stream::pending()))
         } else {
             Box::pin(stored)
@@ -188,7 +194,12 @@ impl Control for Fake {
         &self,
         _: Request<v1::TrajectoriesRequest>,
     ) -> Result<Response<Self::TrajectoriesStream>, Status> {
-        Err(Status::unimplemented("not played"))
+        let book = self.0.lock().unwrap();
+        let stored = tokio_stream::iter(book.trajectories.clone().into_iter().map(Ok));
+        Ok(Response::new(match book.never_ends {
+            true => Box::pin(stored.chain(tokio_stream::pending())),
+            false => Box::pin(stored),
+        }))
     }
 
     async fn check_store(

@@ -1,11 +1,11 @@
 //! A drill against the job of a daemon that runs already: the same strikes, counted from now, and what
 //! the job shows for them. The job goes on afterwards.
 use super::facts::{Before, gather, incidents};
-use super::follow::{Follower, Host, Until, lost, protected};
+use super::follow::{Follower, Host, Until, protected};
 use super::outcome::{DrillOutcome, RunOutcome, SeriesOutcome, load};
 use super::progress::Progress;
 use super::striker::Striker;
-use super::usage;
+use super::{Manner, usage};
 use crate::commands::is_over;
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
@@ -23,22 +23,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub async fn run(
     drill: &Drill,
     endpoint: &Endpoint,
-    i_know: bool,
+    manner: Manner,
 ) -> Result<DrillOutcome, CliError> {
     let load_before = load();
     let mut client = endpoint.connect().await?;
     let begin = endpoint
         .ask(client.get_status(v1::GetStatusRequest {}))
         .await?;
-    check(&begin, i_know)?;
+    check(&begin, manner.i_know)?;
     let (run, strikes, expect) = drill.attach(&ground(&begin)).map_err(usage)?;
-    let mut progress = Progress::start(begin.job.clone(), begin.steps_total, strikes.len());
+    let (job, steps) = (begin.job.clone(), begin.steps_total);
+    let mut progress = Progress::start(job, steps, strikes.len(), manner.json);
     progress.skip_incidents(&begin);
-    let before = Before::now(&mut client, &begin).await?;
+    let before = Before::now(endpoint, &mut client, &begin).await?;
     let step = Duration::from_secs_f64(begin.step_seconds.clamp(0.0, 1e6));
     let follower = Follower {
         striker: Striker::attached(strikes.clone(), step),
-        i_know,
+        i_know: manner.i_know,
         until: Until::GotOver,
         progress: &mut progress,
     };
@@ -48,7 +49,7 @@ pub async fn run(
         .ask(followed.client.get_report(v1::GetReportRequest {}))
         .await?;
     let check_store = expect.iter().any(Expectation::asks_the_store);
-    let mut facts = gather(&mut followed, &report, &before, check_store).await?;
+    let mut facts = gather(endpoint, &mut followed, &report, &before, check_store).await?;
     let report = during(report, &before, &begin, &followed.status);
     (facts.ettr, facts.goodput) = (report.ettr, report.goodput);
     let repeated = followed
@@ -144,29 +145,23 @@ fn mode(name: &str) -> Mode {
 struct Running<'a>(&'a Endpoint);
 
 impl Host for Running<'_> {
+    fn endpoint(&self) -> Endpoint {
+        self.0.clone()
+    }
+
     async fn connect(&mut self) -> Result<Client, CliError> {
-        self.0.connect().await
+        self.0.reach().await
     }
 
     /// Waits until somebody started it again.
     async fn revive(&mut self) -> Result<(), CliError> {
         let begin = Instant::now();
         loop {
-            match self.0.connect().await {
-                Ok(mut client) => {
-                    if client
-                        .get_status(v1::GetStatusRequest {})
-                        .await
-                        .map_err(lost)
-                        .is_ok()
-                    {
-                        return Ok(());
-                    }
-                }
+            match self.0.reach().await {
+                Ok(_) => return Ok(()),
                 Err(e) if begin.elapsed() > STARTED_AGAIN_WITHIN => return Err(e),
-                Err(_) => {}
+                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
             }
-            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 

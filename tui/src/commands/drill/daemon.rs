@@ -206,13 +206,16 @@ impl Daemon {
 }
 
 impl Host for Daemon {
+    fn endpoint(&self) -> Endpoint {
+        let state_dir = self.state.clone();
+        Endpoint::Unix { state_dir }
+    }
+
     async fn connect(&mut self) -> Result<Client, CliError> {
-        let endpoint = Endpoint::Unix {
-            state_dir: self.state.clone(),
-        };
+        let endpoint = self.endpoint();
         let begin = Instant::now();
         loop {
-            let error = match endpoint.connect().await {
+            let error = match endpoint.reach().await {
                 Ok(client) => return Ok(client),
                 Err(e) => e,
             };

@@ -1,6 +1,6 @@
 //! What a run left, asked of its daemon, as expectations see it.
 use super::follow::{Followed, lost};
-use crate::endpoint::Client;
+use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use robust_proto::v1;
 use robust_shared::drill::{End, Facts, Recovery};
@@ -20,8 +20,12 @@ pub struct Before {
 
 impl Before {
     /// What there is now.
-    pub async fn now(client: &mut Client, status: &v1::Status) -> Result<Self, CliError> {
-        let events = events(client, 0).await?;
+    pub async fn now(
+        endpoint: &Endpoint,
+        client: &mut Client,
+        status: &v1::Status,
+    ) -> Result<Self, CliError> {
+        let events = events(endpoint, client, 0).await?;
         Ok(Self {
             event: events.last().map_or(0, |e| e.seq + 1),
             incident: status.incidents.last().map_or(0, |i| i.id),
@@ -32,6 +36,7 @@ impl Before {
 
 /// Asks for it all; the store is read through only when somebody wants to know.
 pub async fn gather(
+    endpoint: &Endpoint,
     followed: &mut Followed,
     report: &v1::Report,
     before: &Before,
@@ -40,9 +45,9 @@ pub async fn gather(
     let (status, client) = (&followed.status, &mut followed.client);
     let mut missing = missing(status, report, before);
     if check_store {
-        missing.extend(store_problems(client).await?);
+        missing.extend(store_problems(endpoint, client).await?);
     }
-    let events = events(client, before.event).await?;
+    let events = events(endpoint, client, before.event).await?;
     Ok(Facts {
         struck: followed.struck_at.is_some(),
         incidents: incidents(report, before).map(recovery).collect(),
@@ -100,22 +105,27 @@ fn missing(status: &v1::Status, report: &v1::Report, before: &Before) -> Vec<Str
     missing
 }
 
-async fn events(client: &mut Client, since_seq: u64) -> Result<Vec<v1::Event>, CliError> {
+async fn events(
+    endpoint: &Endpoint,
+    client: &mut Client,
+    since_seq: u64,
+) -> Result<Vec<v1::Event>, CliError> {
     let request = v1::EventsRequest {
         follow: false,
         since_seq,
     };
-    let mut stream = client.events(request).await.map_err(lost)?.into_inner();
+    let mut stream = endpoint.ask(client.events(request)).await?;
     let mut events = Vec::new();
-    while let Some(event) = stream.next().await {
-        events.push(event.map_err(lost)?);
+    while let Some(event) = endpoint.next(&mut stream).await? {
+        events.push(event);
     }
     Ok(events)
 }
 
-async fn store_problems(client: &mut Client) -> Result<Vec<String>, CliError> {
-    let words = client.check_store(v1::CheckStoreRequest {}).await;
-    let mut words = words.map_err(lost)?.into_inner();
+async fn store_problems(endpoint: &Endpoint, client: &mut Client) -> Result<Vec<String>, CliError> {
+    let asked = client.check_store(v1::CheckStoreRequest {});
+    let mut words = endpoint.ask(asked).await?;
+    // Between two words lies as much work as there is: whether it is there the connection finds out.
     while let Some(word) = words.next().await {
         let word = word.map_err(lost)?;
         if word.done {

@@ -8,7 +8,7 @@
 use super::progress::Progress;
 use super::striker::Striker;
 use crate::commands::is_over;
-use crate::endpoint::{ANSWER_WITHIN, Client};
+use crate::endpoint::{ANSWER_WITHIN, Client, Endpoint};
 use crate::error::CliError;
 use robust_proto::v1;
 use robust_shared::drill::{Strike, Whom};
@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Who runs the daemon that is watched.
 pub trait Host {
+    /// Where it answers.
+    fn endpoint(&self) -> Endpoint;
     /// Connects as soon as it answers.
     fn connect(&mut self) -> impl Future<Output = Result<Client, CliError>>;
     /// Brings it back after its death.
@@ -73,8 +75,9 @@ enum Struck {
 impl Follower<'_> {
     /// Watches to the end.
     pub async fn run(mut self, host: &mut impl Host) -> Result<Followed, CliError> {
+        let endpoint = host.endpoint();
         let mut client = host.connect().await?;
-        let mut statuses = watch(&mut client).await?;
+        let mut statuses = watch(&endpoint, &mut client).await?;
         let mut moved = (0, Instant::now());
         let (mut struck_at, mut crashed, mut refused) = (None, false, String::new());
         loop {
@@ -83,7 +86,7 @@ impl Follower<'_> {
                 Err(_) if std::mem::take(&mut crashed) => {
                     host.revive().await?;
                     client = host.connect().await?;
-                    statuses = watch(&mut client).await?;
+                    statuses = watch(&endpoint, &mut client).await?;
                     moved.1 = Instant::now();
                     continue;
                 }
@@ -115,7 +118,7 @@ impl Follower<'_> {
                     crashed |= dies_of_it(&strike);
                     self.progress.struck(&strike, &reply, status.step);
                     let armed = match reply.armed {
-                        Some(number) => Some((number, daemons_now(&mut client).await?)),
+                        Some(number) => Some((number, daemons_now(&endpoint, &mut client).await?)),
                         None => None,
                     };
                     self.striker.struck(&strike, armed, &status);
@@ -158,11 +161,14 @@ impl Follower<'_> {
     }
 }
 
-async fn watch(client: &mut Client) -> Result<Streaming<v1::Status>, CliError> {
+async fn watch(
+    endpoint: &Endpoint,
+    client: &mut Client,
+) -> Result<Streaming<v1::Status>, CliError> {
     let watch = v1::WatchRequest {
         interval_ms: LOOK_EVERY_MS,
     };
-    Ok(client.watch(watch).await.map_err(lost)?.into_inner())
+    endpoint.ask(client.watch(watch)).await
 }
 
 async fn next(statuses: &mut Streaming<v1::Status>) -> Result<v1::Status, String> {
@@ -191,9 +197,9 @@ async fn carry_out(client: &mut Client, strike: &Strike, i_know: bool) -> Result
 }
 
 /// Its time, in ms: statuses are asked for one after the other, and may be old when they are read.
-async fn daemons_now(client: &mut Client) -> Result<u64, CliError> {
-    let asked = client.get_status(v1::GetStatusRequest {}).await;
-    Ok(asked.map_err(lost)?.into_inner().now_ms)
+async fn daemons_now(endpoint: &Endpoint, client: &mut Client) -> Result<u64, CliError> {
+    let asked = client.get_status(v1::GetStatusRequest {});
+    Ok(endpoint.ask(asked).await?.now_ms)
 }
 
 fn dies_of_it(strike: &Strike) -> bool {

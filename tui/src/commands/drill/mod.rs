@@ -40,6 +40,8 @@ struct Manner {
     keep: bool,
     /// Also a protected job.
     i_know: bool,
+    /// What is said on the way is for programs.
+    json: bool,
 }
 
 /// Runs the drill; fails when an expectation is not met.
@@ -55,16 +57,17 @@ pub async fn run(args: &DrillArgs, global: &Global) -> Result<(), CliError> {
     } = read(&file)?;
     check_out("--out", args.out.as_deref())?;
     check_out("--report", args.report.as_deref())?;
+    let manner = Manner {
+        keep: args.keep,
+        i_know: args.i_know,
+        json: global.json,
+    };
     let outcome = match args.attach {
-        true => unless_interrupted(attach::run(&drill, &endpoint(global)?, args.i_know)).await?,
+        true => unless_interrupted(attach::run(&drill, &endpoint(global)?, manner)).await?,
         false => {
             own_daemons_only(global)?;
             let plan = make(&drill, &job, &job_path)?;
             let programs = Programs::beside_this()?;
-            let manner = Manner {
-                keep: args.keep,
-                i_know: args.i_know,
-            };
             // Leaving the drill's future drops the daemon it runs, which ends everything it started.
             unless_interrupted(all_series(&plan, &programs, manner)).await?
         }
@@ -130,10 +133,13 @@ async fn unless_interrupted<T>(
     };
     let mut interrupted = listen(SignalKind::interrupt())?;
     let mut ended = listen(SignalKind::terminate())?;
+    // Else a terminal that is closed would leave the daemon, in a group of its own, and its folder.
+    let mut hung_up = listen(SignalKind::hangup())?;
     tokio::select! {
         done = work => done,
         _ = interrupted.recv() => Err(CliError::Interrupted { code: 130 }),
         _ = ended.recv() => Err(CliError::Interrupted { code: 143 }),
+        _ = hung_up.recv() => Err(CliError::Interrupted { code: 129 }),
     }
 }
 

@@ -1,5 +1,6 @@
-//! How far a run is: a bar on a terminal, lines elsewhere; both on stderr.
+//! How far a run is: a bar on a terminal, lines elsewhere, objects for programs; all on stderr.
 use super::outcome::RunOutcome;
+use crate::error;
 use crate::format::{clock, millis, ratio};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
@@ -9,6 +10,7 @@ use std::io::IsTerminal as _;
 /// Shows one run.
 pub struct Progress {
     bar: ProgressBar,
+    json: bool,
     place: String,
     faults: usize,
     struck: usize,
@@ -18,8 +20,8 @@ pub struct Progress {
 
 impl Progress {
     /// Begins a run.
-    pub fn start(place: String, steps: u64, faults: usize) -> Self {
-        let bar = match std::io::stderr().is_terminal() {
+    pub fn start(place: String, steps: u64, faults: usize, json: bool) -> Self {
+        let bar = match std::io::stderr().is_terminal() && !json {
             true => ProgressBar::new(steps),
             false => ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
         };
@@ -30,6 +32,7 @@ impl Progress {
         bar.set_prefix(place.clone());
         let progress = Self {
             bar,
+            json,
             place,
             faults,
             struck: 0,
@@ -43,7 +46,9 @@ impl Progress {
     /// A line that stays.
     pub fn say(&self, text: &str) {
         let line = format!("{}: {text}", self.place);
-        if self.bar.is_hidden() {
+        if self.json {
+            error::note(&line, true);
+        } else if self.bar.is_hidden() {
             eprintln!("{line}");
         } else {
             self.bar.println(line);

@@ -1,7 +1,7 @@
 //! One run of a drill: from the start of its daemon to what it left behind.
 use super::daemon::{Daemon, Programs};
 use super::facts::{Before, gather};
-use super::follow::{Followed, Follower, Host as _, Until, lost};
+use super::follow::{Followed, Follower, Host as _, Until};
 use super::outcome::{RunOutcome, load};
 use super::progress::Progress;
 use super::striker::Striker;
@@ -20,7 +20,7 @@ pub async fn run(
     manner: Manner,
 ) -> Result<RunOutcome, CliError> {
     let place = format!("{series}/{}", plan.name);
-    let mut progress = Progress::start(place, plan.steps, plan.strikes.len());
+    let mut progress = Progress::start(place, plan.steps, plan.strikes.len(), manner.json);
     let load_before = load();
     let mut daemon = Daemon::start(programs, &plan.job_text, &plan.nodes, manner.keep)?;
     if manner.keep {
@@ -35,10 +35,18 @@ pub async fn run(
     };
     let mut followed = follower.run(&mut daemon).await.map_err(with_place)?;
     check_end(&followed, plan, &daemon).map_err(with_place)?;
-    let report = followed.client.get_report(v1::GetReportRequest {}).await;
-    let report = report.map_err(|e| with_place(lost(e)))?.into_inner();
+    let endpoint = daemon.endpoint();
+    let report = endpoint.ask(followed.client.get_report(v1::GetReportRequest {}));
+    let report = report.await.map_err(with_place)?;
     let nothing = Before::default();
-    let facts = gather(&mut followed, &report, &nothing, plan.check_store).await;
+    let facts = gather(
+        &endpoint,
+        &mut followed,
+        &report,
+        &nothing,
+        plan.check_store,
+    )
+    .await;
     let facts = facts.map_err(with_place)?;
     daemon.finish(plan.may_fail).await.map_err(with_place)?;
     let digest = weights::digest(&daemon.state_dir().join("ckpt"), plan.steps);

@@ -1,6 +1,6 @@
 //! How far the job is: a bar on a terminal, robustd's own lines on stdout, or statuses as JSON.
 use crate::commands::{put, put_json};
-use crate::error::CliError;
+use crate::error::{self, CliError};
 use crate::format::ratio;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
@@ -34,10 +34,10 @@ impl Progress {
     }
 
     /// Of one that is left when it runs: what it waits for is said on stderr.
-    pub fn quiet() -> Self {
+    pub fn quiet(json: bool) -> Self {
         Self {
             quiet: true,
-            ..Self::new(false)
+            ..Self::new(json)
         }
     }
 
@@ -51,7 +51,7 @@ impl Progress {
 
     /// Where the job is.
     pub fn update(&mut self, status: &v1::Status) -> Result<(), CliError> {
-        if self.json {
+        if self.json && !self.quiet {
             return put_json(status);
         }
         self.bar.set_length(status.steps_total);
@@ -65,7 +65,9 @@ impl Progress {
         self.bar.set_message(message);
         if self.reason != status.reason && status.state == "starting" {
             self.reason.clone_from(&status.reason);
-            if self.bar.is_hidden() && self.quiet {
+            if self.json {
+                error::note(&self.reason, true);
+            } else if self.bar.is_hidden() && self.quiet {
                 eprintln!("{}", self.reason);
             } else {
                 self.bar.println(&self.reason);

@@ -8,13 +8,14 @@ use indicatif::ProgressBar;
 use robust_proto::v1;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Stdout, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where they go: a line or a row each.
 enum Sink {
-    Lines(Box<dyn Write>),
+    Stdout(BufWriter<Stdout>),
+    Lines(BufWriter<File>),
     Parquet(Box<Writer>),
 }
 
@@ -37,8 +38,8 @@ pub(super) async fn run(
         ));
     }
     let mut stream = ask(endpoint, filter, true).await?;
-    // Whole or not there.
-    let partial = PathBuf::from(format!("{}.partial", to.display()));
+    // Whole or not there, whoever else exports to that name.
+    let partial = PathBuf::from(format!("{}.{}.partial", to.display(), std::process::id()));
     let place = if stdout {
         None
     } else {
@@ -54,7 +55,9 @@ pub(super) async fn run(
             bar.set_message(format!("{count} trajectories"));
             sink.put(&t).map_err(|e| unwritable(to, &e))?;
         }
-        sink.close().map_err(|e| unwritable(to, &e))
+        let closed = sink.close();
+        let placed = closed.and_then(|()| place.map_or(Ok(()), |partial| in_place(partial, to)));
+        placed.map_err(|e| unwritable(to, &e))
     };
     let written = written.await;
     bar.finish_and_clear();
@@ -66,7 +69,6 @@ pub(super) async fn run(
     if stdout {
         return Ok(());
     }
-    std::fs::rename(&partial, to).map_err(|e| unwritable(to, &e))?;
     match json {
         true => put_json(&json!({
             "file": to.display().to_string(), "trajectories": count, "tokens": tokens,
@@ -85,12 +87,20 @@ fn unwritable(to: &Path, error: &io::Error) -> CliError {
     }
 }
 
+/// Gives it its name, which it has after a power loss, too.
+fn in_place(partial: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(partial, to)?;
+    let folder = match to.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
 fn open(place: Option<&Path>, format: TrajFormat) -> io::Result<Sink> {
     Ok(match (place, format) {
-        (None, _) => Sink::Lines(Box::new(BufWriter::new(io::stdout()))),
-        (Some(path), TrajFormat::Jsonl) => {
-            Sink::Lines(Box::new(BufWriter::new(File::create(path)?)))
-        }
+        (None, _) => Sink::Stdout(BufWriter::new(io::stdout())),
+        (Some(path), TrajFormat::Jsonl) => Sink::Lines(BufWriter::new(File::create(path)?)),
         (Some(path), TrajFormat::Parquet) => {
             Sink::Parquet(Box::new(Writer::new(File::create(path)?)?))
         }
@@ -100,14 +110,20 @@ fn open(place: Option<&Path>, format: TrajFormat) -> io::Result<Sink> {
 impl Sink {
     fn put(&mut self, t: &v1::Trajectory) -> io::Result<()> {
         match self {
+            Sink::Stdout(out) => writeln!(out, "{}", line(t)),
             Sink::Lines(out) => writeln!(out, "{}", line(t)),
             Sink::Parquet(writer) => writer.put(t),
         }
     }
 
+    /// A file is on the disk then, not only in the page cache: its name is given to it next.
     fn close(self) -> io::Result<()> {
         match self {
-            Sink::Lines(mut out) => out.flush(),
+            Sink::Stdout(mut out) => out.flush(),
+            Sink::Lines(out) => {
+                let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+                file.sync_all()
+            }
             Sink::Parquet(writer) => writer.close(),
         }
     }

@@ -35,7 +35,7 @@ pub fn typed(words: &str) -> Vec<Event> {
 }
 
 /// A frame of this size, as the runner draws one before it hands on the mouse.
-fn draw(state: &mut State, width: u16, height: u16) {
+pub fn draw(state: &mut State, width: u16, height: u16) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let mut drawn = None;
     terminal
@@ -108,7 +108,7 @@ fn a_dialog_blocks_every_other_key() {
     );
     let _ = play(&mut state, [press('n'), press('?')]);
     assert_eq!(play(&mut state, ['k', 'K', 's'].map(press)), []);
-    assert_eq!(state.overlay, Some(Overlay::Help));
+    assert_eq!(state.overlay, Some(Overlay::Help { first: 0 }));
     assert_eq!(chosen(&state), "agent-1");
 }
 
@@ -386,7 +386,7 @@ fn a_dialog_is_deaf_to_the_mouse() {
 fn log_and_store_are_looked_at_only_while_they_are_shown() {
     let mut state = showing(healthy());
     assert_eq!(state.handle(NOW + 1_000, Event::Tick), []);
-    let log = |who: &str| Action::ReadLog(who.to_owned());
+    let log = |who: &str| read_log(who, true);
     let phases = follow_phases(&state, 0);
     assert_eq!(play(&mut state, [press('2')]), [phases, log("trainer-0")]);
     assert_eq!(state.handle(NOW + 250, Event::Tick), [], "once a second");
@@ -396,6 +396,24 @@ fn log_and_store_are_looked_at_only_while_they_are_shown() {
     assert_eq!(state.handle(NOW + 500, press('5')), left);
     let _ = state.handle(NOW + 600, press('1'));
     assert_eq!(state.handle(NOW + 9_000, Event::Tick), []);
+}
+
+fn read_log(who: &str, on_leader: bool) -> Action {
+    let who = who.to_owned();
+    Action::ReadLog { who, on_leader }
+}
+
+#[test]
+fn the_log_of_an_instance_on_another_node_is_the_one_that_is_there() {
+    let mut state = showing(on_two_nodes());
+    let actions = play(&mut state, [press('2')]);
+    assert!(
+        actions.contains(&read_log("trainer-0", true)),
+        "{actions:?}"
+    );
+    let _ = play(&mut state, [press('j')]);
+    let elsewhere = read_log("trainer-1", false);
+    assert_eq!(state.handle(NOW + 400, Event::Tick), [elsewhere]);
 }
 
 fn follow_phases(state: &State, after_ms: u64) -> Action {

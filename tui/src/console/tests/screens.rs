@@ -2,10 +2,12 @@
 //! them anew; look at them before checking them in.
 use super::super::drills::DrillEnd;
 use super::super::event::{Action, Event, Playback};
+use super::super::help::help;
 use super::super::screen::TableId;
 use super::super::state::State;
 use super::super::ui::{self, look::Look};
 use super::fixtures::*;
+use super::reducer;
 use crate::cli::ThemeName;
 use crossterm::event::KeyCode;
 use ratatui::Terminal;
@@ -186,6 +188,83 @@ fn every_screen_has_a_help_of_its_own() {
         let text = screen(&state, 80, 24);
         let title = format!("Keys on {}", state.screen.title());
         assert!(text.contains(&title) && text.contains(word), "{text}");
+    }
+}
+
+/// The help's text from its first line to its last, a line further with each key.
+fn scrolled_through(state: &mut State, width: u16, height: u16) -> String {
+    let mut all = String::new();
+    for _ in 0..100 {
+        reducer::draw(state, width, height);
+        let text = screen(state, width, height);
+        all += &text;
+        let ends = text.contains("leave the console; the job goes on");
+        let more = text.contains(" more, j k scroll ");
+        assert!(
+            ends != more,
+            "the last key, or that there are more:\n{text}"
+        );
+        if ends {
+            return all;
+        }
+        let _ = state.handle(NOW, press('j'));
+    }
+    panic!("it never ends:\n{all}");
+}
+
+#[test]
+fn every_key_of_the_help_can_be_seen_where_not_all_fit() {
+    for (width, height) in [(80, 24), (60, 16)] {
+        for digit in '1'..='8' {
+            let mut state = showing(healthy());
+            let _ = state.handle(NOW, press(digit));
+            let _ = state.handle(NOW, press('?'));
+            let all = scrolled_through(&mut state, width, height);
+            for (key, does) in help(state.screen, false) {
+                let word = does.split(' ').next().unwrap();
+                let line = format!("{key:<18} {word}");
+                assert!(all.contains(&line), "no `{line}` at {width}x{height}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_help_scrolls_back_from_its_end_with_one_key() {
+    let mut state = showing(healthy());
+    let _ = state.handle(NOW, press('?'));
+    let _ = scrolled_through(&mut state, 60, 16);
+    let _ = state.handle(NOW, press('j'));
+    assert!(screen(&state, 60, 16).contains(" k scrolls back "));
+    let _ = state.handle(NOW, press('k'));
+    assert!(screen(&state, 60, 16).contains(" 1 more, j k scroll "));
+}
+
+#[test]
+fn what_must_be_typed_is_seen_however_much_a_drain_moves() {
+    let mut status = on_two_nodes();
+    let one = status.roles[2].clone();
+    for index in 3..300 {
+        status.roles.push(v1::RoleStatus {
+            index,
+            ..one.clone()
+        });
+    }
+    let mut state = showing(status);
+    for key in "7Dnod".chars() {
+        let _ = state.handle(NOW, press(key));
+    }
+    for (width, height) in [(80, 24), (60, 16)] {
+        let text = screen(&state, width, height);
+        for words in [
+            "Drain node-a?",
+            "trainer-0, ",
+            "more lines",
+            "Type `node-a` and Enter to drain",
+            "> nod",
+        ] {
+            assert!(text.contains(words), "no `{words}`:\n{text}");
+        }
     }
 }
 

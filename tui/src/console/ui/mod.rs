@@ -63,6 +63,8 @@ pub struct Drawn {
     spots: Vec<(Rect, Spot)>,
     /// First row and number of rows that there was room for.
     tables: [(usize, usize); TableId::COUNT],
+    /// Lines of the help below its last one.
+    left: usize,
 }
 
 impl Drawn {
@@ -87,6 +89,11 @@ impl Drawn {
         self.tables[id as usize].1
     }
 
+    /// How many lines of the help are still to come.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
     fn spot(&mut self, area: Rect, spot: Spot) {
         self.spots.push((area, spot));
     }
@@ -103,6 +110,7 @@ pub fn draw(state: &State, frame: &mut Frame) -> Drawn {
     let mut drawn = Drawn {
         spots: Vec::new(),
         tables: state.drawn.tables,
+        left: 0,
     };
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         let (w, h) = SMALLEST;
@@ -142,7 +150,7 @@ pub fn draw(state: &State, frame: &mut Frame) -> Drawn {
             footer::draw(state, last, buf);
         }
     }
-    overlay::draw(state, area, buf);
+    overlay::draw(state, area, buf, &mut drawn);
     drawn
 }
 
