@@ -3,16 +3,19 @@
 use robust_tests::{Daemon, JobFile};
 use std::collections::BTreeMap;
 
+/// Enough of them that the job is under way when it is struck, however busy the machine is.
+const STEPS: i64 = 12;
+
 fn sync_job() -> JobFile {
     JobFile::small()
-        .set("job", "steps", 4)
+        .set("job", "steps", STEPS)
         .set("job", "mode", "sync")
         .set("checkpoint", "every", 4)
 }
 
-/// The bytes of every tensor of the checkpoint of `step`, by shard.
-fn weights(daemon: &Daemon, step: u64) -> BTreeMap<String, Vec<u8>> {
-    let step = daemon.state_dir().join(format!("ckpt/step-{step}"));
+/// The bytes of every tensor of the last checkpoint, by shard.
+fn final_weights(daemon: &Daemon) -> BTreeMap<String, Vec<u8>> {
+    let step = daemon.state_dir().join(format!("ckpt/step-{STEPS}"));
     let shards = std::fs::read_dir(&step)
         .unwrap_or_else(|e| panic!("{step:?}: {e}"))
         .flatten();
@@ -43,7 +46,7 @@ fn two_runs_and_a_run_with_a_killed_trainer_end_with_identical_weights() {
             );
         }
         assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
-        weights(&daemon, 4)
+        final_weights(&daemon)
     };
     let first = run(false);
     assert!(first == run(false), "two runs of one seed differ");
@@ -52,7 +55,7 @@ fn two_runs_and_a_run_with_a_killed_trainer_end_with_identical_weights() {
 
 #[test]
 fn a_machine_that_is_started_anew_trains_lost_steps_again_and_ends_with_identical_weights() {
-    let job = sync_job().set("job", "steps", 8);
+    let job = sync_job();
     let mut undisturbed = Daemon::start(&job);
     assert_eq!(undisturbed.finish(), 0, "{}", undisturbed.logs());
     let mut daemon = Daemon::start(&job);
@@ -73,7 +76,7 @@ fn a_machine_that_is_started_anew_trains_lost_steps_again_and_ends_with_identica
         assert!(restored.contains(part), "{part}: {restored}");
     }
     assert!(
-        weights(&undisturbed, 8) == weights(&daemon, 8),
+        final_weights(&undisturbed) == final_weights(&daemon),
         "I-9: the run whose machine ended differs"
     );
 }
@@ -89,7 +92,7 @@ fn hybrid_engines_change_no_bit_even_when_one_of_them_and_the_trainer_are_killed
             assert!(out.status.success(), "{said}");
         }
         assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
-        weights(&daemon, 4)
+        final_weights(&daemon)
     };
     let hybrid = sync_job().set("trainer", "hybrid", true);
     let without = run(&sync_job(), &[]);
