@@ -3,7 +3,7 @@ use super::checks::Prepared;
 use super::failure::Failure;
 use crate::driver::Happenings;
 use crate::grpc::{Token, Tokens, bind_tcp};
-use crate::nodes::{JobFiles, NodeHostService, Secret, Sessions, Shards};
+use crate::nodes::{Digests, JobFiles, NodeHostService, Secret, Sessions, Shards};
 use crate::state::StateDir;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -79,12 +79,12 @@ impl NodesListener {
     /// The service to serve there.
     pub fn service(
         (secret, run): (Secret, String),
-        prepared: &Prepared,
+        (prepared, digests): (&Prepared, Digests),
         shards: Shards,
         happenings: Happenings,
         job: String,
     ) -> NodeHostService {
-        let files = JobFiles::new(&prepared.job);
+        let files = JobFiles::new(&prepared.job, digests);
         let reading = files.clone();
         // So that the first node need not wait for the digests; it says why there are none.
         tokio::spawn(async move { drop(reading.list().await) });

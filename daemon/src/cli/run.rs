@@ -27,7 +27,7 @@ use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::metrics;
-use crate::nodes::{JobToken, Shards};
+use crate::nodes::{Digests, JobToken, Shards};
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
@@ -257,9 +257,10 @@ impl Daemon {
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
             let (listener, happenings) = (nodes.listener, self.happenings.clone());
+            let digests = Digests::new(self.state.digests());
             let service = NodesListener::service(
                 (nodes.secret, nodes.run),
-                &self.prepared,
+                (&self.prepared, digests),
                 shards,
                 happenings,
                 job,

@@ -210,7 +210,10 @@ impl Driver {
         self.links
             .send(incarnation, host_message::Body::Welcome(welcome));
         if admitted.send(Ok(())).is_err() {
-            self.links.close(incarnation, link);
+            // The link before it, if there was one, is replaced by then.
+            if self.links.close(incarnation, link) {
+                self.inputs.push_back(Input::Detached { incarnation });
+            }
             return;
         }
         self.calls.resend(incarnation);

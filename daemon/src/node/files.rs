@@ -1,5 +1,6 @@
 //! What a role needs of the job: fetched once, and again only where it differs.
 use super::Upstream;
+use crate::nodes::Digests;
 use crate::state::{StateDir, StateDirError, make_private_dir, write_private};
 use robust_proto::v1;
 use robust_proto::v1::node_host_client::NodeHostClient;
@@ -66,9 +67,9 @@ pub(super) async fn fetch(
         };
         let digest = blake3::Hash::from(digest);
         let path = folder.join(&file.name);
-        let there = path.clone();
-        let found = tokio::task::spawn_blocking(move || digest_of(&there)).await;
-        if !matches!(found, Ok(Ok(found)) if found == digest) {
+        let (there, digests) = (path.clone(), Digests::new(state.digests()));
+        let found = tokio::task::spawn_blocking(move || digests.of(&there)).await;
+        if !matches!(found, Ok(Ok((found, _))) if found == digest) {
             one(upstream, &file.name, &path, digest).await?;
         }
     }
@@ -83,12 +84,6 @@ pub(super) fn write_job(state: &StateDir, path: &Path, text: &str) -> Result<Job
     job.model.path = Some(folder);
     write_private(path, serde_json::to_string_pretty(&job)?.as_bytes())?;
     Ok(job)
-}
-
-fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
-    let mut hasher = blake3::Hasher::new();
-    io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(hasher.finalize())
 }
 
 async fn one(

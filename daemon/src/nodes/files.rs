@@ -1,4 +1,5 @@
 //! What every node needs of the job before it can start a role.
+use super::digests::Digests;
 use robust_proto::v1;
 use robust_shared::job::Job;
 use std::fs::File;
@@ -17,12 +18,13 @@ const AHEAD: usize = 4;
 #[derive(Clone, Debug)]
 pub struct JobFiles {
     paths: Arc<[(&'static str, PathBuf)]>,
+    digests: Digests,
     listed: Arc<OnceCell<Vec<v1::JobFile>>>,
 }
 
 impl JobFiles {
     /// Of this job, whose model is resolved.
-    pub fn new(job: &Job) -> Self {
+    pub fn new(job: &Job, digests: Digests) -> Self {
         let model = job.model.path.clone().unwrap_or_default();
         let paths = [
             ("config.json", model.join("config.json")),
@@ -31,15 +33,17 @@ impl JobFiles {
         ];
         Self {
             paths: paths.into(),
+            digests,
             listed: Arc::default(),
         }
     }
 
     /// Their sizes and digests; read when the first node joins.
     pub async fn list(&self) -> io::Result<Vec<v1::JobFile>> {
-        let paths = self.paths.clone();
+        let (paths, digests) = (self.paths.clone(), self.digests.clone());
         let listed = self.listed.get_or_try_init(|| async {
-            let all = move || paths.iter().map(|(name, path)| entry(name, path)).collect();
+            let entry = move |(name, path): &(&str, PathBuf)| entry(&digests, name, path);
+            let all = move || paths.iter().map(entry).collect();
             tokio::task::spawn_blocking(all)
                 .await
                 .map_err(io::Error::other)?
@@ -54,14 +58,13 @@ impl JobFiles {
     }
 }
 
-fn entry(name: &str, path: &Path) -> io::Result<v1::JobFile> {
+fn entry(digests: &Digests, name: &str, path: &Path) -> io::Result<v1::JobFile> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    let mut hasher = blake3::Hasher::new();
-    let bytes = io::copy(&mut File::open(path).map_err(named)?, &mut hasher).map_err(named)?;
+    let (digest, bytes) = digests.of(path).map_err(named)?;
     Ok(v1::JobFile {
         name: name.to_owned(),
         bytes,
-        blake3: hasher.finalize().as_bytes().to_vec(),
+        blake3: digest.as_bytes().to_vec(),
     })
 }
 

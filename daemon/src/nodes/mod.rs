@@ -8,6 +8,7 @@
 //! Nothing is decided here: what a node says becomes happenings, what the driver wants of it goes
 //! down the stream. Neither side is protected against somebody who can change packets on the way:
 //! that takes TLS. Hence nodes are listened for on loopback or on a network named as trusted.
+mod digests;
 mod files;
 mod outgoing;
 mod proof;
@@ -15,6 +16,7 @@ mod service;
 mod sessions;
 mod shards;
 
+pub use digests::Digests;
 pub use files::{JobFiles, PART_BYTES};
 pub use outgoing::{parts_of, taken};
 pub use proof::{Handshake, JobToken, NONCE_BYTES, Secret, SecretError, Side, nonce};

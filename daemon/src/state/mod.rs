@@ -111,6 +111,11 @@ impl StateDir {
         self.root.join("job.json")
     }
 
+    /// Digests of the job's files, as they were when they were read last.
+    pub fn digests(&self) -> PathBuf {
+        self.root.join("digests.json")
+    }
+
     /// A revision of the job; 0 is the first.
     pub fn job_revision(&self, revision: u32) -> PathBuf {
         match revision {

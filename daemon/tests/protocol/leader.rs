@@ -8,7 +8,7 @@ use robust_shared::job::Job;
 use robustd::driver::{Happening, Leases, NodeRefused};
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::nodes::{
-    Handshake, JobFiles, NodeHostService, SESSION_HEADER, Secret, Sessions, Shards, Side,
+    Digests, Handshake, JobFiles, NodeHostService, SESSION_HEADER, Secret, Sessions, Shards, Side,
 };
 use robustd::store::Store;
 use std::path::Path;
@@ -78,7 +78,7 @@ impl Leader {
             secret: Secret::of(TOKEN),
             run: "run".to_owned(),
             job: serde_json::to_string(&job).unwrap().into(),
-            files: JobFiles::new(&job),
+            files: JobFiles::new(&job, Digests::new(temp.path().join("digests.json"))),
             shards: Shards::new(dir("shm"), dir("ckpt")),
             sessions: Sessions::default(),
             numbers: Arc::new(AtomicU64::new(1)),
