@@ -38,6 +38,7 @@ mod tests {
     use super::*;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_process_is_found_by_its_environment_until_it_has_ended() {
@@ -56,8 +57,9 @@ mod tests {
         let (mut role, mut tool) = (start(true), start(false));
         let find = |of: &str| owned_by(("T_OWNER", OsStr::new(of)), "T_NUMBER");
         // One that is just being executed has no environment for a moment.
+        let until = Instant::now() + Duration::from_secs(10);
         let mut found = find(&owner);
-        while found.is_empty() {
+        while found.is_empty() && Instant::now() < until {
             found = find(&owner);
         }
         let pids: Vec<_> = found.iter().map(|(n, r)| (n.0, r.pid)).collect();
