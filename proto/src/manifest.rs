@@ -2,7 +2,7 @@
 
 use crate::v1;
 use robust_shared::ids::WeightVersion;
-use robust_shared::weights::{Manifest, ManifestError, TensorSpec};
+use robust_shared::weights::{Canary, Manifest, ManifestError, TensorSpec};
 use std::ops::Range;
 
 /// Why a manifest from elsewhere is refused.
@@ -42,6 +42,26 @@ pub fn to_proto(manifest: &Manifest) -> v1::Manifest {
         tensors: manifest.tensors.iter().map(tensor).collect(),
         blake3: manifest.digest().to_vec(),
         shards: manifest.shards.iter().map(shard).collect(),
+    }
+}
+
+/// A canary for sending.
+pub fn canary_to_proto(canary: &Canary) -> v1::Canary {
+    v1::Canary {
+        prompt_ids: canary.prompt_ids.clone(),
+        ids: canary.ids.clone(),
+        logprobs: canary.logprobs.clone(),
+        margins: canary.margins.clone(),
+    }
+}
+
+/// A canary as received. Whether it is one, its check says.
+pub fn canary_from_proto(canary: &v1::Canary) -> Canary {
+    Canary {
+        prompt_ids: canary.prompt_ids.clone(),
+        ids: canary.ids.clone(),
+        logprobs: canary.logprobs.clone(),
+        margins: canary.margins.clone(),
     }
 }
 

@@ -176,7 +176,7 @@ pub async fn publish(gang: Gang, version: WeightVersion) -> Result<StepOutcome, 
         .ranks
         .iter()
         .zip(&published.regions)
-        .map(|(rank, region)| (*rank, served_to_wire(manifest, region)))
+        .map(|(rank, region)| (*rank, served_to_wire(&published, region)))
         .collect();
     Ok(StepOutcome::Published {
         generation: gang.generation,

@@ -5,11 +5,10 @@ use robust_proto::v1::{self, call, call_reply};
 use robust_shared::batch::{Batch, BatchError, Jagged};
 use robust_shared::dispatch::WorkerCall;
 use robust_shared::dispatch::calls::{
-    OldLogprobs, Peer, Publish, Region, Restore, Served, Shard, Snapshot, Update, UpdateMetrics,
-    columns,
+    OldLogprobs, Peer, Publish, Published, Region, Restore, Served, Shard, Snapshot, Update,
+    UpdateMetrics, columns,
 };
 use robust_shared::ids::{Generation, Step};
-use robust_shared::weights::Manifest;
 
 /// A call that can go over the link.
 pub(super) trait WireCall: WorkerCall {
@@ -111,6 +110,7 @@ impl WireCall for Publish {
                 key: region.key,
                 bytes: region.bytes,
             },
+            canary: served.canary.as_ref().map(manifest::canary_from_proto),
         })
     }
 }
@@ -206,11 +206,13 @@ fn peer_to_wire(peer: &Peer) -> v1::Peer {
 }
 
 /// What one rank serves, as pullers get it.
-pub(super) fn served_to_wire(manifest: &Manifest, region: &Region) -> v1::ServedVersion {
+pub(super) fn served_to_wire(published: &Published, region: &Region) -> v1::ServedVersion {
+    let manifest = &published.manifest;
     v1::ServedVersion {
         version: manifest.version.0,
         manifest: Some(manifest::to_proto(manifest)),
         region: Some(region_to_wire(region)),
+        canary: published.canary.as_ref().map(manifest::canary_to_proto),
     }
 }
 

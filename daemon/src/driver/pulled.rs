@@ -109,6 +109,7 @@ mod tests {
             version,
             manifest,
             region: None,
+            canary: None,
         };
         Body::PullDone(v1::PullDone {
             version,

@@ -153,6 +153,12 @@ impl Served {
         Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// What the version answers, as its trainer computed it; none where no trainer says so.
+    fn canary(&self, version: WeightVersion) -> Option<&v1::Canary> {
+        let mut holders = self.by_process.values();
+        holders.find_map(|holder| holder.whole.get(&version.0)?.canary.as_ref())
+    }
+
     fn manifest(&self, version: WeightVersion) -> Option<&v1::Manifest> {
         let mut holders = self.by_process.values();
         holders.find_map(|holder| holder.whole.get(&version.0)?.manifest.as_ref())
@@ -198,6 +204,7 @@ pub fn pull_order<T: Fn(usize) -> Task>(
         version: version.0,
         sources: sources.collect::<Result<_, _>>()?,
         manifest: Some(manifest.clone()),
+        canary: served.canary(version).cloned(),
     })
 }
 
@@ -219,6 +226,7 @@ mod tests {
             version,
             manifest: Some(manifest),
             region: None,
+            canary: None,
         }
     }
 
@@ -303,6 +311,24 @@ mod tests {
             .map(|s| (s.incarnation, s.parts[0].src, s.parts[0].bytes))
             .collect();
         assert_eq!(shares, [(1, 0, 4), (2, 4, 4)]);
+    }
+
+    #[test]
+    fn a_relays_puller_gets_the_canary_of_the_trainer() {
+        let mut served = Served::default();
+        let canary = v1::Canary {
+            ids: vec![7],
+            ..Default::default()
+        };
+        let of_trainer = v1::ServedVersion {
+            canary: Some(canary.clone()),
+            ..version(5, 8)
+        };
+        served.add(A, of_trainer);
+        served.add(B, version(5, 8));
+        let sources = [(B, "b:1".to_owned())];
+        let order = pull_order(&served, V, &sources, halves).unwrap();
+        assert_eq!(order.canary, Some(canary));
     }
 
     #[test]

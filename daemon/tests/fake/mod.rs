@@ -93,6 +93,7 @@ pub fn served(version: u64, content: u64, ranks: usize) -> v1::ServedVersion {
         version,
         manifest: Some(to_proto(&built)),
         region,
+        canary: None,
     }
 }
 
@@ -107,6 +108,7 @@ fn pulled(pull: v1::PullWeights) -> v1::ServedVersion {
         version: pull.version,
         manifest: Some(manifest),
         region,
+        canary: None,
     }
 }
 

@@ -212,6 +212,27 @@ pub struct ServedVersion {
     pub manifest: ::core::option::Option<Manifest>,
     #[prost(message, optional, tag = "3")]
     pub region: ::core::option::Option<Region>,
+    /// trainers, where an engine of somebody else's is to be verified by it
+    #[prost(message, optional, tag = "4")]
+    pub canary: ::core::option::Option<Canary>,
+}
+/// What a version answers to a fixed prompt, as the trainer computes it: an engine that loaded the
+/// version must answer the same before it gets traffic.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Canary {
+    #[prost(uint32, repeated, tag = "1")]
+    pub prompt_ids: ::prost::alloc::vec::Vec<u32>,
+    /// greedy, one after the other
+    #[prost(uint32, repeated, tag = "2")]
+    pub ids: ::prost::alloc::vec::Vec<u32>,
+    /// of each of them, natural logarithm
+    #[prost(float, repeated, tag = "3")]
+    pub logprobs: ::prost::alloc::vec::Vec<f32>,
+    /// how much less likely the second token was, per position
+    #[prost(float, repeated, tag = "4")]
+    pub margins: ::prost::alloc::vec::Vec<f32>,
 }
 /// A weight version: one flat little-endian buffer, cut into chunks.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -564,6 +585,9 @@ pub struct PullWeights {
     pub manifest: ::core::option::Option<Manifest>,
     #[prost(message, repeated, tag = "3")]
     pub sources: ::prost::alloc::vec::Vec<PullSource>,
+    /// as the trainer published it
+    #[prost(message, optional, tag = "4")]
+    pub canary: ::core::option::Option<Canary>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

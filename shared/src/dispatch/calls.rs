@@ -2,7 +2,7 @@
 use super::{DispatchError, OneToAll, Shape, Split, SplitDp, WorkerCall};
 use crate::batch::{Batch, BatchError, Column, Jagged};
 use crate::ids::{Generation, Incarnation, Step, WeightVersion};
-use crate::weights::Manifest;
+use crate::weights::{Canary, Manifest};
 
 /// Columns of the batch that the calls read.
 pub mod columns {
@@ -284,19 +284,23 @@ pub struct Publish {
 }
 
 /// What can be fetched at one rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Served {
     /// What, and how to check it.
     pub manifest: Manifest,
     /// Where: the whole buffer.
     pub region: Region,
+    /// What the version answers, if this rank computed it.
+    pub canary: Option<Canary>,
 }
 
 /// A version that every rank serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Published {
     /// What, and how to check it; the same on all ranks.
     pub manifest: Manifest,
+    /// What the version answers, of the first rank that computed it.
+    pub canary: Option<Canary>,
     /// Where, in rank order.
     pub regions: Vec<Region>,
 }
@@ -314,8 +318,13 @@ impl WorkerCall for Publish {
         let digests: Vec<String> = replies.iter().map(|r| r.manifest.digest_hex()).collect();
         agree(Self::NAME, "manifest", &digests, String::clone)?;
         let regions = replies.iter().map(|served| served.region.clone()).collect();
+        let canary = replies.iter().find_map(|served| served.canary.clone());
         let manifest = first(Self::NAME, replies)?.manifest;
-        Ok(Published { manifest, regions })
+        Ok(Published {
+            manifest,
+            canary,
+            regions,
+        })
     }
 }
 

@@ -3,7 +3,7 @@ use super::calls::{OldLogprobs, Publish, Region, Served, Shard, Snapshot, Update
 use super::*;
 use crate::batch::{Batch, Jagged};
 use crate::ids::{Generation, Step, WeightVersion};
-use crate::weights::Manifest;
+use crate::weights::{Canary, Manifest};
 use proptest::prelude::*;
 
 /// Sample `i` has the ids `[i, i, ...]`, `i % 3 + 1` of them, of which all but the first were generated.
@@ -113,6 +113,7 @@ fn a_version_is_published_only_when_all_ranks_have_the_same_bytes() {
     let served = |n, version| Served {
         manifest: Manifest::build(WeightVersion(version), &[], 4, vec![]).unwrap(),
         region: region(n),
+        canary: (n == 1).then(Canary::default),
     };
     let plan = || {
         group(2)
@@ -126,6 +127,7 @@ fn a_version_is_published_only_when_all_ranks_have_the_same_bytes() {
         .finish(vec![(0, served(0, 1)), (1, served(1, 1))])
         .unwrap();
     assert_eq!(published.regions, [region(0), region(1)]);
+    assert!(published.canary.is_some(), "of the rank that computed it");
     let error = plan()
         .finish(vec![(0, served(0, 1)), (1, served(1, 2))])
         .unwrap_err();

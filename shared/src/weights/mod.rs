@@ -9,6 +9,7 @@
 //! A puller checks the manifest against its blake3 digest (which the controller published), then
 //! each chunk against the manifest: together they say that the buffer is the published one (I-4).
 
+mod canary;
 pub mod layout;
 mod manifest;
 mod ranges;
@@ -16,6 +17,7 @@ pub mod rect;
 pub mod reshard;
 mod tracker;
 
+pub use canary::{Canary, CanaryError};
 pub use layout::{Layout, LayoutError, Split};
 pub use manifest::{ChunkError, Manifest, ManifestError, TensorSpec};
 pub use reshard::{PlanCache, ReshardError, ReshardPlan};

@@ -136,6 +136,7 @@ pub(super) fn as_served(served: &Served) -> ServedVersion {
         version: served.version.0,
         manifest: Some(manifest::to_proto(&served.manifest)),
         region: Some(as_region(&served.key)),
+        canary: None,
     }
 }
 

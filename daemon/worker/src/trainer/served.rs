@@ -84,6 +84,7 @@ impl Regions {
             version,
             manifest: Some(to_proto(&manifest)),
             region: Some(as_region(&region)),
+            canary: None,
         };
         self.published[at] = Some(region);
         Ok(served)

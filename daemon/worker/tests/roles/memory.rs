@@ -92,6 +92,7 @@ fn a_rollout_holds_two_versions_of_the_weights_and_no_third() {
             version,
             manifest: Some(manifest),
             sources: vec![source],
+            canary: None,
         };
         host.send(0, Down::Pull(pull));
         let done = host.pull_done(0).result.unwrap();

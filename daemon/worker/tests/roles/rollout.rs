@@ -85,6 +85,7 @@ impl Source {
             version: self.manifest.version,
             manifest,
             sources,
+            canary: None,
         }
     }
 
