@@ -4,3 +4,7 @@
 mod faults;
 mod fixture;
 mod link;
+mod program;
+mod pull;
+mod serve;
+mod snapshot;
