@@ -4,24 +4,22 @@
 //! 4 could not start (the last line on stderr is `error: ...`), 5 no daemon for longer than the
 //! job allows.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+use robust_role::exit::code;
+use robust_role::program::{self, Process};
+use robust_role::{LinkEnd, RoleArgs};
 use robust_shared::job::Job;
-use robust_worker::attach::exit::{self, code};
-use robust_worker::attach::{LinkEnd, RoleArgs, StartError};
+use robust_worker::StartError;
 use robust_worker::model::config::Qwen3Config;
 use robust_worker::model::tokenizer::Tokenizer;
 use robust_worker::model::{self, hf, warmup};
 use robust_worker::{agent, doctor, rollout, trainer};
 use tokio::runtime::Handle;
-use tracing_subscriber::EnvFilter;
 
-/// How long a role may take to end after its link did.
-const END_WITHIN: Duration = Duration::from_secs(2);
 /// Progress of the warm-up is printed every so many steps.
 const WARMUP_LINE_EVERY: usize = 10;
 
@@ -60,71 +58,13 @@ enum Command {
     },
 }
 
-#[derive(Args)]
-struct Process {
-    /// The resolved job file.
-    #[arg(long)]
-    job: PathBuf,
-    /// Rank or replica number.
-    #[arg(long)]
-    index: u32,
-    /// Fencing number of this process.
-    #[arg(long)]
-    incarnation: u64,
-    /// Fencing number of the gang.
-    #[arg(long, default_value_t = 0)]
-    generation: u64,
-    /// The daemon's socket for roles.
-    #[arg(long)]
-    host_socket: PathBuf,
-    /// Folder of the shared-memory snapshots.
-    #[arg(long)]
-    snapshot_dir: PathBuf,
-    /// Where to listen for other roles.
-    #[arg(long, default_value = "127.0.0.1")]
-    bind: IpAddr,
-}
-
 fn main() {
     let started = Instant::now();
     let cli = Cli::parse();
-    start_log();
-    end_with_any_thread();
-    model::single_thread();
-    let code = match execute(cli.command, started) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            code::START
-        }
-    };
-    exit::now(code)
-}
-
-/// Lines or JSON objects on stderr, as the daemon says. The last words (`error: ...`, a panic) are
-/// lines in both: the daemon shows them as the reason of an exit.
-fn start_log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        // Told to stderr itself, by what panics if that is impossible: on a full disk it is.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr);
-    match std::env::var(robust_proto::LOG_FORMAT_VARIABLE).as_deref() {
-        Ok("json") => lines.json().init(),
-        _ => lines.init(),
-    }
-}
-
-/// A process without one of its threads is of no use, and looks alive: it ends, which the daemon sees at
-/// once.
-fn end_with_any_thread() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
-        exit::now(code::EXCEPTION)
-    }));
+    program::main(|| {
+        model::single_thread();
+        execute(cli.command, started)
+    })
 }
 
 fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
@@ -146,30 +86,8 @@ fn role(
     started: Instant,
     run: fn(&RoleArgs, &Handle, Instant) -> Result<LinkEnd, StartError>,
 ) -> anyhow::Result<u8> {
-    let args = RoleArgs {
-        job: RoleArgs::read_job(&process.job)?,
-        index: process.index,
-        incarnation: process.incarnation,
-        generation: process.generation,
-        host_socket: process.host_socket.clone(),
-        snapshot_dir: process.snapshot_dir.clone(),
-        bind: process.bind,
-        token: RoleArgs::job_token()?,
-        calculator: None,
-        end_within: Some(END_WITHIN),
-    };
-    // One thread for all talk; computing happens elsewhere, so it is never kept waiting.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("talk")
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
-    let end = run(&args, runtime.handle(), started);
-    runtime.shutdown_background();
-    let end = end?;
-    tracing::info!(?end, "ends");
-    Ok(end.exit_code())
+    let args = process.role_args()?;
+    Ok(program::run(&args, started, run)?)
 }
 
 fn make_warm_start(job: &Path, out: &Path) -> anyhow::Result<()> {

@@ -8,10 +8,9 @@ use robust_proto::v1::{
     AppendSpansRequest, AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest,
     RouteReply, RouteRequest,
 };
+use robust_role::Link;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-
-use crate::attach::{self, Link};
 
 /// Pause before an unanswered request is repeated. Whether the daemon stays away too long is the
 /// link's to judge.
@@ -35,7 +34,7 @@ pub(super) struct Host {
 
 impl Host {
     pub fn new(socket: &Path, link: Link, incarnation: u64) -> Self {
-        let client = RoleHostClient::new(attach::channel(socket));
+        let client = RoleHostClient::new(robust_role::channel(socket));
         Self {
             client,
             link,

@@ -24,17 +24,19 @@ mod rollouts;
 mod tools;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use robust_proto::v1::host_message::Body;
 use robust_proto::v1::{Dispatch, Hello};
+use robust_role::{FromHost, Link, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::attach::{self, FromHost, Link, LinkEnd, RoleArgs, Stages, StartError};
+use crate::StartError;
 use crate::model::config::Qwen3Config;
 use crate::model::hf::CONFIG_FILE;
 use crate::model::tokenizer::Tokenizer;
@@ -74,8 +76,28 @@ struct Leases(Arc<Mutex<BTreeMap<u64, watch::Sender<bool>>>>);
 /// What a conversation holds of its lease.
 type Revoked = watch::Receiver<bool>;
 
-/// Runs a worker until its link ends. `started` is when the process began.
+/// Runs a worker until its link ends, with `robust-calc` beside this executable as its tool.
+/// `started` is when the process began.
 pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, StartError> {
+    run_with(None, args, runtime, started)
+}
+
+/// The same with another program as the calculator.
+pub fn run_with_calculator(
+    program: PathBuf,
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+) -> Result<LinkEnd, StartError> {
+    run_with(Some(program), args, runtime, started)
+}
+
+fn run_with(
+    program: Option<PathBuf>,
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+) -> Result<LinkEnd, StartError> {
     let mut stages = Stages::since(started);
     stages.end("process");
     let (leases, rollouts) = (Leases::default(), Rollouts::new());
@@ -88,9 +110,14 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let hang = Hang::default();
     let struck = hang.clone();
     let hands = move |deed, at| struck.strike(deed, at);
-    let (link, mut inbox) = attach::start(runtime, args.link(Role::Agent), hello, hands);
+    let (link, mut inbox) = robust_role::start(runtime, args.link(Role::Agent), hello, hands);
     link.phase(Phase::Init, 0);
-    let worker = Arc::new(prepare(args, runtime, link, (leases, rollouts, hang))?);
+    let worker = Arc::new(prepare(
+        args,
+        runtime,
+        link,
+        (leases, rollouts, hang, program),
+    )?);
     stages.end("attach and tokenizer");
     tracing::info!("start: {}", stages.line());
     worker.report();
@@ -112,34 +139,26 @@ fn prepare(
     args: &RoleArgs,
     runtime: &Handle,
     link: Link,
-    (leases, rollouts, hang): (Leases, Rollouts, Hang),
+    (leases, rollouts, hang, program): (Leases, Rollouts, Hang, Option<PathBuf>),
 ) -> Result<Worker, StartError> {
     let job = &args.job;
     let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
     let (timeout, memory_mb) = (job.agent.tool.timeout(), job.agent.tool.memory_mb);
-    let tool = match args.calculator.clone() {
+    let tool = match program {
         Some(program) => Calculator {
             program,
             timeout,
             memory_mb,
         },
-        None => Calculator::beside_executable(timeout, memory_mb).map_err(|source| {
-            let path = "robust-calc".into();
-            StartError::Io {
-                doing: "finding",
-                path,
-                source,
-            }
-        })?,
+        None => Calculator::beside_executable(timeout, memory_mb)
+            .map_err(|source| StartError::io("finding", "robust-calc", source))?,
     };
     let _on_runtime = runtime.enter();
     Ok(Worker {
         host: Host::new(&args.host_socket, link.clone(), args.incarnation),
         link,
-        http: generate::client().map_err(|error| StartError::Io {
-            doing: "making",
-            path: "HTTP client".into(),
-            source: std::io::Error::other(error),
+        http: generate::client().map_err(|error| {
+            StartError::io("making", "HTTP client", std::io::Error::other(error))
         })?,
         tokenizer: Tokenizer::load(&job.data.tokenizer)?,
         tool,

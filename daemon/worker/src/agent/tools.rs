@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use robust_role::Deed;
 use robust_shared::fault::At;
 use robust_shared::phase::Phase;
 
 use super::Worker;
-use crate::attach::Deed;
 use crate::tool::ToolError;
 
 /// A call that takes longer than this is a wait.

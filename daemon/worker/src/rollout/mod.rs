@@ -17,7 +17,7 @@ mod digest;
 mod engine;
 mod generate;
 mod http;
-mod pull;
+mod pulled;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,14 +26,16 @@ use std::time::Instant;
 
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
-use robust_shared::fault::At;
+use robust_role::pull::{self, Puller, Pulling};
+use robust_role::{FromHost, Link, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
 use robust_weights::Slots;
 use tokio::runtime::Handle;
 
-use crate::attach::{self, Deed, FromHost, LinkEnd, RoleArgs, Stages, StartError};
+use crate::StartError;
+use crate::manifest::tensor_specs;
 use crate::model::config::Qwen3Config;
 use crate::model::flat::{FlatParams, layout_of};
 use crate::model::hf::CONFIG_FILE;
@@ -47,10 +49,10 @@ pub use engine::{
 };
 pub use http::{MAX_BODY_BYTES, Weights, serve};
 
-use pull::{Puller, Pulling};
+use pulled::Pulled;
 
 /// Tells the daemon what the engine does.
-struct Reporter(attach::Link);
+struct Reporter(Link);
 
 impl Observer for Reporter {
     fn phase(&self, phase: Phase, version: u64) {
@@ -96,12 +98,12 @@ fn run(
     let slots = Slots::new(&transport, elements * size_of::<f32>())?;
     stages.end("transport");
     let listener = listen(args.bind)?;
-    let http_addr = listener.local_addr().map_err(listen_error)?;
+    let http_addr = listener.local_addr().map_err(no_port)?;
     let pulling = Pulling::default();
     let facts = (Arc::clone(&slots), pulling.clone(), transport.addr());
-    let hands = hands(Arc::clone(&slots), transport.clone());
+    let hands = pull::hands(Arc::clone(&slots), transport.clone());
     let hello = move || hello(&facts.0, &facts.1, facts.2, http_addr);
-    let (link, mut inbox) = attach::start(runtime, args.link(role), hello, hands);
+    let (link, mut inbox) = robust_role::start(runtime, args.link(role), hello, hands);
     link.phase(Phase::Init, 0);
     // The weights lie where they are fetched to: the parameters need no memory of their own.
     let params = FlatParams::lying_in(layout.clone(), &slots.current())?;
@@ -114,13 +116,10 @@ fn run(
     runtime.spawn(http::run(listener, engine.commands(), weights));
     stages.end("model and http");
     tracing::info!(%http_addr, "start: {}", stages.line());
-    let puller = Puller::start(
-        transport,
-        Arc::clone(&slots),
-        commands,
-        (link.clone(), pulling),
-        layout,
-    )?;
+    let tensors = tensor_specs(&layout);
+    let pulled = Arc::new(Pulled { commands, layout });
+    let filled = Arc::clone(&slots);
+    let puller = Puller::start(transport, filled, tensors, pulled, link.clone(), pulling)?;
     loop {
         match inbox.blocking_recv() {
             Some(FromHost::Message(_, message)) => match message.body {
@@ -138,44 +137,16 @@ fn run(
     }
 }
 
-/// Does what faults on request ask of a replica.
-fn hands(
-    slots: Arc<Slots>,
-    transport: Transport,
-) -> impl Fn(Deed, Option<At>) -> Result<(), String> {
-    let network = attach::network(transport);
-    move |deed, at| match deed {
-        Deed::CorruptWeights if at.is_some_and(|at| at.phase == Phase::PullWeights) => {
-            slots.damage_filling();
-            Ok(())
-        }
-        Deed::CorruptWeights => match slots.damage_served() {
-            0 => Err("it serves no weights yet".to_owned()),
-            _ => Ok(()),
-        },
-        other => network(other, at),
-    }
-}
-
-/// What this replica is at the moment. What is served is looked at first: a pull that ends in
-/// between is then told as under way, and its end follows.
+/// What this replica is at the moment.
 fn hello(slots: &Slots, pulling: &Pulling, transport: SocketAddr, http: SocketAddr) -> Hello {
-    let served = slots.served().map(|served| pull::as_served(&served));
     Hello {
         transport_addr: transport.to_string(),
         http_addr: http.to_string(),
-        version: served.as_ref().map(|served| served.version),
-        served,
-        pulling: pulling.get(),
-        ..Default::default()
+        ..pulling.hello(slots)
     }
 }
 
-fn start_engine(
-    args: &RoleArgs,
-    model: Qwen3,
-    link: attach::Link,
-) -> Result<EngineThread, StartError> {
+fn start_engine(args: &RoleArgs, model: Qwen3, link: Link) -> Result<EngineThread, StartError> {
     let sizes = EngineConfig {
         max_seqs: args.job.rollout.max_running.max(1) as usize,
         max_rows: MAX_ROWS,
@@ -184,22 +155,18 @@ fn start_engine(
     let engine = Engine::new(model.config(), sizes)?;
     let swap = args.job.rollout.swap;
     EngineThread::start(model, engine, swap, Box::new(Reporter(link)))
-        .map_err(|_| StartError::Thread("engine"))
+        .map_err(|_| StartError::thread("engine"))
 }
 
 fn listen(bind: IpAddr) -> Result<std::net::TcpListener, StartError> {
     let at = SocketAddr::new(bind, 0);
-    let listener = std::net::TcpListener::bind(at).map_err(listen_error)?;
-    listener.set_nonblocking(true).map_err(listen_error)?;
+    let listener = std::net::TcpListener::bind(at).map_err(no_port)?;
+    listener.set_nonblocking(true).map_err(no_port)?;
     Ok(listener)
 }
 
-fn listen_error(source: std::io::Error) -> StartError {
-    StartError::Io {
-        doing: "listening on",
-        path: "an HTTP port".into(),
-        source,
-    }
+fn no_port(source: std::io::Error) -> StartError {
+    StartError::io("listening on", "an HTTP port", source)
 }
 
 /// Where commands for the engine go.

@@ -1,40 +1,30 @@
 //! The calls of the driver, each done once.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use robust_ckpt::CkptError;
 use robust_proto::v1::call::Body;
 use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::{
-    Call, CallReply, LogprobsReply, OldLogprobs, Publish, Restore, RestoreReply, ServedVersion,
-    Snapshot, SnapshotReply, Update, UpdateReply,
+    Call, LogprobsReply, OldLogprobs, Publish, Restore, RestoreReply, ServedVersion, Snapshot,
+    SnapshotReply, Update, UpdateReply,
 };
+use robust_role::calls::{Calls, Failure};
+use robust_role::serve::PublishError;
+use robust_role::snapshot::{Slots, State};
+use robust_role::{DaemonEpoch, Deed, Facts, Injected, Link};
 use robust_shared::phase::Phase;
 
 use super::exchange::{Exchange, ExchangeError};
+use super::regions::Regions;
 use super::restore::{RestoreError, restore};
-use super::served::{Facts, PublishError, Regions};
-use super::snapshot::Slots;
 use super::state::TrainState;
-use crate::attach::{DaemonEpoch, Deed, Injected, Link};
 use crate::model::adam::AdamError;
 use crate::model::grpo::{GradOut, GrpoError};
-
-/// Answers kept: far more than one step's calls, and a driver repeats only those of its last.
-const REMEMBERED: usize = 32;
 
 /// Why a call failed; the text goes to the driver.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Meant for another life of the gang.
-    #[error("the call is for generation {asked}, this is generation {own}")]
-    Generation {
-        /// Of the call.
-        asked: u64,
-        /// Of this rank.
-        own: u64,
-    },
     /// The call does not follow from the rank's state.
     #[error("{what} of step {asked}, but this rank's state is of step {own}")]
     Order {
@@ -45,9 +35,6 @@ pub enum CallError {
         /// The state's step.
         own: u64,
     },
-    /// The message has no body that this version knows.
-    #[error("unknown call")]
-    Unknown,
     /// See [`RestoreError`].
     #[error("restore: {0}")]
     Restore(#[from] RestoreError),
@@ -82,13 +69,35 @@ impl CallError {
     }
 }
 
-/// A rank and everything it works with.
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self {
+            reason: error.to_string(),
+            numeric: error.is_numeric(),
+        }
+    }
+}
+
+/// A rank: what it answers, and what it works with.
 pub(super) struct Rank {
+    pub calls: Calls,
+    pub work: Work,
+}
+
+impl Rank {
+    /// Does a call, or remembers having done it, and answers.
+    pub fn answer(&mut self, epoch: DaemonEpoch, call: Call) {
+        let Self { calls, work } = self;
+        let reply = calls.answer(call, |body| Ok(work.perform(body)?));
+        work.link.phase(Phase::AwaitBatch, work.state.step);
+        work.link.reply(epoch, reply);
+    }
+}
+
+/// Everything that calls work with.
+pub(super) struct Work {
     pub generation: u64,
     pub folder: PathBuf,
-    pub chunk_bytes: u64,
-    /// The last answers with their keys.
-    pub replies: VecDeque<(String, Answer)>,
     pub link: Link,
     pub facts: Facts,
     pub regions: Regions,
@@ -97,57 +106,9 @@ pub(super) struct Rank {
     pub state: TrainState,
 }
 
-impl Rank {
-    /// Does a call, or remembers having done it, and answers.
-    pub fn answer(&mut self, epoch: DaemonEpoch, call: Call) {
-        let (call_id, key) = (call.call_id, call.key.clone());
-        let known = self.replies.iter().find(|(known, _)| *known == key);
-        let known = known.map(|(_, answer)| answer.clone());
-        let repeated = known.is_some();
-        let result = match known {
-            Some(answer) => Ok(answer),
-            None => self.perform(call),
-        };
-        let numeric = result.as_ref().is_err_and(CallError::is_numeric);
-        let (error, result) = match result {
-            Ok(answer) => (String::new(), Some(answer)),
-            Err(error) => (error.to_string(), None),
-        };
-        if !error.is_empty() {
-            tracing::error!(%key, %error, "call failed");
-        }
-        tracing::debug!(%key, repeated, "call answered");
-        if let Some(answer) = result.clone().filter(|_| !repeated) {
-            // A failed call is not kept: it changed nothing and may be tried again.
-            self.remember(key, answer);
-        }
-        self.link.phase(Phase::AwaitBatch, self.state.step);
-        self.link.reply(
-            epoch,
-            CallReply {
-                call_id,
-                error,
-                result,
-                numeric,
-            },
-        );
-    }
-
-    fn remember(&mut self, key: String, answer: Answer) {
-        if self.replies.len() >= REMEMBERED {
-            self.replies.pop_front();
-        }
-        self.replies.push_back((key, answer));
-    }
-
-    fn perform(&mut self, call: Call) -> Result<Answer, CallError> {
-        if call.generation != self.generation {
-            return Err(CallError::Generation {
-                asked: call.generation,
-                own: self.generation,
-            });
-        }
-        match call.body.ok_or(CallError::Unknown)? {
+impl Work {
+    fn perform(&mut self, call: Body) -> Result<Answer, CallError> {
+        match call {
             Body::Restore(request) => self.restore(&request).map(Answer::Restore),
             Body::OldLogprobs(request) => self.old_logprobs(&request).map(Answer::Logprobs),
             Body::Update(request) => self.update(&request).map(Answer::Update),
@@ -208,19 +169,28 @@ impl Rank {
     fn snapshot(&mut self, request: &Snapshot) -> Result<SnapshotReply, CallError> {
         self.in_order("snapshot", request.step, self.state.step)?;
         self.enter(Phase::Snapshot, request.step)?;
-        Ok(self.slots.write(&self.state, self.generation)?)
+        let (params, adam) = (self.state.model.params(), &self.state.adam);
+        let [weights, m, v] = [params.as_bytes(), adam.m_bytes(), adam.v_bytes()];
+        let state = State {
+            step: self.state.step,
+            generation: self.generation,
+            adam_step: adam.step_count(),
+            weights: &weights,
+            m: &m,
+            v: &v,
+        };
+        Ok(self.slots.write(&state)?)
     }
 
     fn publish(&mut self, request: &Publish) -> Result<ServedVersion, CallError> {
         self.in_order("publish", request.version, self.state.step)?;
         self.enter(Phase::Publish, request.version)?;
-        let params = self.state.model.params();
-        let served = self
-            .regions
-            .publish(request.version, params, self.chunk_bytes)?;
+        let bytes = self.state.model.params().as_bytes();
+        let weights = &mut self.regions.weights;
+        let served = weights.publish(request.version, |to| to.write_at(0, bytes))?;
         let corrupt = |deed| deed == Deed::CorruptWeights;
         if self.link.take_fault(Phase::Publish, corrupt).is_some() {
-            self.regions.damage(request.version, self.chunk_bytes);
+            self.regions.weights.damage(request.version);
         }
         self.facts.set_served(served.clone());
         Ok(served)

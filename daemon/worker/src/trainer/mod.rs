@@ -14,14 +14,16 @@
 
 mod calls;
 mod exchange;
+mod regions;
 mod restore;
-mod served;
-mod snapshot;
 mod state;
 
 use std::time::Instant;
 
 use robust_proto::v1::host_message::Body;
+use robust_role::calls::Calls;
+use robust_role::snapshot::Slots;
+use robust_role::{Facts, FromHost, Link, LinkEnd, RoleArgs, Stages, network};
 use robust_shared::core::{RuleId, RuleSet};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
@@ -29,15 +31,14 @@ use robust_transport::Transport;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::attach::{self, FromHost, Link, LinkEnd, RoleArgs, Stages, StartError};
+use crate::StartError;
 use crate::model::config::Qwen3Config;
-use crate::model::flat::layout_of;
+use crate::model::flat::{TensorSpec, layout_of};
 use crate::model::hf::CONFIG_FILE;
 
-use calls::Rank;
+use calls::{Rank, Work};
 use exchange::Exchange;
-use served::{Facts, Regions};
-use snapshot::Slots;
+use regions::Regions;
 use state::TrainState;
 
 /// Runs a rank until its link ends. `started` is when the process began, for the start's log line.
@@ -46,17 +47,16 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let folder = args.model_folder()?;
     let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
     let layout = layout_of(&config);
-    let elements: usize = layout.iter().map(|spec| spec.len).sum();
     stages.end("process");
     // The daemon can send the restore as soon as it knows where this rank's gradients are: that
     // needs the transport, but not the model, which is made meanwhile.
     let (attached, state) = std::thread::scope(|scope| {
-        let attaching = scope.spawn(|| attach(args, runtime, elements));
+        let attaching = scope.spawn(|| attach(args, runtime, &layout));
         let state = TrainState::new(config.clone(), args);
         (
             attaching
                 .join()
-                .unwrap_or(Err(StartError::Thread("transport"))),
+                .unwrap_or(Err(StartError::thread("transport"))),
             state,
         )
     });
@@ -70,11 +70,10 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let transport = attached.transport.clone();
     let exchange = Exchange::new(transport, args.generation, args.index, patience);
     let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
-    let mut rank = Rank {
+    let calls = Calls::of(args.generation);
+    let work = Work {
         generation: args.generation,
         folder: folder.to_owned(),
-        chunk_bytes: args.job.weights.chunk_bytes(),
-        replies: Default::default(),
         link: attached.link.clone(),
         facts: attached.facts,
         regions: attached.regions,
@@ -82,7 +81,8 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         slots,
         state,
     };
-    rank.link.phase(Phase::AwaitBatch, 0);
+    let mut rank = Rank { calls, work };
+    attached.link.phase(Phase::AwaitBatch, 0);
     Ok(serve(&mut rank, &mut attached.inbox))
 }
 
@@ -94,14 +94,18 @@ struct Attached {
     inbox: UnboundedReceiver<FromHost>,
 }
 
-fn attach(args: &RoleArgs, runtime: &Handle, elements: usize) -> Result<Attached, StartError> {
+fn attach(
+    args: &RoleArgs,
+    runtime: &Handle,
+    layout: &[TensorSpec],
+) -> Result<Attached, StartError> {
     let transport = Transport::start(args.transport())?;
-    let regions = Regions::new(&transport, elements, args.job.trainer.ranks as usize)?;
-    let facts = Facts::new(transport.addr(), &regions);
+    let regions = Regions::new(&transport, layout, &args.job)?;
+    let facts = Facts::new(regions.hello(transport.addr()));
     let hello = facts.clone();
-    let hands = attach::network(transport.clone());
+    let hands = network(transport.clone());
     let hello = move || hello.hello();
-    let (link, inbox) = attach::start(runtime, args.link(Role::Trainer), hello, hands);
+    let (link, inbox) = robust_role::start(runtime, args.link(Role::Trainer), hello, hands);
     link.phase(Phase::Init, 0);
     Ok(Attached {
         transport,

@@ -1,10 +1,11 @@
 //! Weights, optimiser and the mathematics of a step.
 
 use robust_proto::v1::{Floats, Sample};
+use robust_role::RoleArgs;
 use robust_shared::job::Job;
 use tch::Tensor;
 
-use crate::attach::{RoleArgs, StartError};
+use crate::StartError;
 use crate::model::adam::{Adam, AdamConfig, AdamError, AdamStats};
 use crate::model::config::Qwen3Config;
 use crate::model::grpo::{self, GradOut, GrpoConfig, GrpoError, TrainBatch, TrainSample};

@@ -13,14 +13,14 @@ use robust_proto::v1::role_message::Body as Up;
 use robust_proto::v1::{
     AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Revoke, Shutdown, Span, Turn,
 };
+use robust_role::LinkEnd;
 use robust_worker::agent;
-use robust_worker::attach::LinkEnd;
 use robust_worker::model::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::fixture::{Running, args, runtime, tokenizer_path};
-use super::host::{Asked, FakeHost, PATIENCE};
+use host_fake::{Asked, FakeHost, PATIENCE};
 
 pub const AGENT: u64 = 1;
 pub const TRAJECTORY: u64 = 42;
@@ -169,7 +169,10 @@ pub fn scene_with(rollouts: &[&FakeRollout], durable_every_ms: u64) -> Scene {
     );
     let mut args = args(folder.path(), &host, 0, AGENT);
     args.job.agent.durable_every_ms = durable_every_ms;
-    let agent = Running::start(args, agent::run);
+    let agent = Running::start(args, |args, runtime, started| {
+        let calculator = env!("CARGO_BIN_EXE_robust-calc").into();
+        agent::run_with_calculator(calculator, args, runtime, started)
+    });
     assert_eq!(host.hello(AGENT).leases, [0; 0]);
     Scene {
         host,

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use robust_role::{LinkEnd, RoleArgs};
 use robust_shared::job::Job;
 use robust_shared::phase::Phase;
 use robust_transport::{Buffer, JobToken};
-use robust_worker::attach::{LinkEnd, RoleArgs, StartError};
+use robust_worker::StartError;
 use robust_worker::model::config::Qwen3Config;
 use robust_worker::model::flat::FlatParams;
 use robust_worker::model::qwen3::Qwen3;
@@ -15,7 +16,7 @@ use robust_worker::model::{hf, single_thread};
 use robust_worker::rollout::Observer;
 use tokio::runtime::{Handle, Runtime};
 
-use super::host::FakeHost;
+use host_fake::FakeHost;
 
 /// A model of a few thousand parameters that prefers some tokens to others.
 pub fn model(seed: u64) -> Qwen3 {
@@ -97,7 +98,6 @@ pub fn args(folder: &Path, host: &FakeHost, index: u32, incarnation: u64) -> Rol
         snapshot_dir,
         bind: std::net::Ipv4Addr::LOCALHOST.into(),
         token: token(),
-        calculator: Some(env!("CARGO_BIN_EXE_robust-calc").into()),
         end_within: None,
     }
 }
@@ -111,7 +111,7 @@ pub struct Running {
 impl Running {
     pub fn start(
         args: RoleArgs,
-        run: fn(&RoleArgs, &Handle, Instant) -> Result<LinkEnd, StartError>,
+        run: impl FnOnce(&RoleArgs, &Handle, Instant) -> Result<LinkEnd, StartError> + Send + 'static,
     ) -> Self {
         let runtime = runtime();
         let handle = runtime.handle().clone();

@@ -2,10 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agent;
-mod attach;
 mod faults;
 mod fixture;
-mod host;
 mod http;
 mod memory;
 mod process;

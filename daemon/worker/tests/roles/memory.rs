@@ -10,13 +10,13 @@ use robust_proto::v1::{ByteRange, PullSource, PullWeights, Region, Shutdown};
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Config, Transport};
-use robust_worker::attach::manifest::tensor_specs;
+use robust_worker::manifest::tensor_specs;
 use robust_worker::model::config::Qwen3Config;
 use robust_worker::model::flat::layout_of;
 
 use super::fixture::token;
-use super::host::FakeHost;
 use super::process::{command, start};
+use host_fake::FakeHost;
 
 const MIB: u64 = 1 << 20;
 /// Beyond two versions: link, kernels, and pieces on their way.

@@ -13,7 +13,7 @@ use robust_worker::model::hf;
 use robust_worker::model::qwen3::Qwen3;
 
 use super::fixture::{TOKEN, args};
-use super::host::FakeHost;
+use host_fake::FakeHost;
 
 /// A role's process, killed with this value.
 pub struct Process(pub Child);

@@ -9,16 +9,16 @@ use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::{
     ByteRange, Manifest, PullSource, PullWeights, Region, ServedVersion, Shutdown,
 };
+use robust_role::LinkEnd;
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights;
 use robust_transport::{Buffer, Config, Exposed, Transport};
-use robust_worker::attach::LinkEnd;
-use robust_worker::attach::manifest::tensor_specs;
+use robust_worker::manifest::tensor_specs;
 use robust_worker::rollout;
 use serde_json::{Value, json};
 
 use super::fixture::{Running, args, model, runtime, token};
-use super::host::FakeHost;
+use host_fake::FakeHost;
 
 /// Somebody who serves a version, as a trainer rank does.
 pub struct Source {

@@ -10,9 +10,9 @@ use robust_worker::rollout;
 
 use super::agent::{FakeRollout, Fate, Scene, TRAJECTORY, WHOLE, encode, scene_with};
 use super::fixture::{Running, args};
-use super::host::{Asked, FakeHost, PATIENCE};
 use super::process::{self, Process};
 use super::rollout::source;
+use host_fake::{Asked, FakeHost, PATIENCE};
 
 fn stored(host: &FakeHost) -> Vec<AppendSpansRequest> {
     let spans = |asked| match asked {

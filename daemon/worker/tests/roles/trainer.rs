@@ -10,10 +10,10 @@ use robust_proto::v1::{
     Call, CallReply, Hello, Manifest, OldLogprobs, Peer, Publish, Restore, Sample, Shutdown,
     Snapshot, SnapshotReply, Update,
 };
+use robust_role::LinkEnd;
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights;
-use robust_worker::attach::LinkEnd;
-use robust_worker::attach::manifest::tensor_specs;
+use robust_worker::manifest::tensor_specs;
 use robust_worker::model::adam::{Adam, AdamConfig};
 use robust_worker::model::grpo::{self, GrpoConfig, TrainBatch, TrainSample};
 use robust_worker::model::qwen3::Qwen3;
@@ -22,7 +22,7 @@ use tch::Tensor;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::fixture::{Running, args, model};
-use super::host::FakeHost;
+use host_fake::FakeHost;
 
 const RANKS: u64 = 2;
 

@@ -4,7 +4,7 @@ use robust_proto::v1::RoleFault;
 use robust_proto::v1::role_message::Body as Up;
 
 use super::super::agent::{AGENT, FakeRollout, Fate, Scene, WHOLE, scene_with};
-use super::{arm, fault, struck};
+use host_fake::faults::{arm, fault, struck};
 
 /// Other than the test model's answer: what follows the call when the tool says nothing.
 const UNANSWERED: &str = "<bos>12+34=<call>12+34</call><res></res>46<eos>";

@@ -2,9 +2,9 @@
 
 use std::io::Read;
 
-use super::super::host::FakeHost;
 use super::super::process::{Process, command, start};
-use super::{arm, fault, struck};
+use host_fake::FakeHost;
+use host_fake::faults::{arm, fault, struck};
 
 const ROLES: [&str; 4] = ["trainer", "rollout", "agent", "hybrid"];
 

@@ -4,9 +4,9 @@ use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::{PullError, PullSource, RoleFault};
 
-use super::super::host::FakeHost;
 use super::super::rollout::{Replica, Source, replica, source};
-use super::{arm, fault, struck};
+use host_fake::FakeHost;
+use host_fake::faults::{arm, fault, struck};
 
 const FIRST: u64 = 1;
 const SECOND: u64 = 2;

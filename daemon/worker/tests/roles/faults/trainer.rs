@@ -7,9 +7,9 @@ use robust_transport::{Buffer, Cancel, Config, Part, RegionKey, Transport};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::fixture::token;
-use super::super::host::FakeHost;
 use super::super::trainer::{Gang, gang, worked};
-use super::{arm, fault};
+use host_fake::FakeHost;
+use host_fake::faults::{arm, fault};
 
 fn arm_all(gang: &Gang<'_>, id: u64, kind: &str, at: &str) {
     for (incarnation, ..) in &gang.ranks {

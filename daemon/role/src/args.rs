@@ -3,13 +3,13 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use robust_transport::JobToken;
 
-use super::LinkConfig;
+use crate::{Busy, LinkConfig};
 
 /// Where a role finds the job's token.
 const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
@@ -33,8 +33,6 @@ pub struct RoleArgs {
     pub bind: IpAddr,
     /// What other roles of the job prove to know, and this one to them.
     pub token: JobToken,
-    /// The calculator's program; none: `robust-calc` beside this executable.
-    pub calculator: Option<PathBuf>,
     /// How long the process may outlive its link; none where it is not a process of its own.
     pub end_within: Option<Duration>,
 }
@@ -66,27 +64,15 @@ pub enum StartError {
     /// The job names no model folder.
     #[error("model.path is not set; the daemon fills it in after the warm-up")]
     NoModel,
-    /// The model folder is unusable.
-    #[error(transparent)]
-    Model(#[from] crate::model::hf::HfError),
-    /// The model's shape is unusable.
-    #[error(transparent)]
-    Config(#[from] crate::model::config::ConfigError),
-    /// The tokenizer is unusable.
-    #[error(transparent)]
-    Tokenizer(#[from] crate::model::tokenizer::TokenizerError),
-    /// The sampler refused its sizes.
-    #[error(transparent)]
-    Sampler(#[from] crate::model::sampler::SamplerError),
     /// The transport did not start.
     #[error("starting the transport: {0}")]
     Transport(#[from] robust_transport::TransportError),
     /// Memory for weights or gradients is missing.
     #[error(transparent)]
     Buffer(#[from] robust_transport::BufferError),
-    /// The weights' memory cannot be used.
-    #[error(transparent)]
-    Weights(#[from] crate::model::flat::LyingIn),
+    /// The runtime of the process's talk did not start.
+    #[error("starting the runtime: {0}")]
+    Runtime(#[source] io::Error),
     /// A thread ended that must not.
     #[error("the {0} thread ended before it was ready")]
     Thread(&'static str),
@@ -131,6 +117,7 @@ impl RoleArgs {
                 .detect
                 .sample_interval()
                 .max(Duration::from_millis(10)),
+            busy: Busy::default(),
             daemon_grace: self.job.job.daemon_grace(),
             end_within: self.end_within,
         }
@@ -145,49 +132,4 @@ impl RoleArgs {
             ..robust_transport::Config::new(self.token.clone())
         }
     }
-}
-
-/// Durations of the stages of a start, for one log line.
-#[derive(Debug)]
-pub struct Stages {
-    since: Instant,
-    line: String,
-}
-
-impl Stages {
-    /// Counts from the beginning of `main`; what came before it (loading libtorch) is noted.
-    pub fn since(since: Instant) -> Self {
-        let before = process_age().map(|age| age.saturating_sub(since.elapsed()).as_millis());
-        let line = before.map_or(String::new(), |ms| format!("load {ms} ms"));
-        Self { since, line }
-    }
-
-    /// Notes the end of a stage.
-    pub fn end(&mut self, stage: &str) {
-        let comma = if self.line.is_empty() { "" } else { ", " };
-        let ms = self.since.elapsed().as_millis();
-        self.line.push_str(&format!("{comma}{stage} {ms} ms"));
-        self.since = Instant::now();
-    }
-
-    /// The line.
-    pub fn line(&self) -> &str {
-        &self.line
-    }
-}
-
-/// Time since this process was made, to 10 ms.
-fn process_age() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name in parentheses may hold blanks; the start is the 20th field after it.
-    let ticks: f64 = stat
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()?;
-    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
-    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    Duration::try_from_secs_f64(uptime - ticks / 100.0).ok()
 }

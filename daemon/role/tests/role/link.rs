@@ -1,21 +1,31 @@
 //! The link, through restarts of the daemon.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use host_fake::FakeHost;
 use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::role_message::Body as Up;
 use robust_proto::v1::{Call, CallReply, Hello, PullDone, RestoreReply, Shutdown};
+use robust_role::{Busy, DaemonEpoch, FromHost, Link, LinkConfig, LinkEnd};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
-use robust_worker::attach::{self, DaemonEpoch, FromHost, Link, LinkConfig, LinkEnd};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::fixture::runtime;
-use super::host::FakeHost;
 
 fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
+    busy_link(host, grace, Busy::default())
+}
+
+fn busy_link(
+    host: &FakeHost,
+    grace: Duration,
+    busy: Busy,
+) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
     let runtime = runtime();
     let config = LinkConfig {
         socket: host.socket.clone(),
@@ -24,6 +34,7 @@ fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<F
         incarnation: 7,
         generation: 2,
         sample_interval: Duration::from_millis(20),
+        busy,
         daemon_grace: grace,
         end_within: None,
     };
@@ -32,7 +43,7 @@ fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<F
         ..Default::default()
     };
     let handless = |_, _| Err("it has no hands".to_owned());
-    let (link, inbox) = attach::start(runtime.handle(), config, hello, handless);
+    let (link, inbox) = robust_role::start(runtime.handle(), config, hello, handless);
     (runtime, link, inbox)
 }
 
@@ -83,6 +94,23 @@ fn the_hello_comes_first_then_phase_and_samples() {
         Up::Sample(sample) if sample.tokens_total == 11 && sample.busy_us > 0 => Some(()),
         _ => None,
     });
+}
+
+#[test]
+fn samples_report_the_processor_time_that_the_role_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let used = Arc::new(AtomicU64::new(1_000));
+    let told = Arc::clone(&used);
+    let busy = Busy::told_by(move || Duration::from_secs(told.load(Ordering::Relaxed)));
+    let (_runtime, _link, _inbox) = busy_link(&host, Duration::from_secs(60), busy);
+    for seconds in [1_000, 2_000] {
+        used.store(seconds, Ordering::Relaxed);
+        host.wait("a sample of that time", |_, up| match up {
+            Up::Sample(sample) if sample.busy_us == seconds * 1_000_000 => Some(()),
+            _ => None,
+        });
+    }
 }
 
 #[test]

@@ -17,10 +17,7 @@
 
 mod activity;
 mod client;
-pub mod exit;
 mod faults;
-pub mod manifest;
-mod role;
 mod session;
 
 use std::path::PathBuf;
@@ -37,11 +34,12 @@ use robust_transport::Transport;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
+use crate::exit;
 use faults::Faults;
 
+pub use activity::Busy;
 pub use client::channel;
 pub use faults::{Deed, Hands, Injected};
-pub use role::{RoleArgs, Stages, StartError};
 
 /// Who attaches, and how.
 #[derive(Debug, Clone)]
@@ -58,6 +56,8 @@ pub struct LinkConfig {
     pub generation: u64,
     /// How often activity is reported.
     pub sample_interval: Duration,
+    /// What is reported as the processor time used.
+    pub busy: Busy,
     /// How long to go on without any daemon.
     pub daemon_grace: Duration,
     /// Ends the process so long after the link, if it has not ended by itself.
@@ -151,7 +151,7 @@ pub fn start(
 }
 
 /// Hands of a role whose only part in faults on request is its transport.
-pub(crate) fn network(
+pub fn network(
     transport: Transport,
 ) -> impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static {
     move |deed, _| match deed {

@@ -26,7 +26,8 @@ use robust_shared::phase::Phase;
 use robust_transport::Trouble;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Outgoing, exit};
+use super::Outgoing;
+use crate::exit;
 
 /// What is to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

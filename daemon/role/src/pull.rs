@@ -1,25 +1,46 @@
 //! Orders to pull, from the daemon's messages to the puller, and its reports back.
+//!
+//! ```text
+//!   daemon ── PullWeights ──► Puller::assign ──► Engine::supersede
+//!                                  │
+//!                                  ▼             every chunk verified
+//!          PullStarted ◄── a slot of `Slots` fills ──────────────────► Engine::swap ─┐
+//!          PullProgress ◄──────┘                                                     │
+//!          PullDone ◄──────────── served to others from here on ◄────────────────────┘
+//! ```
+//! A failed pull never touches what is served: a version is fetched into the slot that is not in
+//! use, and the engine is asked to go over to it only when it is whole (I-4).
 
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use robust_proto::manifest;
 use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::role_message::Body;
-use robust_proto::v1::{self, PullDone, PullStarted, PullWeights, Region, ServedVersion};
+use robust_proto::v1::{self, Hello, PullDone, PullStarted, PullWeights, ServedVersion};
+use robust_shared::fault::At;
 use robust_shared::ids::{Incarnation, WeightVersion};
+use robust_shared::phase::Phase;
+use robust_shared::weights::TensorSpec;
 use robust_transport::{Buffer, Part, RegionKey, Transport};
 use robust_weights::{Observer, Order, Progress, PullError, Served, Slots, Source, SwapError};
 
-use super::Commands;
-use super::engine::{Command, NotSwapped, SwapRequest};
-use crate::attach::manifest::tensor_specs;
-use crate::attach::{Link, StartError};
-use crate::model::flat::{FlatParams, TensorSpec};
+use crate::serve::as_region;
+use crate::{Deed, Link, StartError, network};
 
-/// The pull under way, as a hello tells it: others can read from it.
-#[derive(Clone, Default)]
-pub(super) struct Pulling(Arc<Mutex<Option<PullStarted>>>);
+/// Whoever computes with pulled weights.
+pub trait Engine: Send + Sync {
+    /// Weights older than this version are wanted no more: a [`Self::swap`] to them that still waits
+    /// returns [`SwapError::Superseded`].
+    fn supersede(&self, version: u64);
+
+    /// Returns when the engine uses the version, which lies whole and verified in `buffer`. An error
+    /// fails the pull; the version stays complete, and ordered again it is swapped to at once.
+    fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError>;
+}
+
+/// The pull under way, as a hello tells it: others can read from it. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Pulling(Arc<Mutex<Option<PullStarted>>>);
 
 impl Pulling {
     /// What can be read here of a version that is not whole yet.
@@ -30,31 +51,44 @@ impl Pulling {
             .clone()
     }
 
+    /// The weights' part of a hello. What is served is looked at first: a pull that ends in between
+    /// is then told as under way, and its end follows.
+    pub fn hello(&self, slots: &Slots) -> Hello {
+        let served = slots.served().map(|served| as_served(&served));
+        Hello {
+            version: served.as_ref().map(|served| served.version),
+            served,
+            pulling: self.get(),
+            ..Default::default()
+        }
+    }
+
     fn set(&self, pulling: Option<PullStarted>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pulling;
     }
 }
 
 /// Takes orders; the newest one counts.
-pub(super) struct Puller {
+pub struct Puller {
     puller: robust_weights::Puller,
-    engine: Commands,
+    engine: Arc<dyn Engine>,
     link: Link,
 }
 
 impl Puller {
+    /// Starts the puller's thread. Only versions of exactly these tensors are taken; `pulling` says
+    /// from then on what the hello has to tell.
     pub fn start(
         transport: Transport,
         slots: Arc<Slots>,
-        engine: Commands,
-        (link, pulling): (Link, Pulling),
-        layout: Vec<TensorSpec>,
+        tensors: Vec<TensorSpec>,
+        engine: Arc<dyn Engine>,
+        link: Link,
+        pulling: Pulling,
     ) -> Result<Self, StartError> {
-        let tensors = tensor_specs(&layout);
         let reports = Arc::new(Reports {
             link: link.clone(),
-            engine: engine.clone(),
-            layout,
+            engine: Arc::clone(&engine),
             pulling,
         });
         let puller = robust_weights::Puller::start(transport, slots, tensors, reports)
@@ -79,10 +113,34 @@ impl Puller {
             }
         };
         // The puller may wait for the engine to take over an older version.
-        if self.engine.send(Command::Supersede(pull.version)).is_err() {
-            tracing::error!("the engine is gone");
-        }
+        self.engine.supersede(pull.version);
         self.puller.assign(order);
+    }
+}
+
+impl std::fmt::Debug for Puller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Puller").finish_non_exhaustive()
+    }
+}
+
+/// Hands of a role that pulls: faults on request change the bits of what it holds, or hinder its
+/// transport.
+pub fn hands(
+    slots: Arc<Slots>,
+    transport: Transport,
+) -> impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static {
+    let network = network(transport);
+    move |deed, at| match deed {
+        Deed::CorruptWeights if at.is_some_and(|at| at.phase == Phase::PullWeights) => {
+            slots.damage_filling();
+            Ok(())
+        }
+        Deed::CorruptWeights => match slots.damage_served() {
+            0 => Err("it serves no weights yet".to_owned()),
+            _ => Ok(()),
+        },
+        other => network(other, at),
     }
 }
 
@@ -131,7 +189,7 @@ fn source(source: &v1::PullSource) -> Result<Source, v1::PullError> {
 }
 
 /// What is served, as the protocol names it.
-pub(super) fn as_served(served: &Served) -> ServedVersion {
+pub fn as_served(served: &Served) -> ServedVersion {
     ServedVersion {
         version: served.version.0,
         manifest: Some(manifest::to_proto(&served.manifest)),
@@ -140,18 +198,10 @@ pub(super) fn as_served(served: &Served) -> ServedVersion {
     }
 }
 
-fn as_region(key: &RegionKey) -> Region {
-    Region {
-        key: key.to_bytes(),
-        bytes: key.len,
-    }
-}
-
 /// Tells the daemon how pulls go, and the engine which weights to use.
 struct Reports {
     link: Link,
-    engine: Commands,
-    layout: Vec<TensorSpec>,
+    engine: Arc<dyn Engine>,
     pulling: Pulling,
 }
 
@@ -181,25 +231,8 @@ impl Observer for Reports {
         self.link.pulled(Some((p.bytes, p.total)));
     }
 
-    /// Returns when the engine uses the version: in turns, when running requests ended.
     fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError> {
-        let failed = |reason: String| SwapError::Failed(reason);
-        let gone = || failed("the engine ended".to_owned());
-        let weights = FlatParams::lying_in(self.layout.clone(), buffer)
-            .map_err(|error| failed(error.to_string()))?;
-        let (done, answer) = channel();
-        let request = SwapRequest {
-            version: version.0,
-            weights,
-            done,
-        };
-        self.engine
-            .send(Command::Swap(request))
-            .map_err(|_| gone())?;
-        let swapped = answer.recv().map_err(|_| gone())?;
-        swapped.map_err(|error @ NotSwapped::Superseded { .. }| {
-            SwapError::Superseded(error.to_string())
-        })
+        self.engine.swap(version, buffer)
     }
 
     fn done(&self, version: WeightVersion, result: Result<Served, PullError>) {

@@ -150,7 +150,7 @@ impl Session<'_> {
                     None => return Broken::End(LinkEnd::Shutdown),
                 },
                 _ = ticks.tick() => {
-                    let sample = activity::sample(&self.shared.counters);
+                    let sample = activity::sample(&self.config.busy, &self.shared.counters);
                     self.send(up, Outgoing { body: Body::Sample(sample), epoch: None }).await
                 }
             };

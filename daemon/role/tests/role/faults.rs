@@ -1,17 +1,17 @@
-//! What becomes of an order: refused, armed, forgotten, done once.
+//! What becomes of an order of a fault: refused, armed, forgotten, done once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use robust_proto::v1::{Hello, RoleFault};
+use robust_role::{Busy, Deed, Link, LinkConfig};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
-use robust_worker::attach::{self, Deed, Link, LinkConfig};
 use tokio::runtime::Runtime;
 
-use super::super::fixture::runtime;
-use super::super::host::FakeHost;
-use super::{arm, disarm, fault, struck, told};
+use super::fixture::runtime;
+use host_fake::FakeHost;
+use host_fake::faults::{arm, disarm, fault, struck, told};
 
 const LIFE: u64 = 7;
 
@@ -35,6 +35,7 @@ fn scene(role: Role) -> Scene {
         incarnation: LIFE,
         generation: 0,
         sample_interval: Duration::from_millis(20),
+        busy: Busy::default(),
         daemon_grace: Duration::from_secs(600),
         end_within: None,
     };
@@ -43,7 +44,7 @@ fn scene(role: Role) -> Scene {
         noted.lock().unwrap().push(deed);
         Ok(())
     };
-    let (link, inbox) = attach::start(runtime.handle(), config, Hello::default, hands);
+    let (link, inbox) = robust_role::start(runtime.handle(), config, Hello::default, hands);
     // Nobody looks into the inbox: as with a role that computes.
     std::mem::forget(inbox);
     host.hello(LIFE);

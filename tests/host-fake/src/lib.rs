@@ -1,4 +1,14 @@
 //! A daemon as roles see it, which can die and come back on the same socket.
+//!
+//! ```text
+//!   role ── Attach, Hello, replies, ... ──► FakeHost ──► wait(...) by the test
+//!        ◄── whatever the test sends ──────    │
+//!   role ── Route, AppendTurn, ... ───────────►└──────► asked() by the test
+//! ```
+//! A test plays the daemon with it; the role's parts under test are the real ones.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod faults;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,14 +34,21 @@ type ToRole = tokio::sync::mpsc::UnboundedSender<Result<HostMessage, Status>>;
 /// What a request to the daemon was.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Asked {
+    /// A rollout for this trajectory.
     Route(u64),
+    /// The place of this ticket is given back.
     Release(u64),
+    /// A turn to store.
     Append(AppendTurnRequest),
+    /// Tokens of a turn under way to store.
     Spans(AppendSpansRequest),
+    /// A trajectory's end to store.
     Finish(FinishTrajectoryRequest),
 }
 
+/// A daemon in threads of this process.
 pub struct FakeHost {
+    /// Where roles link to it.
     pub socket: PathBuf,
     shared: Arc<Shared>,
     messages: Mutex<Receiver<(u64, Up)>>,
@@ -51,6 +68,7 @@ struct Shared {
 }
 
 impl FakeHost {
+    /// Starts it, with its socket in this folder.
     pub fn start(folder: &Path) -> Self {
         let (up, messages) = channel();
         let shared = Arc::new(Shared {
@@ -74,6 +92,7 @@ impl FakeHost {
         host
     }
 
+    /// Comes back on the same socket after [`Self::die`].
     pub fn live(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -119,6 +138,7 @@ impl FakeHost {
         }
     }
 
+    /// Waits for the hello of this incarnation.
     pub fn hello(&self, incarnation: u64) -> Hello {
         self.wait("a hello", |from, message| match message {
             Up::Hello(hello) if from == incarnation => Some(hello),
@@ -126,12 +146,14 @@ impl FakeHost {
         })
     }
 
+    /// Sends to the newest link of this incarnation.
     pub fn send(&self, incarnation: u64, body: Down) {
         let links = self.shared.links.lock().unwrap();
         let link = links.get(&incarnation).expect("it is linked");
         link.send(Ok(HostMessage { body: Some(body) })).unwrap();
     }
 
+    /// Waits for the end of a pull of this incarnation.
     pub fn pull_done(&self, incarnation: u64) -> PullDone {
         self.wait("the end of a pull", |from, message| match message {
             Up::PullDone(done) if from == incarnation => Some(done),
@@ -139,6 +161,7 @@ impl FakeHost {
         })
     }
 
+    /// Everything that was asked so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().unwrap().clone()
     }
@@ -148,6 +171,7 @@ impl FakeHost {
         self.shared.asked.lock().unwrap().clear();
     }
 
+    /// Waits until something was asked that fits.
     pub fn wait_asked(&self, what: &str, fits: impl Fn(&Asked) -> bool) -> Asked {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -163,10 +187,12 @@ impl FakeHost {
         }
     }
 
+    /// Gives these rollouts out, in this order; the last one for ever.
     pub fn route_to(&self, rollouts: &[String]) {
         *self.shared.rollouts.lock().unwrap() = rollouts.to_vec();
     }
 
+    /// Refuses every further link as of an old incarnation.
     pub fn fence(&self) {
         *self.shared.fenced.lock().unwrap() = true;
     }
@@ -176,6 +202,7 @@ impl FakeHost {
         *self.shared.writes_left.lock().unwrap() = writes;
     }
 
+    /// Refuses every further write as of a void lease.
     pub fn void_leases(&self) {
         *self.shared.void.lock().unwrap() = true;
     }

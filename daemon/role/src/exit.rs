@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::LinkEnd;
+use crate::LinkEnd;
 
-/// Exit codes of `robust-worker`.
+/// Exit codes of every role program.
 pub mod code {
     /// Told to end.
     pub const ENDED: u8 = 0;
@@ -46,7 +46,7 @@ const LAST_WORDS: Duration = Duration::from_millis(20);
 
 /// Ends the process because a fault on request says so. A thread that computes gets no further than
 /// this; the one that talks goes on until the end, or nothing would be said.
-pub(super) fn struck(code: u8) {
+pub(crate) fn struck(code: u8) {
     let end = move || {
         std::thread::sleep(LAST_WORDS);
         now(code)
@@ -60,7 +60,7 @@ pub(super) fn struck(code: u8) {
 }
 
 /// Ends the process in a while, in case a compute thread is stuck and the role cannot.
-pub(super) fn at_latest_in(grace: Duration, code: u8) {
+pub(crate) fn at_latest_in(grace: Duration, code: u8) {
     let spawned = std::thread::Builder::new()
         .name("exit".into())
         .spawn(move || {
