@@ -84,6 +84,8 @@ pub struct CoreConfig {
     pub ahead: u64,
     /// Versions that a trajectory may be older than those its step trains; any number if none.
     pub max_staleness: Option<u64>,
+    /// Slots that a place of the rollouts' pool is; a pool's slots are counted in places.
+    pub rollout_slots: u32,
     /// Requests an engine is given at a time; more wait for the next one that has room, or else the
     /// first to verify a version would get all that wait for it.
     pub engine_requests: u32,
@@ -124,6 +126,7 @@ impl Default for CoreConfig {
             switch_at: 0.5,
             ahead: 1,
             max_staleness: None,
+            rollout_slots: 1,
             engine_requests: u32::MAX,
             pullers_per_source: 1,
             nodes: Vec::new(),
@@ -195,12 +198,22 @@ impl CoreConfig {
     }
 }
 
+/// What an engine is given at a time: what the job file says of the user's own; of the built-in one a
+/// few more than it decodes together, so that it need not wait for the next one.
+fn engine_requests(job: &Job) -> u32 {
+    let most = job.rollout.max_running;
+    match &job.rollout.command {
+        Some(command) => command.requests,
+        None => most + most.div_ceil(4),
+    }
+}
+
 /// The nodes of the job file.
 fn nodes(job: &Job) -> Vec<NodeSpec> {
     let spec = |node: &crate::job::Node| NodeSpec {
         name: node.name.clone(),
         labels: node.labels.clone(),
-        pools: node.pools.clone(),
+        pools: job.places(&node.name, &node.pools),
     };
     job.nodes.iter().map(spec).collect()
 }
@@ -228,6 +241,10 @@ fn rules(job: &Job) -> RuleSet {
     let stall_s = job.weights.stall_timeout_s * 5.0;
     let from = "5 x weights.stall_timeout_s";
     rules.derive(RuleId::PullStall, "window_s", stall_s, from);
+    let command = job.rollout.command.as_ref();
+    for (setting, value, from) in command.into_iter().flat_map(|c| c.health.overrides()) {
+        rules.derive(RuleId::HealthProbe, setting, value, from);
+    }
     rules
 }
 
@@ -245,8 +262,8 @@ impl From<&Job> for CoreConfig {
             responses: job.batch.responses,
             max_staleness: job.batch.max_staleness,
             hybrids: job.count(Role::Hybrid),
-            // A few more than it decodes together, so that it need not wait for the next one.
-            engine_requests: job.rollout.max_running + job.rollout.max_running.div_ceil(4),
+            rollout_slots: job.place_slots(&job.rollout.pool),
+            engine_requests: engine_requests(job),
             switch_at: job.job.switching_point(),
             ahead: ahead(job.job.mode),
             pullers_per_source: job.weights.pullers_per_source,

@@ -93,6 +93,14 @@ pub enum Problem {
         /// What it must be: the fix.
         must: String,
     },
+    /// A text of a command has a placeholder that means nothing there.
+    #[error("`{key}` has {found}")]
+    Placeholder {
+        /// Dotted.
+        key: String,
+        /// What is there, why that is wrong, and the fix.
+        found: String,
+    },
     /// No node has the pool a role names.
     #[error("`{key}` names pool `{pool}`, which no node has; {hint}")]
     UnknownPool {
@@ -162,6 +170,7 @@ impl Problem {
             | Problem::WrongType { key, .. }
             | Problem::Unreadable { key, .. }
             | Problem::BadValue { key, .. }
+            | Problem::Placeholder { key, .. }
             | Problem::UnknownPool { key, .. }
             | Problem::UnknownNode { key, .. }
             | Problem::MissingSlots { key, .. }
@@ -260,6 +269,7 @@ pub(super) fn from_message(message: &str, key: String) -> Problem {
 fn in_words(expected: &str) -> String {
     match expected {
         "u32" | "u64" => "a whole number of 0 or more".to_owned(),
+        "u16" => "a whole number of 0 to 65535".to_owned(),
         "f64" => "a number".to_owned(),
         "path string" => "a path in quotes".to_owned(),
         "a string" => "a text in quotes".to_owned(),

@@ -9,6 +9,7 @@
 //! Every key has a documented default except `data.prompts` and `data.tokenizer`; an unknown key is
 //! refused. Nothing here touches the disk: [`Job::required_files`] says what the daemon must find.
 
+mod command;
 mod error;
 mod locate;
 mod order;
@@ -20,21 +21,27 @@ mod validate;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_commands;
 
+pub use command::{Missing, Part, Placeholder, Scope, Template, TemplateError};
 pub use error::{JobError, Location, Problem};
 pub(crate) use error::{from_toml, list, suggest};
 pub(crate) use locate::Document;
 pub use order::WARMUP_RECIPE;
-pub use placement::Place;
+pub use placement::{Place, ServicePlace};
 pub use sections::{
-    Agent, BatchShape, Checkpoint, Data, Detect, DetectValue, General, KindBudget, Mode, Model,
-    ModelConfig, Node, Policy, PublishAfter, Restart, Rollout, Swap, Tool, Train, Trainer,
-    WarmupSettings, Weights,
+    Agent, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype, EngineHealth,
+    EngineKind, EngineWeights, Flush, General, Isolate, KindBudget, Mode, Model, ModelConfig,
+    Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout,
+    RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
+    Verification, WarmupSettings, Weights,
 };
 pub use update::updatable;
 
 use crate::ids::Role;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 /// A job as its file describes it. Serialises to JSON (`job.json`) and back without loss.
@@ -76,6 +83,13 @@ pub struct Job {
     /// `[restart]`: budgets.
     #[serde(default)]
     pub restart: Restart,
+    /// `[service.NAME]`: other programs that the job needs.
+    #[serde(
+        default,
+        rename = "service",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub services: BTreeMap<String, Service>,
     /// `[[node]]`: machines and their pools. Without any: one node `local` with just the slots the
     /// roles need.
     #[serde(default, rename = "node")]
@@ -96,9 +110,9 @@ pub struct Bounds {
 /// A file the job cannot run without, and the key that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredFile {
-    /// Dotted key of the job file.
+    /// Dotted key of the job file, without a service's name.
     pub key: &'static str,
-    /// The file (or, for `model.path`, the folder's `config.json` and `model.safetensors`).
+    /// The file or folder (or, for `model.path`, the folder's `config.json` and `model.safetensors`).
     pub path: PathBuf,
 }
 
@@ -121,9 +135,14 @@ impl Job {
     /// Makes every path absolute against `base_dir`, the (absolute) folder of the job file. Purely
     /// lexical: `..` is folded, links are not followed.
     pub fn resolve(&mut self, base_dir: &Path) {
-        for path in [&mut self.data.prompts, &mut self.data.tokenizer]
+        let command = self.rollout.command.as_mut();
+        let of_command = command.map(|c| [Some(&mut c.cwd), c.api_key_file.as_mut()]);
+        let paths = [&mut self.data.prompts, &mut self.data.tokenizer];
+        for path in paths
             .into_iter()
             .chain(self.model.path.as_mut())
+            .chain(of_command.into_iter().flatten().flatten())
+            .chain(self.services.values_mut().map(|s| &mut s.cwd))
         {
             *path = fold_dots(&base_dir.join(&*path));
         }
@@ -147,6 +166,19 @@ impl Job {
                 key: "model.path",
                 path: f.join(name),
             }));
+        }
+        let mut also = |key, path: &PathBuf| {
+            let path = path.clone();
+            files.push(RequiredFile { key, path });
+        };
+        if let Some(command) = &self.rollout.command {
+            also("rollout.command.cwd", &command.cwd);
+            if let Some(file) = &command.api_key_file {
+                also("rollout.command.api_key_file", file);
+            }
+        }
+        for service in self.services.values() {
+            also("service.cwd", &service.cwd);
         }
         files
     }
@@ -208,7 +240,15 @@ impl Job {
             let slots = node.pools.entry(self.pool(role).to_owned()).or_insert(0);
             // Room for as many as may be asked for.
             let most = Some(self.bounds(role).max).filter(|max| *max < u32::MAX);
-            *slots = (*slots).max(self.count(role)).max(most.unwrap_or(0));
+            let most = self.count(role).max(most.unwrap_or(0));
+            *slots = (*slots).max(most.saturating_mul(self.place_slots(self.pool(role))));
+        }
+        for service in self.services.values() {
+            if let Some(pool) = &service.pool {
+                let slots = node.pools.entry(pool.clone()).or_insert(0);
+                let more = service.replicas.saturating_mul(service.slots);
+                *slots = slots.saturating_add(more);
+            }
         }
         node
     }

@@ -1,12 +1,21 @@
 //! Where every instance of the job runs: which slot of which pool of which node.
 //!
-//! An instance takes one slot of its role's pool; the slots of a pool are filled node by node, in
-//! the file's order. Roles that name the same pool share its slots (colocation): each slot then
-//! holds at most one instance of each of them. A hybrid engine is on the slot of its rank.
+//! An instance takes one place of its role's pool; the places of a pool are filled node by node, in
+//! the file's order. A place is a slot, and in a pool of engines of several slots (`[rollout.command]
+//! slots`) so many slots in a row of one node. Roles that name the same pool share its slots
+//! (colocation): each slot then holds at most one instance of each of them. A hybrid engine is on the
+//! slot of its rank. Services take their slots from the end of a pool, and nobody shares those.
+//!
+//! ```text
+//!  pool of 7, engines of 2, a service of 1:   [0 1] [2 3] [4 5]  6
+//!                                             place 0, 1, 2      the service
+//! ```
 use super::error::{Problem, list, suggest};
+use super::validate::bad;
 use super::{Job, Node};
 use crate::ids::{InstanceId, Role};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// An instance's slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +26,27 @@ pub struct Place {
     pub node: String,
     /// The pool's name.
     pub pool: String,
-    /// The slot within the pool on that node, from 0.
+    /// The first of its slots within the pool on that node, from 0.
     pub slot: u32,
+    /// How many slots it has.
+    pub slots: u32,
+}
+
+/// The slots of one process of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePlace {
+    /// The service's name.
+    pub service: String,
+    /// Which of its processes, from 0.
+    pub index: u32,
+    /// The node's name.
+    pub node: String,
+    /// The pool's name.
+    pub pool: String,
+    /// The first of its slots within the pool on that node.
+    pub slot: u32,
+    /// How many slots it has.
+    pub slots: u32,
 }
 
 impl Job {
@@ -28,22 +56,131 @@ impl Job {
         for (at, node) in self.nodes.iter().enumerate() {
             fits_machine(at, node)?;
         }
+        self.service_places()?;
+        self.check_several_slots()?;
         for role in Role::ALL {
             places.extend(self.place_role(role)?);
         }
         Ok(places)
     }
 
-    fn place_role(&self, role: Role) -> Result<Vec<Place>, Problem> {
-        let (pool, pin, count_key) = (self.pool(role), self.pin(role), count_key(role));
-        let candidates = self.candidates(role)?;
-        let mut slots = candidates
-            .iter()
-            .flat_map(|(node, slots)| (0..*slots).map(move |slot| (node.to_string(), slot)));
+    /// How many slots of a pool are one place of it: those of an engine in the rollouts' pool.
+    pub fn place_slots(&self, pool: &str) -> u32 {
+        let command = self.rollout.command.as_ref();
+        let of_engines = command.filter(|_| self.rollout.pool == pool);
+        of_engines.map_or(1, |c| c.slots.max(1))
+    }
+
+    /// The slots of a pool that its place of this number is.
+    pub fn slots_of_place(&self, pool: &str, place: u32) -> Range<u32> {
+        let each = self.place_slots(pool);
+        let first = place.saturating_mul(each);
+        first..first.saturating_add(each)
+    }
+
+    /// The places for roles that a node with these pools has: what services leave of them.
+    pub fn places(&self, node: &str, pools: &BTreeMap<String, u32>) -> BTreeMap<String, u32> {
+        let taken = self.service_places().unwrap_or_default();
+        let left = |pool: &String, slots: u32| {
+            let here = taken.iter().filter(|p| p.node == node && p.pool == *pool);
+            let left = slots.saturating_sub(here.map(|p| p.slots).sum());
+            left / self.place_slots(pool)
+        };
+        let each = pools.iter();
+        each.map(|(pool, slots)| (pool.clone(), left(pool, *slots)))
+            .collect()
+    }
+
+    /// The slots of every process of every service that has a pool, or how many are missing.
+    pub fn service_places(&self) -> Result<Vec<ServicePlace>, Problem> {
+        let mut left: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+        for node in &self.nodes {
+            let pools = node.pools.iter();
+            left.extend(pools.map(|(pool, slots)| ((node.name.as_str(), pool.as_str()), *slots)));
+        }
         let mut places = Vec::new();
-        let wanted = self.count(role);
-        for index in 0..wanted {
-            let Some((node, slot)) = slots.next() else {
+        for (service, s) in &self.services {
+            let Some(pool) = &s.pool else { continue };
+            self.check_pool(&format!("service.{service}.pool"), pool)?;
+            for index in 0..s.replicas {
+                let mut nodes = self.nodes.iter().map(|n| n.name.as_str());
+                let has = |node: &&str| left.get(&(*node, pool)).is_some_and(|l| *l >= s.slots);
+                let Some(node) = nodes.find(has) else {
+                    return Err(self.no_slots_for_service(service, index));
+                };
+                let end = left.entry((node, pool)).or_default();
+                *end = end.saturating_sub(s.slots);
+                places.push(ServicePlace {
+                    service: service.clone(),
+                    index,
+                    node: node.to_owned(),
+                    pool: pool.clone(),
+                    slot: *end,
+                    slots: s.slots,
+                });
+            }
+        }
+        Ok(places)
+    }
+
+    fn no_slots_for_service(&self, name: &str, placed: u32) -> Problem {
+        let s = self.services.get(name);
+        let (replicas, slots) = s.map_or((0, 1), |s| (s.replicas, s.slots));
+        let pool = s.and_then(|s| s.pool.as_deref()).unwrap_or_default();
+        let each = |n: &Node| {
+            let slots = n.pools.get(pool).copied().unwrap_or(0);
+            format!("node `{}` has {slots}", n.name)
+        };
+        let has: Vec<String> = self.nodes.iter().map(each).collect();
+        Problem::MissingSlots {
+            key: format!("service.{name}.replicas"),
+            pool: pool.to_owned(),
+            wanted: u64::from(replicas) * u64::from(slots),
+            has: has.join(", ") + " for all services",
+            missing: u64::from(replicas - placed) * u64::from(slots),
+            fix: format!("raise `{pool}` in a node's `pools`"),
+        }
+    }
+
+    /// An engine of several slots has them on one node, in a pool of engines.
+    fn check_several_slots(&self) -> Result<(), Problem> {
+        const KEY: &str = "rollout.command.slots";
+        let each = self.place_slots(&self.rollout.pool);
+        if each == 1 {
+            return Ok(());
+        }
+        let pool = &self.rollout.pool;
+        let others = [Role::Trainer, Role::Agent].into_iter();
+        if let Some(other) = others.filter(|r| self.pool(*r) == pool).next() {
+            let must = format!(
+                "an engine of several slots needs a pool of its own, and {other} shares `{pool}`; \
+                 give one of them another `pool`"
+            );
+            return Err(bad(KEY, each, must));
+        }
+        let free = self.candidates(Role::Rollout)?;
+        match free.iter().max_by_key(|(_, slots)| *slots) {
+            Some((node, most)) if *most < each => {
+                let must = format!(
+                    "an engine over several nodes is not built yet: node `{node}` has the most \
+                     slots of pool `{pool}`, {most}; use at most so many, or raise it in the node's \
+                     `pools`"
+                );
+                Err(bad(KEY, each, must))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn place_role(&self, role: Role) -> Result<Vec<Place>, Problem> {
+        let pool = self.pool(role);
+        let (candidates, each) = (self.candidates(role)?, self.place_slots(pool));
+        let mut free = candidates.iter().flat_map(|(node, slots)| {
+            (0..slots / each).map(move |place| (node.to_string(), place * each))
+        });
+        let mut places = Vec::new();
+        for index in 0..self.count(role) {
+            let Some((node, slot)) = free.next() else {
                 break;
             };
             places.push(Place {
@@ -51,15 +188,24 @@ impl Job {
                 node,
                 pool: pool.to_owned(),
                 slot,
+                slots: each,
             });
         }
-        if places.len() as u64 == u64::from(wanted) {
-            return Ok(places);
+        match places.len() as u64 == u64::from(self.count(role)) {
+            true => Ok(places),
+            false => Err(self.no_slots(role, &candidates, places.len() as u64)),
         }
-        let there = places.len() as u64;
-        let each = |(node, slots): &(&str, u32)| format!("node `{node}` has {slots}");
-        let mut has = candidates.iter().map(each).collect::<Vec<_>>().join(", ");
-        if pin.is_some() {
+    }
+
+    fn no_slots(&self, role: Role, candidates: &[(&str, u32)], there: u64) -> Problem {
+        let (pool, count_key) = (self.pool(role), count_key(role));
+        let (wanted, each) = (u64::from(self.count(role)), self.place_slots(pool));
+        let has = |(node, slots): &(&str, u32)| format!("node `{node}` has {slots}");
+        let mut has = candidates.iter().map(has).collect::<Vec<_>>().join(", ");
+        if each > 1 {
+            has.push_str(&format!(" and an instance takes {each} of one node"));
+        }
+        if self.pin(role).is_some() {
             has.push_str(" and the role is bound to it");
         }
         let raise = format!("raise `{pool}` in a node's `pools`");
@@ -67,39 +213,44 @@ impl Job {
             0 => raise,
             _ => format!("lower `{count_key}` to {there} or {raise}"),
         };
-        Err(Problem::MissingSlots {
+        Problem::MissingSlots {
             key: count_key.to_owned(),
             pool: pool.to_owned(),
-            wanted: u64::from(wanted),
+            wanted: wanted * u64::from(each),
             has,
-            missing: u64::from(wanted) - there,
+            missing: (wanted - there) * u64::from(each),
             fix,
+        }
+    }
+
+    fn check_pool(&self, key: &str, pool: &str) -> Result<(), Problem> {
+        if self.nodes.iter().any(|n| n.pools.contains_key(pool)) {
+            return Ok(());
+        }
+        let pools = self.nodes.iter().flat_map(|n| n.pools.keys());
+        let known: BTreeSet<&str> = pools.map(String::as_str).collect();
+        let known: Vec<&str> = known.into_iter().collect();
+        let hint = match suggest(pool, &known) {
+            near if near.starts_with("did") => near,
+            _ => format!("the pools are {}", list(&known, "and")),
+        };
+        Err(Problem::UnknownPool {
+            key: key.to_owned(),
+            pool: pool.to_owned(),
+            hint,
         })
     }
 
-    /// The nodes a role may use, with the slots its pool has there.
+    /// The nodes a role may use, with the slots its pool has there beside the services'.
     fn candidates(&self, role: Role) -> Result<Vec<(&str, u32)>, Problem> {
         let pool = self.pool(role);
-        if !self.nodes.iter().any(|n| n.pools.contains_key(pool)) {
-            let known: BTreeSet<&str> = self
-                .nodes
-                .iter()
-                .flat_map(|n| n.pools.keys())
-                .map(String::as_str)
-                .collect();
-            let known: Vec<&str> = known.into_iter().collect();
-            let hint = match suggest(pool, &known) {
-                near if near.starts_with("did") => near,
-                _ => format!("the pools are {}", list(&known, "and")),
-            };
-            let key = format!("{role}.pool");
-            return Err(Problem::UnknownPool {
-                key,
-                pool: pool.to_owned(),
-                hint,
-            });
-        }
-        let slots = |n: &Node| n.pools.get(pool).copied().unwrap_or(0);
+        self.check_pool(&format!("{role}.pool"), pool)?;
+        let taken = self.service_places()?;
+        let slots = |n: &Node| {
+            let here = taken.iter().filter(|p| p.node == n.name && p.pool == pool);
+            let all = n.pools.get(pool).copied().unwrap_or(0);
+            all.saturating_sub(here.map(|p| p.slots).sum())
+        };
         let Some(pin) = self.pin(role) else {
             return Ok(self
                 .nodes

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::tests_commands::{BAD_COMMANDS, FAKE, engines};
 use super::*;
 use crate::core::{RuleId, RuleSet};
 use crate::phase::Phase;
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 
 const DEMO: &str = include_str!("../../../fixtures/jobs/demo.toml");
 const TEST: &str = include_str!("../../../fixtures/jobs/test.toml");
-const README: &str = include_str!("../../../README.md");
+pub(super) const README: &str = include_str!("../../../README.md");
 
 /// A valid job with nothing but what has no default.
 pub(crate) fn minimal() -> Job {
@@ -45,12 +46,26 @@ fn a_job_of_only_data_gets_working_defaults_and_a_node_that_fits() {
     assert_eq!(job.weights.chunk_bytes(), 1023 << 10);
 }
 
+/// Tables that a job may have or not: their defaults are those of a job that has them.
+const OPTIONAL: [&str; 2] = ["rollout.command", "service.NAME"];
+
 /// The README's table of keys as a job file: a row for each section, its keys with commas between.
-fn documented() -> String {
+/// Those of the optional tables, or of the others.
+fn documented(optional: bool) -> String {
     let row = |line: &str| {
         let (section, rest) = line.strip_prefix("| `[")?.split_once("]` | ")?;
         let (keys, _) = rest.strip_prefix('`')?.split_once("` |")?;
-        Some(format!("[{section}]\n{}\n", keys.replace(", ", "\n")))
+        if OPTIONAL.iter().any(|of| section.starts_with(of)) != optional {
+            return None;
+        }
+        let must = match section {
+            "rollout.command" => "kind = \"vllm\"\nargv = [\"x\", \"{port}\"]\n",
+            "service.NAME" => "argv = [\"x\"]\n",
+            "service.NAME.health" => "path = \"/health\"\n",
+            _ => "",
+        };
+        let keys = keys.replace(", ", "\n");
+        Some(format!("[{section}]\n{must}{keys}\n"))
     };
     README.lines().filter_map(row).collect()
 }
@@ -68,7 +83,7 @@ fn leaves(value: &toml::Value, path: &str) -> Vec<String> {
 
 #[test]
 fn the_readme_has_every_default() {
-    let text = documented();
+    let text = documented(false);
     let data = "[data]\nprompts = \"p.jsonl\"\ntokenizer = \"t.json\"\n";
     let job = Job::parse(&(text.clone() + data), Path::new("README.md")).unwrap();
     assert_eq!(job, minimal());
@@ -82,8 +97,26 @@ fn the_readme_has_every_default() {
 }
 
 #[test]
+fn the_readme_has_every_default_of_commands_and_services() {
+    let data = "[data]\nprompts = \"p.jsonl\"\ntokenizer = \"t.json\"\n";
+    let read = |text: &str| Job::parse(&format!("{data}{text}"), Path::new("README.md")).unwrap();
+    let bare = "[rollout.command]\nkind = \"vllm\"\nargv = [\"x\", \"{port}\"]\n[service.NAME]\n\
+                argv = [\"x\"]\n[service.NAME.health]\npath = \"/health\"\n";
+    let text = documented(true);
+    assert_eq!(read(&text), read(bare));
+    let table: toml::Table = text.parse().unwrap();
+    let mut written = leaves(&toml::Value::Table(table), "");
+    let mut all = leaves(&toml::Value::try_from(read(bare)).unwrap(), "");
+    all.retain(|key| OPTIONAL.iter().any(|of| key[1..].starts_with(of)));
+    written.sort();
+    all.sort();
+    assert_eq!(written, all);
+}
+
+#[test]
 fn a_job_survives_json_and_is_the_same() {
-    for mut job in [demo(), minimal()] {
+    let with_engines = engines("env={A='{index}'}\nslots=2\n[service.s]\nargv=['j']\n");
+    for mut job in [demo(), minimal(), with_engines] {
         job.train.clip_eps_high = Some(0.28);
         job.resolve(Path::new("/jobs"));
         let json = serde_json::to_string(&job).unwrap();
@@ -336,10 +369,12 @@ fn each_bad_job_file_gets_one_sentence_with_place_problem_and_fix() {
         seen.push(error.to_string());
     }
     seen.sort();
-    let expected: Vec<String> = BAD
+    let mut expected: Vec<String> = BAD
         .iter()
+        .chain(BAD_COMMANDS)
         .map(|(file, rest)| format!("{file}.toml{rest}"))
         .collect();
+    expected.sort();
     assert_eq!(seen, expected);
 }
 
@@ -365,9 +400,9 @@ proptest! {
             Just("[[".to_owned()), Just("é".to_owned()), Just("1e308".to_owned()),
             Just("\"".to_owned()), Just("0".to_owned()), any::<String>(),
         ],
-        small in any::<bool>(),
+        which in 0_usize..3,
     ) {
-        let valid = if small { TEST } else { DEMO };
+        let valid = [TEST, DEMO, FAKE][which];
         let mut bytes = valid.as_bytes().to_vec();
         let at = cut.index(bytes.len());
         bytes.splice(at..(at + len).min(valid.len()), with.bytes());

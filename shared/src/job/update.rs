@@ -97,6 +97,10 @@ impl Job {
             let others = KEYS.iter().find(|(_, keys)| keys.contains(&key));
             let hint = match others {
                 Some((of, _)) => format!("it is {of}'s: `robustctl update {of} --set {key}=..`"),
+                None if ["rollout.command", "service"].contains(&section(key)) => {
+                    "it is for the whole job: change it in the job file and start that anew"
+                        .to_owned()
+                }
                 None => suggest(key, keys),
             };
             let key = key.to_owned();
@@ -111,6 +115,15 @@ impl Job {
         set(&mut root, key, value);
         root.try_into()
             .map_err(|e: toml::de::Error| from_message(e.message(), key.to_owned()))
+    }
+}
+
+/// The first part of a key, of a role's command both.
+fn section(key: &str) -> &str {
+    match key.split_once('.') {
+        Some(("rollout", rest)) if rest.split('.').next() == Some("command") => "rollout.command",
+        Some((first, _)) => first,
+        None => key,
     }
 }
 
@@ -198,6 +211,18 @@ mod tests {
                 "rollout.max_running=3",
                 "unknown key `rollout.max_running`; it is rollout's: `robustctl update rollout \
                  --set rollout.max_running=..`",
+            ),
+            (
+                Role::Rollout,
+                "rollout.command.requests=3",
+                "unknown key `rollout.command.requests`; it is for the whole job: change it in the \
+                 job file and start that anew",
+            ),
+            (
+                Role::Agent,
+                "service.judge.replicas=3",
+                "unknown key `service.judge.replicas`; it is for the whole job: change it in the job \
+                 file and start that anew",
             ),
             (
                 Role::Trainer,

@@ -7,9 +7,9 @@ use crate::ids::Role;
 use std::collections::BTreeSet;
 
 /// Groups and members of a trajectory's key have 16 bits each.
-const GROUP_LIMIT: u64 = 65_536;
+pub(super) const GROUP_LIMIT: u64 = 65_536;
 /// Most instances of one role; far above what one leader can drive, far below what overflows.
-const INSTANCE_LIMIT: u64 = 10_000;
+pub(super) const INSTANCE_LIMIT: u64 = 10_000;
 
 impl Job {
     /// Refuses what cannot run: values out of range, shapes that do not divide, impossible
@@ -19,6 +19,7 @@ impl Job {
         for role in Role::ALL.into_iter().filter(|r| *r != Role::Hybrid) {
             self.check_bounds(role)?;
         }
+        self.check_fixed_ports()?;
         self.placement().map(|_| ())
     }
 
@@ -34,7 +35,8 @@ impl Job {
         self.check_budgets()?;
         self.check_model()?;
         self.check_batch()?;
-        self.check_nodes()
+        self.check_nodes()?;
+        self.check_commands()
     }
 
     fn check_name(&self) -> Result<(), Problem> {
@@ -308,7 +310,7 @@ impl ModelConfig {
     }
 }
 
-fn bad(key: &str, value: impl ToString, must: impl Into<String>) -> Problem {
+pub(super) fn bad(key: &str, value: impl ToString, must: impl Into<String>) -> Problem {
     Problem::BadValue {
         key: key.to_owned(),
         value: value.to_string(),
@@ -316,7 +318,7 @@ fn bad(key: &str, value: impl ToString, must: impl Into<String>) -> Problem {
     }
 }
 
-fn whole(key: &str, value: u64, least: u64, most: u64) -> Result<(), Problem> {
+pub(super) fn whole(key: &str, value: u64, least: u64, most: u64) -> Result<(), Problem> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
@@ -324,14 +326,14 @@ fn whole(key: &str, value: u64, least: u64, most: u64) -> Result<(), Problem> {
 }
 
 /// Not a number is in no range.
-fn number(key: &str, value: f64, least: f64, most: f64) -> Result<(), Problem> {
+pub(super) fn number(key: &str, value: f64, least: f64, most: f64) -> Result<(), Problem> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
     Err(bad(key, value, format!("it must be {least} to {most}")))
 }
 
-fn time(key: &str, value: f64) -> Result<(), Problem> {
+pub(super) fn time(key: &str, value: f64) -> Result<(), Problem> {
     if value > 0.0 && value <= LONGEST_S {
         return Ok(());
     }

@@ -404,7 +404,9 @@ impl Core {
             let slots = self.s.instances.role(role).filter_map(|i| i.slot.as_ref());
             slots.filter(|slot| slot.pool != pool).count()
         };
-        let slot = (id.role == Role::Rollout && away(Role::Trainer) > away(Role::Rollout))
+        // A rank's slot is no place for an engine of several.
+        let fits = id.role == Role::Rollout && self.config.rollout_slots <= 1;
+        let slot = (fits && away(Role::Trainer) > away(Role::Rollout))
             .then(|| self.free_slot(Role::Trainer, given, |_| true))
             .flatten();
         match slot {

@@ -30,6 +30,13 @@ pub enum DetectValue {
     Table(BTreeMap<String, DetectValue>),
 }
 
+impl DetectValue {
+    /// Whether it is a table with this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        matches!(self, Self::Table(table) if table.contains_key(key))
+    }
+}
+
 impl Default for Detect {
     fn default() -> Self {
         Self {

@@ -1,13 +1,22 @@
 //! The sections of a job file, one struct each; units are in the names.
 
+mod command;
 mod detect;
 mod learn;
 mod operate;
+mod program;
 mod roles;
+mod service;
 mod task;
 
+pub use command::{
+    Canary, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, Isolate, PauseMode, ProbeBy,
+    RolloutCommand, Verification,
+};
 pub use detect::{Detect, DetectValue};
 pub use learn::{BatchShape, Data, Model, ModelConfig, Train, WarmupSettings};
 pub use operate::{Checkpoint, KindBudget, Node, PublishAfter, Restart, Weights};
+pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
+pub use service::{Needed, Service, ServiceHealth};
 pub use task::{General, Mode, Policy};

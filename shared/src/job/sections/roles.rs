@@ -1,5 +1,6 @@
 //! Who works: `[trainer]`, `[rollout]`, `[agent]`.
 use super::super::units::millis;
+use super::command::RolloutCommand;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -75,6 +76,9 @@ pub struct Rollout {
     pub max_new_tokens: u32,
     /// When a replica goes over to weights that it verified.
     pub swap: Swap,
+    /// The user's own engine. Absent: the built-in rollout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<RolloutCommand>,
 }
 
 impl Default for Rollout {
@@ -90,6 +94,7 @@ impl Default for Rollout {
             temperature: 1.0,
             max_new_tokens: 32,
             swap: Swap::Step,
+            command: None,
         }
     }
 }

@@ -1,0 +1,9 @@
+//! Commands of the user's own in a job file: their placeholders, what they must be, and in which
+//! order services start.
+mod check;
+mod order;
+mod placeholder;
+mod template;
+
+pub use placeholder::{Placeholder, Scope};
+pub use template::{Missing, Part, Template, TemplateError};

@@ -1,0 +1,288 @@
+//! Jobs with commands and services.
+#![allow(clippy::unwrap_used)]
+use super::tests::README;
+use super::*;
+use crate::core::{CoreConfig, RuleId};
+
+pub(super) const FAKE: &str = include_str!("../../../fixtures/jobs/engines-fake.toml");
+
+/// A row of the README for each placeholder, with those that may use it.
+#[test]
+fn the_readme_has_every_placeholder_with_whose_it_is() {
+    let rows = README
+        .lines()
+        .skip_while(|line| !line.starts_with("| placeholder"));
+    let rows = rows.skip(2).take_while(|line| line.starts_with("| `{"));
+    let mut seen = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let names = cells[0].split('`').skip(1).step_by(2);
+        for name in names {
+            let name = name.trim_matches(['{', '}']);
+            let placeholder = Placeholder::named(name).unwrap();
+            let of = |scope| placeholder.is_of(scope);
+            let whose = match (of(Scope::Rollout), of(Scope::Service)) {
+                (true, true) => "both",
+                (true, false) => "rollout",
+                (false, true) => "service",
+                (false, false) => "neither",
+            };
+            assert_eq!(cells[1], whose, "{name}");
+            seen += 1;
+        }
+    }
+    assert_eq!(
+        seen, 22,
+        "19 names, {{port1}}, {{service.NAME}} and {{env:NAME}}"
+    );
+}
+
+#[test]
+fn the_job_with_played_engines_is_valid_and_says_how_they_are_started() {
+    let mut job = Job::parse(FAKE, Path::new("engines-fake.toml")).unwrap();
+    job.resolve(Path::new("/srv/jobs"));
+    let command = job.rollout.command.clone().unwrap();
+    assert_eq!((command.kind, job.rollout.replicas), (EngineKind::Vllm, 2));
+    assert_eq!(command.cwd, Path::new("/srv/jobs"));
+    assert_eq!(
+        (command.pause_mode(), command.ready_path()),
+        (PauseMode::Keep, "/health")
+    );
+    let value = |p: &Placeholder| match p {
+        Placeholder::Env(name) if name == "FAKE_ENGINE" => Some("/bin/fake-engine".to_owned()),
+        Placeholder::Model => Some("/m".to_owned()),
+        Placeholder::Bind => Some("127.0.0.1".to_owned()),
+        Placeholder::Port(0) => Some("4000".to_owned()),
+        _ => None,
+    };
+    let argv = command
+        .argv
+        .iter()
+        .map(|text| Template::parse(text).unwrap());
+    let argv: Vec<String> = argv.map(|t| t.expand(&value).unwrap()).collect();
+    let expected = "/bin/fake-engine vllm --model /m --host 127.0.0.1 --port 4000";
+    assert_eq!(argv.join(" "), expected);
+    let config = CoreConfig::from(&job);
+    assert_eq!((config.engine_requests, config.rollout_slots), (32, 1));
+    let times = ["first_wait_s", "interval_s", "timeout_s", "threshold"];
+    let times = times.map(|key| config.rules.number(RuleId::HealthProbe, key));
+    assert_eq!(times, [2.0, 1.0, 2.0, 3.0]);
+}
+
+const ENGINES: &str = "[data]\nprompts='p'\ntokenizer='t'\n[rollout.command]\nkind='sglang'\n\
+                       argv=['x','{port}']\napi_key_file='keys/engine'\ncwd='run'\nfixed=31000\n";
+
+pub(super) fn engines(more: &str) -> Job {
+    Job::parse(&format!("{ENGINES}{more}"), Path::new("job.toml")).unwrap()
+}
+
+#[test]
+fn an_engine_of_several_slots_takes_as_many_of_one_node_and_services_take_the_last() {
+    let job = engines(
+        "slots=2\n[service.judge]\nargv=['j']\npool='rollout'\nreplicas=2\n\
+         [[node]]\nname='a'\npools={train=2,rollout=4,agent=2}\n\
+         [[node]]\nname='b'\npools={rollout=5}\n",
+    );
+    let places = job.placement().unwrap();
+    let engines = places.iter().filter(|p| p.id.role == Role::Rollout);
+    let engines: Vec<_> = engines
+        .map(|p| (p.node.as_str(), p.slot, p.slots))
+        .collect();
+    assert_eq!(engines, [("a", 0, 2), ("b", 0, 2), ("b", 2, 2)]);
+    let judges = job.service_places().unwrap();
+    let judges: Vec<_> = judges.iter().map(|p| (p.node.as_str(), p.slot)).collect();
+    assert_eq!(judges, [("a", 3), ("a", 2)]);
+    // The core counts in places, whose slots the job knows.
+    let nodes = CoreConfig::from(&job).nodes;
+    let counted: Vec<u32> = nodes.iter().map(|n| n.pools["rollout"]).collect();
+    assert_eq!((counted, nodes[0].pools["train"]), (vec![1, 2], 2));
+    assert_eq!(job.slots_of_place("rollout", 1), 2..4);
+    assert_eq!(job.slots_of_place("train", 1), 1..2);
+}
+
+#[test]
+fn a_job_with_engines_and_no_nodes_gets_a_node_that_fits() {
+    let job = engines("slots=2\n[service.judge]\nargv=['j']\npool='rollout'\n");
+    assert_eq!(job.nodes[0].pools["rollout"], 3 * 2 + 1);
+    assert_eq!(CoreConfig::from(&job).nodes[0].pools["rollout"], 3);
+}
+
+#[test]
+fn paths_of_commands_become_absolute_and_must_be_there() {
+    let mut job = engines("[service.judge]\nargv=['j']\ncwd='../judge'\n");
+    job.resolve(Path::new("/srv/jobs"));
+    let files = job.required_files();
+    let files = files.iter().map(|f| (f.key, f.path.to_str().unwrap()));
+    let files: Vec<_> = files.skip(2).collect();
+    assert_eq!(
+        files,
+        [
+            ("rollout.command.cwd", "/srv/jobs/run"),
+            ("rollout.command.api_key_file", "/srv/jobs/keys/engine"),
+            ("service.cwd", "/srv/judge"),
+        ]
+    );
+    let command = job.rollout.command.unwrap();
+    assert_eq!(command.fixed_port(2), Some(31_002));
+    assert_eq!(command.fixed_port(40_000), None);
+}
+
+/// Of the bad job files those with commands and services.
+pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
+    (
+        "command_argv_empty",
+        ":7:1: `rollout.command.argv` is empty; write the program and its arguments as a list of texts",
+    ),
+    (
+        "command_argv_for_a_shell",
+        ":7:1: `rollout.command.argv` is [\"vllm serve {model} --port {port}\"]; no shell reads it; write each argument as a text of its own: [\"vllm\", \"serve\"] and so on",
+    ),
+    (
+        "command_brace",
+        ":7:74: `rollout.command.argv.5` has a `{` without its other half; write `{{` for a brace as such",
+    ),
+    (
+        "command_dtype",
+        ":8:9: `rollout.command.dtype` is `float16`; it must be `float32` or `bfloat16`",
+    ),
+    (
+        "command_env_of_ours",
+        ":8:9: `rollout.command.env.CUDA_VISIBLE_DEVICES` is \"0\"; remove it: it is set for every process by its slots and its place in the job",
+    ),
+    (
+        "command_fixed_beyond_ports",
+        ":11:1: `rollout.command.fixed` is 65533; each of 4 replicas has a port of its own from there on, and 65535 is the last; it must be at most 65532",
+    ),
+    (
+        "command_health_path",
+        ":8:1: `rollout.command.health.path` is missing; add it",
+    ),
+    (
+        "command_health_twice",
+        ":8:12: `rollout.command.health.every_s` is 5; `detect.health_probe.interval_s` says it too; keep one of them",
+    ),
+    (
+        "command_hybrid_of_two_slots",
+        ":11:1: `rollout.command.slots` is 2; it must be 1 with hybrid engines, which have their rank's one slot; or set `trainer.hybrid = false`",
+    ),
+    (
+        "command_inherit",
+        ":8:20: `rollout.command.inherit.1` is \"HF-HOME\"; name a variable: letters, digits and `_`, no digit first",
+    ),
+    (
+        "command_kind",
+        ":6:8: `rollout.command.kind` is `tgi`; it must be `sglang`, `vllm` or `robust`",
+    ),
+    (
+        "command_no_kind",
+        ":5:1: `rollout.command.kind` is missing; add it",
+    ),
+    (
+        "command_no_port",
+        ":7:1: `rollout.command.argv` is without an address; the engine must be told where to listen: pass it `{port}`, or `{uds}` for a Unix socket",
+    ),
+    (
+        "command_over_nodes",
+        ":8:1: `rollout.command.slots` is 4; an engine over several nodes is not built yet: node `b` has the most slots of pool `rollout`, 3; use at most so many, or raise it in the node's `pools`",
+    ),
+    (
+        "command_pause_of_another_kind",
+        ":8:1: `rollout.command.pause` is \"in_place\"; vllm has `abort`, `wait` and `keep`",
+    ),
+    (
+        "command_placeholder_of_a_trainer",
+        ":7:56: `rollout.command.argv.5` has `{rank}`, which has no meaning for a rollout; those that have are `{index}`, `{incarnation}`, `{slots}`, `{devices}`, `{port}`, `{bind}`, `{advertise}`, `{model}`, `{job}`, `{state}`, `{shm}`, `{uds}`, `{service.NAME}` and `{env:NAME}`",
+    ),
+    (
+        "command_placeholder_unknown",
+        ":9:5: `rollout.command.argv.2` has `{prot}`, which is no placeholder; did you mean `{port}`?",
+    ),
+    (
+        "command_plugin_of_ours",
+        ":8:1: `rollout.command.weights` is \"plugin\"; a program of kind \"robust\" has no plugin of ours; write \"disk\", \"theirs\" or \"none\"",
+    ),
+    (
+        "command_port_beyond",
+        ":8:9: `rollout.command.env.METRICS_PORT` has `{port2}`, but `rollout.command.ports` is 2; raise it to 3 or more",
+    ),
+    (
+        "command_ready_path",
+        ":8:11: `rollout.command.ready.path` is \"health\"; write a route, such as \"/health\"",
+    ),
+    (
+        "command_service_unknown",
+        ":7:57: `rollout.command.argv.5` has `{service.juge}`, but there is no such service; did you mean `judge`?",
+    ),
+    (
+        "command_shared_pool",
+        ":14:1: `rollout.command.slots` is 2; an engine of several slots needs a pool of its own, and agent shares `all`; give one of them another `pool`",
+    ),
+    (
+        "command_stop_signal",
+        ":8:19: `rollout.command.stop.signal` is `SIGTERM`; it must be `TERM`, `INT`, `QUIT`, `HUP`, `USR1`, `USR2` or `KILL`",
+    ),
+    (
+        "command_too_few_slots",
+        ":6:1: `rollout.replicas` asks for 4 slots of pool `rollout`, but node `a` has 3 and an instance takes 2 of one node: 2 missing; lower `rollout.replicas` to 1 or raise `rollout` in a node's `pools`",
+    ),
+    (
+        "command_uds_not_told",
+        ":8:1: `rollout.command.isolate` is \"uds\"; the engine must be told its socket: pass it `{uds}` (vLLM: `--uds`)",
+    ),
+    (
+        "command_unknown_key",
+        ":8:1: unknown key `rollout.command.api_key`; the keys here are `kind`, `argv`, `cwd`, `env`, `inherit`, `slots`, `ports`, `fixed`, `api_key_file`, `ready`, `health`, `pause`, `requests`, `weights`, `dtype`, `verify`, `canary`, `flush`, `load_s`, `stop`, `poison` and `isolate`",
+    ),
+    (
+        "command_verify_nothing",
+        ":8:1: `rollout.command.verify` is empty; name at least one of `version`, `checksum` and `canary`: that an engine says it loaded weights is no proof",
+    ),
+    (
+        "command_verify_unknown",
+        ":8:22: `rollout.command.verify.1` is `digest`; it must be `version`, `checksum` or `canary`",
+    ),
+    (
+        "service_before_unknown",
+        ":7:11: `service.judge.before.0` is \"agnet\"; did you mean `agent`?",
+    ),
+    (
+        "service_circle",
+        ":8:10: `service.b` is in a circle: `b` before `rollout` before `c` before `b`; each would wait for the next one's start (a `{service.NAME}` or `{rollouts}` waits, too); take one out",
+    ),
+    (
+        "service_health_without_port",
+        ":7:1: `service.judge.ports` is 0; it must have a port to be asked at; set it to 1 or more",
+    ),
+    (
+        "service_itself",
+        ":6:18: `service.judge.argv.1` has `{service.judge}`, which is itself; its own address is `{bind}:{port}`",
+    ),
+    (
+        "service_name",
+        ":5:2: `service` is \"my judge\"; name it with 1 to 64 letters, digits, `_` or `-`",
+    ),
+    (
+        "service_named_as_a_role",
+        ":5:10: `service.agent` is \"agent\"; that name means something else; give the service another",
+    ),
+    (
+        "service_needed",
+        ":7:10: `service.judge.needed` is `maybe`; it must be `fail`, `wait` or `degrade`",
+    ),
+    (
+        "service_placeholder_of_a_rollout",
+        ":6:27: `service.judge.argv.2` has `{uds}`, which has no meaning for a service; those that have are `{index}`, `{incarnation}`, `{slots}`, `{devices}`, `{port}`, `{bind}`, `{advertise}`, `{model}`, `{job}`, `{state}`, `{shm}`, `{rollouts}`, `{service.NAME}` and `{env:NAME}`",
+    ),
+    (
+        "service_slots_of_no_pool",
+        ":7:1: `service.judge.slots` is 2; name the pool they are of with `pool`",
+    ),
+    (
+        "service_too_few_slots",
+        ":8:1: `service.judge.replicas` asks for 4 slots of pool `rollout`, but node `a` has 3 for all services: 2 missing; raise `rollout` in a node's `pools`",
+    ),
+    (
+        "service_unknown_pool",
+        ":7:1: `service.judge.pool` names pool `rolout`, which no node has; did you mean `rollout`?",
+    ),
+];
