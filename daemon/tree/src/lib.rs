@@ -1,0 +1,40 @@
+//! Hosts a foreign process and everything it starts. Mechanics only: it decides nothing but which
+//! deaths are the engine's, and that by a table ([`Policy`]).
+//!
+//! ```text
+//! ChildSpec ──start──► Child ──Tree::watch──► Tree ──end──► Ended ──► Ledger::sweep
+//!   argv, env,          its death is     scans find descendants,     what it left
+//!   own network?        this process's   pidfds tell of deaths       in /dev/shm
+//!                                │
+//!                                └─► Namespace::connect, into the child's own network
+//! ```
+//! The child stays in the caller's session and process group, so that who kills that group kills
+//! the child too. What leaves the group is found all the same: the caller is its tree's subreaper,
+//! so every descendant has it as an ancestor for as long as both live. When the caller itself was
+//! killed, [`leftovers`] finds the rest by their environment.
+//!
+//! What holds:
+//! * T-1: the caller itself is never signalled, nor any process that is not in the tree.
+//! * T-2: a death is reported at most once, and none after [`Tree::end`] began.
+//! * T-3: a signal reaches the process that was meant, never a later one of the same id.
+//! * T-4: [`Tree::cpu_time`] never goes back.
+//! * T-5: a file in `/dev/shm` that a living process uses is never removed, nor one that was there
+//!   before the engine.
+mod apart;
+mod child;
+mod leftovers;
+mod netns;
+mod policy;
+mod proc;
+mod shm;
+mod title;
+mod tree;
+
+pub use apart::apart;
+pub use child::{Child, ChildSpec, StartError, become_subreaper};
+pub use leftovers::{Leftover, leftovers};
+pub use netns::{Namespace, NotPermitted, Way, permitted};
+pub use policy::{How, Policy};
+pub use rustix::process::Signal;
+pub use shm::{Kept, Ledger, LedgerError, Removed, Segment, Swept, mapped, sweep};
+pub use tree::{Died, EndPlan, Ended, Left, Member, Tree, TreeError};
