@@ -20,6 +20,9 @@ pub use judge::{Call, Judge};
 pub use memory::MemoryPart;
 pub use weights::{Checksums, Load};
 
+/// What vLLM puts before a request's name; without it an abort is counted and nothing ends.
+const VLLM_PREFIX: &str = "generate-tokens-";
+
 /// What a pause does with the requests under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PauseMode {
@@ -156,12 +159,13 @@ impl Dialect {
         })
     }
 
-    /// Ends one request; one that is not running is no error. An empty name ends nothing.
+    /// Ends one request; one that is not running is no error. An empty name ends nothing. SGLang
+    /// takes the name for a prefix; vLLM has put its own before it.
     pub fn abort(&self, rid: &str) -> Call {
         Call::plain(match self.kind() {
             Kind::Vllm => Request::post(
                 "/inference/v1/abort_requests",
-                &json!({"request_ids": [rid]}),
+                &json!({"request_ids": [format!("{VLLM_PREFIX}{rid}")]}),
             ),
             Kind::Sglang | Kind::Robust => Request::post("/abort_request", &json!({"rid": rid})),
         })
@@ -210,7 +214,7 @@ mod tests {
             (sglang.abort("a"), r#"POST /abort_request {"rid":"a"}"#),
             (
                 vllm.abort("a"),
-                r#"POST /inference/v1/abort_requests {"request_ids":["a"]}"#,
+                r#"POST /inference/v1/abort_requests {"request_ids":["generate-tokens-a"]}"#,
             ),
             (
                 sglang.abort_all(),
