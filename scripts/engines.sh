@@ -51,7 +51,7 @@ get_uv() {
   "$PYTHON" -m pip --version >/dev/null 2>&1 || die "$PYTHON has no pip; install python3-pip"
   say "installing uv into $HOME_E/uv"
   rm -rf "$HOME_E/uv"
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary=:all: --require-hashes \
     --target "$HOME_E/uv" -r "$FROM/requirements-uv.txt" \
     || die "pip could not install uv (its reason is above); is a package index reachable?"
   printf '%s' "$uv_mark" > "$HOME_E/uv/.complete"

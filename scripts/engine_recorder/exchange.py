@@ -70,3 +70,6 @@ class Exchange:
                 with self._seen:
                     self.lines.append(line)
                     self._seen.notify_all()
+        # The library takes a connection that breaks within a stream for the end of it.
+        if not self.lines or self.lines[-1] != "data: [DONE]":
+            self.reply["broken"] = "EndOfStream"

@@ -189,8 +189,9 @@ def memory(r):
 
 def death(r, engine):
     """A worker that is killed, as clients see it."""
+    worker = engine.process("VLLM::Worker")
     running = r.start(GENERATE, LONG | {"request_id": "orphan"}).until_lines(10)
-    os.kill(engine.process("VLLM::Worker"), signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
     r.keep("worker_killed_running", running.join(), "the worker is killed meanwhile", STATUS)
     r.get("worker_killed_health", "/health", "soon after", compare=STATUS)
     r.post("worker_killed_generate", GENERATE, ask(), "soon after", compare=STATUS, timeout_s=5)
