@@ -8,8 +8,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
-PROGRAMS := robustd robustctl robust-worker robust-calc robust-weights
-BINS := -p robustd -p robustctl -p robust-worker -p robust-weights
+PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
+BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
 .PHONY: all setup build man install demo test test-fast asan bench fmt lint doc deny clean
 

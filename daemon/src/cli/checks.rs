@@ -75,6 +75,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let remote = remote.map(Remote::open).transpose()?;
     let prompts = read_dataset(&job.data.prompts)?;
     let worker = find_worker(args)?;
+    find_shim(&job, &worker)?;
     let warmup = match job.model.path {
         Some(_) => None,
         None => plan_warmup(&mut job, &path)?,
@@ -121,6 +122,26 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
     Ok((!is_complete(&folder)).then_some(without))
 }
 
+/// Whether the program beside foreign engines is there, for a job that has some.
+fn find_shim(job: &Job, worker: &WorkerProgram) -> Result<(), Failure> {
+    let path = worker.shim();
+    match job.rollout.command.is_some() {
+        true => check_executable(&path).map_err(|source| Failure::NoWorker { path, source }),
+        false => Ok(()),
+    }
+}
+
+fn check_executable(path: &Path) -> io::Result<()> {
+    let meta = fs::metadata(path)?;
+    match meta.is_file() && meta.permissions().mode() & 0o111 != 0 {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "not executable",
+        )),
+    }
+}
+
 pub(super) fn find_worker(args: &Args) -> Result<WorkerProgram, Failure> {
     let beside = || {
         let own = std::env::current_exe().unwrap_or_default();
@@ -132,13 +153,7 @@ pub(super) fn find_worker(args: &Args) -> Result<WorkerProgram, Failure> {
         source,
     };
     let found = fs::canonicalize(&path).map_err(missing)?;
-    let meta = fs::metadata(&found).map_err(missing)?;
-    if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
-        return Err(missing(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "not executable",
-        )));
-    }
+    check_executable(&found).map_err(missing)?;
     Ok(WorkerProgram {
         path: found,
         logs: args.log_format,

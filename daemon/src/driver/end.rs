@@ -39,8 +39,9 @@ impl Driver {
         self.gang = None;
         let last = self.offer_last_checkpoint();
         self.links.send_to_all(&Body::Shutdown(v1::Shutdown {}));
+        let gentle = self.time_to_end(GENTLE);
         tokio::select! {
-            () = self.wait_for_exits(world, GENTLE) => {}
+            () = self.wait_for_exits(world, gentle) => {}
             () = hurry => tracing::info!("{} roles are killed at once", self.processes.len()),
         }
         let left: Vec<Incarnation> = self.processes.keys().copied().collect();
@@ -84,6 +85,12 @@ impl Driver {
                 Ok(None) | Err(_) => return,
             }
         }
+    }
+
+    /// How long roles may take to end: at least as long as engines of the user's are given.
+    pub(super) fn time_to_end(&self, least: Duration) -> Duration {
+        let engines = self.parts.job.rollout.command.as_ref();
+        engines.map_or(least, |engine| least + engine.stop.grace())
     }
 
     /// Keeps what must be remembered of the end itself. A node that is away is not waited for: its

@@ -180,8 +180,9 @@ impl Driver {
             return self.kill(incarnation);
         }
         let happenings = self.parts.happenings.clone();
+        let patience = self.time_to_end(RETIREMENT);
         tokio::spawn(async move {
-            tokio::time::sleep(RETIREMENT).await;
+            tokio::time::sleep(patience).await;
             // When the driver is gone nobody wants to know.
             let _ = happenings.send(Happening::Retired { incarnation });
         });

@@ -25,13 +25,20 @@ pub const OWNER_VARIABLE: &str = "ROBUST_ROLE_OF";
 /// Its incarnation, in the same place.
 pub const INCARNATION_VARIABLE: &str = "ROBUST_INCARNATION";
 
-/// The program of the built-in roles.
+/// The programs of roles.
 #[derive(Clone, Debug)]
 pub struct WorkerProgram {
-    /// Where it is.
+    /// Where that of the built-in roles is; the one that stands beside foreign engines lies with it.
     pub path: PathBuf,
-    /// How it logs.
+    /// How they log.
     pub logs: LogFormat,
+}
+
+impl WorkerProgram {
+    /// The program beside a foreign engine.
+    pub fn shim(&self) -> PathBuf {
+        self.path.with_file_name("robust-shim")
+    }
 }
 
 /// How the built-in worker is started for each role.
@@ -49,6 +56,8 @@ pub struct WorkerPlan {
     pub bind: IpAddr,
     /// What they prove to each other.
     pub token: JobToken,
+    /// Whether rollouts are engines of the user's.
+    pub foreign_rollouts: bool,
 }
 
 impl WorkerPlan {
@@ -61,6 +70,7 @@ impl WorkerPlan {
             buffer_mib: job.weights.buffer_mib,
             bind: Ipv4Addr::LOCALHOST.into(),
             token,
+            foreign_rollouts: job.rollout.command.is_some(),
         }
     }
 
@@ -86,8 +96,12 @@ impl WorkerPlan {
         revision: u32,
     ) -> SpawnSpec {
         let text = |path: PathBuf| path.display().to_string();
+        let program = match self.foreign_rollouts && id.role.is_engine() {
+            true => self.program.shim(),
+            false => self.program.path.clone(),
+        };
         let argv = [
-            text(self.program.path.clone()),
+            text(program),
             id.role.name().to_owned(),
             "--job".to_owned(),
             text(self.state.job_revision(revision)),

@@ -3,6 +3,7 @@
 
 mod damage;
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,6 +68,13 @@ impl Buffer {
     /// stall for want of memory.
     pub fn new(len: usize) -> Result<Arc<Buffer>, BufferError> {
         let mapping = Mapping::new(len)?;
+        Ok(Self::of(Place::Host(mapping), len))
+    }
+
+    /// The bytes of a file in memory (a tmpfs) from `offset` on, a multiple of the page size, for
+    /// programs that read the file. The file grows as needed, and what it has there stays.
+    pub fn in_file(file: &File, offset: usize, len: usize) -> Result<Arc<Buffer>, BufferError> {
+        let mapping = Mapping::of_file(file, offset, len)?;
         Ok(Self::of(Place::Host(mapping), len))
     }
 

@@ -1,11 +1,14 @@
 //! Page-aligned host memory, all of it there before anybody depends on it.
 #![allow(unsafe_code)]
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::fs::File;
+
+use rustix::fs::FallocateFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::error::BufferError;
 
-/// A private mapping; unmapped when dropped.
+/// A mapping, private or of a file; unmapped when dropped.
 pub(crate) struct Mapping {
     /// As an integer: the compiler must not assume who else accesses the bytes.
     address: usize,
@@ -31,6 +34,42 @@ impl Mapping {
             mapped,
         };
         mapping.populate().map_err(no_memory)?;
+        Ok(mapping)
+    }
+
+    /// Maps `len` bytes of a file from `offset` on, a multiple of the page size, and gives the file the
+    /// memory for them first, so that no later access can fail for want of it. What the file has there
+    /// stays; who else maps it sees what is written.
+    pub fn of_file(file: &File, offset: usize, len: usize) -> Result<Mapping, BufferError> {
+        let bad = BufferError::BadLength { len: len as u64 };
+        let aligned = offset.is_multiple_of(rustix::param::page_size());
+        let mapped = mapped_len(len).filter(|_| aligned).ok_or(bad)?;
+        let no_memory = |e: rustix::io::Errno| BufferError::NoMemory {
+            len: len as u64,
+            reason: e.to_string(),
+        };
+        let (start, bytes) = (offset as u64, len as u64);
+        rustix::fs::fallocate(file, FallocateFlags::empty(), start, bytes).map_err(no_memory)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new shared mapping at an address of the kernel's choice. Its pages exist; whoever
+        // may truncate the file may do anything to this process's folder.
+        let mapping = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                mapped,
+                prot,
+                MapFlags::SHARED,
+                file,
+                start,
+            )
+        };
+        let mapping = Mapping {
+            address: mapping.map_err(no_memory)?.expose_provenance(),
+            mapped,
+        };
+        let at = mapping.as_ptr();
+        // SAFETY: advice for a whole mapping; it changes no byte. Older kernels fault pages in later.
+        let _ = unsafe { madvise(at.cast(), mapping.mapped, Advice::LinuxPopulateWrite) };
         Ok(mapping)
     }
 
@@ -62,7 +101,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; the last reference is gone.
+        // SAFETY: mapped by a constructor with this length; the last reference is gone.
         let _ = unsafe { munmap(self.as_ptr().cast(), self.mapped) };
     }
 }

@@ -18,6 +18,23 @@ fn transport() -> Transport {
 }
 
 #[test]
+fn what_is_written_into_a_buffer_in_a_file_is_read_from_the_file() {
+    let mut file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut file, &[7; 4096]).unwrap();
+    let buffer = Buffer::in_file(&file, 4096, 5000).unwrap();
+    buffer.write_at(4990, &[1; 10]).unwrap();
+    let mut read = vec![0; 10];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut read, 4096 + 4990).unwrap();
+    assert_eq!(read, [1; 10]);
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut read, 0).unwrap();
+    assert_eq!(read, [7; 10], "what the file had before it stays");
+    for (offset, len) in [(100, 10), (4096, 0)] {
+        let refused = Buffer::in_file(&file, offset, len);
+        assert!(matches!(refused, Err(BufferError::BadLength { .. })));
+    }
+}
+
+#[test]
 fn two_transports_of_one_process_fetch_and_notify() {
     let (a, b) = (transport(), transport());
     let source = Buffer::new(3_000_000).unwrap();

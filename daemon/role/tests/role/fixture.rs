@@ -91,6 +91,7 @@ impl Source {
             version: served.version,
             manifest: served.manifest.clone(),
             sources: vec![source],
+            canary: served.canary.clone(),
         }
     }
 }

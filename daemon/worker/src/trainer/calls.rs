@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use robust_ckpt::CkptError;
+use robust_proto::manifest::canary_to_proto;
 use robust_proto::v1::call::Body;
 use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::{
@@ -15,6 +16,7 @@ use robust_role::snapshot::{Slots, State};
 use robust_role::{DaemonEpoch, Deed, Facts, Injected, Link};
 use robust_shared::phase::Phase;
 
+use super::canary;
 use super::exchange::{Exchange, ExchangeError};
 use super::regions::Regions;
 use super::restore::{RestoreError, restore};
@@ -104,6 +106,8 @@ pub(super) struct Work {
     pub exchange: Exchange,
     pub slots: Slots,
     pub state: TrainState,
+    /// Whether a version is published with what it must answer.
+    pub makes_canaries: bool,
 }
 
 impl Work {
@@ -187,10 +191,14 @@ impl Work {
         self.enter(Phase::Publish, request.version)?;
         let bytes = self.state.model.params().as_bytes();
         let weights = &mut self.regions.weights;
-        let served = weights.publish(request.version, |to| to.write_at(0, bytes))?;
+        let mut served = weights.publish(request.version, |to| to.write_at(0, bytes))?;
         let corrupt = |deed| deed == Deed::CorruptWeights;
         if self.link.take_fault(Phase::Publish, corrupt).is_some() {
             self.regions.weights.damage(request.version);
+        }
+        if self.makes_canaries {
+            let canary = canary::of(&self.state.model);
+            served.canary = Some(canary_to_proto(&canary));
         }
         self.facts.set_served(served.clone());
         Ok(served)

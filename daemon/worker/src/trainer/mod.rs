@@ -13,6 +13,7 @@
 //! Calls of another generation are refused (I-1).
 
 mod calls;
+mod canary;
 mod exchange;
 mod regions;
 mod restore;
@@ -80,6 +81,8 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         exchange,
         slots,
         state,
+        // One rank's are enough, and only an engine of somebody else's has to prove anything.
+        makes_canaries: args.index == 0 && args.job.rollout.command.is_some(),
     };
     let mut rank = Rank { calls, work };
     attached.link.phase(Phase::AwaitBatch, 0);

@@ -81,6 +81,20 @@ impl Replying {
         }
     }
 
+    /// What made which tokens, from who knows it exactly; it overrides what was pushed with the tokens,
+    /// if it is about all of them.
+    pub fn correct(&mut self, spans: Vec<Span>) {
+        let adjoin = |pair: &[Span]| pair[0].end == pair[1].start;
+        let covers = spans.first().is_some_and(|first| first.start == 0)
+            && spans
+                .last()
+                .is_some_and(|last| last.end == self.all.ids.len())
+            && spans.windows(2).all(adjoin);
+        if covers {
+            self.spans = spans;
+        }
+    }
+
     /// The tokens that the next chunk will have.
     pub fn shown(&self) -> &[i64] {
         &self.all.ids[self.from()..]

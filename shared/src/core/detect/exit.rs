@@ -29,6 +29,9 @@ pub const SPAWN: Rule = Rule {
     settings: &[],
 };
 
+/// The exit code of a role program that could not start, whether it had attached before or not.
+const COULD_NOT_START: i32 = 4;
+
 /// The exit in words. Only a process that ended itself had something to say: its last `error:` line,
 /// else its last line; what one wrote before a signal struck it explains nothing.
 fn words(exit: &Exit, detail: &str) -> String {
@@ -67,14 +70,26 @@ impl Core {
             return self.execute(who, Some(life));
         }
         let words = words(exit, detail);
-        let failed_start = !i.was_attached() && matches!(exit, Exit::Code(code) if *code != 0);
+        let failed_start = match exit {
+            Exit::Code(0) | Exit::Signal(_) | Exit::Gone => false,
+            // An engine takes minutes to come up, and its process attaches long before that.
+            Exit::Code(code) => !i.was_attached() || *code == COULD_NOT_START,
+        };
         let mut verdict = Verdict::new(i.id, RuleId::Exit, words.clone()).ended();
-        if !i.was_attached() {
+        if !i.was_attached() || failed_start {
             verdict.kind = FaultKind::Start;
         }
         verdict.exited = at;
         verdict.startup_error = failed_start.then_some(words);
+        verdict.never_served = i.was_attached() && !self.has_served(i.id.role);
         self.fault(verdict);
+    }
+
+    /// Whether an engine of this role has had weights. One that attached and then said that it cannot
+    /// start proves nothing by having attached.
+    fn has_served(&self, role: Role) -> bool {
+        let mut of_role = self.s.instances.role(role);
+        !role.is_engine() || of_role.any(|i| i.version.is_some())
     }
 
     pub(in crate::core) fn on_spawn_failed(&mut self, life: Incarnation, reason: &str) {

@@ -240,7 +240,7 @@ impl Core {
             kind,
             committed: self.s.committed,
             startup_error: verdict.startup_error.clone(),
-            role_proven: self.s.proven.contains(&verdict.who.role),
+            role_proven: self.s.proven.contains(&verdict.who.role) && !verdict.never_served,
             failed_restarts: gang.failed_restarts,
             faults_in_step: gang.faults_in_step,
             first_iteration: gang.restarted && restored && !gang.stepped,

@@ -17,6 +17,8 @@ pub struct Verdict {
     pub reason: String,
     /// Its words, where it ended in start-up with an error.
     pub startup_error: Option<String>,
+    /// That it attached before proves nothing of its role: no instance of it ever served.
+    pub never_served: bool,
     /// Its process is gone already.
     pub ended: bool,
     /// When it ended, as the operating system said.
@@ -34,6 +36,7 @@ impl Verdict {
             kind: rule.rule().kind.unwrap_or(FaultKind::Exit),
             reason: reason.into(),
             startup_error: None,
+            never_served: false,
             ended: false,
             exited: None,
             hangs: false,

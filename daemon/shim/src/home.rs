@@ -1,0 +1,186 @@
+//! The folder of one instance's engine in shared memory, and what earlier incarnations left.
+//!
+//! ```text
+//!   SNAPSHOTS/engine-rollout-0/   weights/   versions as model folders
+//!                                 run/       engine.sock, and ports that were lent lately
+//!                                 shm-*.json what the engine holds in /dev/shm
+//! ```
+//! An engine may outlive a shim that was killed: it made a session of its own. So before another is
+//! started, whatever bears this instance's mark is killed and its memory given back: two engines on one
+//! slot would fight for the device's memory.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use robust_shared::ids::InstanceId;
+use robust_tree::{Leftover, leftovers, sweep};
+
+/// Names, in the environment of an engine's processes, whose they are.
+pub const ENGINE_VARIABLE: &str = "ROBUST_ENGINE_OF";
+/// How long killed processes of an earlier incarnation may take: a device's memory is given back slowly.
+const CLEARED: Duration = Duration::from_secs(60);
+/// Pause between looks at whether they are gone.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The folder could not be made, or an earlier incarnation does not go.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// The system refused.
+    #[error("{doing} {path}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Processes of an earlier incarnation do not even end when they are killed.
+    #[error("an earlier engine of {owner} does not end: {names} (uninterruptible in the kernel?)")]
+    Occupied {
+        /// Whose.
+        owner: String,
+        /// Its processes.
+        names: String,
+    },
+}
+
+/// The folder.
+#[derive(Debug, Clone)]
+pub struct Home {
+    root: PathBuf,
+    owner: String,
+}
+
+impl Home {
+    /// The folder of an instance, below that of the job's snapshots.
+    pub fn of(snapshots: &Path, id: InstanceId) -> Self {
+        let root = snapshots.join(format!("engine-{id}"));
+        let owner = root.display().to_string();
+        Self { root, owner }
+    }
+
+    /// Ends what earlier incarnations left, and makes the folder.
+    pub fn take(&self) -> Result<(), HomeError> {
+        self.clear()?;
+        let run = self.run();
+        let mut private = fs::DirBuilder::new();
+        private.recursive(true).mode(0o700);
+        private.create(&run).map_err(failed("making", &run))?;
+        match sweep(&self.root) {
+            Ok(swept) if !swept.removed.is_empty() => tracing::info!(
+                files = swept.removed.len(),
+                bytes = swept.bytes(),
+                "removed what an earlier engine left in shared memory"
+            ),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "what earlier engines left stays"),
+        }
+        match fs::remove_file(self.socket()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("removing", &self.socket())(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What marks this instance's engine.
+    pub fn owner(&self) -> &OsStr {
+        OsStr::new(&self.owner)
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where versions lie.
+    pub fn weights(&self) -> PathBuf {
+        self.root.join("weights")
+    }
+
+    /// A folder of the engine's own.
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    /// Where an engine listens that can listen on a Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.run().join("engine.sock")
+    }
+
+    fn left(&self) -> Vec<Leftover> {
+        leftovers(&[(ENGINE_VARIABLE, self.owner())])
+    }
+
+    fn clear(&self) -> Result<(), HomeError> {
+        let until = Instant::now() + CLEARED;
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let names: Vec<&str> = left.iter().map(|process| process.name.as_str()).collect();
+            let names = names.join(", ");
+            if Instant::now() > until {
+                let owner = self.owner.clone();
+                return Err(HomeError::Occupied { owner, names });
+            }
+            tracing::warn!(%names, "killing what an earlier engine left");
+            for process in &left {
+                if let Err(error) = process.kill() {
+                    tracing::warn!(pid = process.pid, %error, "killing it");
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> HomeError + 'a {
+    move |source| HomeError::Io {
+        doing,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use robust_shared::ids::Role;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn what_an_earlier_engine_left_running_is_ended_before_the_next_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = InstanceId {
+            role: Role::Rollout,
+            index: 0,
+        };
+        let home = Home::of(dir.path(), id);
+        let mut orphan = Command::new("sleep")
+            .arg("600")
+            .env(ENGINE_VARIABLE, home.owner())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while home.left().is_empty() && Instant::now() < until {
+            // Between fork and exec it has this test's environment.
+            std::thread::sleep(LOOK);
+        }
+        assert_eq!(home.left().len(), 1);
+        let waited = std::thread::spawn(move || orphan.wait().unwrap());
+        home.take().unwrap();
+        assert!(!waited.join().unwrap().success());
+        assert!(home.run().is_dir());
+    }
+}

@@ -1,0 +1,60 @@
+//! `robust-shim`: an instance whose engine is the user's own program.
+//!
+//! Exit codes: as every role program's (0 told to end, 1 an exception, 2 wrong usage, 3 fenced, 4 could not
+//! start or its engine never came up, 5 no daemon), and 6: its engine ended or was given up, which the last
+//! line on stderr names.
+
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use robust_role::RoleArgs;
+use robust_role::program::{self, Process};
+use robust_shared::ids::Role;
+use robust_shim::run::{self, ShimError};
+use tokio::runtime::Handle;
+
+/// The engine ended, or is of no use any more.
+const ENGINE_ENDED: u8 = 6;
+/// What ending takes besides the engine's own grace.
+const ENDING: Duration = Duration::from_secs(15);
+
+/// Starts an inference engine, watches it, feeds it weights and answers for it; robustd starts this program.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A rollout replica that is the job's `[rollout.command]`.
+    Rollout(Process),
+    /// The same on the slot of a trainer's rank.
+    Hybrid(Process),
+}
+
+fn main() {
+    let started = Instant::now();
+    let cli = Cli::parse();
+    program::main(|| execute(&cli.command, started))
+}
+
+fn execute(command: &Command, started: Instant) -> Result<u8, ShimError> {
+    let (role, process) = match command {
+        Command::Rollout(process) => (Role::Rollout, process),
+        Command::Hybrid(process) => (Role::Hybrid, process),
+    };
+    let mut args = process.role_args()?;
+    let grace = args.job.rollout.command.as_ref().map(|c| c.stop.grace());
+    args.end_within = Some(grace.unwrap_or_default() + ENDING);
+    let engine =
+        |args: &RoleArgs, runtime: &Handle, started| run::run(role, args, runtime, started);
+    match program::run(&args, started, engine) {
+        Err(error) if error.may_pass() => {
+            eprintln!("error: {error}");
+            Ok(ENGINE_ENDED)
+        }
+        ended => ended,
+    }
+}

@@ -1,0 +1,442 @@
+//! An incarnation of an engine's instance, from its start to its end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::http::HeaderValue;
+use robust_proto::v1::Hello;
+use robust_proto::v1::host_message::Body;
+use robust_proto::v1::{HostMessage, PullDone, PullError, PullWeights, pull_done};
+use robust_role::pull::{self, Engine, Puller, Pulling};
+use robust_role::{Busy, Deed, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages, network};
+use robust_shared::fault::At;
+use robust_shared::ids::{InstanceId, Role};
+use robust_shared::job::RolloutCommand;
+use robust_transport::Transport;
+use robust_tree::{Died, How, Ledger, Policy, Tree, mapped};
+use robust_weights::Slots;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::client::Client;
+use crate::front::{self, Front};
+use crate::gate::Gate;
+use crate::home::{Home, HomeError};
+use crate::process::{self, Command};
+use crate::ready::{self, NotReady};
+use crate::state::State;
+use crate::weights::{Files, FilesError, Loader, Settings};
+
+/// How often what the engine holds in shared memory is written down.
+const LEDGER_EVERY: Duration = Duration::from_secs(1);
+
+/// An incarnation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ShimError {
+    /// Its part as a role could not start.
+    #[error(transparent)]
+    Role(#[from] robust_role::StartError),
+    /// The job has no command for rollouts.
+    #[error("the job file has no [rollout.command]: robust-worker is the program for its rollouts")]
+    NoCommand,
+    /// A file of the job cannot be read.
+    #[error("reading {path}: {reason}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The folder, or what an earlier incarnation left.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The folders of the weights cannot be made.
+    #[error(transparent)]
+    Weights(#[from] FilesError),
+    /// The engine does not start.
+    #[error(transparent)]
+    Start(#[from] process::StartError),
+    /// The engine's processes cannot be watched.
+    #[error(transparent)]
+    Tree(#[from] robust_tree::TreeError),
+    /// Clients cannot be listened for.
+    #[error("listening on {addr}: {source}")]
+    Listen {
+        /// Where.
+        addr: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The engine said at its start what is wrong with it.
+    #[error("the engine never came up: {0}")]
+    NeverUp(String),
+    /// The engine ended or was given up, and may work when it is started anew.
+    #[error("{0}")]
+    Engine(String),
+}
+
+impl ShimError {
+    /// Whether another incarnation may work.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, ShimError::Engine(_))
+    }
+}
+
+/// What ends an incarnation.
+enum End {
+    Link(LinkEnd),
+    Died(Died),
+    NotReady(NotReady),
+    GivenUp(String),
+}
+
+/// An instance whose engine was started.
+struct Shim {
+    args: RoleArgs,
+    command: RolloutCommand,
+    home: Home,
+    transport: Transport,
+    tree: Arc<Tree>,
+    ledger: Result<Ledger, robust_tree::LedgerError>,
+    weights: Weights,
+}
+
+/// What the hello says of weights; there are none before the first order.
+#[derive(Clone, Default)]
+struct Weights {
+    pulling: Pulling,
+    slots: Arc<OnceLock<Arc<Slots>>>,
+}
+
+/// What makes versions come into the engine.
+struct Feeding {
+    link: Link,
+    loader: Arc<Loader>,
+    /// Made with the first order.
+    puller: Option<Puller>,
+}
+
+/// What tells of the end.
+struct Ends {
+    died: mpsc::UnboundedReceiver<Died>,
+    given_up: mpsc::UnboundedReceiver<String>,
+    inbox: mpsc::UnboundedReceiver<FromHost>,
+}
+
+/// Runs an incarnation until its link or its engine ends. `started` is when the process began.
+pub fn run(
+    role: Role,
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+) -> Result<LinkEnd, ShimError> {
+    let mut stages = Stages::since(started);
+    let command = args
+        .job
+        .rollout
+        .command
+        .clone()
+        .ok_or(ShimError::NoCommand)?;
+    let key = key(&command)?;
+    let vocabulary = vocabulary(args)?;
+    let id = InstanceId {
+        role,
+        index: args.index,
+    };
+    let home = Home::of(&args.snapshot_dir, id);
+    home.take()?;
+    stages.end("clearing");
+    let (listener, http_addr) = listen(args, &command)?;
+    let transport = Transport::start(args.transport()).map_err(robust_role::StartError::from)?;
+    // What is in shared memory by now is not the engine's.
+    let ledger = Ledger::begin(home.root());
+    let (child, address) = Command::of(args, &command, &home)?.start()?;
+    let (deaths, died) = mpsc::unbounded_channel();
+    // Nobody listens only when this process is ending.
+    let tree = Tree::watch(child, Policy::default(), move |death| {
+        drop(deaths.send(death))
+    })?;
+    stages.end("transport and the engine's process");
+    let mut shim = Shim {
+        args: args.clone(),
+        command,
+        home,
+        transport,
+        tree: Arc::new(tree),
+        ledger,
+        weights: Weights::default(),
+    };
+    let (link, inbox) = shim.attach(role, runtime, http_addr);
+    let _on_runtime = runtime.enter();
+    let (gives_up, given_up) = mpsc::unbounded_channel();
+    let engine = Front {
+        client: Client::new(address, key),
+        gate: Arc::new(Gate::new(link.clone())),
+        command: Arc::new(shim.command.clone()),
+        dialect: Arc::default(),
+        vocabulary,
+    };
+    let settings = Settings {
+        command: shim.command.clone(),
+        swap: args.job.rollout.swap,
+    };
+    let loader = Arc::new(Loader::new(&engine, settings, gives_up, runtime.clone()));
+    let feeding = Feeding {
+        link,
+        loader,
+        puller: None,
+    };
+    let serving = engine.clone();
+    runtime.spawn(async move {
+        if let Err(error) = front::serve(listener, serving).await {
+            tracing::error!(%error, "the HTTP server ended");
+        }
+    });
+    tracing::info!(%http_addr, "start: {}", stages.line());
+    let ends = Ends {
+        died,
+        given_up,
+        inbox,
+    };
+    let end = runtime.block_on(shim.serve(&engine, feeding, ends));
+    shim.finish(end)
+}
+
+impl Shim {
+    fn attach(
+        &self,
+        role: Role,
+        runtime: &Handle,
+        http_addr: SocketAddr,
+    ) -> (Link, mpsc::UnboundedReceiver<FromHost>) {
+        let (weights, addr) = (self.weights.clone(), self.transport.addr());
+        let hello = move || {
+            let known = weights.slots.get();
+            let known = known.map(|slots| weights.pulling.hello(slots));
+            Hello {
+                transport_addr: addr.to_string(),
+                http_addr: http_addr.to_string(),
+                ..known.unwrap_or_default()
+            }
+        };
+        let hands = hands(Arc::clone(&self.weights.slots), self.transport.clone());
+        let watched = Arc::clone(&self.tree);
+        let config = LinkConfig {
+            busy: Busy::told_by(move || watched.cpu_time()),
+            ..self.args.link(role)
+        };
+        robust_role::start(runtime, config, hello, hands)
+    }
+
+    /// Feeds the engine until there is an end; whether the engine was up by then.
+    async fn serve(&mut self, engine: &Front, mut feeding: Feeding, mut ends: Ends) -> (End, bool) {
+        let (command, tree) = (self.command.clone(), Arc::clone(&self.tree));
+        let up = async {
+            let known = ready::wait(&engine.client, &command).await?;
+            // Set before the gate says that the engine is up.
+            let _ = engine.dialect.set(known);
+            tree.ready();
+            engine.gate.change(State::ready);
+            Ok(())
+        };
+        tokio::pin!(up);
+        let mut is_up = false;
+        let mut due = tokio::time::interval(LEDGER_EVERY);
+        due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let end = loop {
+            tokio::select! {
+                biased;
+                Some(death) = ends.died.recv() => break End::Died(death),
+                Some(reason) = ends.given_up.recv() => break End::GivenUp(reason),
+                came = &mut up, if !is_up => match came {
+                    Ok(()) => is_up = true,
+                    Err(error) => break End::NotReady(error),
+                },
+                message = ends.inbox.recv() => match message {
+                    Some(FromHost::Message(_, message)) => self.obey(&mut feeding, message),
+                    Some(FromHost::Ended(end)) => break End::Link(end),
+                    None => break End::Link(LinkEnd::Shutdown),
+                },
+                _ = due.tick() => self.note(),
+            }
+        };
+        (end, is_up)
+    }
+
+    fn obey(&self, feeding: &mut Feeding, message: HostMessage) {
+        match message.body {
+            Some(Body::Pull(pull)) => {
+                if let Err(error) = self.pull(feeding, &pull) {
+                    tracing::error!(%error, version = pull.version, "the order is not carried out");
+                    let error = PullError {
+                        kind: "source".to_owned(),
+                        source: 0,
+                        reason: error.to_string(),
+                    };
+                    feeding.link.pull_done(PullDone {
+                        version: pull.version,
+                        result: Some(pull_done::Result::Error(error)),
+                    });
+                }
+            }
+            other => tracing::warn!(?other, "not for a rollout"),
+        }
+    }
+
+    /// The first order says how large a version is: the memory for it is made then.
+    fn pull(&self, feeding: &mut Feeding, pull: &PullWeights) -> Result<(), ShimError> {
+        let canary = pull.canary.as_ref();
+        let canary = canary.map(robust_proto::manifest::canary_from_proto);
+        feeding.loader.expect(pull.version, canary);
+        let puller = match feeding.puller.take() {
+            Some(puller) => puller,
+            None => self.puller(feeding, pull)?,
+        };
+        feeding.puller.insert(puller).assign(pull);
+        Ok(())
+    }
+
+    fn puller(&self, feeding: &Feeding, first: &PullWeights) -> Result<Puller, ShimError> {
+        let manifest = first.manifest.as_ref();
+        let tensors = manifest
+            .map(robust_proto::manifest::tensors)
+            .unwrap_or_default();
+        let model = self.args.model_folder()?;
+        let files = Files::new(&self.home.weights(), model, &tensors)?;
+        let slots = Slots::over(&self.transport, files.buffers());
+        feeding.loader.lie_in(files);
+        let engine: Arc<dyn Engine> = Arc::clone(&feeding.loader) as _;
+        let puller = Puller::start(
+            self.transport.clone(),
+            Arc::clone(&slots),
+            tensors,
+            engine,
+            feeding.link.clone(),
+            self.weights.pulling.clone(),
+        )?;
+        // Once: there is a puller from now on.
+        let _ = self.weights.slots.set(slots);
+        Ok(puller)
+    }
+
+    /// Writes down what the engine holds in shared memory, for whoever comes after.
+    fn note(&mut self) {
+        let pids: Vec<u32> = self
+            .tree
+            .members()
+            .iter()
+            .map(|member| member.pid)
+            .collect();
+        if let Ok(ledger) = &mut self.ledger
+            && let Err(error) = ledger.note(mapped(pids))
+        {
+            tracing::debug!(%error, "what the engine holds is not written down");
+        }
+    }
+
+    fn finish(self, (end, was_up): (End, bool)) -> Result<LinkEnd, ShimError> {
+        let (plan, result) = match end {
+            End::Link(end) => (process::gently(&self.command), Ok(end)),
+            broken => (process::at_once(), Err(broken.failure(was_up))),
+        };
+        if let Err(error) = &result {
+            tracing::error!("{error}");
+        }
+        let ended = self.tree.end(&plan);
+        if !ended.left.is_empty() {
+            tracing::error!(left = ?ended.left, "processes of the engine do not end");
+        }
+        match self.ledger.and_then(Ledger::sweep) {
+            Ok(swept) => {
+                tracing::info!(
+                    bytes = swept.bytes(),
+                    "the engine's shared memory is given back"
+                );
+            }
+            Err(error) => tracing::warn!(%error, "the engine's shared memory stays"),
+        }
+        result
+    }
+}
+
+impl End {
+    /// What it means that the engine ended. One that says at its start what is wrong with it will say so
+    /// again; one that was killed, or was slow, may come up the next time.
+    fn failure(self, was_up: bool) -> ShimError {
+        let (says_why, reason) = match self {
+            End::Link(end) => (false, format!("{end:?}")),
+            End::Died(death) => {
+                let says_why = death.leader && matches!(death.how, How::Exit(code) if code != 0);
+                (says_why, death.to_string())
+            }
+            End::NotReady(error) => (matches!(error, NotReady::Other { .. }), error.to_string()),
+            End::GivenUp(reason) => (false, reason),
+        };
+        match (was_up, says_why) {
+            (true, _) => ShimError::Engine(reason),
+            (false, false) => ShimError::Engine(format!("the engine never came up: {reason}")),
+            (false, true) => ShimError::NeverUp(reason),
+        }
+    }
+}
+
+/// Does what faults on request ask of this process.
+fn hands(
+    slots: Arc<OnceLock<Arc<Slots>>>,
+    transport: Transport,
+) -> impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static {
+    move |deed, at| match slots.get() {
+        Some(slots) => pull::hands(Arc::clone(slots), transport.clone())(deed, at),
+        None => match deed {
+            Deed::CorruptWeights => Err("it has no weights yet".to_owned()),
+            other => network(transport.clone())(other, at),
+        },
+    }
+}
+
+fn listen(
+    args: &RoleArgs,
+    command: &RolloutCommand,
+) -> Result<(std::net::TcpListener, SocketAddr), ShimError> {
+    let port = command.fixed_port(args.index).unwrap_or(0);
+    let addr = SocketAddr::new(args.bind, port);
+    let listening = std::net::TcpListener::bind(addr).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        let addr = listener.local_addr()?;
+        Ok((listener, addr))
+    });
+    listening.map_err(|source| ShimError::Listen { addr, source })
+}
+
+fn key(command: &RolloutCommand) -> Result<Option<HeaderValue>, ShimError> {
+    let Some(path) = &command.api_key_file else {
+        return Ok(None);
+    };
+    let failed = |reason: String| ShimError::File {
+        path: path.clone(),
+        reason,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let value = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
+    let mut value = value.map_err(|_| failed("no key is in it".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// Tokens that the model has, as its configuration says.
+fn vocabulary(args: &RoleArgs) -> Result<u32, ShimError> {
+    let path = args.model_folder()?.join("config.json");
+    let failed = |reason: String| ShimError::File {
+        path: path.clone(),
+        reason,
+    };
+    let text = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
+    let config: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
+    let size = config["vocab_size"]
+        .as_u64()
+        .and_then(|size| u32::try_from(size).ok());
+    size.ok_or_else(|| failed("it has no `vocab_size`".to_owned()))
+}
