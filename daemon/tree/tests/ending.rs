@@ -24,6 +24,7 @@ fn assert_all_gone(pids: &[u32]) {
     }
 }
 
+/// T-2.
 #[test]
 fn who_obeys_is_not_killed() {
     hosted("who_obeys_is_not_killed", || {

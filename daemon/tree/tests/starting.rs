@@ -71,6 +71,7 @@ fn a_child_outlives_the_thread_that_asked_for_it() {
 }
 
 /// The worst case: the host gets SIGKILL while its engine has a process in a session of its own.
+/// T-3.
 #[test]
 fn a_child_dies_with_its_parent_and_the_rest_is_found_by_its_owner() {
     let test = "a_child_dies_with_its_parent_and_the_rest_is_found_by_its_owner";

@@ -7,6 +7,7 @@ use robust_tree::{Child, How, Policy, Signal, Tree, TreeError, apart};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// T-2.
 #[test]
 fn the_death_of_any_process_is_told_with_its_title() {
     hosted("the_death_of_any_process_is_told_with_its_title", || {
@@ -143,6 +144,7 @@ fn who_leaves_the_session_is_still_of_the_tree() {
     });
 }
 
+/// T-4.
 #[test]
 fn processor_time_never_goes_back() {
     hosted("processor_time_never_goes_back", || {
@@ -179,6 +181,7 @@ fn memory_is_that_of_all_members() {
     });
 }
 
+/// T-1.
 #[test]
 fn the_callers_own_children_are_left_alone() {
     hosted("the_callers_own_children_are_left_alone", || {
