@@ -68,7 +68,7 @@ pub(crate) struct Facts {
 /// | the leader | counts | counts |
 /// | a tool (`gcc`, `ptxas`, `git`, a compile worker, ...) | no | no |
 /// | a shell | SIGKILL counts | as any other, but for code 0 and for an end that nobody saw |
-/// | any other | SIGKILL counts, and any signal but SIGPIPE after `settle` | counts when it was there at `ready` or has lived for `settle` |
+/// | any other | SIGKILL counts, and any signal but SIGPIPE after `settle` | counts after `settle`, and before that when it was there at `ready` and did not end with code 0 |
 ///
 /// SIGKILL counts from the first moment since nothing ends a probe of its own that way, while the
 /// system does so when memory runs out. A probe for what the processor can do does die by SIGILL,
@@ -139,6 +139,7 @@ impl Policy {
         match (facts.kind, facts.how) {
             _ if facts.leader => true,
             (Kind::Tool, _) | (Kind::Shell, How::Exit(0) | How::Unknown) => false,
+            (_, How::Exit(0)) if facts.ready => settled,
             _ if facts.ready => facts.was_there || settled,
             (_, How::Signal(libc::SIGKILL)) => true,
             (Kind::Engine, How::Signal(signal)) => settled && signal != libc::SIGPIPE,
@@ -204,7 +205,8 @@ mod tests {
     fn after_ready_those_count_that_were_there_or_have_settled() {
         let after = |kind, how, lived, was_there| counts(kind, how, lived, true, was_there);
         for how in [Exit(0), Exit(1), Signal(9), Unknown] {
-            assert!(after(Kind::Engine, how, YOUNG, true), "{how:?}");
+            let young = after(Kind::Engine, how, YOUNG, true);
+            assert_eq!(young, how != Exit(0), "{how:?}");
             assert!(after(Kind::Engine, how, OLD, false), "{how:?}");
             assert!(!after(Kind::Engine, how, YOUNG, false), "{how:?}");
             assert!(!after(Kind::Tool, how, OLD, true), "{how:?}");

@@ -62,6 +62,12 @@ pub(crate) fn name_and_command(pid: u32) -> io::Result<(String, String)> {
     Ok((name, words.join(" ")))
 }
 
+/// Whether the kernel tells the children of a process.
+pub(crate) fn tells_children() -> bool {
+    let own = std::process::id();
+    fs::exists(format!("/proc/{own}/task/{own}/children")).is_ok_and(|exists| exists)
+}
+
 /// The children of all threads of a process, living and not yet reaped.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));

@@ -95,7 +95,8 @@ impl Ledger {
         };
         let folder = folder().map_err(look)?;
         let mut segments = self.contents.segments.clone();
-        segments.extend(held.into_iter().filter(|s| !self.earlier.contains(s)));
+        let own = |segment: &Segment| is_plain(&segment.name) && !self.earlier.contains(segment);
+        segments.extend(held.into_iter().filter(own));
         segments.retain(|segment| !matches!(segment.stat(&folder), Ok(None)));
         if segments != self.contents.segments {
             let mut contents = self.contents.clone();

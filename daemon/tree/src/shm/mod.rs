@@ -9,6 +9,7 @@
 //! Only files right in `/dev/shm` are meant, where `shm_open` and `sem_open` put them: folders
 //! there (weights, snapshots) belong to who made them. What was there before the engine is not
 //! its own either, even when it maps it.
+mod lease;
 mod ledger;
 mod sweep;
 mod users;

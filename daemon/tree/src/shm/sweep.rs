@@ -1,4 +1,5 @@
 //! Removing what the dead left.
+use super::lease::{self, Use};
 use super::ledger::{Contents, LedgerError};
 use super::users::in_use;
 use super::{Segment, folder};
@@ -38,7 +39,7 @@ pub struct Removed {
 pub enum Kept {
     /// A living process maps it or has it open.
     InUse,
-    /// Some process could not be looked at, and the file's mode would let it use the file.
+    /// Some process could not be looked at, and the kernel does not tell whether it uses the file.
     Hidden,
     /// The system refused, with this error number.
     Failed(i32),
@@ -109,8 +110,11 @@ fn remove(
     let Some(stat) = segment.stat(folder).map_err(failed)? else {
         return Ok(None);
     };
-    if some_hidden && stat.st_mode & 0o077 != 0 {
-        return Err(Kept::Hidden);
+    let answer = lease::ask(folder, segment);
+    match answer {
+        Use::Somebody => return Err(Kept::InUse),
+        Use::Untold if some_hidden => return Err(Kept::Hidden),
+        Use::Untold | Use::Nobody(_) => {}
     }
     match unlinkat(folder, segment.name.as_str(), AtFlags::empty()) {
         // A file's blocks are counted in units of 512 bytes.

@@ -126,3 +126,19 @@ fn left(shared: &Shared) -> Vec<Left> {
     });
     left.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_left_is_told_with_its_state() {
+        let left = |state| {
+            let (pid, name) = (7, "VLLM::Worker".to_owned());
+            Left { pid, name, state }.to_string()
+        };
+        let asleep = "VLLM::Worker (pid 7) is in uninterruptible sleep";
+        assert_eq!(left('D'), asleep);
+        assert_eq!(left('R'), "VLLM::Worker (pid 7) is in state R");
+    }
+}

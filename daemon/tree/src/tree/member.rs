@@ -85,6 +85,10 @@ impl Process {
         }
     }
 
+    pub fn lives(&self) -> bool {
+        !is_dead(&self.pidfd)
+    }
+
     /// What is known of its end, after its pidfd fired. Reaps it when it is the caller's child.
     pub fn ended(&mut self) -> How {
         let zombie = Stat::read(self.pid)

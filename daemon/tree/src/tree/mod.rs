@@ -20,6 +20,7 @@ pub use end::{EndPlan, Ended, Left};
 
 use crate::child::Child;
 use crate::policy::{How, Policy};
+use crate::proc;
 use rustix::process::Signal;
 use std::fmt;
 use std::io;
@@ -69,6 +70,12 @@ pub enum TreeError {
     /// Orphans could be of either tree.
     #[error("this process watches a tree already")]
     Second,
+    /// The kernel was built without `CONFIG_PROC_CHILDREN`.
+    #[error("cannot watch what process {pid} starts: this kernel does not tell the children")]
+    NoChildren {
+        /// The leader's process id.
+        pid: u32,
+    },
     /// The thread, or what it waits with, cannot be made.
     #[error("cannot watch process {pid}: {source}")]
     Watch {
@@ -99,10 +106,13 @@ impl Tree {
         policy: Policy,
         on_died: impl FnMut(Died) + Send + 'static,
     ) -> Result<Self, TreeError> {
+        let leader = child.pid();
+        if !proc::tells_children() {
+            return Err(TreeError::NoChildren { pid: leader });
+        }
         if WATCHING.swap(true, Ordering::SeqCst) {
             return Err(TreeError::Second);
         }
-        let leader = child.pid();
         let started = Shared::new(child, policy).and_then(|shared| {
             let shared = Arc::new(shared);
             let watching = Arc::clone(&shared);

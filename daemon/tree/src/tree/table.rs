@@ -27,8 +27,8 @@ pub struct Table {
     /// The most processor time told so far. One that died counts with its parent only when that
     /// one has waited for it, so that the sum may be a little less for a moment.
     most_ticks: u64,
-    /// Whether the last scan saw the orphans.
-    orphans_seen: bool,
+    /// Whether there was no orphan when the last scan began.
+    no_orphans: bool,
 }
 
 /// A member that is none any more.
@@ -49,7 +49,7 @@ impl Table {
             ending: false,
             dead_ticks: 0,
             most_ticks: 0,
-            orphans_seen: false,
+            no_orphans: false,
         }
     }
 
@@ -71,7 +71,7 @@ impl Table {
         let own = std::process::id();
         let mut parents: Vec<u32> = self.by_pid.keys().copied().collect();
         let mut orphans = Vec::new();
-        self.orphans_seen = apart::orphans(|pid| orphans.push(pid));
+        self.no_orphans = apart::orphans(|pid| orphans.push(pid)) && orphans.is_empty();
         let mut found: Vec<(u32, u32)> = orphans.into_iter().map(|pid| (own, pid)).collect();
         loop {
             while let Some((parent, pid)) = found.pop() {
@@ -86,12 +86,12 @@ impl Table {
 
     /// Holds a process that was seen as a child of `parent`. False when it is known or gone.
     fn find(&mut self, epoll: &OwnedFd, parent: u32, pid: u32) -> bool {
-        let own = std::process::id();
-        if pid == own || self.by_pid.contains_key(&pid) {
+        if pid == std::process::id() || self.by_pid.contains_key(&pid) {
             return false;
         }
-        // When its id was used again since, its parent is somebody else.
-        let meant = |stat: &Stat| stat.parent == parent || stat.parent == own;
+        // When its id was used again since, its parent is somebody else; when it has just become
+        // an orphan, the next scan finds it as such.
+        let meant = |stat: &Stat| stat.parent == parent;
         let Some(process) = Process::hold(pid, meant, &self.policy) else {
             return false;
         };
@@ -134,7 +134,8 @@ impl Table {
     pub fn set_ready(&mut self) {
         self.ready = true;
         for process in self.processes.values_mut() {
-            process.was_there_at_ready = true;
+            // Of those that have just died, nobody has heard yet.
+            process.was_there_at_ready = process.lives();
         }
     }
 
@@ -143,9 +144,10 @@ impl Table {
         self.ending = true;
     }
 
-    /// Whether the last scan saw everything, and nobody.
+    /// Whether the last scan saw nobody. One orphan is enough to say no, even if it is gone by now:
+    /// what it started may have become an orphan after that scan had looked for them.
     pub fn is_empty(&self) -> bool {
-        self.processes.is_empty() && self.orphans_seen
+        self.processes.is_empty() && self.no_orphans
     }
 
     pub fn processes(&self) -> impl Iterator<Item = &Process> {

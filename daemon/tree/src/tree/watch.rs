@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// Wakes the thread to end; no member has this number.
 const WAKE: u64 = 0;
 
+/// However long a scan takes, new members are found within this: well before their deaths count.
+const SLOWEST: Duration = Duration::from_secs(2);
+
 #[derive(Debug)]
 pub struct Shared {
     epoll: OwnedFd,
@@ -74,7 +77,7 @@ impl Shared {
             let now = Instant::now();
             if now >= next_scan {
                 self.table().scan(&self.epoll);
-                next_scan = Instant::now() + pace(started.elapsed());
+                next_scan = Instant::now() + pace(started.elapsed(), now.elapsed());
             }
             let timeout = next_scan.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(timeout).unwrap_or_default();
@@ -120,10 +123,27 @@ impl Shared {
 }
 
 /// How long after a scan the next one is due: an engine starts its processes early in its life.
-fn pace(age: Duration) -> Duration {
-    match age.as_secs() {
+/// Scanning hundreds of threads takes milliseconds, of which there are to be two in a hundred.
+fn pace(age: Duration, scan_took: Duration) -> Duration {
+    let usual = match age.as_secs() {
         0..2 => Duration::from_millis(20),
         2..10 => Duration::from_millis(100),
         _ => Duration::from_millis(250),
+    };
+    usual.max((scan_took * 50).min(SLOWEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_of_many_threads_is_scanned_less_often() {
+        let ms = Duration::from_millis;
+        let old = Duration::from_secs(60);
+        assert_eq!(pace(Duration::ZERO, ms(0)), ms(20));
+        assert_eq!(pace(old, ms(1)), ms(250));
+        assert_eq!(pace(old, ms(13)), ms(650));
+        assert_eq!(pace(old, ms(1000)), SLOWEST);
     }
 }
