@@ -1,0 +1,1 @@
+"""Receivers of RobustRL's weights inside inference engines."""
