@@ -150,8 +150,8 @@ impl Job {
             return Ok(());
         }
         let pool = &self.rollout.pool;
-        let others = [Role::Trainer, Role::Agent].into_iter();
-        if let Some(other) = others.filter(|r| self.pool(*r) == pool).next() {
+        let mut others = [Role::Trainer, Role::Agent].into_iter();
+        if let Some(other) = others.find(|r| self.pool(*r) == pool) {
             let must = format!(
                 "an engine of several slots needs a pool of its own, and {other} shares `{pool}`; \
                  give one of them another `pool`"

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 /// Options of `doctor`.
 #[derive(Debug, ClapArgs)]
 pub struct DoctorArgs {
-    /// Also check what this job needs: its files, memory, disk, descriptors, devices
+    /// Also check what this job needs: its files, memory, disk, descriptors, devices; the programs of
+    /// its commands and services, their versions, ports, variables and isolation
     #[arg(long, value_name = "FILE")]
     pub job: Option<PathBuf>,
     /// The leader's address for nodes (robustd --listen-nodes): is it reached, do the clocks agree

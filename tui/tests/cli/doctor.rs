@@ -103,6 +103,55 @@ fn every_check_has_a_verdict_on_this_machine() {
 }
 
 #[test]
+fn the_programs_of_a_jobs_commands_are_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let worker = worker(dir.path()).display().to_string();
+    let engine = dir.path().join("fake-engine");
+    std::fs::write(&engine, "#!/bin/sh\necho fake-engine 0.32.0\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&engine, mode).unwrap();
+    let job = fixture("jobs/engines-fake.toml");
+    let ask = |variable: Option<&Path>| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_robustctl"));
+        command.args(["doctor", "--json", "--disk-mib", "0", "--job", &job]);
+        command.args([
+            "--worker",
+            &worker,
+            "--nvml-lib",
+            "/nonexistent/libnvidia-ml.so.1",
+        ]);
+        command
+            .env_remove("FAKE_ENGINE")
+            .env("ROBUST_STATE_DIR", dir.path());
+        if let Some(path) = variable {
+            command.env("FAKE_ENGINE", path);
+        }
+        let output = command.output().unwrap();
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        json
+    };
+    let verdict = |json: &Value, name: &str| {
+        let found = checks(json).into_iter().find(|(n, _)| n == name);
+        found.unwrap_or_else(|| panic!("no {name}: {json}")).1
+    };
+    let there = ask(Some(&engine));
+    for name in ["program", "variables", "engine version"] {
+        assert_eq!(verdict(&there, name), "ok", "{there}");
+    }
+    // It asks for loopback, and a version of its weights is known.
+    assert_eq!(verdict(&there, "engine isolation"), "warn", "{there}");
+    verdict(&there, "engine memory");
+    let gone = ask(None);
+    for (name, words) in [
+        ("program", "fail"),
+        ("variables", "fail"),
+        ("engine version", "skipped"),
+    ] {
+        assert_eq!(verdict(&gone, name), words, "{gone}");
+    }
+}
+
+#[test]
 fn facts_of_another_machine_are_judged_as_if_they_were_found_here() {
     let dir = tempfile::tempdir().unwrap();
     let healthy = run(

@@ -313,6 +313,26 @@ fn a_lost_node_is_one_incident_for_the_gang_and_one_for_every_other_instance() {
 }
 
 #[test]
+fn an_engine_of_several_slots_does_not_lodge_in_the_slot_of_a_rank() {
+    for (rollout_slots, lodges) in [(1, true), (2, false)] {
+        let pools = [("train", 2), ("rollout", 3), ("agent", 2)];
+        let config = CoreConfig {
+            rollout_slots,
+            ..small(Mode::Async, 1000)
+        };
+        let mut w = on(vec![node("a", "x", &pools)], config);
+        step_two(&mut w);
+        let lost = lose(&mut w, T1);
+        w.until("the rank has a rollout's slot", MINUTE, |w| {
+            slot(w, T1).is_some_and(|s| s.pool == "rollout")
+        });
+        restore(&mut w, &lost);
+        w.run_for(MINUTE);
+        assert_eq!(slot(&w, R2).is_some(), lodges, "{rollout_slots} slots");
+    }
+}
+
+#[test]
 fn places_of_a_node_that_has_not_joined_wait_for_it() {
     let nodes = vec![
         node("a", "x", &[("train", 2), ("rollout", 1), ("agent", 2)]),

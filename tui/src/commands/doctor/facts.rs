@@ -1,5 +1,6 @@
 //! What was found on a machine: plain values, so that verdicts can be tested without the machine and
 //! facts of one machine be judged on another.
+use robust_shared::job::{EngineKind, Isolate};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -64,6 +65,45 @@ pub struct JobFacts {
     pub net_devices: String,
     /// Files that are not there: key and reason.
     pub missing: Vec<(String, String)>,
+    /// Its own programs: engines and services.
+    #[serde(default)]
+    pub commands: Vec<CommandFacts>,
+}
+
+/// A program that a job names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommandFacts {
+    /// The table that names it.
+    pub at: String,
+    /// Where it is.
+    pub program: Found<PathBuf>,
+    /// Variables that it names and that are not set.
+    pub unset: Vec<String>,
+    /// What else is known of an engine.
+    pub engine: Option<EngineFacts>,
+}
+
+/// An engine of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineFacts {
+    /// Which.
+    pub kind: EngineKind,
+    /// Its version, where it could be asked.
+    pub version: Option<Found<String>>,
+    /// First and last of the ports that are kept for clients.
+    pub fixed: Option<(u16, u16)>,
+    /// Those of them that somebody has.
+    pub taken: Vec<Port>,
+    /// How the port that it opens is kept from others.
+    pub isolate: Isolate,
+    /// It is told a Unix socket to listen on.
+    pub socket: bool,
+    /// A process may have a network of its own here.
+    pub namespace: Found<()>,
+    /// Bytes of a version of the weights, where it loads them from shared memory.
+    pub version_bytes: Option<u64>,
+    /// The most of them that one node has.
+    pub replicas: u32,
 }
 
 /// What the kernel and NVML say of accelerators.

@@ -12,13 +12,19 @@ const BYTES_PER_PARAMETER: u64 = 12;
 /// A header longer than this is none.
 const HEADER: u64 = 100 << 20;
 
-/// Reads the file and what it names.
-pub(super) fn read(path: &Path) -> Found<JobFacts> {
+/// Reads the file; its paths are absolute.
+pub(super) fn load(path: &Path) -> Found<Job> {
     let said = |e: std::io::Error| format!("{}: {e}", path.display());
     let text = std::fs::read_to_string(path).map_err(said)?;
     let mut job = Job::parse(&text, path).map_err(|e| e.to_string())?;
     let absolute = path.canonicalize().map_err(said)?;
     job.resolve(absolute.parent().unwrap_or(Path::new("/")));
+    Ok(job)
+}
+
+/// Reads the file and what it names.
+pub(super) fn read(path: &Path) -> Found<JobFacts> {
+    let job = load(path)?;
     let missing = job.required_files().into_iter().filter_map(|file| {
         let why = File::open(&file.path).err()?;
         Some((
@@ -41,10 +47,12 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
             .saturating_add(dated)
             .saturating_add(1),
         net_devices: job.weights.net_devices.clone(),
+        commands: Vec::new(),
     })
 }
 
-fn parameters(job: &Job) -> Option<u64> {
+/// The model's elements, where they are known.
+pub(super) fn parameters(job: &Job) -> Option<u64> {
     match &job.model.path {
         Some(folder) => of_safetensors(&folder.join("model.safetensors")),
         None => of_shape(job, vocabulary(&job.data.tokenizer)?),

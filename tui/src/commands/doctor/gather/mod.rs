@@ -1,5 +1,6 @@
 //! Looking at the machine. Everything here may hang on a sick driver, disk or network, so each look
 //! has a thread and a time of its own, and a look that takes longer is a finding too.
+mod commands;
 mod devices;
 mod disk;
 mod folders;
@@ -32,7 +33,11 @@ pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar) -> 
     };
     if let Some(path) = args.job.clone() {
         bar.set_message("job file");
-        facts.job = Some(within(move || job::read(&path)).await);
+        let read = path.clone();
+        facts.job = Some(within(move || job::read(&read)).await);
+        if let (Some(Ok(found)), Ok(job)) = (&mut facts.job, job::load(&path)) {
+            found.commands = commands::all(&job, bar).await;
+        }
     }
     bar.set_message("programs");
     let named = args.worker.clone();

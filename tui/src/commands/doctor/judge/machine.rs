@@ -27,7 +27,7 @@ const FILES_PER_INSTANCE: u64 = 8;
 /// Less shared memory than this holds no snapshot of any model worth training.
 const SHM: u64 = 1 << 30;
 /// Slots of a rank's snapshot.
-const SNAPSHOTS: u64 = 2;
+pub(super) const SNAPSHOTS: u64 = 2;
 /// A full disk stops the job, so something is to be left.
 const SPARE: u64 = 1 << 30;
 /// Below this a disk cannot be meant.

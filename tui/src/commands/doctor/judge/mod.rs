@@ -1,4 +1,5 @@
 //! From facts to verdicts. Nothing here looks at the machine.
+mod commands;
 mod devices;
 mod machine;
 mod network;
@@ -12,6 +13,7 @@ use super::facts::Facts;
 /// Every check, in the order in which they are shown.
 pub fn all(facts: &Facts) -> Vec<Check> {
     let mut checks = programs::all(facts);
+    checks.extend(commands::all(facts));
     checks.extend(devices::all(facts));
     checks.extend(machine::all(facts));
     checks.extend(network::all(facts));

@@ -1,16 +1,118 @@
 //! Verdicts on recorded machines, and on one with a single thing changed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::super::check::Verdict;
-use super::super::facts::{Address, Answer, Folder, Limit, Peer, Process, Ucx, Written};
+use super::super::facts::{
+    Address, Answer, CommandFacts, EngineFacts, Folder, Found, Limit, Peer, Port, Process, Ucx,
+    Written,
+};
 use super::*;
 use crate::commands::doctor::{Saved, text};
 use crate::paint::Paint;
+use robust_shared::job::{EngineKind, Isolate};
 use std::path::Path;
 
 fn fixture(name: &str) -> Facts {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/doctor");
     let text = std::fs::read(path.join(name)).unwrap();
     serde_json::from_slice::<Saved>(&text).unwrap().facts
+}
+
+/// The verdict on a healthy machine whose job has engines, with one thing of them changed.
+fn with_engines(name: &str, change: impl FnOnce(&mut CommandFacts, &mut EngineFacts)) -> Verdict {
+    let mut engine = EngineFacts {
+        kind: EngineKind::Vllm,
+        version: Some(Ok("0.32.0+cpu".to_owned())),
+        fixed: Some((31_000, 31_003)),
+        taken: Vec::new(),
+        isolate: Isolate::Auto,
+        socket: false,
+        namespace: Ok(()),
+        version_bytes: Some(16 << 30),
+        replicas: 4,
+    };
+    let mut command = CommandFacts {
+        at: "rollout.command".to_owned(),
+        program: Ok("/opt/vllm/bin/vllm".into()),
+        unset: Vec::new(),
+        engine: None,
+    };
+    change(&mut command, &mut engine);
+    command.engine = Some(engine);
+    with(name, |f| {
+        if let Some(Ok(job)) = &mut f.job {
+            job.commands.push(command);
+        }
+    })
+}
+
+#[test]
+fn a_program_that_is_not_there_and_a_variable_that_is_not_set_fail() {
+    for name in [
+        "program",
+        "variables",
+        "engine version",
+        "engine ports",
+        "engine memory",
+    ] {
+        assert_eq!(with_engines(name, |_, _| {}), Verdict::Ok, "{name}");
+    }
+    let gone = |c: &mut CommandFacts, e: &mut EngineFacts| {
+        (c.program, e.version) = (Err("vllm is in no folder of PATH".to_owned()), None);
+    };
+    assert_eq!(with_engines("program", gone), Verdict::Fail);
+    assert_eq!(with_engines("engine version", gone), Verdict::Skipped);
+    let unset = |c: &mut CommandFacts, _: &mut EngineFacts| c.unset.push("JUDGE".to_owned());
+    assert_eq!(with_engines("variables", unset), Verdict::Fail);
+}
+
+#[test]
+fn a_version_that_is_not_tested_is_warned_of() {
+    let says =
+        |version: Found<String>| with_engines("engine version", |_, e| e.version = Some(version));
+    assert_eq!(says(Ok("0.32.0".to_owned())), Verdict::Ok);
+    assert_eq!(says(Ok("0.32.01".to_owned())), Verdict::Warn);
+    assert_eq!(says(Err("no answer within 20 s".to_owned())), Verdict::Warn);
+}
+
+#[test]
+fn ports_for_clients_must_be_free_and_are_better_not_handed_out() {
+    let at = |first: u16| with_engines("engine ports", |_, e| e.fixed = Some((first, first + 3)));
+    assert_eq!(at(32_764), Verdict::Ok);
+    assert_eq!(
+        at(32_765),
+        Verdict::Warn,
+        "32768 is the first that is handed out"
+    );
+    let taken = |_: &mut CommandFacts, e: &mut EngineFacts| {
+        e.taken.push(Port {
+            at: "0.0.0.0:31001".parse().unwrap(),
+            free: Err("Address already in use".to_owned()),
+        });
+    };
+    assert_eq!(with_engines("engine ports", taken), Verdict::Fail);
+}
+
+#[test]
+fn two_versions_an_engine_must_fit_beside_the_snapshots() {
+    let of = |bytes: u64| with_engines("engine memory", |_, e| e.version_bytes = Some(bytes));
+    // 1007 GiB less the snapshots' 184, for 4 engines.
+    assert_eq!(of(102 << 30), Verdict::Ok);
+    assert_eq!(of(103 << 30), Verdict::Fail);
+}
+
+#[test]
+fn an_engines_own_port_is_nobodys_but_the_shims_or_the_risk_is_said() {
+    let no = || Err("unshare failed: Operation not permitted".to_owned());
+    let found = |isolate, socket, namespace| {
+        with_engines("engine isolation", |_, e| {
+            (e.isolate, e.socket, e.namespace) = (isolate, socket, namespace);
+        })
+    };
+    assert_eq!(found(Isolate::Auto, true, no()), Verdict::Ok);
+    assert_eq!(found(Isolate::Auto, false, Ok(())), Verdict::Ok);
+    assert_eq!(found(Isolate::Auto, false, no()), Verdict::Warn);
+    assert_eq!(found(Isolate::Netns, false, no()), Verdict::Fail);
+    assert_eq!(found(Isolate::Loopback, false, Ok(())), Verdict::Warn);
 }
 
 /// The verdict on a healthy machine with one thing changed.

@@ -1,0 +1,183 @@
+//! The job's own programs: engines and services.
+use super::super::check::Check;
+use super::super::facts::{CommandFacts, EngineFacts, Facts, Found};
+use super::machine::SNAPSHOTS;
+use crate::format::bytes;
+use robust_shared::job::{EngineKind, Isolate};
+
+/// Of a model's weights an engine loads one version while the next one comes.
+const VERSIONS: u64 = 2;
+
+pub(super) fn all(facts: &Facts) -> Vec<Check> {
+    let job = facts.job.as_ref().and_then(|job| job.as_ref().ok());
+    let mut checks = Vec::new();
+    for command in job.into_iter().flat_map(|job| &job.commands) {
+        checks.push(program(command));
+        checks.push(variables(command));
+        let Some(engine) = &command.engine else {
+            continue;
+        };
+        checks.extend(
+            engine
+                .kind
+                .tested_version()
+                .map(|tested| version(engine, tested)),
+        );
+        checks.extend(engine.fixed.map(|range| ports(engine, range, facts)));
+        checks.extend(
+            engine
+                .version_bytes
+                .map(|bytes| memory(engine, bytes, facts)),
+        );
+        checks.push(isolation(engine));
+    }
+    checks
+}
+
+fn program(command: &CommandFacts) -> Check {
+    const NAME: &str = "program";
+    let at = &command.at;
+    match &command.program {
+        Ok(path) => Check::ok(NAME, format!("{at}: {}", path.display())),
+        Err(reason) => Check::fail(
+            NAME,
+            format!("{at}: {reason}"),
+            format!("install it, or name it with its whole path in [{at}] argv"),
+        ),
+    }
+}
+
+fn variables(command: &CommandFacts) -> Check {
+    const NAME: &str = "variables";
+    let at = &command.at;
+    match command.unset.as_slice() {
+        [] => Check::ok(NAME, format!("{at}: those that it names are set")),
+        unset => Check::fail(
+            NAME,
+            format!("{at}: not set: {}", unset.join(", ")),
+            "export them where robustd is started",
+        ),
+    }
+}
+
+/// Engines change their routes from version to version.
+fn version(engine: &EngineFacts, tested: &str) -> Check {
+    const NAME: &str = "engine version";
+    let kind = engine.kind.name();
+    let fix = format!("install {kind} {tested}, or see that a drill with it passes");
+    match &engine.version {
+        None => Check::skipped(NAME, "the program is not there"),
+        Some(Ok(version)) if is_tested(version, tested) => {
+            Check::ok(NAME, format!("{kind} {version}, which is tested"))
+        }
+        Some(Ok(version)) => {
+            Check::warn(NAME, format!("{kind} {version}; tested is {tested}"), fix)
+        }
+        Some(Err(reason)) => Check::warn(NAME, format!("unknown: {reason}"), fix),
+    }
+}
+
+/// `0.32.0+cpu` is 0.32.0.
+fn is_tested(version: &str, tested: &str) -> bool {
+    version.split('+').next() == Some(tested)
+}
+
+fn ports(engine: &EngineFacts, (first, last): (u16, u16), facts: &Facts) -> Check {
+    const NAME: &str = "engine ports";
+    let range = match first == last {
+        true => first.to_string(),
+        false => format!("{first} to {last}"),
+    };
+    if !engine.taken.is_empty() {
+        let each = engine.taken.iter().map(|p| p.at.port().to_string());
+        let found = format!("{range}: taken: {}", each.collect::<Vec<_>>().join(", "));
+        let fix =
+            "choose others with [rollout.command] fixed, or end what listens there (ss -ltnp)";
+        return Check::fail(NAME, found, fix);
+    }
+    match &facts.ephemeral {
+        Some(Ok((from, to))) if first <= *to && last >= *from => Check::warn(
+            NAME,
+            format!("{range}: free, but {from} to {to} are handed out to any program"),
+            format!("choose [rollout.command] fixed below {from}"),
+        ),
+        _ => Check::ok(NAME, format!("{range}: free")),
+    }
+}
+
+fn memory(engine: &EngineFacts, version: u64, facts: &Facts) -> Check {
+    const NAME: &str = "engine memory";
+    let shm = match &facts.shm {
+        None => return Check::skipped(NAME, super::NOT_ASKED),
+        Some(Err(reason)) => return Check::skipped(NAME, reason),
+        Some(Ok(shm)) => shm,
+    };
+    let count = u64::from(engine.replicas);
+    let needed = version.saturating_mul(VERSIONS).saturating_mul(count);
+    let state = match &facts.job {
+        Some(Ok(job)) => job.state_bytes.unwrap_or(0),
+        _ => 0,
+    };
+    let snapshots = state.saturating_mul(SNAPSHOTS);
+    let found = format!(
+        "{} free of {}; {VERSIONS} versions for {count} engines take {}, the job's snapshots {}",
+        bytes(shm.free),
+        bytes(shm.total),
+        bytes(needed),
+        bytes(snapshots)
+    );
+    match needed.saturating_add(snapshots) > shm.free {
+        true => {
+            let fix = "mount -o remount,size=SIZE /dev/shm (in a container: --shm-size), or set \
+                       [rollout.command] dtype = \"bfloat16\"";
+            Check::fail(NAME, found, fix)
+        }
+        false => Check::ok(NAME, found),
+    }
+}
+
+/// Who may reach the port that the engine itself opens.
+fn isolation(engine: &EngineFacts) -> Check {
+    const NAME: &str = "engine isolation";
+    let namespace = |found: &Found<()>| match found {
+        Ok(()) => Check::ok(NAME, "in a network of its own: only the shim reaches it"),
+        Err(reason) => open(
+            engine,
+            &format!("no network of its own is permitted ({reason}): "),
+        ),
+    };
+    match (engine.isolate, engine.socket) {
+        (Isolate::Uds, _) | (Isolate::Auto, true) => {
+            Check::ok(NAME, "a Unix socket: only the shim reaches it")
+        }
+        (Isolate::Loopback, _) => open(engine, ""),
+        (Isolate::Auto, false) => namespace(&engine.namespace),
+        (Isolate::Netns, _) => match &engine.namespace {
+            Ok(()) => namespace(&engine.namespace),
+            Err(reason) => Check::fail(
+                NAME,
+                format!("no network of its own is permitted ({reason})"),
+                "permit user namespaces (sysctl user.max_user_namespaces), or set [rollout.command] \
+                 isolate to another way",
+            ),
+        },
+    }
+}
+
+fn open(engine: &EngineFacts, why: &str) -> Check {
+    let risk = match engine.kind {
+        EngineKind::Vllm => {
+            ", and vLLM's routes for weights and pauses ignore its API key: each of them may change \
+             what it serves"
+        }
+        EngineKind::Sglang | EngineKind::Robust => "; without a key each of them may use it",
+    };
+    let fix = match engine.kind {
+        EngineKind::Vllm => "pass it `--uds {uds}` in [rollout.command] argv",
+        EngineKind::Sglang | EngineKind::Robust => {
+            "permit user namespaces (sysctl user.max_user_namespaces), and leave isolate = \"auto\""
+        }
+    };
+    let found = format!("{why}the engine's port is open to every user of this machine{risk}");
+    Check::warn("engine isolation", found, fix)
+}
