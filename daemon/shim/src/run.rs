@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::client::Client;
-use crate::front::{self, Front};
+use crate::front::{self, Bounds, Front};
 use crate::gate::Gate;
 use crate::home::{Home, HomeError};
 use crate::process::{self, Command};
@@ -140,7 +140,7 @@ pub fn run(
         .clone()
         .ok_or(ShimError::NoCommand)?;
     let key = key(&command)?;
-    let vocabulary = vocabulary(args)?;
+    let bounds = bounds(args)?;
     let id = InstanceId {
         role,
         index: args.index,
@@ -176,7 +176,7 @@ pub fn run(
         gate: Arc::new(Gate::new(link.clone())),
         command: Arc::new(shim.command.clone()),
         dialect: Arc::default(),
-        vocabulary,
+        bounds,
     };
     let settings = Settings {
         command: shim.command.clone(),
@@ -425,8 +425,8 @@ fn key(command: &RolloutCommand) -> Result<Option<HeaderValue>, ShimError> {
     Ok(Some(value))
 }
 
-/// Tokens that the model has, as its configuration says.
-fn vocabulary(args: &RoleArgs) -> Result<u32, ShimError> {
+/// What the model's configuration says of its bounds.
+fn bounds(args: &RoleArgs) -> Result<Bounds, ShimError> {
     let path = args.model_folder()?.join("config.json");
     let failed = |reason: String| ShimError::File {
         path: path.clone(),
@@ -435,8 +435,12 @@ fn vocabulary(args: &RoleArgs) -> Result<u32, ShimError> {
     let text = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
     let config: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
-    let size = config["vocab_size"]
-        .as_u64()
-        .and_then(|size| u32::try_from(size).ok());
-    size.ok_or_else(|| failed("it has no `vocab_size`".to_owned()))
+    let number = |key: &str| {
+        let number = config[key].as_u64();
+        number.ok_or_else(|| failed(format!("it has no `{key}`")))
+    };
+    Ok(Bounds {
+        vocabulary: u32::try_from(number("vocab_size")?).unwrap_or(u32::MAX),
+        longest: usize::try_from(number("max_position_embeddings")?).unwrap_or(usize::MAX),
+    })
 }

@@ -18,7 +18,7 @@ use robust_engine::{Event, Finish, Generate, Label, Refused, Stream, check_ids};
 use robust_shared::job::EngineKind;
 use serde_json::Value;
 
-use super::{Failure, Front, MAX_BODY_BYTES, Shared, pass};
+use super::{Bounds, Failure, Front, MAX_BODY_BYTES, Shared, pass};
 use crate::gate::Entered;
 
 /// Longest body of an error that is read.
@@ -78,7 +78,7 @@ struct Turn {
 impl Turn {
     async fn begin(front: &Front, asked: &Asked) -> Result<Self, Failure> {
         let dialect = front.dialect()?.clone();
-        let wanted = wanted(asked, front.vocabulary)?;
+        let wanted = wanted(asked, front.bounds)?;
         let entered = front.gate.enter().await?;
         let response = front.client.open(&dialect.generate(&wanted)).await?;
         let status = response.status();
@@ -184,14 +184,21 @@ impl Turn {
 }
 
 /// What the engine is to be asked.
-fn wanted(asked: &Asked, vocabulary: u32) -> Result<Generate, Refusal> {
+fn wanted(asked: &Asked, bounds: Bounds) -> Result<Generate, Refusal> {
     let token = |id: &i64| u32::try_from(*id).map_err(|_| Refusal::bad(format!("token {id}")));
     let ids = asked
         .ids
         .iter()
         .map(token)
         .collect::<Result<Vec<u32>, _>>()?;
-    check_ids(&ids, vocabulary).map_err(Refusal::bad)?;
+    check_ids(&ids, bounds.vocabulary).map_err(Refusal::bad)?;
+    let room = bounds.longest.saturating_sub(ids.len());
+    if room == 0 {
+        let (got, most) = (ids.len(), bounds.longest.saturating_sub(1));
+        let message =
+            format!("the prompt has {got} tokens, at most {most} leave room for one more");
+        return Err(Refusal::bad(message));
+    }
     let s = &asked.sampling;
     let stop = s
         .stop_token_ids
@@ -204,7 +211,7 @@ fn wanted(asked: &Asked, vocabulary: u32) -> Result<Generate, Refusal> {
             .rid
             .clone()
             .unwrap_or_else(|| format!("unnamed-{number}")),
-        max_new_tokens: s.max_new_tokens.unwrap_or(usize::MAX >> 33),
+        max_new_tokens: s.max_new_tokens.unwrap_or(room).min(room),
         temperature: s.temperature,
         // Only ours end a turn: the model's own end of sequence is one of them where it should be.
         ignore_eos: s.ignore_eos || asked.trajectory.is_some(),

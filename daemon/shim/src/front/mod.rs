@@ -44,8 +44,17 @@ pub struct Front {
     pub command: Arc<RolloutCommand>,
     /// How the engine is spoken to; set when it is up.
     pub dialect: Arc<OnceLock<Dialect>>,
-    /// Tokens that the model has; one outside ends a SGLang server.
+    /// The model's bounds.
+    pub bounds: Bounds,
+}
+
+/// What the model can take; engines do not all hold themselves to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Tokens that it has; one outside ends a SGLang server.
     pub vocabulary: u32,
+    /// Tokens of prompt and reply together.
+    pub longest: usize,
 }
 
 impl Front {
