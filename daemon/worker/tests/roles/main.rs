@@ -5,6 +5,7 @@ mod agent;
 mod attach;
 mod faults;
 mod fixture;
+mod frameworks;
 mod host;
 mod http;
 mod memory;

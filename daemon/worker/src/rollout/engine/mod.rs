@@ -56,7 +56,7 @@ pub struct Generate {
 pub enum Command {
     /// Generate tokens.
     Generate(Box<Generate>),
-    /// End one request early, or all of them.
+    /// End early the requests whose names begin so, or all of them.
     Abort(Option<String>),
     /// Stop computing, then answer.
     Pause(Pause, oneshot::Sender<()>),
@@ -68,6 +68,21 @@ pub enum Command {
     Supersede(u64),
     /// Say which version is served.
     Version(oneshot::Sender<Option<u64>>),
+    /// Say what it is doing.
+    Standing(oneshot::Sender<Standing>),
+}
+
+/// What an engine is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The weight version that is served; none before the first.
+    pub version: Option<u64>,
+    /// Whether generation is paused.
+    pub paused: bool,
+    /// Requests that were taken and have not ended.
+    pub running: usize,
+    /// Requests that are held until weights were changed.
+    pub held: usize,
 }
 
 /// What a pause does with requests.
@@ -258,6 +273,19 @@ impl State {
                 // The client may have left meanwhile.
                 let _ = reply.send(self.version);
             }
+            Command::Standing(reply) => {
+                // As above.
+                let _ = reply.send(self.standing());
+            }
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            version: self.version,
+            paused: self.paused.is_some(),
+            running: self.live.len(),
+            held: self.swapping.held(),
         }
     }
 
@@ -305,7 +333,7 @@ impl State {
     }
 
     fn abort(&mut self, rid: Option<&str>) {
-        let named = |live: &Live| rid.is_none_or(|rid| live.rid == rid);
+        let named = |live: &Live| rid.is_none_or(|rid| live.rid.starts_with(rid));
         let keys: Vec<u64> = self
             .live
             .iter()
