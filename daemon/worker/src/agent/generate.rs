@@ -215,7 +215,7 @@ impl Worker {
                 http: &self.http,
                 ticket: route.ticket,
                 url: format!("http://{}", route.http_addr),
-                // A name is aborted with all that begin so: none is the beginning of another.
+                // SGLang aborts a name with all that begin so: none is the beginning of another.
                 rid: format!(
                     "{}-{}-{incarnation}-{attempt}.",
                     request.trajectory, request.turn

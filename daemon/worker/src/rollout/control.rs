@@ -150,7 +150,8 @@ struct AbortBody {
     abort_all: bool,
 }
 
-/// Always 200 and no word: whoever aborts cannot know whether the request has ended meanwhile.
+/// Always 200 and no word: whoever aborts cannot know whether the request has ended meanwhile. Only
+/// the whole name ends a request; SGLang 0.5.23 too ends nothing by a part of one.
 async fn on_abort(State(shared): State<Shared>, body: Result<Bytes, BytesRejection>) -> Reply {
     let body: AbortBody = parse(body)?;
     match body.rid.filter(|rid| !rid.is_empty()) {

@@ -56,7 +56,7 @@ pub struct Generate {
 pub enum Command {
     /// Generate tokens.
     Generate(Box<Generate>),
-    /// End early the requests whose names begin so, or all of them.
+    /// End one request early, or all of them.
     Abort(Option<String>),
     /// Stop computing, then answer.
     Pause(Pause, oneshot::Sender<()>),
@@ -333,7 +333,7 @@ impl State {
     }
 
     fn abort(&mut self, rid: Option<&str>) {
-        let named = |live: &Live| rid.is_none_or(|rid| live.rid.starts_with(rid));
+        let named = |live: &Live| rid.is_none_or(|rid| live.rid == rid);
         let keys: Vec<u64> = self
             .live
             .iter()

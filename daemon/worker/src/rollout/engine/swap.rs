@@ -72,9 +72,9 @@ impl Swapping {
         self.held.len()
     }
 
-    /// Ends held requests whose names begin so, or all of them.
+    /// Ends held requests of this name, or all of them.
     pub fn abort_held(&mut self, rid: Option<&str>) {
-        let ended = |request: &mut Generate| rid.is_none_or(|rid| request.rid.starts_with(rid));
+        let ended = |request: &mut Generate| rid.is_none_or(|rid| request.rid == rid);
         for request in self.held.extract_if(.., ended) {
             // The client may have left meanwhile; else it is told as if it had been taken.
             let _ = request.accepted.send(Ok(()));
