@@ -262,6 +262,8 @@ impl Shim {
                 _ = due.tick() => self.note(),
             }
         };
+        // Before the puller is dropped, which waits for what it began.
+        feeding.loader.end();
         (end, is_up)
     }
 

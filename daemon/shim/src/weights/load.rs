@@ -86,6 +86,8 @@ pub struct Loader {
     files: OnceLock<Files>,
     canaries: Mutex<BTreeMap<u64, Canary>>,
     newest_wanted: watch::Sender<u64>,
+    /// Whether the instance ends: nothing is waited for any more.
+    ending: watch::Sender<bool>,
     /// Told why the engine is of no use any more.
     given_up: mpsc::UnboundedSender<String>,
     plugin: plugin::Plugin,
@@ -109,6 +111,7 @@ impl Loader {
             files: OnceLock::new(),
             canaries: Mutex::default(),
             newest_wanted: watch::Sender::new(0),
+            ending: watch::Sender::new(false),
             given_up,
             plugin: plugin::Plugin::default(),
         }
@@ -124,6 +127,11 @@ impl Loader {
     /// The memory that versions are fetched into, once there is any.
     pub fn files(&self) -> Option<&Files> {
         self.files.get()
+    }
+
+    /// The instance ends: a version that waits for the engine does so no longer.
+    pub fn end(&self) {
+        self.ending.send_replace(true);
     }
 
     /// A version that was ordered must answer this.
@@ -325,7 +333,16 @@ impl Engine for Loader {
     }
 
     fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError> {
-        self.runtime.block_on(self.take_over(version.0, buffer))
+        let mut ending = self.ending.subscribe();
+        self.runtime.block_on(async {
+            tokio::select! {
+                taken = self.take_over(version.0, buffer) => taken,
+                // The sender lives as long as this loader.
+                _ = ending.wait_for(|ending| *ending) => {
+                    Err(SwapError::Failed("the instance ends".to_owned()))
+                }
+            }
+        })
     }
 }
 

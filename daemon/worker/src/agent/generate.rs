@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use futures::StreamExt;
+use robust_engine::{Dialect, Event, Finish, Generate, Kind, Label, Own, Refused, Request, Stream};
 use robust_proto::v1::Span;
-use serde::Deserialize;
-use serde_json::json;
 use tokio::runtime::Handle;
 
 use super::Worker;
@@ -17,8 +16,8 @@ use super::kept::Kept;
 const PAUSE: Duration = Duration::from_millis(50);
 /// A rollout is on this machine or near it.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Longest line of a stream: one chunk has few tokens.
-const MAX_LINE_BYTES: usize = 1 << 20;
+/// What follows a turn's end on its connection is there at once, or the connection is given up.
+const DRAIN: Duration = Duration::from_millis(100);
 
 /// What a turn has so far.
 #[derive(Debug, Default)]
@@ -60,6 +59,17 @@ impl From<Refusal> for Broken {
     }
 }
 
+impl Broken {
+    /// What is wrong with the request is wrong everywhere.
+    fn judged(client: bool, reason: String) -> Self {
+        if client {
+            Broken::Given(TurnError::Failed(reason))
+        } else {
+            Broken::Elsewhere(reason)
+        }
+    }
+}
+
 /// What a turn continues.
 pub(super) struct TurnRequest<'a> {
     pub trajectory: u64,
@@ -77,6 +87,23 @@ pub(super) fn client() -> reqwest::Result<reqwest::Client> {
         .no_proxy()
         .tcp_nodelay(true)
         .build()
+}
+
+/// Rollouts are spoken to as the built-in one is: foreign engines have somebody beside them that
+/// answers so.
+fn dialect() -> Dialect {
+    Dialect::newest(Kind::Robust)
+}
+
+/// A request on its way to a rollout at `url`.
+fn outgoing(http: &reqwest::Client, url: &str, request: Request) -> reqwest::RequestBuilder {
+    // Neither of the two calls made here has a query.
+    let outgoing = http.post(format!("{url}{}", request.path));
+    let outgoing = outgoing.body(request.body);
+    match request.content_type {
+        Some(content_type) => outgoing.header(reqwest::header::CONTENT_TYPE, content_type),
+        None => outgoing,
+    }
 }
 
 impl Generated {
@@ -99,6 +126,25 @@ impl Generated {
     fn ends_with_one_of(&self, stop: &[i64]) -> bool {
         let last = self.spans.last().and_then(|span| span.ids.last());
         last.is_some_and(|&id| stop.contains(&i64::from(id)))
+    }
+
+    /// Corrects the versions of the tokens from `from` on, by spans that count from `begin`.
+    fn correct(&mut self, begin: usize, from: usize, spans: &[(usize, usize, u64)]) {
+        let exact = |at: usize| {
+            let at = at.checked_sub(begin)?;
+            let span = spans
+                .iter()
+                .find(|(start, end, _)| (*start..*end).contains(&at));
+            span.map(|(_, _, version)| *version)
+        };
+        let mut at = 0;
+        for span in std::mem::take(&mut self.spans) {
+            for (id, logprob) in span.ids.iter().zip(&span.logprobs) {
+                let exact = exact(at).filter(|_| at >= from);
+                self.push(exact.unwrap_or(span.version), &[*id], &[*logprob]);
+                at += 1;
+            }
+        }
     }
 
     fn push(&mut self, version: u64, ids: &[u32], logprobs: &[f32]) {
@@ -137,9 +183,10 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.host.release(self.ticket);
         if self.open {
-            let abort = self.http.post(format!("{}/abort_request", self.url));
-            let abort = abort.body(json!({"rid": self.rid}).to_string());
-            let abort = abort.timeout(CONNECT).send();
+            let abort = dialect().abort(&self.rid).request;
+            let abort = outgoing(self.http, &self.url, abort)
+                .timeout(CONNECT)
+                .send();
             // The closed stream says the same; a dead rollout needs no telling.
             if let Ok(runtime) = Handle::try_current() {
                 runtime.spawn(async move { drop(abort.await) });
@@ -168,8 +215,9 @@ impl Worker {
                 http: &self.http,
                 ticket: route.ticket,
                 url: format!("http://{}", route.http_addr),
+                // SGLang aborts a name with all that begin so: none is the beginning of another.
                 rid: format!(
-                    "{}-{}-{incarnation}-{attempt}",
+                    "{}-{}-{incarnation}-{attempt}.",
                     request.trajectory, request.turn
                 ),
                 open: true,
@@ -207,160 +255,126 @@ impl Worker {
             turn.finished = true;
             return Ok(());
         }
-        let body = json!({
-            "input_ids": ids,
-            "sampling_params": {
-                "max_new_tokens": left,
-                "temperature": self.temperature,
-                "stop_token_ids": request.stop,
-            },
-            "return_logprob": true,
-            "stream": true,
-            "rid": ticket.rid,
-            "trajectory": request.trajectory,
-            "seed": request.seed,
-            // The whole trajectory is sent, so its first token is at position 0.
-            "position": 0,
-        });
+        let asked = self.asked(request, ticket, ids, left);
         let elsewhere = |error: reqwest::Error| Broken::Elsewhere(error.to_string());
-        let url = format!("{}/generate", ticket.url);
-        let response = self.http.post(url).body(body.to_string()).send().await;
-        let response = response.map_err(elsewhere)?;
+        let asked = outgoing(&self.http, &ticket.url, dialect().generate(&asked));
+        let response = asked.send().await.map_err(elsewhere)?;
         let status = response.status();
         if !status.is_success() {
             let text = response.text().await.unwrap_or_default();
-            let reason = format!("{status}: {text}");
-            let refused = status.is_client_error();
-            return Err(if refused {
-                Broken::Given(TurnError::Failed(reason))
-            } else {
-                Broken::Elsewhere(reason)
-            });
+            let refused = Refused::of(status.as_u16(), &text);
+            return Err(Broken::judged(refused.client, refused.to_string()));
         }
-        let (mut stream, mut lines) = (response.bytes_stream(), Lines::default());
-        loop {
-            let bytes = tokio::select! {
-                bytes = stream.next() => bytes,
+        let begin = turn.len();
+        let (mut bytes, mut stream) = (response.bytes_stream(), Stream::new(&dialect(), true));
+        while !stream.ended() {
+            let piece = tokio::select! {
+                piece = bytes.next() => piece,
                 progress = kept.progress(turn) => {
                     progress?;
                     continue;
                 }
             };
-            let Some(bytes) = bytes else { break };
-            for data in lines.feed(&bytes.map_err(elsewhere)?)? {
-                if data == "[DONE]" {
-                    return Ok(());
-                }
-                self.take(&data, turn)?;
+            let events = match piece {
+                Some(piece) => stream.feed(&piece.map_err(elsewhere)?),
+                None => stream.closed().into_iter().collect(),
+            };
+            for event in events {
+                self.take(event, turn, begin.max(kept.said()), begin)?;
             }
         }
-        if turn.finished {
-            Ok(())
-        } else {
-            Err(Broken::Elsewhere("the stream ended".into()))
+        // The connection can carry the next turn once this one's reply was read to its end.
+        let rest = async { while bytes.next().await.is_some_and(|piece| piece.is_ok()) {} };
+        let _ = tokio::time::timeout(DRAIN, rest).await;
+        Ok(())
+    }
+
+    fn asked(
+        &self,
+        request: &TurnRequest<'_>,
+        ticket: &Ticket<'_>,
+        ids: Vec<u32>,
+        left: usize,
+    ) -> Generate {
+        let stop = request.stop.iter();
+        Generate {
+            rid: ticket.rid.clone(),
+            ids,
+            max_new_tokens: left,
+            temperature: self.temperature,
+            // A vocabulary has no negative tokens.
+            stop_token_ids: stop.filter_map(|id| u32::try_from(*id).ok()).collect(),
+            ignore_eos: true,
+            sampling_seed: None,
+            own: Some(Own {
+                trajectory: request.trajectory,
+                seed: request.seed,
+                // The whole trajectory is sent, so its first token is at position 0.
+                position: 0,
+            }),
+            logprobs: true,
+            stream: true,
         }
     }
 
-    fn take(&self, data: &str, turn: &mut Generated) -> Result<(), Broken> {
-        let chunk: Chunk = serde_json::from_str(data)
-            .map_err(|error| Broken::Elsewhere(format!("a chunk is unreadable: {error}")))?;
-        let logprobs: Vec<f32> = chunk
-            .meta_info
-            .output_token_logprobs
-            .iter()
-            .map(|entry| entry.0)
-            .collect();
-        if logprobs.len() != chunk.output_ids.len() {
-            let (ids, got) = (chunk.output_ids.len(), logprobs.len());
-            return Err(Broken::Elsewhere(format!(
-                "{got} logprobs for {ids} tokens"
-            )));
-        }
-        if !chunk.output_ids.is_empty() {
-            let version = chunk
-                .meta_info
-                .weight_version
-                .as_deref()
-                .and_then(|v| v.parse().ok());
-            let version = version.ok_or_else(|| {
-                Broken::Elsewhere("a chunk does not say which weights made it".into())
-            })?;
-            turn.push(version, &chunk.output_ids, &logprobs);
-            self.link.add_tokens(chunk.output_ids.len() as u64);
-        }
-        match chunk.meta_info.finish_reason.map(|finish| finish.kind) {
-            None => Ok(()),
-            Some(kind) if kind == "stop" || kind == "length" => {
+    /// Takes what a rollout said. Tokens from `from` on, of those since `begin`, are nobody's yet:
+    /// the exact versions that come with the end are theirs.
+    fn take(
+        &self,
+        event: Event,
+        turn: &mut Generated,
+        from: usize,
+        begin: usize,
+    ) -> Result<(), Broken> {
+        match event {
+            Event::Tokens {
+                ids,
+                logprobs,
+                version,
+            } => {
+                let none =
+                    || Broken::Elsewhere("a chunk does not say which weights made it".into());
+                let version = numbered(&version.ok_or_else(none)?)?;
+                turn.push(version, &ids, &logprobs);
+                self.link.add_tokens(ids.len() as u64);
+                Ok(())
+            }
+            Event::End {
+                finish: Finish::Abort(why),
+                ..
+            } => {
+                let reason = format!("the rollout ended it: {why}");
+                Err(Broken::judged(why.client, reason))
+            }
+            Event::End { spans, .. } => {
+                let spans = spans.unwrap_or_default();
+                let exact = spans.iter().map(|span| {
+                    let version = numbered(&span.version)?;
+                    Ok((span.start, span.end, version))
+                });
+                turn.correct(begin, from, &exact.collect::<Result<Vec<_>, Broken>>()?);
                 turn.finished = true;
                 Ok(())
             }
-            Some(kind) => Err(Broken::Elsewhere(format!("the rollout ended it: {kind}"))),
+            Event::Failed {
+                message, retryable, ..
+            } => Err(Broken::judged(!retryable, message)),
         }
     }
 }
 
-#[derive(Deserialize)]
-struct Chunk {
-    output_ids: Vec<u32>,
-    meta_info: Meta,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    #[serde(default)]
-    finish_reason: Option<FinishReason>,
-    #[serde(default)]
-    weight_version: Option<String>,
-    #[serde(default)]
-    output_token_logprobs: Vec<(f32, u32, Option<String>)>,
-}
-
-#[derive(Deserialize)]
-struct FinishReason {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-/// Cuts a byte stream into the data of its events.
-#[derive(Default)]
-struct Lines {
-    rest: Vec<u8>,
-}
-
-impl Lines {
-    fn feed(&mut self, bytes: &[u8]) -> Result<Vec<String>, Broken> {
-        self.rest.extend_from_slice(bytes);
-        let mut data = Vec::new();
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
-            if let Some(payload) = line.trim_end().strip_prefix("data:") {
-                data.push(payload.trim_start().to_owned());
-            }
-        }
-        if self.rest.len() > MAX_LINE_BYTES {
-            return Err(Broken::Elsewhere("a line has no end".into()));
-        }
-        Ok(data)
-    }
+/// Only weights of this job may make tokens for it.
+fn numbered(label: &Label) -> Result<u64, Broken> {
+    label.number().ok_or_else(|| {
+        Broken::Elsewhere(format!(
+            "its weights are called `{label}`, which is no version of this job"
+        ))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_are_found_however_the_stream_is_cut() {
-        let text = b"data: {\"a\":1}\n\ndata: [DONE]\n\n";
-        for cut in 0..text.len() {
-            let mut lines = Lines::default();
-            let mut data = Vec::new();
-            for part in [&text[..cut], &text[cut..]] {
-                data.extend(lines.feed(part).unwrap_or_default());
-            }
-            assert_eq!(data, ["{\"a\":1}", "[DONE]"], "cut at {cut}");
-        }
-    }
 
     #[test]
     fn tokens_of_one_version_make_one_span() {
@@ -375,5 +389,46 @@ mod tests {
             .collect();
         assert_eq!(versions, [(1, &vec![5, 6, 7]), (2, &vec![8])]);
         assert_eq!(turn.ids().collect::<Vec<_>>(), [5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn exact_versions_replace_those_of_chunks_that_nobody_was_told_yet() {
+        let mut turn = Generated::begun(vec![Span {
+            ids: vec![1, 2],
+            logprobs: vec![-0.1, -0.2],
+            version: 3,
+        }]);
+        turn.push(3, &[5, 6, 7], &[-0.3, -0.4, -0.5]);
+        turn.push(4, &[8], &[-0.6]);
+        // The update came one token earlier than the chunks said, and one of them is stored.
+        turn.correct(2, 3, &[(0, 2, 3), (2, 4, 4)]);
+        let versions = |turn: &Generated| {
+            let spans = turn.spans.iter();
+            spans
+                .map(|s| (s.version, s.ids.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(versions(&turn), [(3, vec![1, 2, 5, 6]), (4, vec![7, 8])]);
+        turn.correct(2, 3, &[(0, 4, 9)]);
+        let expected = [(3, vec![1, 2, 5]), (9, vec![6, 7, 8])];
+        assert_eq!(versions(&turn), expected, "what is stored stands");
+        turn.correct(2, 3, &[]);
+        assert_eq!(versions(&turn), expected);
+        let logprobs = turn.spans.iter().flat_map(|span| span.logprobs.clone());
+        let logprobs: Vec<f32> = logprobs.collect();
+        assert_eq!(logprobs, [-0.1, -0.2, -0.3, -0.4, -0.5, -0.6]);
+    }
+
+    #[test]
+    fn weights_that_are_no_version_of_the_job_are_named() {
+        assert!(matches!(numbered(&Label::Number(3)), Ok(3)));
+        let reason = match numbered(&Label::Unset) {
+            Err(Broken::Elsewhere(reason)) => reason,
+            _ => String::new(),
+        };
+        assert_eq!(
+            reason,
+            "its weights are called `default`, which is no version of this job"
+        );
     }
 }

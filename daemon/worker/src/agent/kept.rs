@@ -43,6 +43,11 @@ impl Kept {
         }
     }
 
+    /// How many tokens of the turn are stored, or on their way: what is said of them stands.
+    pub fn said(&self) -> usize {
+        self.sent
+    }
+
     /// Waits until what is due is kept; for ever when nothing is. May be dropped and called again.
     pub async fn progress(&mut self, turn: &Generated) -> Result<(), Refusal> {
         if self.sending.is_none() {

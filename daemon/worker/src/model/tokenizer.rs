@@ -135,6 +135,15 @@ impl Tokenizer {
         ids.iter().map(token).collect()
     }
 
+    /// Ids to text without special tokens; ids outside the vocabulary are left out.
+    pub fn plain_text(&self, ids: &[i64]) -> String {
+        let ids: Vec<u32> = ids
+            .iter()
+            .filter_map(|id| u32::try_from(*id).ok())
+            .collect();
+        self.inner.decode(&ids, true).unwrap_or_default()
+    }
+
     /// The expression of the tool call that these generated tokens end with, if they do:
     /// `...<call>EXPR</call>`.
     pub fn parse_call(&self, tokens: &[i64]) -> Option<String> {

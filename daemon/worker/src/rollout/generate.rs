@@ -1,98 +1,44 @@
 //! `/generate`: what comes in, and how tokens go out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use robust_engine::serve::{Asked, Ending, Refusal, Replying, Run};
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::about::About;
 use super::engine::{Finish, Piece};
 use crate::model::sampler::SeqRequest;
 
-/// A request's body: the part of SGLang's that is served, and `trajectory`, `seed` and `position`
-/// of our own. Other keys are ignored, as SGLang does.
-#[derive(Debug, Deserialize)]
-pub(super) struct Body {
-    input_ids: Vec<i64>,
-    #[serde(default)]
-    sampling_params: SamplingParams,
-    #[serde(default)]
-    pub return_logprob: bool,
-    #[serde(default)]
-    pub stream: bool,
-    #[serde(default)]
-    rid: Option<String>,
-    /// Keys the random numbers, together with seed and position.
-    #[serde(default)]
-    trajectory: Option<u64>,
-    #[serde(default)]
-    seed: Option<u64>,
-    /// Position of the first input token in its trajectory.
-    #[serde(default)]
-    position: u64,
-}
+/// More tokens than any context has.
+const AS_MANY_AS_FIT: usize = u32::MAX as usize;
 
-#[derive(Debug, Deserialize)]
-#[serde(default)]
-struct SamplingParams {
-    max_new_tokens: usize,
-    temperature: f64,
-    stop_token_ids: Option<Vec<i64>>,
-    sampling_seed: Option<u64>,
-    top_p: f64,
-    top_k: i64,
-    min_p: f64,
-    n: u64,
-}
-
-impl Default for SamplingParams {
-    fn default() -> Self {
-        Self {
-            max_new_tokens: 128,
-            temperature: 1.0,
-            stop_token_ids: None,
-            sampling_seed: None,
-            top_p: 1.0,
-            top_k: -1,
-            min_p: 0.0,
-            n: 1,
-        }
+/// The name and the sequence of a request; the reason when it cannot be one. `eos` ends it too,
+/// unless it is to be ignored.
+pub(super) fn sequence(asked: &Asked, eos: Option<i64>) -> Result<(String, SeqRequest), Refusal> {
+    static UNNAMED: AtomicU64 = AtomicU64::new(0);
+    let number = UNNAMED.fetch_add(1, Ordering::Relaxed);
+    let sampling = &asked.sampling;
+    let position0 = asked.position;
+    if position0.checked_add(u64::from(u32::MAX)).is_none() {
+        return Err(Refusal::bad(format!("position {position0} is too large")));
     }
-}
-
-impl Body {
-    /// The request's name and sequence; the reason when it asks for what is not served.
-    pub fn request(&self) -> Result<(String, SeqRequest), String> {
-        static UNNAMED: AtomicU64 = AtomicU64::new(0);
-        let s = &self.sampling_params;
-        if s.top_p != 1.0 || s.top_k > 0 || s.min_p != 0.0 || s.n != 1 {
-            return Err("top_p, top_k, min_p and n are not supported: leave them out".into());
-        }
-        let number = UNNAMED.fetch_add(1, Ordering::Relaxed);
-        let rid = self
-            .rid
-            .clone()
-            .unwrap_or_else(|| format!("unnamed-{number}"));
-        let sequence = SeqRequest {
-            key: 0,
-            ids: self.input_ids.clone(),
-            seed: self.seed.or(s.sampling_seed).unwrap_or(0),
-            // Without a name of its own, every request draws its own numbers.
-            trajectory: self.trajectory.unwrap_or(u64::MAX - number),
-            position0: self.position,
-            max_new_tokens: s.max_new_tokens,
-            temperature: s.temperature,
-            stop_tokens: s.stop_token_ids.clone().unwrap_or_default(),
-        };
-        if sequence
-            .position0
-            .checked_add(u64::from(u32::MAX))
-            .is_none()
-        {
-            return Err(format!("position {} is too large", sequence.position0));
-        }
-        Ok((rid, sequence))
-    }
+    let mut stop_tokens = sampling.stop_token_ids.clone();
+    stop_tokens.extend(eos.filter(|_| !sampling.ignore_eos));
+    let rid = asked.rid.clone();
+    let sequence = SeqRequest {
+        key: 0,
+        ids: asked.ids.clone(),
+        seed: asked.seed.or(sampling.sampling_seed).unwrap_or(0),
+        // Without a name of its own, every request draws its own numbers.
+        trajectory: asked.trajectory.unwrap_or(u64::MAX - number),
+        position0,
+        max_new_tokens: sampling.max_new_tokens.unwrap_or(AS_MANY_AS_FIT),
+        temperature: sampling.temperature,
+        stop_tokens,
+    };
+    Ok((rid.unwrap_or_else(|| format!("unnamed-{number}")), sequence))
 }
 
 /// Turns pieces into SGLang's JSON.
@@ -100,72 +46,63 @@ pub(super) struct Replies {
     pieces: UnboundedReceiver<Piece>,
     /// Taken from the channel, but of another version than the chunk before it.
     held: Option<Piece>,
-    rid: String,
-    logprobs: bool,
-    prompt_tokens: usize,
-    completion_tokens: usize,
+    replying: Replying,
+    /// None for our own agents, who read tokens only.
+    texts: Option<About>,
+    about: About,
+    began: Instant,
     ended: bool,
-}
-
-/// Consecutive tokens of one version.
-#[derive(Default)]
-struct Run {
-    ids: Vec<i64>,
-    logprobs: Vec<f32>,
-    version: Option<u64>,
-    finish: Value,
 }
 
 impl Replies {
     pub fn new(
         pieces: UnboundedReceiver<Piece>,
         rid: String,
-        logprobs: bool,
-        prompt_tokens: usize,
+        asked: &Asked,
+        about: &About,
     ) -> Self {
-        let (held, completion_tokens, ended) = Default::default();
         Self {
             pieces,
-            held,
-            rid,
-            logprobs,
-            prompt_tokens,
-            completion_tokens,
-            ended,
+            held: None,
+            replying: Replying::new(rid, asked),
+            texts: (!asked.deltas).then(|| about.clone()),
+            about: about.clone(),
+            began: Instant::now(),
+            ended: false,
         }
     }
 
     /// The next chunk: all tokens there are, up to a change of version. None after the last one.
     pub async fn next(&mut self) -> Option<Value> {
-        let run = self.next_run().await?;
-        Some(self.json(&run))
+        let ending = self.next_run().await?;
+        Some(self.chunk(ending.as_ref()))
     }
 
-    /// Everything in one reply; its `weight_version` is the last one, `weight_spans` has all.
+    /// Everything in one reply; its `weight_version` is the last one, `weight_versions` has all.
     pub async fn whole(mut self) -> Value {
-        let (mut all, mut spans) = (Run::default(), Vec::<(u64, usize)>::new());
-        while let Some(mut run) = self.next_run().await {
-            match (spans.last_mut(), run.version) {
-                (Some((before, count)), Some(version)) if *before == version => {
-                    *count += run.ids.len();
-                }
-                (_, Some(version)) => spans.push((version, run.ids.len())),
-                (_, None) => {}
+        loop {
+            match self.next_run().await {
+                Some(None) => {}
+                Some(ending) => return self.chunk(ending.as_ref()),
+                None => return self.chunk(Some(&gone())),
             }
-            all.ids.append(&mut run.ids);
-            all.logprobs.append(&mut run.logprobs);
-            all.version = run.version.or(all.version);
-            all.finish = run.finish;
         }
-        let spans = spans
-            .iter()
-            .map(|(version, count)| json!([version.to_string(), count]));
-        let mut reply = self.json(&all);
-        reply["meta_info"]["weight_spans"] = spans.collect();
-        reply
     }
 
-    async fn next_run(&mut self) -> Option<Run> {
+    fn chunk(&mut self, ending: Option<&Ending>) -> Value {
+        let shown = self.replying.shown();
+        let text = self.texts.as_ref().and_then(|about| about.text(shown));
+        match ending {
+            None => self.replying.chunk(text),
+            Some(ending) => {
+                let latency_s = self.began.elapsed().as_secs_f64();
+                self.replying.last(text, ending, latency_s)
+            }
+        }
+    }
+
+    /// Takes what there is of one version; whether the reply ends with it. None after its end.
+    async fn next_run(&mut self) -> Option<Option<Ending>> {
         if self.ended {
             return None;
         }
@@ -174,13 +111,13 @@ impl Replies {
             Some(piece) => Some(piece),
             None => self.pieces.recv().await,
         };
-        loop {
+        let ending = loop {
             match piece {
                 Some(Piece::Token { version, .. })
                     if run.version.is_some_and(|before| before != version) =>
                 {
                     self.held = piece;
-                    break;
+                    break None;
                 }
                 Some(Piece::Token {
                     id,
@@ -192,53 +129,32 @@ impl Replies {
                     run.logprobs.push(logprob);
                     run.version = Some(version);
                     if let Some(finish) = finish {
-                        run.finish = finish_json(finish);
-                        self.ended = true;
-                        break;
+                        break Some(ending(finish));
                     }
                 }
-                Some(Piece::Aborted(reason)) => {
-                    run.finish = json!({"type": "abort", "message": reason});
-                    self.ended = true;
-                    break;
-                }
-                None => {
-                    // The engine is gone: the process is about to end.
-                    run.finish = json!({"type": "abort", "message": "the engine ended"});
-                    self.ended = true;
-                    break;
-                }
+                Some(Piece::Aborted(reason)) => break Some(Ending::Abort(reason)),
+                // The engine is gone: the process is about to end.
+                None => break Some(gone()),
             }
             match self.pieces.try_recv() {
                 Ok(next) => piece = Some(next),
-                Err(_) => break,
+                Err(_) => break None,
             }
-        }
-        self.completion_tokens += run.ids.len();
-        Some(run)
-    }
-
-    fn json(&self, run: &Run) -> Value {
-        let mut meta = json!({
-            "id": self.rid,
-            "finish_reason": run.finish,
-            "weight_version": run.version.map(|version| version.to_string()),
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-        });
-        if self.logprobs {
-            let pairs = run.logprobs.iter().zip(&run.ids);
-            meta["output_token_logprobs"] = pairs
-                .map(|(logprob, id)| json!([logprob, id, null]))
-                .collect();
-        }
-        json!({"text": "", "output_ids": run.ids, "meta_info": meta})
+        };
+        self.about.generated(run.ids.len());
+        self.replying.push(&run);
+        self.ended = ending.is_some();
+        Some(ending)
     }
 }
 
-fn finish_json(finish: Finish) -> Value {
+fn gone() -> Ending {
+    Ending::Abort("the engine ended".into())
+}
+
+fn ending(finish: Finish) -> Ending {
     match finish {
-        Finish::Stop => json!({"type": "stop"}),
-        Finish::Length => json!({"type": "length"}),
+        Finish::Stop => Ending::Stop,
+        Finish::Length => Ending::Length,
     }
 }

@@ -13,6 +13,8 @@
 //! the new version; or, as the job says, they end first. Each chunk can be read from here by other
 //! rollouts as soon as it is verified.
 
+mod about;
+mod control;
 mod digest;
 mod engine;
 mod generate;
@@ -42,9 +44,10 @@ use crate::model::hf::CONFIG_FILE;
 use crate::model::qwen3::Qwen3;
 use crate::model::sampler::{Engine, EngineConfig, MAX_ROWS};
 
+pub use about::About;
 pub use digest::Digest;
 pub use engine::{
-    Command, EngineThread, Finish, Generate, NotSwapped, Observer, Pause, Piece, Refused,
+    Command, EngineThread, Finish, Generate, NotSwapped, Observer, Pause, Piece, Refused, Standing,
     SwapRequest,
 };
 pub use http::{MAX_BODY_BYTES, Weights, serve};
@@ -90,7 +93,9 @@ fn run(
     started: Instant,
 ) -> Result<LinkEnd, StartError> {
     let mut stages = Stages::since(started);
-    let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
+    let model_folder = args.model_folder()?;
+    let config = Qwen3Config::read(&model_folder.join(CONFIG_FILE))?;
+    let about = About::of(&args.job, model_folder, &config)?;
     let layout = layout_of(&config);
     let elements: usize = layout.iter().map(|spec| spec.len).sum();
     stages.end("process");
@@ -113,7 +118,7 @@ fn run(
         let slots = Arc::clone(&slots);
         move || digest::of(&slots)
     });
-    runtime.spawn(http::run(listener, engine.commands(), weights));
+    runtime.spawn(http::run(listener, engine.commands(), weights, about));
     stages.end("model and http");
     tracing::info!(%http_addr, "start: {}", stages.line());
     let tensors = tensor_specs(&layout);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::routing::post;
 use futures::StreamExt;
 use robust_proto::v1::host_message::Body as Down;
@@ -52,6 +53,10 @@ pub enum Fate {
     Breaks(usize),
     /// Nothing comes after so many tokens.
     Hangs(usize),
+    /// When the turn does, and nobody told the engine what its weights are called.
+    Unnamed,
+    /// When the turn does; the last chunk says that the first token was of the version before.
+    Corrects,
 }
 
 #[derive(Clone)]
@@ -79,10 +84,12 @@ impl FakeRollout {
             .route("/generate", post(generate))
             .route(
                 "/abort_request",
-                post(async |State(script): State<Script>, body: Bytes| {
-                    let body: Value = serde_json::from_slice(&body).unwrap();
-                    script.inputs.lock().unwrap().push(body);
-                }),
+                post(
+                    async |State(script): State<Script>, headers: HeaderMap, body: Bytes| {
+                        let body = read(&headers, &body);
+                        script.inputs.lock().unwrap().push(body);
+                    },
+                ),
             )
             .with_state(script);
         runtime.spawn(async move { axum::serve(listener, router).await });
@@ -102,8 +109,16 @@ impl FakeRollout {
     }
 }
 
-async fn generate(State(script): State<Script>, body: Bytes) -> Body {
-    let body: Value = serde_json::from_slice(&body).unwrap();
+/// A body with its content type, which real engines insist on.
+fn read(headers: &HeaderMap, body: &[u8]) -> Value {
+    let mut body: Value = serde_json::from_slice(body).unwrap();
+    let content_type = headers.get("content-type").map(|t| t.to_str().unwrap());
+    body["content_type"] = content_type.into();
+    body
+}
+
+async fn generate(State(script): State<Script>, headers: HeaderMap, body: Bytes) -> Body {
+    let body = read(&headers, &body);
     script.inputs.lock().unwrap().push(body.clone());
     let at = body["input_ids"].as_array().unwrap().len();
     let stops = body["sampling_params"]["stop_token_ids"].clone();
@@ -131,8 +146,17 @@ async fn generate(State(script): State<Script>, body: Bytes) -> Body {
         } else {
             Value::Null
         };
-        let meta = json!({"finish_reason": finish, "weight_version": script.version.to_string(),
+        let version = match script.fate {
+            Fate::Unnamed => "default".to_owned(),
+            _ => script.version.to_string(),
+        };
+        let mut meta = json!({"finish_reason": finish, "weight_version": version,
             "output_token_logprobs": [[-0.5, id, null]]});
+        if number + 1 == end && script.fate == Fate::Corrects {
+            let before = (script.version - 1).to_string();
+            meta["weight_versions"] = json!([{"version": before, "start": 0, "end": 1},
+                {"version": version, "start": 1, "end": end}]);
+        }
         let chunk = json!({"output_ids": [id], "meta_info": meta});
         events.push(Ok(format!("data: {chunk}\n\n")));
     }
@@ -307,6 +331,38 @@ fn a_turn_goes_on_elsewhere_when_its_rollout_dies_and_no_token_comes_twice() {
 }
 
 #[test]
+fn a_rollout_whose_weights_are_no_version_of_the_job_is_left_for_another() {
+    let foreign = FakeRollout::start(WHOLE, 3, Fate::Unnamed);
+    let ours = FakeRollout::start(WHOLE, 4, Fate::Ends);
+    let scene = scene(&[&foreign, &ours]);
+    scene.dispatch(Vec::new());
+    assert_eq!(scene.finished().reward, 1.0);
+    let turns = scene.turns();
+    let turns = turns.iter().filter_map(|append| append.turn.as_ref());
+    assert!(
+        turns
+            .flat_map(|turn| &turn.spans)
+            .all(|span| span.version == 4)
+    );
+    scene.end();
+}
+
+#[test]
+fn the_last_chunk_says_exactly_which_weights_made_which_tokens() {
+    let rollout = FakeRollout::start(WHOLE, 4, Fate::Corrects);
+    let scene = scene(&[&rollout]);
+    scene.dispatch(Vec::new());
+    assert_eq!(scene.finished().reward, 1.0);
+    for append in scene.turns() {
+        let spans = append.turn.unwrap().spans;
+        let versions: Vec<_> = spans.iter().map(|s| (s.version, s.ids.len())).collect();
+        let rest = versions[1].1;
+        assert_eq!(versions, [(3, 1), (4, rest)]);
+    }
+    scene.end();
+}
+
+#[test]
 fn a_conversation_resumes_after_the_stored_turns() {
     let rollout = FakeRollout::start(WHOLE, 3, Fate::Ends);
     let first = scene(&[&rollout]);
@@ -432,6 +488,10 @@ fn a_revoked_trajectory_is_given_up_at_its_rollout_too() {
         panic!()
     };
     assert_eq!(generate["rid"], abort["rid"]);
+    for body in [generate, abort] {
+        assert_eq!(body["content_type"], "application/json");
+    }
+    assert_eq!(generate["sampling_params"]["ignore_eos"], true);
     assert!(scene.turns().is_empty());
     scene.end();
 }

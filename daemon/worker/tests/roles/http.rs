@@ -7,14 +7,16 @@ use proptest::prelude::*;
 use reqwest::StatusCode;
 use robust_shared::job::Swap;
 use robust_worker::model::sampler::{Engine, EngineConfig, MAX_ROWS};
-use robust_worker::rollout::{Command, EngineThread, MAX_BODY_BYTES, SwapRequest, serve};
+use robust_worker::rollout::{
+    About, Command, EngineThread, MAX_BODY_BYTES, SwapRequest, Weights, serve,
+};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::fixture::{Deaf, lying, model, runtime};
 
 /// An engine behind HTTP, serving version 1.
-struct Server {
+pub struct Server {
     runtime: Runtime,
     addr: SocketAddr,
     client: reqwest::Client,
@@ -22,6 +24,12 @@ struct Server {
 
 impl Server {
     fn start(serving: bool) -> Self {
+        let nothing = Arc::new(|| None);
+        Self::saying(About::default(), nothing, serving)
+    }
+
+    /// One that says this of itself and of its weights.
+    pub fn saying(about: About, weights_digest: Weights, serving: bool) -> Self {
         let runtime = runtime();
         let model = model(3);
         let sizes = EngineConfig {
@@ -48,7 +56,7 @@ impl Server {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
-        runtime.spawn(serve(listener, commands, Arc::new(|| None)));
+        runtime.spawn(serve(listener, commands, weights_digest, about));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self {
             runtime,
@@ -57,7 +65,7 @@ impl Server {
         }
     }
 
-    fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
+    pub fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
         let request = self
             .client
             .post(format!("http://{}{path}", self.addr))
@@ -68,7 +76,7 @@ impl Server {
         })
     }
 
-    fn get(&self, path: &str) -> (StatusCode, String) {
+    pub fn get(&self, path: &str) -> (StatusCode, String) {
         let request = self.client.get(format!("http://{}{path}", self.addr));
         self.runtime.block_on(async {
             let response = request.send().await.unwrap();
@@ -77,26 +85,32 @@ impl Server {
     }
 }
 
-/// A refusal is JSON that says why.
+/// A refusal is JSON that says why, in one of SGLang's three shapes.
 fn reason(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {body}"));
-    body["error"]["message"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{body}"))
-        .to_owned()
+    let said = [&body["error"]["message"], &body["error"], &body["message"]];
+    let said = said.into_iter().find_map(Value::as_str);
+    said.unwrap_or_else(|| panic!("{body}")).to_owned()
 }
 
 #[test]
-fn without_weights_only_health_is_answered() {
+fn without_weights_only_questions_about_the_server_are_answered() {
     let server = Server::start(false);
-    assert_eq!(server.get("/health").0, StatusCode::OK);
+    for path in ["/model_info", "/server_info", "/metrics", "/v1/models"] {
+        assert_eq!(server.get(path).0, StatusCode::OK, "{path}");
+    }
     assert_eq!(
         server.get("/get_weight_version").1,
         r#"{"weight_version":null}"#
     );
-    let (status, body) = server.get("/health_generate");
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(reason(&body), "no weight version is served yet");
+    let info: Value = serde_json::from_str(&server.get("/model_info").1).unwrap();
+    assert_eq!(info["weight_version"], "default");
+    assert_eq!(server.get("/ready").0, StatusCode::SERVICE_UNAVAILABLE);
+    for path in ["/health", "/health_generate"] {
+        let (status, body) = server.get(path);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(reason(&body), "no weight version is served yet");
+    }
     let (status, _) = server.post("/generate", json!({"input_ids": [1]}).to_string());
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
 }
@@ -123,6 +137,15 @@ fn impossible_requests_are_refused_with_the_reason() {
             r#"{"input_ids": [1], "sampling_params": {"top_p": 0.5}}"#,
             "not supported",
         ),
+        (r#"{"text": "a"}"#, "text is not supported"),
+        (
+            r#"{"input_ids": [1], "sampling_params": {"json_schema": "{}"}}"#,
+            "json_schema is not supported",
+        ),
+        (
+            r#"{"input_ids": [1], "sampling_params": {"seed": 1}}"#,
+            "unknown field `seed`",
+        ),
         (
             r#"{"input_ids": [1], "position": 18446744073709551615}"#,
             "too large",
@@ -136,10 +159,8 @@ fn impossible_requests_are_refused_with_the_reason() {
     assert_eq!(server.post("/generate", long).0, StatusCode::BAD_REQUEST);
     let (status, body) = server.post("/generate", vec![b' '; MAX_BODY_BYTES + 1]);
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
-    assert_eq!(
-        server.post("/abort_request", "{}").0,
-        StatusCode::BAD_REQUEST
-    );
+    let nothing = server.post("/abort_request", "{}");
+    assert_eq!(nothing, (StatusCode::OK, String::new()));
     assert_eq!(
         server.post("/pause_generation", r#"{"mode": "x"}"#).0,
         StatusCode::BAD_REQUEST
@@ -166,21 +187,35 @@ fn a_reply_has_tokens_logprobs_and_the_version() {
         (&meta["id"], &meta["weight_version"]),
         (&json!("r"), &json!("1"))
     );
-    assert_eq!(meta["finish_reason"], json!({"type": "length"}));
-    assert_eq!(meta["weight_spans"], json!([["1", 6]]));
-    let mut stream = body;
-    stream["stream"] = true.into();
-    let (_, events) = server.post("/generate", stream.to_string());
-    let chunks: Vec<&str> = events.split_terminator("\n\n").collect();
-    assert_eq!(chunks.last(), Some(&"data: [DONE]"));
-    let ids = chunks[..chunks.len() - 1].iter().flat_map(|chunk| {
-        let chunk: Value = serde_json::from_str(chunk.strip_prefix("data: ").unwrap()).unwrap();
-        chunk["output_ids"].as_array().unwrap().clone()
-    });
     assert_eq!(
-        ids.collect::<Vec<_>>(),
-        *reply["output_ids"].as_array().unwrap()
+        meta["finish_reason"],
+        json!({"type": "length", "length": 6})
     );
+    assert_eq!(
+        meta["weight_versions"],
+        json!([{"version": "1", "start": 0, "end": 6}])
+    );
+    assert_eq!(meta["weight_spans"], json!([["1", 6]]));
+    for deltas in [false, true] {
+        let mut stream = body.clone();
+        (stream["stream"], stream["stream_deltas"]) = (true.into(), deltas.into());
+        let (_, events) = server.post("/generate", stream.to_string());
+        let chunks: Vec<&str> = events.split_terminator("\n\n").collect();
+        assert_eq!(chunks.last(), Some(&"data: [DONE]"));
+        let ids = chunks[..chunks.len() - 1].iter().map(|chunk| {
+            let chunk: Value = serde_json::from_str(chunk.strip_prefix("data: ").unwrap()).unwrap();
+            chunk["output_ids"].as_array().unwrap().clone()
+        });
+        let ids: Vec<Vec<Value>> = ids.collect();
+        let whole = reply["output_ids"].as_array().unwrap();
+        if deltas {
+            assert_eq!(&ids.concat(), whole);
+        } else {
+            // Each chunk says everything so far, as SGLang's do.
+            assert_eq!(ids.last(), Some(whole));
+            assert!(ids.iter().all(|so_far| whole.starts_with(so_far)));
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod agent;
 mod faults;
 mod fixture;
+mod frameworks;
 mod http;
 mod memory;
 mod process;

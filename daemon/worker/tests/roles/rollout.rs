@@ -167,7 +167,8 @@ impl Replica {
 fn request(ids: &[u64], max_new_tokens: usize) -> Value {
     json!({
         "input_ids": ids, "trajectory": 77, "seed": 5, "return_logprob": true,
-        "sampling_params": {"max_new_tokens": max_new_tokens, "temperature": 1.0},
+        "sampling_params": {"max_new_tokens": max_new_tokens, "temperature": 1.0,
+            "ignore_eos": true},
     })
 }
 

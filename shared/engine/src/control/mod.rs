@@ -160,7 +160,7 @@ impl Dialect {
     }
 
     /// Ends one request; one that is not running is no error. An empty name ends nothing. SGLang
-    /// takes the name for a prefix; vLLM has put its own before it.
+    /// may end others with it whose names begin so; vLLM has put its own before each name.
     pub fn abort(&self, rid: &str) -> Call {
         Call::plain(match self.kind() {
             Kind::Vllm => Request::post(

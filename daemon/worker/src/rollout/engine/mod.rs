@@ -68,6 +68,21 @@ pub enum Command {
     Supersede(u64),
     /// Say which version is served.
     Version(oneshot::Sender<Option<u64>>),
+    /// Say what it is doing.
+    Standing(oneshot::Sender<Standing>),
+}
+
+/// What an engine is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The weight version that is served; none before the first.
+    pub version: Option<u64>,
+    /// Whether generation is paused.
+    pub paused: bool,
+    /// Requests that were taken and have not ended.
+    pub running: usize,
+    /// Requests that are held until weights were changed.
+    pub held: usize,
 }
 
 /// What a pause does with requests.
@@ -258,6 +273,19 @@ impl State {
                 // The client may have left meanwhile.
                 let _ = reply.send(self.version);
             }
+            Command::Standing(reply) => {
+                // As above.
+                let _ = reply.send(self.standing());
+            }
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            version: self.version,
+            paused: self.paused.is_some(),
+            running: self.live.len(),
+            held: self.swapping.held(),
         }
     }
 

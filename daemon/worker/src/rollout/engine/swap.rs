@@ -67,6 +67,11 @@ impl Swapping {
         self.held.iter().any(|request| request.rid == rid)
     }
 
+    /// How many requests are held.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Ends held requests of this name, or all of them.
     pub fn abort_held(&mut self, rid: Option<&str>) {
         let ended = |request: &mut Generate| rid.is_none_or(|rid| request.rid == rid);
