@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, Method};
 use bytes::Bytes;
-use robust_engine::{Dialect, Kind};
+use robust_engine::{Dialect, Kind, Request};
 use robust_shared::job::{EngineKind, RolloutCommand};
 
 use crate::client::{AskError, Client};
@@ -80,7 +80,9 @@ async fn answers(client: &Client, path: &str) -> Result<u16, AskError> {
 
 /// An engine that does not say its version is spoken to as the newest one that was tried.
 async fn detect(client: &Client, kind: Kind) -> Option<Dialect> {
-    for question in Dialect::questions() {
+    // Asked for `/server_info`, vLLM looks at every package of its environment, for seconds.
+    let others = |question: &Request| kind != Kind::Vllm || question.path == "/version";
+    for question in Dialect::questions().into_iter().filter(others) {
         if let Ok(reply) = client.ask(&question, ANSWER).await
             && reply.is_success()
             && let Some(dialect) = Dialect::detect(question.path, &reply.body)

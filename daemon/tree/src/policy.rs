@@ -107,7 +107,7 @@ const TOOLS: &[&str] = &[
     "nvcc", "cicc", "ptxas", "nvlink", "fatbinary", "cudafe++", "cuobjdump", "nvdisasm", "hipcc",
     "ninja", "make", "cmake", "ldconfig", "ldd", "lscpu", "lspci", "lsof", "uname", "hostname",
     "which", "git", "nvidia-smi", "rocminfo", "rocm-smi", "amdgpu-arch", "pkg-config", "numactl",
-    "ip", "ps", "getconf",
+    "ip", "ps", "getconf", "pip", "pip3", "uv", "conda",
 ];
 
 /// How the kernel cuts the names of cross compilers (`x86_64-linux-gnu-gcc`).

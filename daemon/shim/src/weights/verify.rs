@@ -140,7 +140,7 @@ impl Verifier<'_> {
             return Ok(());
         };
         let (ids, logprobs) = self.answer(canary, published.version).await?;
-        let tolerance = self.command.canary.tolerance as f32;
+        let tolerance = self.command.tolerance() as f32;
         Ok(canary.check(&ids, &logprobs, tolerance)?)
     }
 

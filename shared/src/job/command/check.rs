@@ -60,7 +60,7 @@ impl Job {
         route(&key("ready.path"), c.ready.path.as_deref())?;
         time(&key("load_s"), c.load_s)?;
         check_stop(AT, &c.stop)?;
-        number(&key("canary.tolerance"), c.canary.tolerance, 1e-6, 100.0)?;
+        number(&key("canary.tolerance"), c.tolerance(), 1e-6, 100.0)?;
         check_pause(c)?;
         check_verify(c)?;
         self.check_health(c)?;

@@ -96,6 +96,15 @@ impl RolloutCommand {
         u16::try_from(port).ok()
     }
 
+    /// Most that a token's log-probability may differ from the trainer's, in nats.
+    pub fn tolerance(&self) -> f64 {
+        let of_numbers = match self.dtype {
+            Dtype::Float32 => 0.0005,
+            Dtype::Bfloat16 => 0.05,
+        };
+        self.canary.tolerance.unwrap_or(of_numbers)
+    }
+
     /// `load_s` as a duration.
     pub fn load(&self) -> Duration {
         seconds(self.load_s)
@@ -313,17 +322,13 @@ impl Verification {
 }
 
 /// `canary`: the request that proves which weights an engine has.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Canary {
-    /// Most that a token's log-probability may differ from the trainer's.
-    pub tolerance: f64,
-}
-
-impl Default for Canary {
-    fn default() -> Self {
-        Self { tolerance: 0.05 }
-    }
+    /// Most that a token's log-probability may differ from the trainer's, in nats. Absent: 0.0005 for
+    /// float32, where only the order of sums differs, and 0.05 for bfloat16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
 }
 
 /// What becomes of an engine's cached keys and values when its weights change.
