@@ -37,12 +37,17 @@ class Recorder:
         self.keep(name, one, note, compare, edit)
         return one
 
-    def keep(self, name, one, note="", compare=EXACT, edit=None):
+    def keep(self, name, one, note="", compare=EXACT, edit=None, ends=None):
+        """Records an exchange; of a long stream only so many chunks at either end, where that says all."""
         if name in self.files:
             raise RuntimeError(f"{name} is recorded twice")
         reply = {k: v for k, v in one.reply.items() if k != "ended"}
         if one.lines:
-            reply["chunks"] = [normal.chunk(line, self.places) for line in one.lines]
+            lines = one.lines
+            if ends and len(lines) > 2 * ends:
+                reply["left_out"] = {"after": ends, "chunks": len(lines) - 2 * ends}
+                lines = lines[:ends] + lines[-ends:]
+            reply["chunks"] = [normal.chunk(line, self.places) for line in lines]
         elif "body" in reply:
             raw = edit(reply["body"]) if edit else reply["body"]
             reply["body"] = normal.document(raw, self.places)

@@ -9,7 +9,7 @@ GENERATE = "/inference/v1/generate"
 PROMPT = [1, 5, 9, 3, 7, 11, 2]
 GREEDY = {"max_tokens": 6, "temperature": 0, "logprobs": 0}
 # Long enough that something can happen meanwhile.
-LONG = {"token_ids": PROMPT, "stream": True, "sampling_params": {"max_tokens": 120, "temperature": 0, "logprobs": 0, "ignore_eos": True}}
+LONG = {"token_ids": PROMPT, "stream": True, "sampling_params": {"max_tokens": 240, "temperature": 0, "logprobs": 0, "ignore_eos": True}}
 LENGTH = 256
 FLAGS = ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
 ENV = {
@@ -125,7 +125,7 @@ def pause(r, mode):
     r.post(f"pause_{mode}_check_health", "/collective_rpc", {"method": "check_health", "timeout": 3})
     r.post(f"pause_{mode}_generate", GENERATE, ask(), "accepted, and waits", timeout_s=3)
     r.post(f"pause_{mode}_resume", "/resume")
-    r.keep(f"pause_{mode}_running", running.join(), "asked before the pause", STATUS)
+    r.keep(f"pause_{mode}_running", running.join(), "asked before the pause", STATUS, ends=12)
 
 
 def aborts(r):

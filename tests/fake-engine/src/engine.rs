@@ -1,0 +1,274 @@
+//! The process that makes tokens: requests, pauses and weights, without any input or output of its own.
+//!
+//! ```text
+//!              pause(wait)                     last request ends
+//!   running ───────────────────► draining ───────────────────────► paused
+//!      ▲  └──── pause(abort: requests end, freeze: they stay) ───────►│
+//!      └───────────────────────────── resume ─────────────────────────┘
+//! ```
+//! `handle` takes a command, `step` gives every running request one token; both return what the leader is
+//! to hear. Requests that come in a pause are taken and wait.
+
+use crate::model::Model;
+use crate::protocol::{Boot, Command, Dialect, Ending, Generate, Operation, PauseMode};
+use crate::protocol::{Report, Span, Step};
+use crate::sampler::{self, Context};
+use crate::weights::Weights;
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+
+/// Why the process must die now; it does so by SIGKILL, as one that crashes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Crash(pub &'static str);
+
+/// The state of the process that makes tokens.
+pub struct Engine {
+    boot: Boot,
+    model: Model,
+    weights: Weights,
+    /// What tokens are made of: the weights' digest, unless a reload lied.
+    serving: u64,
+    version: String,
+    pause: Pause,
+    running: Vec<Running>,
+    waiting: VecDeque<Running>,
+    /// Which weights made the keys and values of a prompt.
+    cached: HashMap<Context, u64>,
+    made: u64,
+    lies_left: u64,
+}
+
+enum Pause {
+    No,
+    Draining(u64),
+    Yes,
+}
+
+struct Running {
+    asked: Generate,
+    context: Context,
+    weights: u64,
+    made: u32,
+    spans: Vec<Span>,
+}
+
+impl Engine {
+    /// An engine with the first weights loaded.
+    pub fn new(boot: Boot, weights: Weights) -> Self {
+        Self {
+            model: Model::read(&boot.model),
+            serving: weights.digest,
+            weights,
+            version: "default".to_owned(),
+            pause: Pause::No,
+            running: Vec::new(),
+            waiting: VecDeque::new(),
+            cached: HashMap::new(),
+            made: 0,
+            lies_left: boot.quirks.lying_loads,
+            boot,
+        }
+    }
+
+    /// Whether `step` would do anything.
+    pub fn is_busy(&self) -> bool {
+        let hangs = self
+            .boot
+            .quirks
+            .hang_after
+            .is_some_and(|after| self.made >= after);
+        let waits = matches!(self.pause, Pause::No) && !self.waiting.is_empty();
+        !hangs && !matches!(self.pause, Pause::Yes) && (!self.running.is_empty() || waits)
+    }
+
+    /// Takes a command.
+    pub fn handle(&mut self, command: Command) -> Result<Vec<Report>, Crash> {
+        match command {
+            Command::Generate(asked) => self.take(asked).map(|()| Vec::new()),
+            Command::Abort { keys } => Ok(self.abort(keys.as_deref())),
+            Command::Call { call, operation } => self.call(call, operation),
+        }
+    }
+
+    /// Every running request gets a token.
+    pub fn step(&mut self) -> Vec<Report> {
+        if matches!(self.pause, Pause::No) {
+            let room = self.boot.max_running.saturating_sub(self.running.len());
+            let taken = self.waiting.len().min(room);
+            self.running.extend(self.waiting.drain(..taken));
+        }
+        let mut reports = Vec::new();
+        let mut still = Vec::new();
+        for mut one in std::mem::take(&mut self.running) {
+            let step = one.step(&self.model, &self.version, self.boot.quirks.logprob_offset);
+            self.made += 1;
+            if step.end.is_none() {
+                still.push(one);
+            }
+            reports.push(Report::Step(step));
+        }
+        self.running = still;
+        self.drained(&mut reports);
+        reports
+    }
+
+    fn drained(&mut self, reports: &mut Vec<Report>) {
+        if let (Pause::Draining(call), true) = (&self.pause, self.running.is_empty()) {
+            reports.push(done(*call, Value::Null));
+            self.pause = Pause::Yes;
+        }
+    }
+
+    fn take(&mut self, asked: Generate) -> Result<(), Crash> {
+        let poisoned = self
+            .boot
+            .quirks
+            .poison
+            .is_some_and(|token| asked.ids.contains(&token));
+        // SGLang looks nobody's tokens up before its scheduler does, which dies of it.
+        let outside = asked.ids.iter().any(|id| *id >= self.model.vocab);
+        if poisoned || (outside && self.boot.dialect == Dialect::Sglang) {
+            return Err(Crash("index out of range in self"));
+        }
+        let context = Context::of(&asked.ids);
+        let cached = *self.cached.entry(context).or_insert(self.serving);
+        let weights = if self.boot.quirks.stale_kv {
+            cached
+        } else {
+            self.serving
+        };
+        self.waiting.push_back(Running {
+            asked,
+            context,
+            weights,
+            made: 0,
+            spans: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn abort(&mut self, keys: Option<&[u64]>) -> Vec<Report> {
+        let ended = |one: &Running| keys.is_none_or(|keys| keys.contains(&one.asked.key));
+        let (gone, kept) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition(ended);
+        self.running = kept;
+        let (unborn, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(ended);
+        self.waiting = kept.into();
+        let gone: Vec<_> = gone;
+        let ends = gone.into_iter().chain(unborn);
+        let mut reports: Vec<_> = ends.map(|one| one.aborted(&self.version)).collect();
+        self.drained(&mut reports);
+        reports
+    }
+
+    fn call(&mut self, call: u64, operation: Operation) -> Result<Vec<Report>, Crash> {
+        match operation {
+            Operation::Pause { mode } => return Ok(self.pause(call, mode)),
+            Operation::Resume => self.pause = Pause::No,
+            Operation::Load { path } => return self.load(call, &path).map(|r| vec![r]),
+            Operation::SetVersion { version } => self.version = version,
+            Operation::Checksums => {
+                return Ok(vec![done(call, self.weights.told(self.boot.dialect))]);
+            }
+            Operation::Flush => self.cached.clear(),
+            Operation::Ping => {}
+        }
+        Ok(vec![done(call, Value::Null)])
+    }
+
+    fn pause(&mut self, call: u64, mode: PauseMode) -> Vec<Report> {
+        let mut reports = Vec::new();
+        match mode {
+            PauseMode::Wait => {
+                self.pause = Pause::Draining(call);
+                // What waited was asked before the pause, and is waited for too.
+                self.running.extend(self.waiting.drain(..));
+                self.drained(&mut reports);
+                return reports;
+            }
+            PauseMode::Abort => reports = self.abort(None),
+            PauseMode::Freeze => {}
+        }
+        self.pause = Pause::Yes;
+        reports.push(done(call, Value::Null));
+        reports
+    }
+
+    fn load(&mut self, call: u64, folder: &Path) -> Result<Report, Crash> {
+        let loaded = Weights::load(folder, self.boot.dialect);
+        if self.boot.quirks.die_in_load {
+            return Err(Crash("killed in a load"));
+        }
+        let result = match loaded {
+            Ok(weights) => {
+                self.weights = weights;
+                if self.lies_left > 0 {
+                    self.lies_left -= 1;
+                } else {
+                    self.serving = self.weights.digest;
+                }
+                for one in &mut self.running {
+                    one.weights = self.serving;
+                }
+                Ok(json!({}))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        Ok(Report::Done { call, result })
+    }
+}
+
+fn done(call: u64, value: Value) -> Report {
+    Report::Done {
+        call,
+        result: Ok(value),
+    }
+}
+
+impl Running {
+    fn step(&mut self, model: &Model, version: &str, offset: f64) -> Step {
+        let sample = sampler::next(self.weights, self.context, self.asked.salt, model.vocab);
+        self.context = self.context.with(sample.token);
+        match self.spans.last_mut() {
+            Some(span) if span.version == version => span.end += 1,
+            _ => self.spans.push(Span {
+                version: version.to_owned(),
+                start: self.made,
+                end: self.made + 1,
+            }),
+        }
+        self.made += 1;
+        let end = self
+            .ending(sample.token)
+            .map(|why| (why, std::mem::take(&mut self.spans)));
+        Step {
+            key: self.asked.key,
+            token: Some((sample.token, sample.logprob + offset)),
+            version: version.to_owned(),
+            end,
+        }
+    }
+
+    fn ending(&self, token: u32) -> Option<Ending> {
+        if self.asked.stop.contains(&token) {
+            Some(Ending::Stop(token))
+        } else if self.asked.eos == Some(token) {
+            Some(Ending::Eos(token))
+        } else {
+            (self.made >= self.asked.max_tokens).then_some(Ending::Length)
+        }
+    }
+
+    fn aborted(self, version: &str) -> Report {
+        Report::Step(Step {
+            key: self.asked.key,
+            token: None,
+            version: version.to_owned(),
+            end: Some((Ending::Abort, self.spans)),
+        })
+    }
+}
