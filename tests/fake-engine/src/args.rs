@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// `-m vllm.entrypoints.openai.api_server ..` and `serve MODEL ..` say the dialect, and options of theirs that
 /// mean nothing here are accepted.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "fake-engine", version = None)]
+#[command(name = "fake-engine", version = None, args_override_self = true)]
 pub struct Args {
     /// The engine that is played; else what -m names
     #[arg(long, value_enum)]

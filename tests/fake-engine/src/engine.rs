@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::protocol::{Boot, Command, Dialect, Ending, Generate, Operation, PauseMode};
 use crate::protocol::{Report, Span, Step};
 use crate::sampler::{self, Context};
-use crate::weights::Weights;
+use crate::weights::{Weights, WeightsError};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -215,6 +215,10 @@ impl Engine {
                     one.weights = self.serving;
                 }
                 Ok(json!({}))
+            }
+            // A folder that is not there is looked up first; of what is read later SGLang's scheduler dies.
+            Err(WeightsError::Format { .. }) if self.boot.dialect == Dialect::Sglang => {
+                return Err(Crash("weights that cannot be read"));
             }
             Err(error) => Err(error.to_string()),
         };

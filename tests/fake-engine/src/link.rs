@@ -54,6 +54,7 @@ impl Link {
                 }
             }
         });
+        // The end of this pipe is the end of a child, which its parent tells by name.
         let reader = link.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
@@ -62,7 +63,6 @@ impl Link {
                     Err(error) => eprintln!("fake-engine: a report is unreadable: {error}"),
                 }
             }
-            reader.died("the pipe of reports");
         });
         link
     }

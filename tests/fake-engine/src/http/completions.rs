@@ -27,7 +27,7 @@ struct Asked {
 pub async fn vllm(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {
     let body = match parse(&headers, &body) {
         Ok(body) => body,
-        Err(refusal) => return refusal,
+        Err(refusal) => return reply(400, refusal),
     };
     let (asked, served) = (body["model"].as_str().unwrap_or_default(), app.served());
     if !asked.is_empty() && asked != served {
@@ -44,7 +44,7 @@ pub async fn vllm(State(app): Shared, headers: HeaderMap, body: Bytes) -> Respon
 pub async fn sglang(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {
     match parse(&headers, &body) {
         Ok(body) => complete(app, &body, "").await,
-        Err(refusal) => refusal,
+        Err(refusal) => reply(400, refusal),
     }
 }
 

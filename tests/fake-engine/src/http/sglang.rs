@@ -4,9 +4,10 @@ use super::sglang_generate::{generate, invalid};
 use super::{App, Shared, completions, empty, is_json, metrics, recorded, reply};
 use crate::protocol::{Operation, PauseMode};
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -181,9 +182,11 @@ async fn abort(State(app): Shared, body: Bytes) -> Response {
 
 async fn flush(State(app): Shared) -> Response {
     let _ = app.link.call(Operation::Flush).await;
-    "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, \
-     the operation will not be performed.)\n"
-        .into_response()
+    // Without a content type, as the real one.
+    Response::new(Body::from(
+        "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, \
+         the operation will not be performed.)\n",
+    ))
 }
 
 async fn update(State(app): Shared, body: Bytes) -> Response {

@@ -19,10 +19,18 @@ pub fn error(kind: &str, code: u16, param: Value, message: &str) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
 }
 
-/// A refusal of what the body is.
+/// A refusal of what the body is, as a reply.
 pub fn invalid(param: Value, what: &str) -> Response {
-    let message = format!("1 validation error:\n  {what}");
-    reply(400, error("Bad Request", 400, param, &message))
+    reply(400, invalid_body(param, what))
+}
+
+fn invalid_body(param: Value, what: &str) -> Value {
+    error(
+        "Bad Request",
+        400,
+        param,
+        &format!("1 validation error:\n  {what}"),
+    )
 }
 
 /// What happens to a request whose engine is dead.
@@ -45,7 +53,7 @@ struct Asked {
 pub async fn generate(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {
     let body = match parse(&headers, &body) {
         Ok(body) => body,
-        Err(refusal) => return refusal,
+        Err(refusal) => return reply(400, refusal),
     };
     let ids = match ids(&body["token_ids"]) {
         None => {
@@ -91,16 +99,16 @@ pub async fn generate(State(app): Shared, headers: HeaderMap, body: Bytes) -> Re
     whole(&app, &asked, request).await
 }
 
-/// The body as JSON, or why not.
-pub fn parse(headers: &HeaderMap, body: &Bytes) -> Result<Value, Response> {
+/// The body as JSON, or the body of a refusal.
+pub fn parse(headers: &HeaderMap, body: &Bytes) -> Result<Value, Value> {
     if !is_json(headers) {
-        return Err(invalid(
+        return Err(invalid_body(
             Value::Null,
             "Unsupported Media Type: Only 'application/json' is allowed",
         ));
     }
     let wrong = |_| {
-        invalid(
+        invalid_body(
             json!("body.0"),
             "{'type': 'json_invalid', 'msg': 'JSON decode error'}",
         )
