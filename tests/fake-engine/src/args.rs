@@ -1,4 +1,5 @@
-//! The command line: our own switches, those of the real engines that matter here, and all others dropped.
+//! The command line: our own switches, those of the real engines that matter here, and all others
+//! dropped.
 
 use crate::protocol::Dialect;
 use crate::quirks::{self, QuirkError, Quirks};
@@ -7,9 +8,9 @@ use std::path::PathBuf;
 
 /// Answers as vLLM or SGLang does, with their process trees and their faults.
 ///
-/// Takes the real engine's command line with only the program's name changed: `-m sglang.launch_server ..`,
-/// `-m vllm.entrypoints.openai.api_server ..` and `serve MODEL ..` say the dialect, and options of theirs that
-/// mean nothing here are accepted.
+/// Takes the real engine's command line with only the program's name changed: `-m
+/// sglang.launch_server ..`, `-m vllm.entrypoints.openai.api_server ..` and `serve MODEL ..` say
+/// the dialect, and options of theirs that mean nothing here are accepted.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "fake-engine", version = None, args_override_self = true)]
 pub struct Args {
@@ -168,8 +169,9 @@ mod tests {
     #[test]
     fn the_real_engines_command_lines_are_taken_with_another_program() {
         let args = read(
-            "fake-engine -m sglang.launch_server --model-path /m --device cpu --host 127.0.0.1 --port 31 \
-             --disable-cuda-graph --incremental-streaming-output --context-length 128 --random-seed=7",
+            "fake-engine -m sglang.launch_server --model-path /m --device cpu --host 127.0.0.1 \
+             --port 31 --disable-cuda-graph --incremental-streaming-output --context-length 128 \
+             --random-seed=7",
         )
         .unwrap();
         assert_eq!(args.dialect().unwrap(), Dialect::Sglang);

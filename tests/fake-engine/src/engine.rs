@@ -1,4 +1,5 @@
-//! The process that makes tokens: requests, pauses and weights, without any input or output of its own.
+//! The process that makes tokens: requests, pauses and weights, without any input or output of its
+//! own.
 //!
 //! ```text
 //!              pause(wait)                     last request ends
@@ -6,8 +7,8 @@
 //!      ▲  └──── pause(abort: requests end, freeze: they stay) ───────►│
 //!      └───────────────────────────── resume ─────────────────────────┘
 //! ```
-//! `handle` takes a command, `step` gives every running request one token; both return what the leader is
-//! to hear. Requests that come in a pause are taken and wait.
+//! `handle` takes a command, `step` gives every running request one token; both return what the
+//! leader is to hear. Requests that come in a pause are taken and wait.
 
 use crate::model::Model;
 use crate::protocol::{Boot, Command, Dialect, Ending, Generate, Operation, PauseMode};
@@ -43,6 +44,17 @@ enum Pause {
     No,
     Draining(u64),
     Yes,
+}
+
+impl Pause {
+    /// The call that is answered when the last request has ended.
+    fn drains(&self) -> Option<u64> {
+        if let Self::Draining(call) = self {
+            Some(*call)
+        } else {
+            None
+        }
+    }
 }
 
 struct Running {
@@ -95,8 +107,11 @@ impl Engine {
     pub fn step(&mut self) -> Vec<Report> {
         if matches!(self.pause, Pause::No) {
             let room = self.boot.max_running.saturating_sub(self.running.len());
-            let taken = self.waiting.len().min(room);
-            self.running.extend(self.waiting.drain(..taken));
+            for _ in 0..self.waiting.len().min(room) {
+                if let Some(one) = self.waiting.pop_front() {
+                    self.begin(one);
+                }
+            }
         }
         let mut reports = Vec::new();
         let mut still = Vec::new();
@@ -131,21 +146,23 @@ impl Engine {
         if poisoned || (outside && self.boot.dialect == Dialect::Sglang) {
             return Err(Crash("index out of range in self"));
         }
-        let context = Context::of(&asked.ids);
-        let cached = *self.cached.entry(context).or_insert(self.serving);
-        let weights = if self.boot.quirks.stale_kv {
-            cached
-        } else {
-            self.serving
-        };
         self.waiting.push_back(Running {
+            context: Context::of(&asked.ids),
             asked,
-            context,
-            weights,
+            weights: 0,
             made: 0,
             spans: Vec::new(),
         });
         Ok(())
+    }
+
+    /// A request that waited begins, with the weights of now.
+    fn begin(&mut self, mut one: Running) {
+        one.weights = self.serving;
+        if self.boot.quirks.stale_kv {
+            one.weights = *self.cached.entry(one.context).or_insert(self.serving);
+        }
+        self.running.push(one);
     }
 
     fn abort(&mut self, keys: Option<&[u64]>) -> Vec<Report> {
@@ -168,7 +185,14 @@ impl Engine {
     fn call(&mut self, call: u64, operation: Operation) -> Result<Vec<Report>, Crash> {
         match operation {
             Operation::Pause { mode } => return Ok(self.pause(call, mode)),
-            Operation::Resume => self.pause = Pause::No,
+            Operation::Resume => {
+                let waited = std::mem::replace(&mut self.pause, Pause::No).drains();
+                return Ok(waited
+                    .into_iter()
+                    .chain([call])
+                    .map(|c| done(c, Value::Null))
+                    .collect());
+            }
             Operation::Load { path } => return self.load(call, &path).map(|r| vec![r]),
             Operation::SetVersion { version } => self.version = version,
             Operation::Checksums => {
@@ -181,16 +205,27 @@ impl Engine {
     }
 
     fn pause(&mut self, call: u64, mode: PauseMode) -> Vec<Report> {
-        let mut reports = Vec::new();
+        // A pause that still waited is over with this one.
+        let mut reports: Vec<_> = self
+            .pause
+            .drains()
+            .map(|c| done(c, Value::Null))
+            .into_iter()
+            .collect();
         match mode {
             PauseMode::Wait => {
                 self.pause = Pause::Draining(call);
                 // What waited was asked before the pause, and is waited for too.
-                self.running.extend(self.waiting.drain(..));
+                while let Some(one) = self.waiting.pop_front() {
+                    self.begin(one);
+                }
                 self.drained(&mut reports);
                 return reports;
             }
-            PauseMode::Abort => reports = self.abort(None),
+            PauseMode::Abort => {
+                self.pause = Pause::Yes;
+                reports.extend(self.abort(None));
+            }
             PauseMode::Freeze => {}
         }
         self.pause = Pause::Yes;
@@ -216,7 +251,8 @@ impl Engine {
                 }
                 Ok(json!({}))
             }
-            // A folder that is not there is looked up first; of what is read later SGLang's scheduler dies.
+            // A folder that is not there is looked up first; of what is read later SGLang's
+            // scheduler dies.
             Err(WeightsError::Format { .. }) if self.boot.dialect == Dialect::Sglang => {
                 return Err(Crash("weights that cannot be read"));
             }
@@ -274,5 +310,104 @@ impl Running {
             version: version.to_owned(),
             end: Some((Ending::Abort, self.spans)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn engine() -> Engine {
+        let boot = Boot {
+            dialect: Dialect::Vllm,
+            model: "none".into(),
+            tokens_per_s: 1.0,
+            max_running: 2,
+            time_scale: 1.0,
+            quirks: crate::quirks::Quirks::default(),
+            shared: Vec::new(),
+        };
+        Engine::new(boot, Weights::dummy())
+    }
+
+    fn generate(key: u64, max_tokens: u32) -> Command {
+        let (ids, stop) = (vec![1, 5], Vec::new());
+        Command::Generate(Generate {
+            key,
+            ids,
+            max_tokens,
+            stop,
+            eos: None,
+            salt: 0,
+        })
+    }
+
+    fn call(call: u64, operation: Operation) -> Command {
+        Command::Call { call, operation }
+    }
+
+    fn calls(reports: &[Report]) -> Vec<u64> {
+        let done = reports.iter().filter_map(|report| match report {
+            Report::Done { call, .. } => Some(*call),
+            _ => None,
+        });
+        done.collect()
+    }
+
+    fn handle(engine: &mut Engine, command: Command) -> Vec<Report> {
+        engine.handle(command).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_pause_that_waits_is_answered_with_the_last_request_or_when_it_is_over() {
+        let mut engine = engine();
+        handle(&mut engine, generate(1, 2));
+        let wait = || Operation::Pause {
+            mode: PauseMode::Wait,
+        };
+        assert!(calls(&handle(&mut engine, call(7, wait()))).is_empty());
+        assert!(calls(&engine.step()).is_empty());
+        assert_eq!(calls(&engine.step()), [7]);
+        assert!(!engine.is_busy());
+        assert_eq!(calls(&handle(&mut engine, call(8, Operation::Resume))), [8]);
+        handle(&mut engine, generate(2, 9));
+        handle(&mut engine, call(9, wait()));
+        assert_eq!(
+            calls(&handle(&mut engine, call(10, Operation::Resume))),
+            [9, 10]
+        );
+        handle(&mut engine, call(11, wait()));
+        let abort = Operation::Pause {
+            mode: PauseMode::Abort,
+        };
+        assert_eq!(calls(&handle(&mut engine, call(12, abort))), [11, 12]);
+    }
+
+    #[test]
+    fn no_more_requests_run_than_there_is_room_for() {
+        let mut engine = engine();
+        for key in 1..=3 {
+            handle(&mut engine, generate(key, 5));
+        }
+        assert_eq!(engine.step().len(), 2);
+    }
+
+    #[test]
+    fn a_request_taken_in_a_pause_waits_for_its_end() {
+        let mut engine = engine();
+        handle(
+            &mut engine,
+            call(
+                1,
+                Operation::Pause {
+                    mode: PauseMode::Freeze,
+                },
+            ),
+        );
+        handle(&mut engine, generate(2, 5));
+        assert!(!engine.is_busy() && engine.step().is_empty());
+        handle(&mut engine, call(3, Operation::Resume));
+        assert!(engine.is_busy());
+        assert_eq!(engine.step().len(), 1);
     }
 }

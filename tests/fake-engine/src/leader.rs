@@ -69,7 +69,9 @@ async fn live(app: &Arc<App>, tree: &Tree) -> Result<ExitCode, Box<dyn Error>> {
     let serving = tokio::select! {
         _ = term.recv() => return Ok(stopped(app, tree)),
         _ = int.recv() => return Ok(stopped(app, tree)),
-        name = app.link.death() => return Err(format!("{name} died before the engine was ready").into()),
+        name = app.link.death() => {
+            return Err(format!("{name} died before the engine was ready").into());
+        }
         serving = start(app) => serving?,
     };
     tokio::select! {
@@ -139,7 +141,8 @@ async fn bereft(app: &App, tree: &Tree, serving: &JoinHandle<()>) -> ExitCode {
 fn stopped(app: &App, tree: &Tree) -> ExitCode {
     tree.end(app.boot.dialect == Dialect::Vllm);
     if app.boot.dialect == Dialect::Sglang {
-        // SAFETY: the default action takes the place of a handler, and no handler of ours is left behind.
+        // SAFETY: the default action takes the place of a handler, and no handler of ours is left
+        // behind.
         #[allow(unsafe_code)]
         let _ = unsafe { signal(Signal::SIGTERM, SigHandler::SigDfl) };
         let _ = raise(Signal::SIGTERM);

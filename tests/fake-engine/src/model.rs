@@ -1,4 +1,5 @@
-//! What of a model's folder the engine needs besides its weights: sizes, and a tokenizer of single tokens.
+//! What of a model's folder the engine needs besides its weights: sizes, and a tokenizer of single
+//! tokens.
 
 use serde_json::Value;
 use std::collections::HashMap;

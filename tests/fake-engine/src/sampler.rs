@@ -1,4 +1,5 @@
-//! Tokens out of a hash of the weights and of all tokens so far: deterministic, and other weights give others.
+//! Tokens out of a hash of the weights and of all tokens so far: deterministic, and other weights
+//! give others.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 

@@ -1,5 +1,6 @@
-//! Files in `/dev/shm` as the real engines make them: mapped by the processes of the tree, removed by a
-//! leader that ends in order, left by one that is killed. The semaphore is in nobody's maps, there as here.
+//! Files in `/dev/shm` as the real engines make them: mapped by the processes of the tree, removed
+//! by a leader that ends in order, left by one that is killed. The semaphore is in nobody's maps,
+//! there as here.
 
 use crate::protocol::Dialect;
 use rustix::mm::{MapFlags, ProtFlags};

@@ -1,4 +1,5 @@
-//! A folder of weights: really read, digested, and its checksums told as the real engines tell them.
+//! A folder of weights: really read, digested, and its checksums told as the real engines tell
+//! them.
 
 use crate::protocol::Dialect;
 use safetensors::SafeTensors;
@@ -76,7 +77,8 @@ impl Weights {
                         "checksums": sums,
                         "per_gpu_checksum": rank,
                         "parallelism_info": [{
-                            "role": "target", "tp_rank": 0, "tp_size": 1, "dp_rank": 0, "dp_size": 1,
+                            "role": "target", "tp_rank": 0, "tp_size": 1, "dp_rank": 0,
+                            "dp_size": 1,
                             "pp_rank": 0, "pp_size": 1, "rank": 0, "size": 1,
                         }],
                     }],

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 const QUIET: Duration = Duration::from_millis(500);
 
 fn asking(ids: &[u32]) -> Value {
-    json!({ "input_ids": ids, "sampling_params": { "temperature": 0, "max_new_tokens": 8, "ignore_eos": true } })
+    json!({ "input_ids": ids, "sampling_params": { "temperature": 0, "max_new_tokens": 8,
+    "ignore_eos": true } })
 }
 
 #[tokio::test]
@@ -121,4 +122,19 @@ fn a_model_that_cannot_be_read_ends_the_engine_before_it_is_ready() {
     std::fs::write(folder.path().join("model.safetensors"), "no weights").unwrap();
     let mut child = command("vllm", folder.path(), &[]);
     assert!(!child.wait().unwrap().success());
+}
+
+#[test]
+fn vllm_listens_on_a_unix_socket_when_asked_to() {
+    use std::io::{Read, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("engine.sock");
+    let fake = Fake::start("vllm", &["--uds", socket.to_str().unwrap()]);
+    let mut link = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    link.write_all(b"GET /health HTTP/1.1\r\nhost: engine\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut reply = String::new();
+    link.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    drop(fake);
 }

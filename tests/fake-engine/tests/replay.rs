@@ -229,12 +229,14 @@ const SGLANG_WEIGHTS: &[&str] = &[
     "update_missing_generate",
     "update_weight_version",
 ];
+const UPDATE: &str = r#"!POST /update_weights_from_disk
+    {"model_path": "{models}/small-2", "weight_version": "2"}"#;
 const SGLANG_INCREMENTAL: &[&str] = &[
     "incremental_generate_stream",
     "incremental_completions_stream",
     "+incremental_update_running",
     IN_PLACE,
-    "!POST /update_weights_from_disk {\"model_path\": \"{models}/small-2\", \"weight_version\": \"2\"}",
+    UPDATE,
     CONTINUE,
     "-incremental_update_running",
     "+incremental_abort_running",

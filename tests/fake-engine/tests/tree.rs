@@ -16,7 +16,8 @@ const QUIET: Duration = Duration::from_millis(500);
 async fn ask(fake: &Fake) -> reqwest::Result<reqwest::Response> {
     let sampling = json!({ "temperature": 0, "max_tokens": 4 });
     let vllm = json!({ "token_ids": [1, 5], "sampling_params": sampling });
-    let sglang = json!({ "input_ids": [1, 5], "sampling_params": { "temperature": 0, "max_new_tokens": 4 } });
+    let sglang = json!({ "input_ids": [1, 5], "sampling_params": { "temperature": 0,
+    "max_new_tokens": 4 } });
     let reply = fake.try_post("/generate", &sglang).await?;
     if reply.status() == 404 {
         fake.try_post("/inference/v1/generate", &vllm).await

@@ -75,7 +75,8 @@ async fn an_update_in_a_pause_leaves_two_spans() {
         common::until("a request under way", made).await;
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         fake.ask("/pause?mode=keep", &json!({})).await;
-        let load = json!({ "method": "reload_weights", "kwargs": { "weights_path": fake.model("small-2") } });
+        let load = json!({ "method": "reload_weights",
+        "kwargs": { "weights_path": fake.model("small-2") } });
         fake.ask("/collective_rpc", &load).await;
         fake.ask("/update_weight_version", &json!({ "new_version": "2" }))
             .await;

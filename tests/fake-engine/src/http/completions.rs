@@ -145,7 +145,8 @@ async fn streamed(app: Arc<App>, asked: Asked, mut request: Request, chunks: Chu
 
 fn head(asked: &Asked, choice: Value) -> Value {
     json!({
-        "id": asked.id, "object": "text_completion", "created": 0, "model": asked.model, "choices": [choice],
+        "id": asked.id, "object": "text_completion", "created": 0, "model": asked.model,
+        "choices": [choice],
     })
 }
 
@@ -157,7 +158,8 @@ fn choice(app: &App, asked: &Asked, progress: &Progress, from: usize) -> Value {
         "matched_stop"
     };
     let mut choice = json!({
-        "index": 0, "text": progress.text(&app.model, from), "finish_reason": finish_reason, stop_key: stop,
+        "index": 0, "text": progress.text(&app.model, from), "finish_reason": finish_reason,
+        stop_key: stop,
         "logprobs": if asked.with_logprobs { logprobs(app, progress, from) } else { Value::Null },
     });
     if asked.with_ids {
@@ -183,6 +185,7 @@ fn logprobs(app: &App, progress: &Progress, from: usize) -> Value {
         "text_offset": (0..tokens.len()).map(offset).collect::<Vec<_>>(),
         "token_logprobs": values,
         "tokens": tokens,
-        "top_logprobs": tokens.iter().zip(values).map(|(t, v)| json!({ *t: v })).collect::<Vec<_>>(),
+        "top_logprobs": tokens.iter().zip(values).map(|(t,
+        v)| json!({ *t: v })).collect::<Vec<_>>(),
     })
 }

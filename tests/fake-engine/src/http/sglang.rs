@@ -59,7 +59,8 @@ pub fn routes(app: &Arc<App>) -> Router<Arc<App>> {
 async fn models(State(app): Shared) -> Response {
     let (served, root) = (app.served(), app.leader().model_path.clone());
     let model = json!({
-        "id": served, "object": "model", "created": 0, "owned_by": "sglang", "root": root, "parent": null,
+        "id": served, "object": "model", "created": 0, "owned_by": "sglang", "root": root,
+        "parent": null,
         "max_model_len": app.context,
     });
     reply(200, json!({ "object": "list", "data": [model] }))
@@ -145,7 +146,8 @@ async fn pause(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response 
         std::future::pending::<()>().await;
     }
     if was_busy && mode == PauseMode::Abort {
-        tokio::time::sleep(app.scaled(1.0)).await; // It looks again after a second whether all have ended.
+        // It looks again after a second whether all have ended.
+        tokio::time::sleep(app.scaled(1.0)).await;
     }
     reply(
         200,
@@ -184,8 +186,8 @@ async fn flush(State(app): Shared) -> Response {
     let _ = app.link.call(Operation::Flush).await;
     // Without a content type, as the real one.
     Response::new(Body::from(
-        "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, \
-         the operation will not be performed.)\n",
+        "Cache flushed.\nPlease check backend logs for more details. (When there are running or \
+         waiting requests, the operation will not be performed.)\n",
     ))
 }
 

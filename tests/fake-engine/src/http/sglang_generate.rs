@@ -50,7 +50,8 @@ pub fn invalid(what: &str, route: &str) -> Response {
     let message = format!("1 validation error:\n  {what}\n\n    POST {route}");
     reply(
         400,
-        json!({ "object": "error", "message": message, "type": "Bad Request", "param": null, "code": 400 }),
+        json!({ "object": "error", "message": message, "type": "Bad Request", "param": null,
+        "code": 400 }),
     )
 }
 
@@ -148,8 +149,9 @@ fn check(app: &App, body: &Value, ids: Vec<u32>) -> Result<Asked, String> {
     let wanted = sampling["max_new_tokens"].as_u64().unwrap_or(0) as usize;
     if length + wanted > most {
         return Err(format!(
-            "Requested token count exceeds the model's maximum context length of {most} tokens. You requested a \
-             total of {} tokens: {length} tokens from the input messages and {wanted} tokens for the completion.",
+            "Requested token count exceeds the model's maximum context length of {most} tokens. \
+             You requested a total of {} tokens: {length} tokens from the input messages and \
+             {wanted} tokens for the completion.",
             length + wanted
         ));
     }
@@ -175,7 +177,8 @@ fn begin(app: &App, one: &Asked) -> Request {
 }
 
 fn refused(chunks: &Chunks, message: &str) {
-    let error = json!({ "message": message, "type": "invalid_request_error", "code": 400, "retryable": false });
+    let error = json!({ "message": message, "type": "invalid_request_error", "code": 400,
+    "retryable": false });
     chunks.send(&json!({ "error": error }));
     chunks.done();
 }
@@ -226,8 +229,10 @@ fn meta(one: &Asked, progress: &Progress, from: usize, is_first: bool) -> Map<St
     let mut meta = object(json!({
         "id": one.rid, "finish_reason": finish_reason(progress), "prompt_tokens": one.ids.len(),
         "weight_version": progress.version, "num_retractions": 0, "storage_prefetch_wait": 0.0,
-        "storage_staging_wait": 0.0, "forward_entry_time": 0.0, "prefill_finished_time": 0.0, "queue_time": 0.0,
-        "reasoning_tokens": 0, "completion_tokens": count, "cached_tokens": 0, "cached_tokens_details": null,
+        "storage_staging_wait": 0.0, "forward_entry_time": 0.0, "prefill_finished_time": 0.0,
+        "queue_time": 0.0,
+        "reasoning_tokens": 0, "completion_tokens": count, "cached_tokens": 0,
+        "cached_tokens_details": null,
         "dp_rank": null,
     }));
     if one.with_logprobs {
@@ -245,7 +250,8 @@ fn meta(one: &Asked, progress: &Progress, from: usize, is_first: bool) -> Map<St
     if progress.end.is_some() {
         meta.extend(object(json!({
             "weight_versions": progress.spans(), "e2e_latency": 0.0, "request_received_ts": 0.0,
-            "first_token_latency": 0.0, "api_server_dispatch_finish_ts": 0.0, "request_finished_ts": 0.0,
+            "first_token_latency": 0.0, "api_server_dispatch_finish_ts": 0.0,
+            "request_finished_ts": 0.0,
             "decode_throughput": 0.0, "response_sent_to_client_ts": 0.0,
         })));
     }

@@ -73,11 +73,13 @@ async fn models(State(app): Shared) -> Response {
     let permission = json!({
         "id": format!("modelperm-{}", &app.id()[..16]), "object": "model_permission", "created": 0,
         "allow_create_engine": false, "allow_sampling": true, "allow_logprobs": true,
-        "allow_search_indices": false, "allow_view": true, "allow_fine_tuning": false, "organization": "*",
+        "allow_search_indices": false, "allow_view": true, "allow_fine_tuning": false,
+        "organization": "*",
         "group": null, "is_blocking": false,
     });
     let model = json!({
-        "id": served, "object": "model", "created": 0, "owned_by": "vllm", "root": root, "parent": null,
+        "id": served, "object": "model", "created": 0, "owned_by": "vllm", "root": root,
+        "parent": null,
         "max_model_len": app.context, "permission": [permission],
     });
     reply(200, json!({ "object": "list", "data": [model] }))
@@ -213,8 +215,8 @@ async fn rpc(State(app): Shared, body: Bytes) -> Response {
 
 fn rpc_failed(why: &str) -> Value {
     let message = format!(
-        "Call to collective_rpc method failed: Worker failed with error '{why}', please check the stack trace \
-         above for the root cause"
+        "Call to collective_rpc method failed: Worker failed with error '{why}', please check \
+         the stack trace above for the root cause"
     );
     error("InternalServerError", 500, Value::Null, &message)
 }
@@ -297,7 +299,8 @@ async fn no_transfer() -> Response {
     reply(
         500,
         rpc_failed(
-            "Weight transfer not configured. Please set weight_transfer_config to enable weight transfer.",
+            "Weight transfer not configured. Please set weight_transfer_config to enable weight \
+         transfer.",
         ),
     )
 }
@@ -306,8 +309,8 @@ async fn release_kv(State(app): Shared) -> Response {
     if app.leader().paused {
         return reply(200, json!({ "status": "kv_cache_released" }));
     }
-    let message = "Call to release_kv_cache_memory method failed: release_kv_cache_memory() requires a completed \
-                   pause first";
+    let message = "Call to release_kv_cache_memory method failed: release_kv_cache_memory() \
+     requires a completed pause first";
     reply(500, error("InternalServerError", 500, Value::Null, message))
 }
 

@@ -120,7 +120,8 @@ pub fn parse(headers: &HeaderMap, body: &Bytes) -> Result<Value, Value> {
 pub fn check(app: &App, sampling: &Value, ids: &[u32]) -> Result<(), Refusal> {
     if let Some(temperature) = sampling["temperature"].as_f64().filter(|t| *t < 0.0) {
         let message = format!(
-            "temperature must be non-negative, got {temperature:?}. (parameter=temperature, value={temperature:?})"
+            "temperature must be non-negative, got {temperature:?}. (parameter=temperature,
+            value={temperature:?})"
         );
         return Err((json!("temperature"), message));
     }
@@ -133,8 +134,8 @@ pub fn check(app: &App, sampling: &Value, ids: &[u32]) -> Result<(), Refusal> {
     }
     if ids.len() >= app.context {
         let message = format!(
-            "The decoder prompt (length {}) is longer than the maximum model length of {}. Make sure that \
-             `max_model_len` is no smaller than the number of text tokens.",
+            "The decoder prompt (length {}) is longer than the maximum model length of {}. Make \
+             sure that `max_model_len` is no smaller than the number of text tokens.",
             ids.len(),
             app.context
         );
@@ -160,8 +161,10 @@ async fn whole(app: &App, asked: &Asked, mut request: Request) -> Response {
     reply(
         200,
         json!({
-            "request_id": asked.id, "model": app.served(), "created": 0, "usage": usage, "prompt_logprobs": null,
-            "prompt_token_id_logprobs": null, "prompt_token_ids": null, "mm_placeholders": null, "metrics": null,
+            "request_id": asked.id, "model": app.served(), "created": 0, "usage": usage,
+            "prompt_logprobs": null,
+            "prompt_token_id_logprobs": null, "prompt_token_ids": null, "mm_placeholders": null,
+            "metrics": null,
             "kv_transfer_params": null, "ec_transfer_params": null, "output_mode": "tokens",
             "choices": [choice(asked, &progress, 0)],
         }),
@@ -170,7 +173,10 @@ async fn whole(app: &App, asked: &Asked, mut request: Request) -> Response {
 
 async fn streamed(_app: Arc<App>, asked: Asked, mut request: Request, chunks: Chunks) {
     let mut progress = Progress::default();
-    let chunk = |usage: Value, choices: Value| json!({ "request_id": asked.id, "usage": usage, "output_mode": "tokens", "choices": choices });
+    let chunk = |usage: Value, choices: Value| {
+        json!({ "request_id": asked.id, "usage": usage,
+    "output_mode": "tokens", "choices": choices })
+    };
     loop {
         let from = progress.tokens.len();
         let Ok(is_last) = progress.step(&mut request).await else {

@@ -1,4 +1,5 @@
-//! The children that only pass on: vLLM's EngineCore, SGLang's detokenizer, Python's resource tracker.
+//! The children that only pass on: vLLM's EngineCore, SGLang's detokenizer, Python's resource
+//! tracker.
 
 use super::spawn::spawn;
 use super::{ORPHAN_LIFE, orphaned, scaled};

@@ -1,12 +1,16 @@
 //! The engine's processes: this program again, under the names that the real ones give themselves.
 //!
 //! ```text
-//!  vllm:    leader ──commands──► VLLM::EngineCore ──► VLLM::Worker       sglang:  leader ──► sglang::scheduler
-//!             ▲                         │  ▲                │                       ▲              │ reports
-//!             └───────reports───────────┘  └────reports─────┘                       └── sglang::detokenizer
+//!  vllm:    leader ──commands──► VLLM::EngineCore ──commands──► VLLM::Worker
+//!             ▲                      │     ▲                      │
+//!             └───────reports────────┘     └───────reports────────┘
+//!  sglang:  leader ──commands──► sglang::scheduler
+//!             ▲                      │ reports
+//!             └──reports── sglang::detokenizer
 //! ```
-//! Beside them stands Python's resource tracker, which does nothing. Every arrow is a pipe, so what the kernel does to a process has its consequences: a stopped worker makes no
-//! tokens while the leader goes on answering, a killed one breaks its pipe.
+//! Beside them stands Python's resource tracker, which does nothing. Every arrow is a pipe, so what
+//! the kernel does to a process has its consequences: a stopped worker makes no tokens while the
+//! leader goes on answering, a killed one breaks its pipe.
 
 mod core;
 mod spawn;
@@ -57,7 +61,8 @@ pub fn scaled(boot: &Boot, seconds: f64) -> Duration {
     Duration::from_secs_f64((seconds * boot.time_scale).max(0.0))
 }
 
-/// What a child does whose leader is gone: SGLang's end soon, vLLM's and those of the quirk live on.
+/// What a child does whose leader is gone: SGLang's end soon, vLLM's and those of the quirk live
+/// on.
 fn orphaned(boot: &Boot, soon_s: f64) {
     let ends = boot.dialect == crate::protocol::Dialect::Sglang && !boot.quirks.orphan_children;
     std::thread::sleep(if ends {

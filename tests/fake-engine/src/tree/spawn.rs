@@ -32,8 +32,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Starts the children; gives the pipe that takes commands and the one that has reports. `died` hears
-    /// the name of every direct child that ends.
+    /// Starts the children; gives the pipe that takes commands and the one that has reports. `died`
+    /// hears the name of every direct child that ends.
     pub fn start(
         boot: &mut Boot,
         died: Sender<String>,

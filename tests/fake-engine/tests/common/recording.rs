@@ -1,4 +1,5 @@
-//! Recorded exchanges: played against the fake engine, and their replies' shapes held against its own.
+//! Recorded exchanges: played against the fake engine, and their replies' shapes held against its
+//! own.
 
 use super::Fake;
 use serde_json::{Map, Value, json};
@@ -6,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Keys whose value may be missing or of any shape: the fake has no cache of prompts, and tokens' texts are keys.
+/// Keys whose value may be missing or of any shape: the fake has no cache of prompts, and tokens'
+/// texts are keys.
 const FREE: [&str; 2] = ["cached_tokens_details", "top_logprobs"];
 /// How long a request must hang to count as one that does.
 const HANGS: Duration = Duration::from_millis(400);
@@ -37,8 +39,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Plays steps: `NAME` asks and compares, `+NAME` begins a request that goes on, `-NAME` compares its end,
-    /// `!POST /path {json}` only asks.
+    /// Plays steps: `NAME` asks and compares, `+NAME` begins a request that goes on, `-NAME`
+    /// compares its end, `!POST /path {json}` only asks.
     pub async fn play(&mut self, steps: &[&str]) {
         for step in steps {
             if let Some(name) = step.strip_prefix('+') {
@@ -47,7 +49,9 @@ impl<'a> Session<'a> {
                 let seen = self.running.remove(name).unwrap().await.unwrap();
                 compare(name, &self.read(name)["reply"], &seen);
             } else if let Some(quiet) = step.strip_prefix("!POST ") {
-                let (path, body) = quiet.split_once(' ').unwrap_or((quiet, "{}"));
+                let (path, body) = quiet
+                    .split_once(char::is_whitespace)
+                    .unwrap_or((quiet, "{}"));
                 let body = body.replace("{models}", &self.fake.folder.path().display().to_string());
                 let body: Value = serde_json::from_str(&body).unwrap();
                 assert_eq!(self.fake.post(path, &body).await.status(), 200, "{step}");
