@@ -68,11 +68,22 @@ def write(files, folder):
 
 
 def parsed(reply):
-    """A reply whose chunks are documents too."""
+    """A reply whose stream is its tokens and the shapes at its ends: a busy machine has two tokens in a chunk."""
     chunks = reply.get("chunks")
     if chunks is None:
         return reply
-    return dict(reply, chunks=[normal.document(c.removeprefix("data: "), {}) for c in chunks])
+    parts = [json.loads(c.removeprefix("data: ")) for c in chunks if c != "data: [DONE]"]
+    ends = {"first": normal.shape(parts[:1]), "last": normal.shape(parts[-1:]), "done": chunks[-1] == "data: [DONE]"}
+    return {k: v for k, v in reply.items() if k != "chunks"} | ends | {"tokens": tokens(parts)}
+
+
+def tokens(parts):
+    """All tokens of a stream; where every chunk has all so far, those of the last."""
+    lists = [p["output_ids"] for p in parts if "output_ids" in p]
+    if len(lists) > 1 and lists[-1][: len(lists[-2])] == lists[-2]:
+        return lists[-1]
+    lists += [c.get("token_ids") or [] for p in parts for c in p.get("choices", [])]
+    return [token for one in lists for token in one]
 
 
 def drift(files, folder):
