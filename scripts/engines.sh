@@ -110,3 +110,11 @@ if [ -n "$large" ]; then
   model large-1 --seed 1 --size large
   model large-2 --seed 2 --size large
 fi
+# Half a file: what an engine does with weights that it cannot read.
+if ! complete models/broken "$model_mark"; then
+  say "making the model broken"
+  rm -rf "$HOME_E/models/broken" "$HOME_E/models/broken.new"
+  cp -r "$HOME_E/models/small-2" "$HOME_E/models/broken.new"
+  truncate -s 1600000 "$HOME_E/models/broken.new/model.safetensors"
+  mv "$HOME_E/models/broken.new" "$HOME_E/models/broken"
+fi

@@ -50,7 +50,7 @@ def record(name, models, log):
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--check", action="store_true")
-    args.add_argument("engines", nargs="*", choices=[*DIALECTS, []])
+    args.add_argument("engines", nargs="*", choices=[*DIALECTS, []], metavar="ENGINE")
     args = args.parse_args()
     models, found = home() / "models", []
     for name in args.engines or DIALECTS:

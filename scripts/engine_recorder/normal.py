@@ -16,6 +16,7 @@ def text(value, places):
     for path, token in places.items():
         value = value.replace(path, token)
     value = re.sub(r"(cmpl|modelperm|generate-tokens)-[0-9a-f]{16,}", r"\1-{id}", value)
+    value = re.sub(r"^(vllm-[0-9.]+)-[0-9a-f]{8}$", r"\1-{id}", value)
     value = re.sub(r"\b[0-9a-f]{32}\b", "{id}", value)
     value = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+\+00:00", "{time}", value)
     return re.sub(r"(site-packages/\S+?\.py\\*\", line )\d+", r"\g<1>0", value)

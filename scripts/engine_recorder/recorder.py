@@ -37,12 +37,17 @@ class Recorder:
         self.keep(name, one, note, compare, edit)
         return one
 
-    def keep(self, name, one, note="", compare=EXACT, edit=None):
+    def keep(self, name, one, note="", compare=EXACT, edit=None, ends=None):
+        """Records an exchange; of a long stream only so many chunks at either end, where that says all."""
         if name in self.files:
             raise RuntimeError(f"{name} is recorded twice")
         reply = {k: v for k, v in one.reply.items() if k != "ended"}
         if one.lines:
-            reply["chunks"] = [normal.chunk(line, self.places) for line in one.lines]
+            lines = one.lines
+            if ends and len(lines) > 2 * ends:
+                reply["left_out"] = {"after": ends, "chunks": len(lines) - 2 * ends}
+                lines = lines[:ends] + lines[-ends:]
+            reply["chunks"] = [normal.chunk(line, self.places) for line in lines]
         elif "body" in reply:
             raw = edit(reply["body"]) if edit else reply["body"]
             reply["body"] = normal.document(raw, self.places)
@@ -63,11 +68,22 @@ def write(files, folder):
 
 
 def parsed(reply):
-    """A reply whose chunks are documents too."""
+    """A reply whose stream is its tokens and the shapes at its ends: a busy machine has two tokens in a chunk."""
     chunks = reply.get("chunks")
     if chunks is None:
         return reply
-    return dict(reply, chunks=[normal.document(c.removeprefix("data: "), {}) for c in chunks])
+    parts = [json.loads(c.removeprefix("data: ")) for c in chunks if c != "data: [DONE]"]
+    ends = {"first": normal.shape(parts[:1]), "last": normal.shape(parts[-1:]), "done": chunks[-1] == "data: [DONE]"}
+    return {k: v for k, v in reply.items() if k != "chunks"} | ends | {"tokens": tokens(parts)}
+
+
+def tokens(parts):
+    """All tokens of a stream; where every chunk has all so far, those of the last."""
+    lists = [p["output_ids"] for p in parts if "output_ids" in p]
+    if len(lists) > 1 and lists[-1][: len(lists[-2])] == lists[-2]:
+        return lists[-1]
+    lists += [c.get("token_ids") or [] for p in parts for c in p.get("choices", [])]
+    return [token for one in lists for token in one]
 
 
 def drift(files, folder):

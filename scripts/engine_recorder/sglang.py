@@ -8,14 +8,16 @@ from .vllm import PROMPT, series
 GENERATE = "/generate"
 GREEDY = {"max_new_tokens": 6, "temperature": 0}
 LENGTH = 256
-# Long enough that something can happen meanwhile; a stream of all so far grows with its square.
-LONG = {"max_new_tokens": 80, "temperature": 0, "ignore_eos": True}
+# Long enough that something can happen meanwhile.
+LONG = {"max_new_tokens": 240, "temperature": 0, "ignore_eos": True}
+# A stream of all so far grows with the square of its length.
+ENDS = 4
 ENV = {
     "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
 }
 INCREMENTAL = "--incremental-streaming-output"
-STARTS = [("", []), ("incremental_", [INCREMENTAL])]
+STARTS = [("", []), ("incremental_", [INCREMENTAL]), ("broken_", [])]
 READY = "/model_info"
 
 
@@ -41,6 +43,9 @@ def long(rid):
 def record(r, engine, models, prefix):
     r.quiet("POST", GENERATE, ask(), timeout_s=300)
     r.quiet("POST", "/flush_cache")
+    if prefix == "broken_":
+        broken(r, models)
+        return
     if prefix:
         incremental(r, engine, models, prefix)
         return
@@ -114,7 +119,7 @@ def pause(r, mode):
     if mode == "in_place":
         r.get("pause_in_place_health", "/health", "never answers while paused", timeout_s=3)
     r.post(f"pause_{mode}_continue", "/continue_generation", {})
-    r.keep(f"pause_{mode}_running", running.join(), "asked before the pause", STATUS)
+    r.keep(f"pause_{mode}_running", running.join(), "asked before the pause", STATUS, ends=ENDS)
 
 
 def aborts(r):
@@ -122,8 +127,8 @@ def aborts(r):
     r.post("continue_no_body", "/continue_generation")
     running = r.start(GENERATE, long("abort-me")).until_lines(10)
     r.post("abort", "/abort_request", {"rid": "abort-me"})
-    r.keep("abort_running", running.join(), "ended by its id", STATUS)
-    running = r.start(GENERATE, ask(sampling=LONG | {"max_new_tokens": 240}, rid="whole"))
+    r.keep("abort_running", running.join(), "ended by its id", STATUS, ends=ENDS)
+    running = r.start(GENERATE, ask(sampling=LONG, rid="whole"))
     r.idle(0.2)
     r.post("abort_prefix", "/abort_request", {"rid": "wh"}, "a prefix of an id ends nothing")
     r.post("abort_whole", "/abort_request", {"rid": "whole"})
@@ -145,7 +150,7 @@ def weights(r, models):
     r.quiet("POST", "/pause_generation", {"mode": "in_place"})
     r.post("update", path, update(models, "small-2", "2", flush_cache=False), "paused in place", compare=SHAPE)
     r.quiet("POST", "/continue_generation", {})
-    r.keep("update_running", running.join(), "its last chunk has the spans", STATUS)
+    r.keep("update_running", running.join(), "its last chunk has the spans", STATUS, ends=ENDS)
     r.get("update_model_info", "/model_info")
     r.post("update_checksum", "/weights_checker", checker)
     r.post("update_generate_stale", GENERATE, ask(), "not flushed: served from the old weights' keys and values", compare=STATUS)
@@ -173,7 +178,7 @@ def poison(r):
     """A token id outside the vocabulary ends the server; another client's request goes with it."""
     running = r.start(GENERATE, long("bystander")).until_lines(10)
     r.post("out_of_vocabulary", GENERATE, ask([1, 5, 5000]), "the server dies of it", compare=STATUS, timeout_s=20)
-    r.keep("out_of_vocabulary_running", running.join(), "beside it", STATUS)
+    r.keep("out_of_vocabulary_running", running.join(), "beside it", STATUS, ends=ENDS)
 
 
 def incremental(r, engine, models, prefix):
@@ -191,7 +196,14 @@ def incremental(r, engine, models, prefix):
     r.quiet("POST", "/abort_request", {"rid": "abort-me"})
     r.keep(prefix + "abort_running", running.join(), "ended by its id", STATUS)
     scheduler = engine.process("sglang::scheduler")
-    running = r.start(GENERATE, ask(stream=True, sampling=LONG | {"max_new_tokens": 240}, rid="orphan")).until_lines(10)
+    running = r.start(GENERATE, long("orphan")).until_lines(10)
     os.kill(scheduler, signal.SIGKILL)
     r.post("scheduler_killed_generate", GENERATE, ask(), "soon after", compare=STATUS, timeout_s=20)
     r.keep("scheduler_killed_running", running.join(), "the scheduler is killed meanwhile", STATUS)
+
+
+def broken(r, models):
+    """Weights that are no weights: half a file."""
+    # Until the leader is gone it answers nobody; that was seen to take from some seconds to forty.
+    r.post("update_broken", "/update_weights_from_disk", update(models, "broken", "2"), "the server dies of it",
+           compare=STATUS, timeout_s=180)

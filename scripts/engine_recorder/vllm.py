@@ -9,7 +9,7 @@ GENERATE = "/inference/v1/generate"
 PROMPT = [1, 5, 9, 3, 7, 11, 2]
 GREEDY = {"max_tokens": 6, "temperature": 0, "logprobs": 0}
 # Long enough that something can happen meanwhile.
-LONG = {"token_ids": PROMPT, "stream": True, "sampling_params": {"max_tokens": 120, "temperature": 0, "logprobs": 0, "ignore_eos": True}}
+LONG = {"token_ids": PROMPT, "stream": True, "sampling_params": {"max_tokens": 240, "temperature": 0, "logprobs": 0, "ignore_eos": True}}
 LENGTH = 256
 FLAGS = ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
 ENV = {
@@ -125,7 +125,7 @@ def pause(r, mode):
     r.post(f"pause_{mode}_check_health", "/collective_rpc", {"method": "check_health", "timeout": 3})
     r.post(f"pause_{mode}_generate", GENERATE, ask(), "accepted, and waits", timeout_s=3)
     r.post(f"pause_{mode}_resume", "/resume")
-    r.keep(f"pause_{mode}_running", running.join(), "asked before the pause", STATUS)
+    r.keep(f"pause_{mode}_running", running.join(), "asked before the pause", STATUS, ends=12)
 
 
 def aborts(r):
@@ -137,7 +137,7 @@ def aborts(r):
     r.post("abort_unknown", "/abort_requests", {"request_ids": ["nobody"]}, "counted all the same")
     r.post("abort_nothing", "/abort_requests", {}, "all, of which there are none")
     running = r.start(GENERATE, LONG | {"request_id": "abort-me-too"}).until_lines(10)
-    r.post("abort_all", "/abort_requests", {})
+    r.post("abort_all", "/abort_requests", {}, compare=SHAPE)
     r.keep("abort_all_running", running.join(), "", STATUS)
     r.post("abort_scale_out", "/inference/v1/abort_requests", {"request_ids": ["nobody"]})
 
