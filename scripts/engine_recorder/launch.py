@@ -3,6 +3,7 @@ import contextlib
 import http.client
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -40,6 +41,16 @@ def descendants(pid):
     return out
 
 
+def mapped(pids):
+    """The files in shared memory that these processes map; a killed engine leaves them."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+            found |= set(re.findall(r"(/dev/shm/(?:psm|sglang)_\S+)$", maps, re.MULTILINE))
+    return found
+
+
 class Engine:
     """A running engine: `port`, `pid` of its leader."""
 
@@ -60,6 +71,7 @@ class Engine:
                 tail = pathlib.Path(self.log).read_text(errors="replace").splitlines()[-15:]
                 raise SystemExit("the engine did not start; the end of its log:\n" + "\n".join(tail))
             time.sleep(0.5)
+        self.shared = mapped(descendants(self.pid))
         return self
 
     def process(self, name):
@@ -82,3 +94,5 @@ class Engine:
                 if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip() == line:
                     os.kill(pid, signal.SIGKILL)
         self.child.wait()
+        for path in getattr(self, "shared", ()):
+            pathlib.Path(path).unlink(missing_ok=True)

@@ -72,7 +72,7 @@ async fn a_late_start_and_one_that_never_comes() {
     drop(fake);
     let folder = tempfile::tempdir().unwrap();
     model::write(folder.path(), 1, None);
-    let mut child = command("sglang", folder.path(), &["--quirk", "never-ready"]);
+    let mut child = command("vllm", folder.path(), &["--quirk", "never-ready"]);
     until("its children", async || common::tree(child.id()).len() == 3).await;
     tokio::time::sleep(QUIET).await;
     assert!(child.try_wait().unwrap().is_none());
