@@ -1,4 +1,5 @@
 # make demo   set up, build in release mode, run the demo job to its end
+# make demo-vllm, make demo-sglang   the same with real engines as rollouts
 # make test   set up, run every test
 # make build  set up, build robustd, robustctl and robust-worker in release mode
 # make man    build, then manual pages and completions in target/share
@@ -11,7 +12,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup build man install demo test test-fast asan bench fmt lint doc deny clean
+.PHONY: all setup build man install demo demo-vllm demo-sglang test test-engines test-fast asan bench fmt lint doc deny clean
 
 all: build
 
@@ -33,9 +34,14 @@ install: man
 demo: build
 	@scripts/demo.sh "$(TARGET_DIR)/release"
 
+# The demo with real engines as rollouts, which are set up first (some 3 GB, once).
+demo-vllm demo-sglang: build
+	@scripts/engines.sh
+	@scripts/engines.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
+
 # The end-to-end tests start the programs of the same profile, so those are built first.
 test: setup
-	$(CARGO) build --locked $(BINS) --bins
+	$(CARGO) build --locked $(BINS) -p fake-engine --bins
 	@scripts/test.sh
 
 # Everything but the tests that start real jobs.

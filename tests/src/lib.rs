@@ -19,7 +19,7 @@ pub use programs::{bin, cache, fixture};
 pub use slow::SlowLoopback;
 pub use terminal::{Terminal, has_tmux};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::File;
@@ -315,6 +315,8 @@ fn parent(process: &Path) -> Option<i32> {
 /// Kills every process that names `dir`, and removes its snapshots.
 fn kill_naming(dir: &Path) {
     for (pid, line) in processes_naming(dir) {
+        // A role leads a group: what it started goes with it.
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         if let Some(snapshots) = argument(&line, "--snapshot-dir") {
             let _ = std::fs::remove_dir_all(snapshots);

@@ -150,15 +150,6 @@ pub fn gently(command: &RolloutCommand) -> EndPlan {
     }
 }
 
-/// How what is left of a broken engine is ended.
-pub fn at_once() -> EndPlan {
-    EndPlan {
-        grace: Duration::ZERO,
-        bound: KILLED,
-        ..EndPlan::default()
-    }
-}
-
 /// Ports that are free now. Nobody keeps them for the engine; the kernel lends others first.
 fn lend(count: u32) -> io::Result<Vec<u16>> {
     let local = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);

@@ -15,7 +15,7 @@ use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::RolloutCommand;
 use robust_transport::Transport;
-use robust_tree::{Died, How, Ledger, Policy, Tree, mapped};
+use robust_tree::{Died, How, Ledger, Policy, Signal, Tree, mapped};
 use robust_weights::Slots;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -338,15 +338,17 @@ impl Shim {
         }
     }
 
+    /// A broken engine is killed and not waited for: that it broke is to be known at once, and whoever
+    /// starts the next one waits until the last of its processes is gone and sweeps after it (S-3).
     fn finish(self, (end, was_up): (End, bool)) -> Result<LinkEnd, ShimError> {
-        let (plan, result) = match end {
-            End::Link(end) => (process::gently(&self.command), Ok(end)),
-            broken => (process::at_once(), Err(broken.failure(was_up))),
+        let end = match end {
+            End::Link(end) => end,
+            broken => {
+                self.tree.signal(Signal::KILL);
+                return Err(broken.failure(was_up));
+            }
         };
-        if let Err(error) = &result {
-            tracing::error!("{error}");
-        }
-        let ended = self.tree.end(&plan);
+        let ended = self.tree.end(&process::gently(&self.command));
         if !ended.left.is_empty() {
             tracing::error!(left = ?ended.left, "processes of the engine do not end");
         }
@@ -359,7 +361,7 @@ impl Shim {
             }
             Err(error) => tracing::warn!(%error, "the engine's shared memory stays"),
         }
-        result
+        Ok(end)
     }
 }
 

@@ -79,7 +79,7 @@ impl Dialect {
     pub fn generate(&self, wanted: &Generate) -> Request {
         match self.kind() {
             Kind::Vllm => Request::post(VLLM_GENERATE, &vllm(wanted)),
-            Kind::Sglang => Request::post(SGLANG_GENERATE, &sglang(wanted).into()),
+            Kind::Sglang => Request::post(SGLANG_GENERATE, &of_sglang(wanted)),
             Kind::Robust => Request::post(SGLANG_GENERATE, &robust(wanted)),
         }
     }
@@ -106,6 +106,17 @@ fn sglang(wanted: &Generate) -> Map<String, Value> {
         Value::Object(body) => body,
         _ => Map::new(),
     }
+}
+
+/// Told to ignore the end of sequence, SGLang ignores the stop tokens of the request with it
+/// (`Req._check_token_based_finish`, 0.5.23).
+fn of_sglang(wanted: &Generate) -> Value {
+    let mut body = sglang(wanted);
+    let ignores = wanted.ignore_eos && wanted.stop_token_ids.is_empty();
+    if let Some(sampling) = body.get_mut("sampling_params") {
+        sampling["ignore_eos"] = ignores.into();
+    }
+    body.into()
 }
 
 fn robust(wanted: &Generate) -> Value {
@@ -190,8 +201,19 @@ pub(crate) mod tests {
             body(Kind::Sglang),
             json!({"rid": "7-0", "input_ids": [1, 5, 9], "stream": true, "return_logprob": true,
                 "sampling_params": {"max_new_tokens": 4, "temperature": 1.0, "stop_token_ids": [2],
-                    "ignore_eos": true, "sampling_seed": i64::MAX}})
+                    "ignore_eos": false, "sampling_seed": i64::MAX}})
         );
+    }
+
+    #[test]
+    fn sglang_ignores_the_end_of_sequence_only_where_no_stop_token_is_named() {
+        let without = Generate {
+            stop_token_ids: Vec::new(),
+            ..wanted()
+        };
+        let request = Dialect::newest(Kind::Sglang).generate(&without);
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        assert_eq!(body["sampling_params"]["ignore_eos"], true);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use robust_engine::{Call, Dialect, Label, Load, PauseMode, Refused, Unsupported};
 use robust_role::pull::Engine;
 use robust_shared::ids::WeightVersion;
-use robust_shared::job::{EngineWeights, RolloutCommand, Swap};
+use robust_shared::job::{EngineWeights, Flush, RolloutCommand, Swap};
 use robust_shared::weights::Canary;
 use robust_transport::Buffer;
 use robust_weights::SwapError;
@@ -216,6 +216,7 @@ impl Loader {
 
     async fn load(&self, dialect: &Dialect, version: u64, folder: &Path) -> Result<(), LoadError> {
         let limit = self.settings.command.load();
+        let flush = self.settings.command.flush != Flush::Never;
         match self.settings.command.weights {
             EngineWeights::None => Ok(()),
             EngineWeights::Theirs => self.wait_for(dialect, version, limit).await,
@@ -225,6 +226,7 @@ impl Loader {
                     format: None,
                     version: Label::Number(version),
                     keep_pause: self.gate.state().paused_by().is_some(),
+                    flush,
                 };
                 for call in dialect.load_from_folder(&load) {
                     self.order(&call, limit).await?;
@@ -235,7 +237,10 @@ impl Loader {
                 for call in self.plugin.calls(version, folder) {
                     self.order(&call, limit).await?;
                 }
-                self.order(&dialect.flush(), limit).await
+                match flush {
+                    true => self.order(&dialect.flush(), limit).await,
+                    false => Ok(()),
+                }
             }
         }
     }

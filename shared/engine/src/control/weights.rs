@@ -22,6 +22,9 @@ pub struct Load {
     pub version: Label,
     /// Whether SGLang stays paused afterwards; vLLM does if it was.
     pub keep_pause: bool,
+    /// Whether the cache is emptied: keys and values of other weights would answer new prompts. SGLang
+    /// refuses the whole load if requests stand in its cache at that moment.
+    pub flush: bool,
 }
 
 /// What an engine says of its parameters.
@@ -40,19 +43,17 @@ const WEIGHTS_CHECKER: &str = "/weights_checker";
 const WEIGHT_CHECKER: &str = "/weight_checker";
 
 impl Dialect {
-    /// The orders that load weights, to be given one after the other as long as each succeeds. The
-    /// cache is emptied in any case: keys and values of other weights would answer new prompts.
+    /// The orders that load weights, to be given one after the other as long as each succeeds.
     pub fn load_from_folder(&self, load: &Load) -> Vec<Call> {
         match self.kind() {
-            Kind::Vllm => vec![
-                Call::plain(Request::post(
-                    "/collective_rpc",
-                    &json!({"method": "reload_weights",
-                        "kwargs": {"weights_path": load.folder}}),
-                )),
-                self.flush(),
-                self.set_version(&load.version),
-            ],
+            Kind::Vllm => {
+                let reload = json!({"method": "reload_weights",
+                    "kwargs": {"weights_path": load.folder}});
+                let mut calls = vec![Call::plain(Request::post("/collective_rpc", &reload))];
+                calls.extend(load.flush.then(|| self.flush()));
+                calls.push(self.set_version(&load.version));
+                calls
+            }
             Kind::Sglang | Kind::Robust => vec![Call::new(
                 Request::post("/update_weights_from_disk", &from_disk(load)),
                 Judge::Success,
@@ -129,7 +130,7 @@ fn from_disk(load: &Load) -> Value {
     let mut body = json!({
         "model_path": load.folder,
         "weight_version": load.version,
-        "flush_cache": true,
+        "flush_cache": load.flush,
         "abort_all_requests": false,
     });
     if let Some(format) = &load.format {
@@ -189,6 +190,7 @@ mod tests {
             format: None,
             version: Label::Number(7),
             keep_pause: true,
+            flush: true,
         }
     }
 

@@ -2,7 +2,8 @@
 use super::super::error::{Problem, list, suggest};
 use super::super::validate::{GROUP_LIMIT, INSTANCE_LIMIT, bad, number, time, whole};
 use super::super::{
-    EngineKind, EngineWeights, Isolate, Job, ProbeBy, RolloutCommand, Service, Stop,
+    EngineKind, EngineWeights, Flush, Isolate, Job, PauseMode, ProbeBy, RolloutCommand, Service,
+    Stop,
 };
 use super::placeholder::{Placeholder, Scope, is_variable};
 use super::template::Template;
@@ -310,6 +311,15 @@ fn check_pause(c: &RolloutCommand) -> Result<(), Problem> {
                 format!("{:?}", mode.name()),
                 must,
             ))
+        }
+    }?;
+    let stands = c.kind == EngineKind::Sglang && c.pause_mode() == PauseMode::InPlace;
+    match stands && c.flush != Flush::Never {
+        false => Ok(()),
+        true => {
+            let must = "SGLang empties its cache only if no request stands in it; write \"retract\", \
+                        or `flush = \"never\"` and have tokens from keys and values of older weights";
+            Err(bad("rollout.command.pause", "\"in_place\"", must))
         }
     }
 }

@@ -43,7 +43,8 @@ pub struct RolloutCommand {
     /// How the rule `health probe` asks it, and that rule's settings where they differ.
     #[serde(default)]
     pub health: EngineHealth,
-    /// How it is paused. Absent: `in_place`, for vLLM `keep`.
+    /// How it is paused. Absent: `retract` for SGLang, which empties its cache only if no request stands
+    /// in it, `keep` for vLLM, else `in_place`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<PauseMode>,
     /// Requests it is given at a time; more wait for the next engine that has room.
@@ -143,10 +144,11 @@ impl EngineKind {
         }
     }
 
-    /// The way that keeps what runs.
+    /// The way that keeps what runs and lets the cache be emptied.
     pub fn default_pause(self) -> PauseMode {
         match self {
-            Self::Sglang | Self::Robust => PauseMode::InPlace,
+            Self::Sglang => PauseMode::Retract,
+            Self::Robust => PauseMode::InPlace,
             Self::Vllm => PauseMode::Keep,
         }
     }

@@ -1,0 +1,145 @@
+//! Engines of the user's behind shims: a program that plays vLLM and SGLang, really killed and stopped.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use robust_tests::{Daemon, JobFile, assert_consumed_once, bin, roles};
+use serde_json::Value;
+
+/// The job with engines of this make; more arguments are given to them.
+fn job(dialect: &str, arguments: &[&str]) -> JobFile {
+    let model = match dialect {
+        "sglang" => "--model-path",
+        _ => "--model",
+    };
+    let argv = ["{env:FAKE_ENGINE}", "--dialect", dialect, model, "{model}"];
+    let listens = ["--host", "{bind}", "--port", "{port}"];
+    let argv = argv.iter().chain(&listens).chain(arguments);
+    let argv: Vec<toml::Value> = argv.map(|text| (*text).into()).collect();
+    JobFile::of_fixture("jobs/engines-fake.toml")
+        .set("job", "steps", 400)
+        .set("rollout.command", "kind", dialect)
+        .set("rollout.command", "argv", argv)
+}
+
+fn start(job: &JobFile) -> Daemon {
+    let engine = bin("fake-engine");
+    Daemon::start_with(job, &[("FAKE_ENGINE", &engine.to_string_lossy())])
+}
+
+/// A living process of an instance's group whose title has this in it.
+fn process(daemon: &Daemon, index: usize, title: &str) -> Option<i32> {
+    let status = daemon.json(&["status"]);
+    let group = roles(&status, "rollout").get(index)?["pid"].as_i64()?;
+    let members = std::fs::read_dir("/proc").unwrap().flatten();
+    members
+        .filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let of = nix::unistd::getpgid(Some(Pid::from_raw(pid))).ok()?;
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let named = String::from_utf8_lossy(&line).contains(title);
+            (i64::from(of.as_raw()) == group && named).then_some(pid)
+        })
+        .min()
+}
+
+fn the_process(daemon: &Daemon, index: usize, title: &str) -> i32 {
+    daemon.wait_for(title, |d| process(d, index, title).is_some());
+    process(daemon, index, title).unwrap()
+}
+
+fn incident(daemon: &mut Daemon, done: impl Fn(&Value) -> bool) -> Value {
+    let is_it = |s: &Value| {
+        s["incidents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|i| done(i))
+            .cloned()
+    };
+    let status = daemon.until("the incident", |s| is_it(s).is_some());
+    is_it(&status).unwrap()
+}
+
+fn pid(status: &Value, role: &str, index: usize) -> u64 {
+    roles(status, role)[index]["pid"].as_u64().unwrap()
+}
+
+/// The named process dies; only its instance is restarted, for the reason that names it.
+fn dies(dialect: &str, title: &str) {
+    let mut daemon = start(&job(dialect, &[]));
+    let before = daemon.until_step(2);
+    let victim = the_process(&daemon, 0, title);
+    kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+    let incident = incident(&mut daemon, |i| i["outcome"] == "recovered");
+    let reason = incident["reason"].as_str().unwrap();
+    assert!(reason.contains("ended: SIGKILL"), "{reason}");
+    assert!(reason.contains(title) || title == "--dialect", "{reason}");
+    assert_eq!(incident["role"], "rollout-0", "{incident}");
+    let step = daemon.status()["step"].as_u64().unwrap();
+    let after = daemon.until_step(step + 2);
+    assert_ne!(pid(&before, "rollout", 0), pid(&after, "rollout", 0));
+    assert_eq!(pid(&before, "rollout", 1), pid(&after, "rollout", 1));
+    assert_eq!(pid(&before, "trainer", 0), pid(&after, "trainer", 0));
+    assert_eq!(pid(&before, "agent", 0), pid(&after, "agent", 0));
+    daemon.ctl(&["stop"]);
+    daemon.finish();
+    assert_consumed_once(&daemon);
+    assert_eq!(daemon.processes(), []);
+}
+
+#[test]
+fn a_killed_worker_of_vllm_is_its_instances_fault_and_is_named() {
+    dies("vllm", "VLLM::Worker");
+}
+
+#[test]
+fn a_killed_leader_of_vllm_leaves_nobody_behind() {
+    // The leader has no title of its own; its children would live on.
+    dies("vllm", "--dialect");
+}
+
+#[test]
+fn a_killed_scheduler_of_sglang_is_its_instances_fault_and_is_named() {
+    dies("sglang", "sglang::scheduler");
+}
+
+#[test]
+fn an_engine_that_stands_still_is_restarted_though_its_health_route_says_200() {
+    let mut daemon = start(&job("vllm", &[]));
+    daemon.until_step(2);
+    let worker = the_process(&daemon, 0, "VLLM::Worker");
+    kill(Pid::from_raw(worker), Signal::SIGSTOP).unwrap();
+    let incident = incident(&mut daemon, |i| i["outcome"] == "recovered");
+    assert_eq!(incident["role"], "rollout-0", "{incident}");
+    let rule = incident["rule"].as_str().unwrap();
+    assert!(
+        ["health probe", "rollout silent"].contains(&rule),
+        "{incident}"
+    );
+}
+
+#[test]
+fn an_engine_that_says_at_its_start_what_is_wrong_fails_the_job_with_its_words() {
+    let mut daemon = start(&job("vllm", &["--quirk", "no-such-quirk"]));
+    assert_ne!(daemon.finish(), 0);
+    let log = std::fs::read_to_string(daemon.stderr()).unwrap();
+    assert!(
+        log.contains("the engine never came up"),
+        "{}",
+        daemon.logs()
+    );
+    assert!(log.contains("failed in start-up"), "{}", daemon.logs());
+}
+
+#[test]
+fn an_engine_outlives_its_daemon_and_is_adopted_by_the_next() {
+    let mut daemon = start(&job("vllm", &[]));
+    let before = daemon.until_step(2);
+    daemon.kill_daemon();
+    daemon.launch();
+    let step = before["step"].as_u64().unwrap();
+    let after = daemon.until_step(step + 2);
+    assert_eq!(pid(&before, "rollout", 0), pid(&after, "rollout", 0));
+    assert_eq!(pid(&before, "rollout", 1), pid(&after, "rollout", 1));
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0);
+}
