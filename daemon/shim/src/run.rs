@@ -375,7 +375,7 @@ impl End {
                 let says_why = death.leader && matches!(death.how, How::Exit(code) if code != 0);
                 (says_why, death.to_string())
             }
-            End::NotReady(error) => (matches!(error, NotReady::Other { .. }), error.to_string()),
+            End::NotReady(error) => (!matches!(error, NotReady::Late { .. }), error.to_string()),
             End::GivenUp(reason) => (false, reason),
         };
         match (was_up, says_why) {
