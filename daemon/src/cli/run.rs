@@ -165,7 +165,7 @@ impl Daemon {
         let clock = Clock::starting_after(past.until());
         let before = past.progress(&prepared.job);
         let mut feeds = Feeds::new(
-            Frame::new(&prepared.job),
+            Frame::new(&prepared.job).routed_at(listeners.routed_at()),
             v1::Rules::from(&CoreConfig::from(&prepared.job)),
             store.clone(),
             clock.now(),
@@ -206,6 +206,12 @@ impl Daemon {
             }
             let server = metrics::serve(listener, Arc::clone(feeds.metrics()));
             servers.spawn(served("metrics address", server));
+        }
+        if let Some(router) = listeners.router {
+            let at = feeds.status().borrow().router.clone();
+            tracing::info!("router on {at}, key in {}", state.router_key().display());
+            let server = router.serve(&prepared.job, happenings.clone(), feeds.status());
+            servers.spawn(served("router", server));
         }
         let traces = traces(&prepared, &listeners.run, &mut feeds)?;
         tracing::info!("state in {}", state.root().display());
