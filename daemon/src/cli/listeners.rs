@@ -4,7 +4,7 @@ use super::failure::Failure;
 use crate::driver::Happenings;
 use crate::grpc::{Token, Tokens, bind_tcp};
 use crate::nodes::{Digests, JobFiles, NodeHostService, Secret, Sessions, Shards};
-use crate::router;
+use crate::router::{self, Serving};
 use crate::state::StateDir;
 use robust_proto::v1;
 use robust_shared::job::Job;
@@ -104,13 +104,13 @@ pub(super) struct RouterListener {
 }
 
 impl RouterListener {
-    /// Serves clients of the job's engines.
+    /// Serves clients of the job's engines from now on.
     pub fn serve(
         self,
         job: &Job,
         happenings: Happenings,
         status: watch::Receiver<Arc<v1::Status>>,
-    ) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
+    ) -> Serving {
         let parts = router::Parts {
             key: self.key,
             kind: router::kind_of(job),
@@ -118,7 +118,7 @@ impl RouterListener {
             status,
             limits: router::Limits::default(),
         };
-        router::serve(self.listener, parts)
+        Serving::start(self.listener, parts)
     }
 }
 

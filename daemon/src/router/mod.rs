@@ -18,11 +18,14 @@ mod attempts;
 mod failure;
 mod paths;
 mod relay;
+mod serving;
 mod tickets;
 mod upstream;
 
 #[cfg(test)]
 mod tests;
+
+pub use serving::Serving;
 
 use crate::driver::Happenings;
 use crate::grpc::Token;
@@ -107,8 +110,12 @@ struct Router {
     limits: Limits,
 }
 
-/// Serves clients until the task is dropped.
-pub async fn serve(listener: TcpListener, parts: Parts) -> io::Result<()> {
+/// Serves clients until the end is told and those are answered who are served then.
+async fn serve(
+    listener: TcpListener,
+    parts: Parts,
+    ended: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     let router = Arc::new(Router {
         key: parts.key,
         kind: parts.kind,
@@ -127,7 +134,9 @@ pub async fn serve(listener: TcpListener, parts: Parts) -> io::Result<()> {
             tracing::debug!(%error, "TCP_NODELAY");
         }
     });
-    axum::serve(listener, routes).await
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(ended)
+        .await
 }
 
 /// Open to who has no key: it says how many engines serve, and nothing of the job.

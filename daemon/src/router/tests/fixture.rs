@@ -86,7 +86,7 @@ impl Site {
                 pause: Duration::from_millis(10),
             },
         };
-        let server = tokio::spawn(serve(listener, parts));
+        let server = tokio::spawn(serve(listener, parts, std::future::pending()));
         Self {
             address,
             key,
