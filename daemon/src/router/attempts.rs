@@ -46,8 +46,8 @@ impl Attempts {
         }
     }
 
-    /// What the client is told when no further engine is to be asked: the last engine's own refusal as
-    /// it is, where it gave one.
+    /// What the client is told when no further engine is to be asked: the last engine's own refusal
+    /// as it is, where it gave one.
     pub fn given_up(&mut self) -> Option<Result<Response, Failure>> {
         let engines = self.engines;
         if self.broken < MAX_BROKEN && engines < MAX_ENGINES {

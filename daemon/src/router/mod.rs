@@ -7,13 +7,13 @@
 //!    │                            ▼  │
 //!    └─ relay ◄── first byte ── upstream ──► the engine, or the shim before it
 //! ```
-//! Requests are counted as the job's own are, so that both go where the fewest run. A ticket is held
-//! from the question to the end of the engine's reply, and given back however that comes: by the reply,
-//! by the client that left, by the engine's death. The decision loop is asked and answers through
-//! channels; it never waits for anybody here.
+//! Requests are counted as the job's own are, so that both go where the fewest run. A ticket is
+//! held from the question to the end of the engine's reply, and given back however that comes: by
+//! the reply, by the client that left, by the engine's death. The decision loop is asked and
+//! answers through channels; it never waits for anybody here.
 //!
-//! A reply is begun only when the engine's first byte is there, and until then another engine can be
-//! asked. Afterwards a stream that breaks ends with an error event.
+//! A reply is begun only when the engine's first byte is there, and until then another engine can
+//! be asked. Afterwards a stream that breaks ends with an error event.
 mod attempts;
 mod failure;
 mod paths;

@@ -10,7 +10,8 @@ const OPENAI: [&str; 2] = ["/v1/completions", "/v1/chat/completions"];
 /// vLLM's own.
 const TOKENS: &str = "/inference/v1/generate";
 
-/// How routes begin that change an engine; others that do are not passed on either, without saying why.
+/// How routes begin that change an engine; others that do are not passed on either, without saying
+/// why.
 const CHANGES: [&str; 31] = [
     "/abort_request",
     "/begin_weight_update",

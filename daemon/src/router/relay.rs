@@ -1,8 +1,8 @@
 //! An engine's reply on its way to the client, each piece as it comes.
 //!
-//! The engine is read as fast as it writes, however slow the client is: an engine that is held up gives
-//! no tokens, and that is what a hanging one is known by. What the client has yet to take is kept, up
-//! to a bound.
+//! The engine is read as fast as it writes, however slow the client is: an engine that is held up
+//! gives no tokens, and that is what a hanging one is known by. What the client has yet to take is
+//! kept, up to a bound.
 use super::failure::error;
 use super::tickets::Route;
 use super::upstream::{Reply, chain, next};

@@ -5,8 +5,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// How long those are waited for who are still answered when everything else has ended. Their engines
-/// are gone by then, and so is their wait for another.
+/// How long those are waited for who are still answered when everything else has ended. Their
+/// engines are gone by then, and so is their wait for another.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// A router that is served beside everything else.

@@ -14,7 +14,10 @@ const FIRST: u64 = 1 << 63;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoRoute {
     /// It took too long.
-    #[error("no engine could take the request within {:.0} s; the job is {state}", waited.as_secs_f64())]
+    #[error(
+        "no engine could take the request within {:.0} s; the job is {state}",
+        waited.as_secs_f64()
+    )]
     Late {
         /// How long it waited.
         waited: Duration,

@@ -1,5 +1,5 @@
-//! A rollout's HTTP side, where a test wants one: it generates nothing, says who it is, and lets the
-//! test decide when.
+//! A rollout's HTTP side, where a test wants one: it generates nothing, says who it is, and lets
+//! the test decide when.
 //!
 //! ```text
 //!  POST /generate ──► DIR/asked-INCARNATION ──► waits for DIR/go ──► {"incarnation": ..}

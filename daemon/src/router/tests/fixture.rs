@@ -1,4 +1,5 @@
-//! A router before engines that do as they are told, and a core that knows no more than who is asked.
+//! A router before engines that do as they are told, and a core that knows no more than who is
+//! asked.
 use super::super::{Limits, Parts, serve};
 use crate::driver::Happening;
 use crate::grpc::Token;

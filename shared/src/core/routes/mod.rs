@@ -9,8 +9,9 @@
 //! mode that is exactly the version of the step before; else at most `route_staleness` older. Among
 //! those the one with the fewest requests is taken, if it has room for one more.
 //!
-//! Clients of the router have no batch: what is fit for them is what would be fit for a batch trained
-//! on the newest version that is served. They count like agents' requests, and wait behind them.
+//! Clients of the router have no batch: what is fit for them is what would be fit for a batch
+//! trained on the newest version that is served. They count like agents' requests, and wait behind
+//! them.
 mod table;
 
 pub use table::{Asked, Asker, Routes};
