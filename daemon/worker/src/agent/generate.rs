@@ -135,7 +135,7 @@ struct Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.host.release(self.ticket);
+        self.host.release(self.ticket, self.open);
         if self.open {
             let abort = self.http.post(format!("{}/abort_request", self.url));
             let abort = abort.body(json!({"rid": self.rid}).to_string());

@@ -6,16 +6,18 @@
 //! Eligible: linked, admitted, no suspect, on a slot whose turn it has (`context`), and at a version
 //! fit for the trajectory's batch. In sync
 //! mode that is exactly the version of the step before; else at most `route_staleness` older. Among
-//! those the one with the fewest requests is taken, if it has room for one more.
+//! those the one with the fewest requests is taken, if it has room for one more. Trajectories that are
+//! suspected to take engines along (`poison`) are never together on one.
 mod table;
 
-pub use table::Routes;
+pub use table::{Asked, Routes};
 
 use super::config::Mode;
 use super::instance::Instance;
 use super::output::Output;
 use super::{Core, Mutation};
 use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
+use crate::time::Time;
 use std::ops::RangeInclusive;
 
 impl Core {
@@ -44,12 +46,29 @@ impl Core {
             // The driver ends the waiting call of an agent that is told to drop the trajectory.
             return self.out.push_back(Output::Revoke { agent, trajectory });
         }
-        self.routes.ask(ticket, agent, trajectory);
+        // Its end is still on the way, and is not heard of any more.
+        let before = self.routes.ask(ticket, agent, trajectory);
+        self.broken_off(before);
     }
 
-    pub(super) fn on_route_released(&mut self, ticket: u64) {
-        let served = self.routes.end(ticket).and_then(|asked| asked.rollout);
-        if let Some(rollout) = served {
+    /// Remembers what rollouts may have died of.
+    pub(super) fn broken_off(&mut self, requests: impl IntoIterator<Item = Asked>) {
+        if self.poison_after() > 0 {
+            let now = self.now;
+            let each = requests.into_iter();
+            each.for_each(|asked| self.routes.break_off(asked, now));
+        }
+    }
+
+    pub(super) fn on_route_released(&mut self, ticket: u64, broken: bool) {
+        let Some(asked) = self.routes.end(ticket) else {
+            return;
+        };
+        match broken {
+            true => self.broken_off([asked]),
+            false => self.s.deaths.clear(asked.trajectory),
+        }
+        if let Some(rollout) = asked.rollout {
             self.load_turns(rollout);
         }
     }
@@ -59,8 +78,8 @@ impl Core {
         if self.is_paused() {
             return;
         }
-        let mut batch = 0;
-        while let Some(ticket) = self.routes.next_waiting(batch) {
+        let mut from = (0, 0);
+        while let Some((batch, age, ticket)) = self.routes.next_waiting(from) {
             let Some(asked) = self.routes.get(ticket).copied() else {
                 return;
             };
@@ -70,14 +89,43 @@ impl Core {
             }
             let fit = self.fit_versions(asked.trajectory.batch);
             let limit = self.config.engine_requests;
-            let Some(rollout) = self.index().idlest_engine(fit, limit) else {
-                batch = asked.trajectory.batch + 1;
+            let suspect = self.s.deaths.is_suspect(asked.trajectory);
+            let engine = match suspect {
+                true => self.engine_without_suspects(fit, limit),
+                false => self.index().idlest_engine(fit, limit),
+            };
+            let Some(rollout) = engine else {
+                from = if suspect {
+                    (batch, age + 1)
+                } else {
+                    (batch + 1, 0)
+                };
                 continue;
             };
             self.load_turns(rollout);
             self.routes.serve(ticket, rollout);
             self.out.push_back(Output::Route { ticket, rollout });
         }
+    }
+
+    /// The idlest engine on which nobody is who took engines along, as far as is known (`poison`).
+    fn engine_without_suspects(
+        &mut self,
+        fit: RangeInclusive<WeightVersion>,
+        limit: u32,
+    ) -> Option<Incarnation> {
+        self.sync();
+        let free = |r: &&Instance| {
+            let life = r.incarnation;
+            let mut served = self.routes.in_flight(life, Time::FAR);
+            self.eligible(r)
+                && r.version.is_some_and(|v| fit.contains(&v))
+                && self.running(life) < limit
+                && !served.any(|other| self.s.deaths.is_suspect(other))
+        };
+        let engines = self.s.instances.engines().filter(free);
+        let idlest = engines.min_by_key(|r| (self.running(r.incarnation), r.id));
+        idlest.map(|r| r.incarnation)
     }
 
     /// The silent rule counts from the first request a rollout gets, and anew after its last.

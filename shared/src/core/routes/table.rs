@@ -1,7 +1,9 @@
 //! Requests for a rollout: those being served and those that wait.
+use crate::core::detect::poison::BROKEN_OFF;
 use crate::hash::IdMap;
 use crate::ids::{Incarnation, TrajectoryId};
-use std::collections::BTreeSet;
+use crate::time::Time;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Requests for a rollout, found by number, by agent worker, by rollout and, those that wait, by
 /// batch and age.
@@ -16,7 +18,14 @@ pub struct Routes {
     asked: u64,
     /// Rollouts whose number of requests changed.
     changed: Vec<Incarnation>,
+    /// What rollouts broke off lately: when, who, what.
+    broken: VecDeque<(Time, Incarnation, TrajectoryId)>,
+    /// Rollouts that may serve requests which an earlier daemon gave them.
+    blind: BTreeSet<Incarnation>,
 }
+
+/// More than this is broken off within seconds only where all of it is.
+const BROKEN_KEPT: usize = 4096;
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -42,11 +51,16 @@ impl Routes {
         u32::try_from(served).unwrap_or(u32::MAX)
     }
 
-    /// A new request. An agent runs one per trajectory, so it ends what came before it.
-    pub fn ask(&mut self, ticket: u64, agent: Incarnation, trajectory: TrajectoryId) {
-        if let Some(&before) = self.of_trajectory.get(&(agent, trajectory)) {
-            self.end(before);
-        }
+    /// A new request. An agent runs one per trajectory, so it ends what came before it, which is
+    /// returned.
+    pub fn ask(
+        &mut self,
+        ticket: u64,
+        agent: Incarnation,
+        trajectory: TrajectoryId,
+    ) -> Option<Asked> {
+        let before = self.of_trajectory.get(&(agent, trajectory)).copied();
+        let before = before.and_then(|before| self.end(before));
         self.asked += 1;
         let asked = Asked {
             agent,
@@ -58,12 +72,12 @@ impl Routes {
         self.waiting.insert((trajectory.batch, asked.age, ticket));
         self.of_trajectory.insert((agent, trajectory), ticket);
         self.of_agent.entry(agent).or_default().insert(ticket);
+        before
     }
 
-    /// The oldest that waits, of this batch or a later one.
-    pub fn next_waiting(&self, batch: u64) -> Option<u64> {
-        let next = self.waiting.range((batch, 0, 0)..).next();
-        next.map(|(.., ticket)| *ticket)
+    /// The first that waits from a batch and age on: its batch, age and number.
+    pub fn next_waiting(&self, (batch, age): (u64, u64)) -> Option<(u64, u64, u64)> {
+        self.waiting.range((batch, age, 0)..).next().copied()
     }
 
     /// A rollout serves it from now on.
@@ -94,18 +108,56 @@ impl Routes {
 
     /// A rollout is gone: its agents notice by their broken streams and ask again.
     pub fn drop_rollout(&mut self, rollout: Incarnation) {
-        self.end_all(self.of_rollout.get(&rollout).cloned());
+        drop(self.end_all(self.of_rollout.get(&rollout).cloned()));
+        self.blind.remove(&rollout);
+    }
+
+    /// A rollout broke a request off.
+    pub fn break_off(&mut self, asked: Asked, now: Time) {
+        let old = |(at, ..): &(Time, _, _)| now.since(*at) > BROKEN_OFF * 2;
+        while self.broken.len() >= BROKEN_KEPT || self.broken.front().is_some_and(old) {
+            self.broken.pop_front();
+        }
+        if let Some(rollout) = asked.rollout {
+            self.broken.push_back((now, rollout, asked.trajectory));
+        }
+    }
+
+    /// What a rollout serves, and what it broke off since then.
+    pub fn in_flight(
+        &self,
+        rollout: Incarnation,
+        since: Time,
+    ) -> impl Iterator<Item = TrajectoryId> {
+        let served = self.of_rollout.get(&rollout).into_iter().flatten();
+        let served = served.filter_map(|ticket| self.get(*ticket).map(|asked| asked.trajectory));
+        let of = move |(at, by, _): &&(Time, Incarnation, _)| *by == rollout && *at >= since;
+        served.chain(self.broken.iter().filter(of).map(|(.., broken)| *broken))
+    }
+
+    /// These were here before this daemon.
+    pub fn adopt(&mut self, rollouts: impl Iterator<Item = Incarnation>) {
+        self.blind.extend(rollouts);
+    }
+
+    /// It serves nothing: what it is given from now on is known.
+    pub fn seen_idle(&mut self, rollout: Incarnation) {
+        self.blind.remove(&rollout);
+    }
+
+    /// Whether it may serve what is not known here.
+    pub fn is_blind(&self, rollout: Incarnation) -> bool {
+        self.blind.contains(&rollout)
     }
 
     /// An agent worker is gone, and with it whoever would use its answers.
-    pub fn drop_agent(&mut self, agent: Incarnation) {
-        self.end_all(self.of_agent.get(&agent).cloned());
+    pub fn drop_agent(&mut self, agent: Incarnation) -> Vec<Asked> {
+        self.end_all(self.of_agent.get(&agent).cloned())
     }
 
-    fn end_all(&mut self, tickets: Option<BTreeSet<u64>>) {
-        for ticket in tickets.into_iter().flatten() {
-            self.end(ticket);
-        }
+    fn end_all(&mut self, tickets: Option<BTreeSet<u64>>) -> Vec<Asked> {
+        let each = tickets.into_iter().flatten();
+        each.filter_map(|ticket| self.end(ticket)).collect()
     }
 
     /// One of the rollouts whose number of requests changed.
