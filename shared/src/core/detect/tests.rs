@@ -71,7 +71,7 @@ fn what_follows_from_another_key_gives_way_to_the_rules_own() {
 #[test]
 fn how_many_engines_a_trajectory_may_take_along_their_command_says_and_without_one_it_is_any_number()
  {
-    let command = "[rollout.command]\nkind = 'vllm'\nargv = ['vllm']\n";
+    let command = "[rollout.command]\nkind = 'vllm'\nargv = ['vllm', '--port', '{port}']\n";
     let cases = [
         (String::new(), 0.0, "default"),
         (command.to_owned(), 2.0, "from rollout.command.poison"),
