@@ -23,6 +23,14 @@ pub enum GrpoError {
         /// Responses per group.
         group_size: usize,
     },
+    /// Not every reward has its group.
+    #[error("{rewards} rewards with {groups} groups")]
+    Groups {
+        /// Rewards given.
+        rewards: usize,
+        /// Groups given.
+        groups: usize,
+    },
     /// A reward is NaN or infinite.
     #[error("reward {index} is {value}")]
     NotFinite {
@@ -46,10 +54,33 @@ pub fn advantages(rewards: &[f64], group_size: usize) -> Result<Vec<f64>, GrpoEr
             group_size,
         });
     }
-    if let Some((index, &value)) = rewards.iter().enumerate().find(|(_, r)| !r.is_finite()) {
-        return Err(GrpoError::NotFinite { index, value });
-    }
+    all_finite(rewards)?;
     Ok(rewards.chunks(group_size).flat_map(of_group).collect())
+}
+
+/// One advantage per reward, of groups of any size: consecutive rewards of the same group are one.
+/// A group may lack responses that were set aside, which then count in no mean; of one response that
+/// is left alone nothing is learned.
+pub fn advantages_by<G: PartialEq>(rewards: &[f64], groups: &[G]) -> Result<Vec<f64>, GrpoError> {
+    if rewards.len() != groups.len() {
+        let (rewards, groups) = (rewards.len(), groups.len());
+        return Err(GrpoError::Groups { rewards, groups });
+    }
+    all_finite(rewards)?;
+    let (mut found, mut from) = (Vec::with_capacity(rewards.len()), 0);
+    for group in groups.chunk_by(PartialEq::eq) {
+        let to = from + group.len();
+        found.extend(of_group(&rewards[from..to]));
+        from = to;
+    }
+    Ok(found)
+}
+
+fn all_finite(rewards: &[f64]) -> Result<(), GrpoError> {
+    match rewards.iter().enumerate().find(|(_, r)| !r.is_finite()) {
+        Some((index, &value)) => Err(GrpoError::NotFinite { index, value }),
+        None => Ok(()),
+    }
 }
 
 fn of_group(rewards: &[f64]) -> Vec<f64> {
@@ -94,6 +125,21 @@ mod tests {
         );
         assert_eq!(text(&[1.0, f64::NAN], 2), "reward 1 is NaN");
         assert_eq!(advantages(&[], 8), Ok(vec![]));
+    }
+
+    #[test]
+    fn one_that_is_left_out_counts_in_no_mean_and_one_that_is_alone_teaches_nothing() {
+        let whole = advantages(&[1.0, 0.0, 0.0, 1.0, 0.0, 2.0], 3).unwrap();
+        let rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 2.0, 0.7];
+        let got = advantages_by(&rewards, &[0, 0, 0, 1, 1, 1, 4]).unwrap();
+        assert_eq!((&got[..6], got[6]), (&whole[..], 0.0));
+        let two = advantages_by(&[1.0, 2.0, 0.0], &[0, 1, 1]).unwrap();
+        assert_eq!((two[0], two[1] + two[2]), (0.0, 0.0));
+        assert!(two[1] > 0.7);
+        let text = advantages_by(&[1.0], &[0, 0]).unwrap_err().to_string();
+        assert_eq!(text, "1 rewards with 2 groups");
+        let nan = advantages_by(&[f64::NAN], &[0]).unwrap_err().to_string();
+        assert_eq!(nan, "reward 0 is NaN");
     }
 
     proptest! {

@@ -7,14 +7,16 @@
 //! - **I-1** At most one trainer generation is alive; effects of an older generation or incarnation
 //!   are dropped.
 //! - **I-2** An acknowledged turn of a trajectory is never lost and is generated again by nobody.
-//! - **I-3** Each trajectory is consumed by exactly one committed training step.
+//! - **I-3** Each trajectory is consumed by exactly one committed training step; by one that does not
+//!   train on it where it took engines along and was set aside.
 //! - **I-4** Weight versions never go back, across every restart; a rollout serves only a version
 //!   whose digest it verified.
 //! - **I-5** A version is published only when a trainer could be restored at it.
 //! - **I-6** At any time each source serves at most its allowed number of pullers (default one).
 //! - **I-7** No endless restart: every restart is counted against a budget, and the third strike
 //!   for one cause escalates.
-//! - **I-8** A role that is healthy by its own phase's rules is never killed.
+//! - **I-8** A role that is healthy by its own phase's rules is never killed, and the deaths of
+//!   engines that a trajectory took along count against no engine.
 //! - **I-9** In sync mode with deterministic roles, the weights after N steps with any recoverable
 //!   faults equal, bit for bit, those of the run without faults.
 

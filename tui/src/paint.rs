@@ -38,7 +38,7 @@ impl Paint {
     pub fn word(self, padded: &str) -> String {
         match padded.trim() {
             "running" | "recovered" | "completed" | "done" | "ok" => self.wrap("32", padded),
-            "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped" => {
+            "starting" | "stale" | "suspect" | "recovering" | "waiting" | "warn" | "stopped" => {
                 self.wrap("33", padded)
             }
             "failed" | "fail" | "down" | "fault" => self.wrap("31", padded),

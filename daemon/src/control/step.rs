@@ -10,7 +10,7 @@ use robust_proto::v1;
 use robust_shared::batch::{Batch, Meta};
 use robust_shared::core::{CallFault, StepMetrics};
 use robust_shared::dispatch::calls::{Publish, Snapshot, Update, columns};
-use robust_shared::grpo::advantages;
+use robust_shared::grpo::advantages_by;
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 
 /// How the gang's work ended.
@@ -93,12 +93,10 @@ pub async fn train(
     store: Store,
     step: Step,
     trajectories: Vec<TrajectoryId>,
-    group_size: usize,
     known: Rows,
 ) -> Result<StepOutcome, StepError> {
     let batch = load(store, trajectories.clone()).await?;
-    let Learned { metrics, snapshot } =
-        learn(&gang, step, (&trajectories, batch), group_size, known).await?;
+    let Learned { metrics, snapshot } = learn(&gang, step, (&trajectories, batch), known).await?;
     Ok(StepOutcome::Done {
         generation: gang.generation,
         step,
@@ -118,13 +116,14 @@ pub(super) async fn learn(
     gang: &Gang,
     step: Step,
     (trajectories, mut batch): (&[TrajectoryId], Batch),
-    group_size: usize,
     known: Rows,
 ) -> Result<Learned, StepError> {
     let old = old_logprobs(gang, step, trajectories, &batch, known).await?;
     batch.insert(columns::OLD_LOGPROBS, old)?;
     let rewards = batch.f64s(columns::REWARD)?.to_vec();
-    batch.insert(columns::ADVANTAGE, advantages(&rewards, group_size)?)?;
+    // A group without those that were set aside is smaller than the others.
+    let groups: Vec<u32> = trajectories.iter().map(|id| id.group).collect();
+    batch.insert(columns::ADVANTAGE, advantages_by(&rewards, &groups)?)?;
     let oldest = match batch.meta(OLDEST_VERSION) {
         Some(Meta::U64(version)) => *version,
         _ => 0,

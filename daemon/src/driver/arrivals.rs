@@ -100,9 +100,10 @@ impl Driver {
                 self.inputs
                     .push_back(Input::ClientRouteRequested { ticket, avoid });
             }
-            Happening::RouteReleased { ticket } => {
+            Happening::RouteReleased { ticket, broken } => {
                 self.routes.remove(&ticket);
-                self.inputs.push_back(Input::RouteReleased { ticket });
+                let released = Input::RouteReleased { ticket, broken };
+                self.inputs.push_back(released);
             }
             Happening::Stepped { task, outcome } => self.on_stepped(task, *outcome),
             Happening::Replayed { task, replayed } => self.on_replayed(task, *replayed),

@@ -232,7 +232,9 @@ impl Driver {
             .remove(&ticket)
             .map(|waiting| waiting.answer.send(reply));
         if !matches!(answered, Some(Ok(()))) {
-            self.inputs.push_back(Input::RouteReleased { ticket });
+            let broken = false;
+            self.inputs
+                .push_back(Input::RouteReleased { ticket, broken });
         }
     }
 

@@ -56,11 +56,10 @@ impl Driver {
         trajectories: Vec<TrajectoryId>,
     ) {
         let store = self.parts.store.clone();
-        let group_size = self.parts.job.batch.responses as usize;
         let known = self.ahead.of(generation, step);
         self.replicas.trains(step, trajectories.clone());
         self.begin(Work::Train(step), generation, ranks, |gang| {
-            control::train(gang, store, step, trajectories, group_size, known)
+            control::train(gang, store, step, trajectories, known)
         });
     }
 

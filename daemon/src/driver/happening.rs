@@ -83,6 +83,8 @@ pub enum Happening {
     RouteReleased {
         /// Which.
         ticket: u64,
+        /// The rollout broke it off.
+        broken: bool,
     },
     /// The gang's calls for one output ended.
     Stepped {

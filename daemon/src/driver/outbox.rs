@@ -161,6 +161,9 @@ impl Driver {
                 Record::Discarded { trajectories } | Record::Committed { trajectories, .. } => {
                     self.parts.leases.end(trajectories).await;
                 }
+                Record::SetAside { trajectory, .. } => {
+                    self.parts.leases.end(&[*trajectory]).await;
+                }
                 _ => {}
             }
         }

@@ -101,6 +101,7 @@ impl Frame {
             trajectories_finished: view.finished,
             trajectories_discarded: view.discarded,
             trajectories_stale: view.stale,
+            trajectories_set_aside: view.set_aside,
             context: view.context.map_or("", Context::word).to_owned(),
             reason: view.reason.clone(),
             weight_bytes: view.weight_bytes,

@@ -112,7 +112,10 @@ mod tests {
         };
         let is_exit = |arrival: &Arrival| matches!(arrival, Arrival::Launch(_));
         for ticket in 0..1000 {
-            let _ = say.send(Happening::RouteReleased { ticket });
+            let _ = say.send(Happening::RouteReleased {
+                ticket,
+                broken: false,
+            });
             let _ = write.send(CkptEvent::Untidy(String::new()));
         }
         let _ = launch.send(exited(1));

@@ -133,7 +133,9 @@ impl Drop for ReleaseUnlessAnswered {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             // When the driver is gone there is nothing to release.
-            let _ = self.happenings.send(Happening::RouteReleased { ticket });
+            let broken = false;
+            let released = Happening::RouteReleased { ticket, broken };
+            let _ = self.happenings.send(released);
         }
     }
 }
@@ -190,8 +192,8 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<v1::ReleaseRouteRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
-        let ticket = request.into_inner().ticket;
-        self.tell(Happening::RouteReleased { ticket })?;
+        let v1::ReleaseRouteRequest { ticket, broken } = request.into_inner();
+        self.tell(Happening::RouteReleased { ticket, broken })?;
         Ok(Response::new(v1::Ack {}))
     }
 

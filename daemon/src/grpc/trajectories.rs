@@ -91,7 +91,9 @@ fn shown(id: TrajectoryId, stored: StoredTrajectory, content: bool) -> v1::Traje
     let oldest = ended.or_else(|| spans().map(|span| span.version).min());
     let consumed_by = stored.consumed_by.map(|step| step.0);
     let state = match (consumed_by, &stored.finished) {
-        (Some(_), _) => "consumed",
+        (Some(_), Some(_)) => "consumed",
+        // Its step is not trained on it.
+        (Some(_), None) => "set_aside",
         (None, Some(_)) => "finished",
         (None, None) => "running",
     };

@@ -53,7 +53,10 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let ticket = self.number;
         // When the driver is gone there is nothing to release.
-        let _ = self.happenings.send(Happening::RouteReleased { ticket });
+        let _ = self.happenings.send(Happening::RouteReleased {
+            ticket,
+            broken: false,
+        });
     }
 }
 

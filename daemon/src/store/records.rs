@@ -163,6 +163,7 @@ fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep: Options) -> Result<
         Record::Discarded { trajectories } => {
             trajectories.iter().try_for_each(|id| discard(txn, *id))
         }
+        Record::SetAside { trajectory, .. } => set_aside(txn, *trajectory),
         Record::Issued { .. }
         | Record::Published { .. }
         | Record::Quarantined { .. }
@@ -186,6 +187,13 @@ fn consume(txn: &mut Txn<'_>, trajectory: TrajectoryId, step: Step) -> Result<()
     }
     txn.put(&key, &step.0.to_be_bytes())?;
     txn.remove(&Key::Unconsumed(trajectory.key()))
+}
+
+/// Its step consumes it with the rest of its batch and does not train on it, now or when it is trained
+/// again: an end that came too late goes. Its turns stay as evidence.
+fn set_aside(txn: &mut Txn<'_>, trajectory: TrajectoryId) -> Result<(), StoreError> {
+    txn.remove(&Key::Finish(trajectory.key()))?;
+    consume(txn, trajectory, Step(trajectory.batch))
 }
 
 /// Removes what was generated for a trajectory: it begins anew.

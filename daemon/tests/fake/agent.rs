@@ -77,7 +77,10 @@ pub async fn converse(
         .await?;
         super::note(&line);
         client
-            .release_route(v1::ReleaseRouteRequest { ticket })
+            .release_route(v1::ReleaseRouteRequest {
+                ticket,
+                broken: false,
+            })
             .await
             .ok()?;
     }

@@ -676,6 +676,9 @@ pub struct RouteReply {
 pub struct ReleaseRouteRequest {
     #[prost(uint64, tag = "1")]
     pub ticket: u64,
+    /// the rollout did not end it: its stream broke, or it was refused
+    #[prost(bool, tag = "2")]
+    pub broken: bool,
 }
 /// One turn: what the model generated, then what a tool answered.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1460,7 +1463,7 @@ pub struct TrajectoriesRequest {
     pub from_batch: u64,
     #[prost(uint64, tag = "2")]
     pub to_batch: u64,
-    /// running | finished | consumed; empty: all
+    /// running | finished | consumed | set_aside; empty: all
     #[prost(string, tag = "3")]
     pub state: ::prost::alloc::string::String,
     /// prompt and turns too
@@ -1481,7 +1484,7 @@ pub struct Trajectory {
     pub group: u32,
     #[prost(uint32, tag = "3")]
     pub member: u32,
-    /// running | finished | consumed
+    /// running | finished | consumed | set_aside (took engines along, trained on by no step)
     #[prost(string, tag = "4")]
     pub state: ::prost::alloc::string::String,
     #[prost(uint32, tag = "5")]
@@ -2265,6 +2268,9 @@ pub struct Status {
     /// older than max_staleness at their end, generated again
     #[prost(uint64, tag = "40")]
     pub trajectories_stale: u64,
+    /// took engines along: handed out no more, trained on by no step
+    #[prost(uint64, tag = "62")]
+    pub trajectories_set_aside: u64,
     /// of the last snapshot, on other nodes
     #[prost(message, optional, tag = "44")]
     pub replicas: ::core::option::Option<ReplicaStatus>,
@@ -2362,7 +2368,7 @@ pub struct RoleStatus {
     pub incarnation: u64,
     #[prost(uint32, tag = "4")]
     pub pid: u32,
-    /// starting | running | suspect | quarantined | recovering | down | done
+    /// starting | stale (up, no weights to serve yet) | running | suspect | quarantined | recovering | down | done
     #[prost(string, tag = "5")]
     pub state: ::prost::alloc::string::String,
     #[prost(string, tag = "6")]

@@ -129,18 +129,39 @@ pub struct Strikes(BTreeMap<FaultKind, Strike>);
 struct Strike {
     count: u32,
     at: Time,
+    /// When the row began.
+    #[serde(default)]
+    since: Time,
 }
 
 impl Strikes {
     /// Counts one and says how many that makes in a row.
     pub fn strike(&mut self, kind: FaultKind, window: Duration, now: Time) -> u32 {
-        let first = Strike { count: 0, at: now };
+        let first = Strike {
+            count: 0,
+            at: now,
+            since: now,
+        };
         let strike = self.0.entry(kind).or_insert(first);
         if now.since(strike.at) > window {
-            strike.count = 0;
+            *strike = first;
         }
         (strike.count, strike.at) = (strike.count.saturating_add(1), now);
         strike.count
+    }
+
+    /// How many there are in a row, though one more failed that does not count.
+    pub fn in_a_row(&self, kind: FaultKind, window: Duration, now: Time) -> u32 {
+        let row = self.0.get(&kind).filter(|s| now.since(s.at) <= window);
+        row.map_or(0, |strike| strike.count)
+    }
+
+    /// The one counted at that time was not the instance's fault. Of a row that is over nothing is
+    /// left to take back.
+    pub fn take_back(&mut self, kind: FaultKind, at: Time) {
+        if let Some(strike) = self.0.get_mut(&kind).filter(|s| s.since <= at) {
+            strike.count = strike.count.saturating_sub(1);
+        }
     }
 
     /// Useful work: what comes is not in a row with what was.
@@ -163,6 +184,23 @@ mod tests {
         assert_eq!(strikes.strike(FaultKind::Exit, window, at(21)), 1);
         strikes.clear();
         assert_eq!(strikes.strike(FaultKind::Hang, window, at(21)), 1);
+    }
+
+    #[test]
+    fn one_that_is_taken_back_does_not_count_and_of_a_row_that_is_over_none_is() {
+        let (mut strikes, window) = (Strikes::default(), Duration::from_secs(10));
+        let at = |s: u64| Time(1_000_000_000) + Duration::from_secs(s);
+        let row = |strikes: &Strikes, s| strikes.in_a_row(FaultKind::Exit, window, at(s));
+        strikes.strike(FaultKind::Exit, window, at(0));
+        strikes.strike(FaultKind::Exit, window, at(1));
+        strikes.take_back(FaultKind::Exit, at(0));
+        assert_eq!((row(&strikes, 2), row(&strikes, 20)), (1, 0));
+        strikes.strike(FaultKind::Exit, window, at(20));
+        strikes.take_back(FaultKind::Exit, at(1));
+        assert_eq!(row(&strikes, 21), 1, "another row");
+        strikes.clear();
+        strikes.take_back(FaultKind::Exit, at(20));
+        assert_eq!(row(&strikes, 21), 0);
     }
 
     #[test]

@@ -245,6 +245,10 @@ fn rules(job: &Job) -> RuleSet {
     for (setting, value, from) in command.into_iter().flat_map(|c| c.health.overrides()) {
         rules.derive(RuleId::HealthProbe, setting, value, from);
     }
+    if let Some(command) = command {
+        let (engines, from) = (f64::from(command.poison), "rollout.command.poison");
+        rules.derive(RuleId::Poison, "engines", engines, from);
+    }
     rules
 }
 

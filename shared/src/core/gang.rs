@@ -71,6 +71,13 @@ impl Core {
     }
 
     fn begin_step(&mut self, step: Step) {
+        if self.s.trajectories.trained(step).is_empty() {
+            let reason = format!(
+                "every trajectory of step {step} took engines along and was set aside: there is \
+                 nothing to train on"
+            );
+            return self.finish(Outcome::Failed { reason });
+        }
         self.s.gang.stage = Stage::Training(step);
         if self.s.gang.prepared == Prepared::default() {
             self.step_begins();
@@ -102,9 +109,7 @@ impl Core {
             },
             Stage::Preparing(step) => self.prepare_call(step),
             Stage::Training(step) => {
-                let Some(trajectories) = self.s.trajectories.complete(step) else {
-                    return;
-                };
+                let trajectories = self.s.trajectories.trained(step);
                 Output::TrainStep {
                     generation,
                     ranks,
@@ -175,6 +180,7 @@ impl Core {
         if !self.config.mutant(Mutation::ConsumeTwice) {
             self.s.trajectories.consume(step);
         }
+        self.s.deaths.consume(step);
         let (_, ahead) = self.s.trajectories.counts();
         let since = std::mem::take(&mut self.s.finished_since).max(1);
         let ahead = (ahead as f64 / since as f64).min(1.0);

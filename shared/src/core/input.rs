@@ -208,6 +208,9 @@ pub enum Input {
     RouteReleased {
         /// The request.
         ticket: u64,
+        /// The rollout broke it off.
+        #[serde(default)]
+        broken: bool,
     },
     /// A node joined the job, or came back to it; what runs there and is not current is fenced.
     NodeJoined {

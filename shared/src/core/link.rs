@@ -38,6 +38,8 @@ impl Core {
             }
             self.open_batches();
         }
+        let there = self.s.instances.engines().filter(|i| i.has_process());
+        self.routes.adopt(there.map(|i| i.incarnation));
         let rules = &self.config.rules;
         let attach = |i: &Instance| rules.window(RuleId::AttachOverdue, i.id.role, Phase::Init);
         for i in self.s.instances.iter_mut() {
@@ -206,6 +208,9 @@ impl Core {
 
     pub(super) fn on_sample(&mut self, incarnation: Incarnation, sample: Sample) {
         let now = self.now;
+        if sample.running == 0 {
+            self.routes.seen_idle(incarnation);
+        }
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };

@@ -50,6 +50,7 @@ mod armed;
 mod budget;
 mod config;
 mod context;
+mod deaths;
 mod detect;
 mod discard;
 mod durations;
@@ -89,6 +90,7 @@ pub use armed::{Armed, ArmedOn};
 pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
 pub use context::Context;
+pub use deaths::Taken;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
 pub use incident::*;
 pub use input::*;
@@ -331,7 +333,7 @@ impl Core {
             Input::ClientRouteRequested { ticket, avoid } => {
                 self.on_client_route_requested(ticket, avoid);
             }
-            Input::RouteReleased { ticket } => self.on_route_released(ticket),
+            Input::RouteReleased { ticket, broken } => self.on_route_released(ticket, broken),
             gang => self.take_from_gang(gang),
         }
     }

@@ -65,11 +65,15 @@ pub enum Mutation {
     TrainStale,
     /// A paused job begins the next step.
     BeginPaused,
+    /// What takes engines along is handed out again.
+    PoisonIgnored,
+    /// One engine that died is enough to blame whoever was alone on it.
+    PoisonTakesInnocent,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 30] = [
+    pub const ALL: [Mutation; 32] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -100,6 +104,8 @@ impl Mutation {
         Mutation::TrainerAgain,
         Mutation::TrainStale,
         Mutation::BeginPaused,
+        Mutation::PoisonIgnored,
+        Mutation::PoisonTakesInnocent,
     ];
 }
 

@@ -238,6 +238,15 @@ pub enum Record {
         /// Which.
         trajectories: Vec<TrajectoryId>,
     },
+    /// A trajectory took engines along: it is handed out no more and its step is not trained on it,
+    /// which consumes it with the rest of its batch. Whoever stores it takes its lease away before this
+    /// is written; an end that came since counts no more.
+    SetAside {
+        /// Which.
+        trajectory: TrajectoryId,
+        /// The evidence: the engines that died, oldest first.
+        engines: Vec<super::Taken>,
+    },
     /// An operator took an engine out, or let it in again.
     Quarantined {
         /// Place.

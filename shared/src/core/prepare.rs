@@ -34,7 +34,11 @@ impl Core {
             return;
         }
         let finished = self.s.trajectories.prompts_finished(step);
-        let asked: Vec<u32> = finished.into_iter().filter(|p| !done.contains(p)).collect();
+        let new = |prompt: &u32| !done.contains(prompt) && self.any_trained(step, *prompt);
+        let asked: Vec<u32> = finished.into_iter().filter(new).collect();
+        if asked.is_empty() {
+            return;
+        }
         if self.s.gang.prepared.prompts.is_empty() {
             self.step_begins();
         }
@@ -45,21 +49,29 @@ impl Core {
 
     /// The call of the stage `preparing`.
     pub(super) fn prepare_call(&self, step: Step) -> Output {
-        let responses = self.config.responses;
-        let of = |group: u32| {
-            (0..responses).map(move |member| TrajectoryId {
-                batch: step.0,
-                group,
-                member,
-            })
-        };
         let asked = self.s.gang.prepared.asked.iter().copied();
+        let of = |group: u32| self.trained_of(step, group);
         Output::Prepare {
             generation: self.s.gang.generation,
             ranks: self.ranks(),
             step,
             trajectories: asked.flat_map(of).collect(),
         }
+    }
+
+    /// The trajectories of a finished prompt that its step trains on.
+    fn trained_of(&self, step: Step, group: u32) -> impl Iterator<Item = TrajectoryId> {
+        let of = move |member| TrajectoryId {
+            batch: step.0,
+            group,
+            member,
+        };
+        let all = (0..self.config.responses).map(of);
+        all.filter(|id| self.s.trajectories.is_trained(*id))
+    }
+
+    fn any_trained(&self, step: Step, group: u32) -> bool {
+        self.trained_of(step, group).next().is_some()
     }
 
     pub(super) fn on_prepared(&mut self, from: Generation, step: Step) {

@@ -389,7 +389,8 @@ impl Core {
                 self.drop_pulls_from(old);
             }
             Role::Agent => {
-                self.routes.drop_agent(old);
+                let broken = self.routes.drop_agent(old);
+                self.broken_off(broken);
                 if !self.config.mutant(Mutation::KeepLeases) {
                     self.s.trajectories.void(old);
                 }

@@ -1,6 +1,7 @@
 //! Everything the controller remembers; what is persisted with every record.
 use super::budget::Strikes;
 use super::context::Context;
+use super::deaths::Deaths;
 use super::durations::Durations;
 use super::incident::Incident;
 use super::instances::Instances;
@@ -75,6 +76,12 @@ pub struct State {
     /// Trajectories that ended too old to train on.
     #[serde(default)]
     pub(super) stale: u64,
+    /// Trajectories that took engines along and are trained on by no step.
+    #[serde(default)]
+    pub(super) set_aside: u64,
+    /// Engines that died with requests in flight, and nobody is to blame yet.
+    #[serde(default)]
+    pub(super) deaths: Deaths,
     /// Task restarts since the last committed step.
     pub(super) task_restarts: u32,
     /// The number of the next armed fault.
@@ -240,6 +247,8 @@ impl State {
             finished_since: 0,
             discarded: 0,
             stale: 0,
+            set_aside: 0,
+            deaths: Deaths::default(),
             task_restarts: 0,
             next_fault: 1,
             durations: BTreeMap::new(),

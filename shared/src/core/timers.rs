@@ -110,6 +110,7 @@ impl Core {
             detect::agent_silent::due(self, i),
             detect::context_switch::due(self, i),
             detect::health_probe::due(i),
+            detect::paused_too_long::due(self, i),
         ];
         due.into_iter().flatten().min()
     }

@@ -41,6 +41,8 @@ pub struct View {
     pub discarded: u64,
     /// Trajectories that ended too old to train on, and were generated again.
     pub stale: u64,
+    /// Trajectories that took engines along, and are trained on by no step.
+    pub set_aside: u64,
     /// Whose turn the trainer's slots are; none without hybrid engines.
     pub context: Option<Context>,
     /// An operator wants nothing new begun.
@@ -79,7 +81,7 @@ pub struct InstanceView {
     pub slot: Option<SlotRef>,
     /// Its process, or 0.
     pub pid: u32,
-    /// `starting`, `running`, `suspect`, `quarantined`, `recovering`, `down` or `done`.
+    /// `starting`, `stale`, `running`, `suspect`, `quarantined`, `recovering`, `down` or `done`.
     pub state: &'static str,
     /// What it is doing.
     pub phase: Phase,
@@ -138,6 +140,7 @@ impl Core {
             finished,
             discarded: s.discarded,
             stale: s.stale,
+            set_aside: s.set_aside,
             context: (self.config.hybrids > 0).then_some(s.gang.context),
             pause: self.pause_view(),
             started: s.started_at,
@@ -220,10 +223,11 @@ impl Core {
             Life::None | Life::Waiting { .. } => "down",
             _ if i.suspect.is_some() || i.condemned.is_some() => "suspect",
             Life::Unlinked { .. } => "suspect",
+            // It is up, and has no weights that it could serve.
+            Life::Attached if i.id.role.is_engine() && !i.admitted && !i.quarantined => "stale",
             _ if recovering => "recovering",
             Life::Spawning { .. } | Life::Starting { .. } => "starting",
             Life::Attached if i.quarantined => "quarantined",
-            Life::Attached if i.id.role.is_engine() && !i.admitted => "starting",
             Life::Attached => "running",
         }
     }

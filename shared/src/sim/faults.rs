@@ -2,9 +2,9 @@
 use super::dice::Dice;
 pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
-use crate::core::{self, CoreConfig, Mode, RestartTarget, RuleId, RuleSet};
+use crate::core::{self, CoreConfig, Mode, Policy, RestartTarget, RuleId, RuleSet};
 use crate::fault::At;
-use crate::ids::{InstanceId, Role};
+use crate::ids::{InstanceId, Role, TrajectoryId};
 use crate::phase::Phase;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -90,6 +90,9 @@ pub enum Fault {
     NewNode,
     /// An operator ends the job and goes on with it so many milliseconds later.
     StopAndResume(u64),
+    /// A trajectory of the batch after so many from now ends every engine that generates for it: its
+    /// group and its number in that.
+    Poison(u64, u32, u32),
 }
 
 /// A fault and the time from the one before.
@@ -139,7 +142,27 @@ impl Schedule {
         }
         schedule.draw_control(&config);
         schedule.draw_start_ups(&config);
+        schedule.draw_poison();
         schedule
+    }
+
+    /// A trajectory that takes engines along, in a batch that can do without it; with dice of their own
+    /// too. Under the policy `task` nothing but the next life of everything follows from a death.
+    fn draw_poison(&mut self) {
+        let mut dice = Dice::keyed(self.seed, 5);
+        let (s, chance) = (self.shape, dice.chance(200));
+        if !chance || s.prompts * s.responses < 3 || s.policy == Policy::Task {
+            return;
+        }
+        self.shape.poison = 2 + u32::from(dice.chance(300));
+        let mut below = |most: u32| u32::try_from(dice.below(u64::from(most))).unwrap_or(0);
+        let (group, member) = (below(s.prompts), below(s.responses));
+        let (ahead, at) = (u64::from(below(2)), below(3) as usize);
+        let timed = Timed {
+            after_ms: 0,
+            fault: Fault::Poison(ahead, group, member),
+        };
+        self.faults.insert(at.min(self.faults.len()), timed);
     }
 
     /// An operator who pauses, resumes and restarts between all else; with dice of their own too.
@@ -223,7 +246,7 @@ impl Schedule {
             agent_concurrency: 8,
             max_task_restarts: s.max_task_restarts,
             max_staleness: s.max_staleness,
-            rules: quick_rules(),
+            rules: quick_rules().with(RuleId::Poison, "engines", f64::from(s.poison)),
             evidence_timeout: Duration::from_secs(1),
             ..CoreConfig::default()
         }
@@ -416,6 +439,11 @@ impl Fault {
             Fault::LeaveNode(at, for_ms) => world.leave_node(*at as usize, ms(*for_ms)),
             Fault::NewNode => world.new_node(),
             Fault::StopAndResume(after_ms) => world.stop_and_resume(ms(*after_ms)),
+            Fault::Poison(ahead, group, member) => world.poison(TrajectoryId {
+                batch: world.committed() + 1 + ahead,
+                group: *group,
+                member: *member,
+            }),
         }
     }
 }

@@ -44,6 +44,9 @@ pub struct Shape {
     /// Versions that a trajectory may be too old by.
     #[serde(default)]
     pub max_staleness: Option<u64>,
+    /// Engines that one trajectory may take along; 0: any number.
+    #[serde(default)]
+    pub poison: u32,
 }
 
 impl Shape {
@@ -126,6 +129,7 @@ impl Shape {
             hybrid: mode != Mode::Async && dice.chance(500),
             shared: dice.chance(150),
             max_staleness: None,
+            poison: 0,
             policy: match dice.chance(100) {
                 true => Policy::Task,
                 false => Policy::Role,

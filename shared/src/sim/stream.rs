@@ -199,6 +199,7 @@ impl Stream {
                 });
                 inputs.push(Input::RouteReleased {
                     ticket: self.ticket,
+                    broken: false,
                 });
                 inputs.push(Input::TrajectoryFinished {
                     incarnation: agent,

@@ -37,7 +37,7 @@ pub struct TrajFilter {
     #[arg(long, value_name = "BATCH")]
     pub to_batch: Option<u64>,
     /// Only those in this state
-    #[arg(long, value_parser = ["running", "finished", "consumed"])]
+    #[arg(long, value_parser = ["running", "finished", "consumed", "set_aside"])]
     pub state: Option<String>,
 }
 

@@ -113,9 +113,8 @@ impl Plan {
         let mut done = Vec::new();
         for (step, trajectories) in self.steps {
             let batch = load(way.store.clone(), trajectories.clone()).await?;
-            let responses = responses(&trajectories);
             let known = Default::default();
-            let learned = learn(gang, step, (&trajectories, batch), responses, known).await?;
+            let learned = learn(gang, step, (&trajectories, batch), known).await?;
             let first = way.store.step(step)?.map(|stored| stored.metrics);
             let same = first.is_some_and(|first| is_same(&first, &learned.metrics));
             let again = Again { step, same };
@@ -129,12 +128,6 @@ impl Plan {
         }
         Ok(done)
     }
-}
-
-/// Batches keep the shape they began with, whatever the job file says by now.
-fn responses(trajectories: &[TrajectoryId]) -> usize {
-    let last = trajectories.iter().map(|id| id.member).max();
-    last.map_or(1, |last| last as usize + 1)
 }
 
 fn is_same(first: &StepMetrics, now: &StepMetrics) -> bool {

@@ -181,7 +181,7 @@ async fn choose(
                     rollout: chosen as u64 + 1,
                 });
             }
-            Happening::RouteReleased { ticket } => {
+            Happening::RouteReleased { ticket, .. } => {
                 asked.open.remove(&ticket);
             }
             other => panic!("{other:?}"),

@@ -181,6 +181,40 @@ fn a_gap_a_late_turn_and_a_wrong_count_are_refused_in_words() {
     );
 }
 
+/// I-3: its step consumes it and is never trained on it, not when it is trained again either.
+#[test]
+fn one_that_is_set_aside_is_consumed_by_its_step_without_an_end_that_came_too_late() {
+    let (dir, store) = fresh();
+    store_finished(&store, id(1, 0));
+    store_finished(&store, id(1, 1));
+    let set_aside = Record::SetAside {
+        trajectory: id(1, 1),
+        engines: Vec::new(),
+    };
+    store
+        .record(vec![set_aside], b"one".to_vec())
+        .wait()
+        .unwrap();
+    let finished = store.finished_unconsumed(Step(0)).unwrap();
+    assert_eq!(finished, [(id(1, 0), finish(1))]);
+    let all = vec![id(1, 0), id(1, 1)];
+    store
+        .record(vec![committed(1, all)], b"two".to_vec())
+        .wait()
+        .unwrap();
+    drop(store);
+    let (store, _) = Store::open(dir.path()).unwrap();
+    assert_eq!(store.consumed_by(Step(1)).unwrap(), [id(1, 0)]);
+    let stored = store.trajectory(id(1, 1)).unwrap().unwrap();
+    assert_eq!((stored.finished, stored.consumed_by), (None, Some(Step(1))));
+    assert_eq!(
+        stored.turns,
+        [turn(0, 3)],
+        "what it did is there to be looked at"
+    );
+    assert_eq!(store.check(&mut |_| ()).unwrap().problems, [""; 0]);
+}
+
 /// I-3.
 #[test]
 fn a_trajectory_is_consumed_by_exactly_one_step() {

@@ -181,7 +181,7 @@ struct Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.host.release(self.ticket);
+        self.host.release(self.ticket, self.open);
         if self.open {
             let abort = dialect().abort(&self.rid).request;
             let abort = outgoing(self.http, &self.url, abort)

@@ -52,15 +52,16 @@ impl Host {
             .await
     }
 
-    /// Gives the rollout's place back, without waiting for it.
-    pub fn release(&self, ticket: u64) {
+    /// Gives the rollout's place back, without waiting for it. `broken`: the rollout did not end the
+    /// request.
+    pub fn release(&self, ticket: u64, broken: bool) {
         let host = self.clone();
         // Without a runtime the process is ending, and all its places with it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
         runtime.spawn(async move {
-            let request = ReleaseRouteRequest { ticket };
+            let request = ReleaseRouteRequest { ticket, broken };
             let released = host
                 .ask(|mut c| async move { c.release_route(request).await })
                 .await;

@@ -85,11 +85,11 @@ impl Core {
         self.fault(verdict);
     }
 
-    /// Whether an engine of this role has had weights. One that attached and then said that it cannot
-    /// start proves nothing by having attached.
+    /// Whether an engine of this role has, or had, weights. One that attached and then said that it
+    /// cannot start proves nothing by having attached.
     fn has_served(&self, role: Role) -> bool {
         let mut of_role = self.s.instances.role(role);
-        !role.is_engine() || of_role.any(|i| i.version.is_some())
+        !role.is_engine() || of_role.any(|i| i.version.is_some() || i.tokens_before > 0)
     }
 
     pub(in crate::core) fn on_spawn_failed(&mut self, life: Incarnation, reason: &str) {

@@ -22,7 +22,9 @@ pub mod hardware;
 pub mod health_probe;
 pub mod node_lost;
 pub mod numeric;
+pub mod paused_too_long;
 pub mod phase_overrun;
+pub mod poison;
 pub mod pull_stall;
 pub mod rollout_silent;
 mod rule;
@@ -45,10 +47,10 @@ use super::restart::{Action, Case, Plan, decide};
 use super::state::{JobState, Scope, Stage};
 use super::timers::TimerKey;
 use super::{Core, Mutation};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 17] = [
+pub static RULES: [&Rule; 19] = [
     &exit::RULE,
     &exit::SPAWN,
     &attach_overdue::RULE,
@@ -66,6 +68,8 @@ pub static RULES: [&Rule; 17] = [
     &context_switch::RULE,
     &node_lost::RULE,
     &hardware::RULE,
+    &paused_too_long::RULE,
+    &poison::RULE,
 ];
 
 impl Core {
@@ -91,6 +95,7 @@ impl Core {
             Self::check_agents_silent,
             Self::check_pull_stalls,
             Self::check_overruns,
+            Self::check_pauses,
             Self::check_context_switches,
             Self::end_avoidance,
             Self::respawn_due,
@@ -119,8 +124,8 @@ impl Core {
         }
     }
 
-    /// Counts a fault, decides on it and does what was decided, for a hang after its evidence.
-    pub(super) fn fault(&mut self, verdict: Verdict) {
+    /// Counts a fault, decides on it and does what was decided.
+    pub(super) fn fault(&mut self, mut verdict: Verdict) {
         if self
             .s
             .instances
@@ -137,8 +142,15 @@ impl Core {
             let life = self.s.instances.get(verdict.who).map(|i| i.incarnation);
             return self.execute(hung, life.filter(|_| verdict.ended));
         }
-        let plan = decide(&self.count_fault(&verdict));
+        let blame = self.blame(&mut verdict);
+        let plan = decide(&self.count_fault(&verdict, blame.is_found()));
         let incident = self.open_incident(&verdict, &plan);
+        self.settle(blame, &verdict, incident);
+        self.judged(&verdict, &plan, incident);
+    }
+
+    /// Does what was decided, for a hang after its evidence.
+    fn judged(&mut self, verdict: &Verdict, plan: &Plan, incident: IncidentId) {
         let Some(i) = self.s.instances.get_mut(verdict.who) else {
             return;
         };
@@ -158,7 +170,7 @@ impl Core {
             self.record_incident(incident);
         } else {
             self.record_incident(incident);
-            self.carry_out(&plan, verdict.ended.then_some(incarnation));
+            self.carry_out(plan, verdict.ended.then_some(incarnation));
         }
     }
 
@@ -210,8 +222,9 @@ impl Core {
         self.mark(who, "killed");
     }
 
-    /// The counters that the decision table looks at, this fault included.
-    fn count_fault(&mut self, verdict: &Verdict) -> Case {
+    /// The counters that the decision table looks at, this fault included unless its requests are to
+    /// blame.
+    fn count_fault(&mut self, verdict: &Verdict, poisoned: bool) -> Case {
         let moves = match verdict.who.role {
             Role::Trainer => self.moves(&self.s.instances.ids(Role::Trainer)),
             _ => self.moves(&[verdict.who]),
@@ -227,7 +240,10 @@ impl Core {
             gang.strikes.strike(kind, budget.window, now)
         } else {
             let i = self.s.instances.get_mut(verdict.who);
-            i.map_or(0, |i| i.strikes.strike(kind, budget.window, now))
+            i.map_or(0, |i| match poisoned {
+                true => i.strikes.in_a_row(kind, budget.window, now),
+                false => i.strikes.strike(kind, budget.window, now),
+            })
         };
         let failures = match self.config.mutant(Mutation::ForgetBudget) {
             true => 1,

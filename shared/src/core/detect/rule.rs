@@ -40,6 +40,10 @@ pub enum RuleId {
     NodeLost,
     /// A device fails, or is about to.
     Hardware,
+    /// Somebody paused an engine and left it so.
+    PausedTooLong,
+    /// A trajectory takes engines along.
+    Poison,
 }
 
 /// A detection rule. What is in force for it in a job is in [`super::RuleSet`].

@@ -67,3 +67,34 @@ fn what_follows_from_another_key_gives_way_to_the_rules_own() {
         assert_eq!(config.rules.number(RuleId::PullStall, "window_s"), stall_s);
     }
 }
+
+#[test]
+fn how_many_engines_a_trajectory_may_take_along_their_command_says_and_without_one_it_is_any_number()
+ {
+    let command = "[rollout.command]\nkind = 'vllm'\nargv = ['vllm', '--port', '{port}']\n";
+    let cases = [
+        (String::new(), 0.0, "default"),
+        (command.to_owned(), 2.0, "from rollout.command.poison"),
+        (
+            format!("{command}poison = 5"),
+            5.0,
+            "from rollout.command.poison",
+        ),
+        (
+            format!("{command}[detect.poison]\nengines = 3"),
+            3.0,
+            "job file: detect.poison.engines",
+        ),
+    ];
+    for (text, engines, from) in cases {
+        let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{text}\n");
+        let job = Job::parse(&text, Path::new("job.toml")).unwrap();
+        let rules = crate::core::CoreConfig::from(&job).rules;
+        let lines = rules.in_force();
+        let line = lines.iter().find(|l| l.rule.id == RuleId::Poison).unwrap();
+        assert_eq!(
+            (line.value, line.source.to_string()),
+            (engines, from.to_owned())
+        );
+    }
+}

@@ -7,7 +7,8 @@
 //! Eligible: linked, admitted, no suspect, on a slot whose turn it has (`context`), and at a version
 //! fit for the trajectory's batch. In sync
 //! mode that is exactly the version of the step before; else at most `route_staleness` older. Among
-//! those the one with the fewest requests is taken, if it has room for one more.
+//! those the one with the fewest requests is taken, if it has room for one more. Trajectories that are
+//! suspected to take engines along (`poison`) are never together on one.
 //!
 //! Clients of the router have no batch: what is fit for them is what would be fit for a batch
 //! trained on the newest version that is served. They count like agents' requests, and wait behind
@@ -21,6 +22,7 @@ use super::instance::Instance;
 use super::output::Output;
 use super::{Core, Mutation};
 use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
+use crate::time::Time;
 use std::ops::RangeInclusive;
 
 impl Core {
@@ -45,11 +47,14 @@ impl Core {
             // The driver ends the waiting call of an agent that is told to drop the trajectory.
             return self.out.push_back(Output::Revoke { agent, trajectory });
         }
-        self.routes.ask(ticket, Asker::Agent { agent, trajectory });
+        // Its end is still on the way, and is not heard of any more.
+        let before = self.routes.ask(ticket, Asker::Agent { agent, trajectory });
+        self.broken_off(before);
     }
 
     pub(super) fn on_client_route_requested(&mut self, ticket: u64, avoid: Option<Incarnation>) {
         if !self.has_asked(ticket) {
+            // A client's request ends no other.
             self.routes.ask(ticket, Asker::Client { avoid });
         }
     }
@@ -65,9 +70,27 @@ impl Core {
         true
     }
 
-    pub(super) fn on_route_released(&mut self, ticket: u64) {
-        let served = self.routes.end(ticket).and_then(|asked| asked.rollout);
-        if let Some(rollout) = served {
+    /// Remembers what rollouts may have died of.
+    pub(super) fn broken_off(&mut self, requests: impl IntoIterator<Item = Asked>) {
+        if self.poison_after() > 0 {
+            let now = self.now;
+            let each = requests.into_iter();
+            each.for_each(|asked| self.routes.break_off(asked, now));
+        }
+    }
+
+    pub(super) fn on_route_released(&mut self, ticket: u64, broken: bool) {
+        let Some(asked) = self.routes.end(ticket) else {
+            return;
+        };
+        match broken {
+            true => self.broken_off([asked]),
+            false => {
+                let finished = asked.trajectory().into_iter();
+                finished.for_each(|trajectory| self.s.deaths.clear(trajectory));
+            }
+        }
+        if let Some(rollout) = asked.rollout {
             self.load_turns(rollout);
         }
     }
@@ -77,8 +100,8 @@ impl Core {
         if self.is_paused() {
             return;
         }
-        let mut batch = 0;
-        while let Some(ticket) = self.routes.next_waiting(batch) {
+        let mut from = (0, 0);
+        while let Some((batch, age, ticket)) = self.routes.next_waiting(from) {
             let Some(Asked { asker, .. }) = self.routes.get(ticket).copied() else {
                 return;
             };
@@ -89,11 +112,14 @@ impl Core {
                 continue;
             }
             let Some(rollout) = self.rollout_for(asker) else {
-                match asker {
-                    Asker::Agent { trajectory, .. } => batch = trajectory.batch + 1,
+                from = match asker {
+                    Asker::Agent { trajectory, .. } if self.s.deaths.is_suspect(trajectory) => {
+                        (batch, age + 1)
+                    }
+                    Asker::Agent { .. } => (batch + 1, 0),
                     // What one client has to wait for, all of them have.
                     Asker::Client { .. } => return,
-                }
+                };
                 continue;
             };
             self.load_turns(rollout);
@@ -107,7 +133,10 @@ impl Core {
         match asker {
             Asker::Agent { trajectory, .. } => {
                 let fit = self.fit_versions(trajectory.batch);
-                self.index().idlest_engine(fit, limit, None)
+                match self.s.deaths.is_suspect(trajectory) {
+                    true => self.engine_without_suspects(fit, limit),
+                    false => self.index().idlest_engine(fit, limit, None),
+                }
             }
             Asker::Client { avoid } => {
                 let newest = self.index().newest_served()?;
@@ -117,6 +146,26 @@ impl Core {
                 other.or_else(|| index.idlest_engine(fit, limit, None))
             }
         }
+    }
+
+    /// The idlest engine on which nobody is who took engines along, as far as is known (`poison`).
+    fn engine_without_suspects(
+        &mut self,
+        fit: RangeInclusive<WeightVersion>,
+        limit: u32,
+    ) -> Option<Incarnation> {
+        self.sync();
+        let free = |r: &&Instance| {
+            let life = r.incarnation;
+            let mut served = self.routes.in_flight(life, Time::FAR);
+            self.eligible(r)
+                && r.version.is_some_and(|v| fit.contains(&v))
+                && self.running(life) < limit
+                && !served.any(|other| self.s.deaths.is_suspect(other))
+        };
+        let engines = self.s.instances.engines().filter(free);
+        let idlest = engines.min_by_key(|r| (self.running(r.incarnation), r.id));
+        idlest.map(|r| r.incarnation)
     }
 
     /// The silent rule counts from the first request a rollout gets, and anew after its last.

@@ -1,7 +1,9 @@
 //! Requests for a rollout: those being served and those that wait.
+use crate::core::detect::poison::BROKEN_OFF;
 use crate::hash::IdMap;
 use crate::ids::{Incarnation, TrajectoryId};
-use std::collections::BTreeSet;
+use crate::time::Time;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Requests for a rollout, found by number, by agent worker, by rollout and, those that wait, by
 /// batch and age.
@@ -16,7 +18,14 @@ pub struct Routes {
     asked: u64,
     /// Rollouts whose number of requests changed.
     changed: Vec<Incarnation>,
+    /// What rollouts broke off lately: when, who, what.
+    broken: VecDeque<(Time, Incarnation, TrajectoryId)>,
+    /// Rollouts that may serve requests which an earlier daemon gave them.
+    blind: BTreeSet<Incarnation>,
 }
+
+/// More than this is broken off within seconds only where all of it is.
+const BROKEN_KEPT: usize = 4096;
 
 /// Whose request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +72,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// What it is generated for; nothing of the job's for a client of the router.
+    pub fn trajectory(&self) -> Option<TrajectoryId> {
+        self.asker.lease().map(|(_, trajectory)| trajectory)
+    }
+
     /// Its place among those that wait.
     fn turn(&self, ticket: u64) -> (u64, u64, u64) {
         (self.asker.batch(), self.age, ticket)
@@ -87,8 +101,13 @@ impl Routes {
         self.of_rollout.get(&rollout)?.first().copied()
     }
 
-    /// A new request. An agent runs one per trajectory, so it ends what came before it.
-    pub fn ask(&mut self, ticket: u64, asker: Asker) {
+    /// A new request. An agent runs one per trajectory, so it ends what came before it, which is
+    /// returned.
+    pub fn ask(&mut self, ticket: u64, asker: Asker) -> Option<Asked> {
+        let before = asker
+            .lease()
+            .and_then(|lease| self.of_trajectory.get(&lease).copied());
+        let before = before.and_then(|before| self.end(before));
         self.asked += 1;
         let asked = Asked {
             asker,
@@ -96,20 +115,17 @@ impl Routes {
             age: self.asked,
         };
         if let Some((agent, trajectory)) = asker.lease() {
-            if let Some(&before) = self.of_trajectory.get(&(agent, trajectory)) {
-                self.end(before);
-            }
             self.of_trajectory.insert((agent, trajectory), ticket);
             self.of_agent.entry(agent).or_default().insert(ticket);
         }
         self.requests.insert(ticket, asked);
         self.waiting.insert(asked.turn(ticket));
+        before
     }
 
-    /// The oldest that waits, of this batch or a later one.
-    pub fn next_waiting(&self, batch: u64) -> Option<u64> {
-        let next = self.waiting.range((batch, 0, 0)..).next();
-        next.map(|(.., ticket)| *ticket)
+    /// The first that waits from a batch and age on: its batch, age and number.
+    pub fn next_waiting(&self, (batch, age): (u64, u64)) -> Option<(u64, u64, u64)> {
+        self.waiting.range((batch, age, 0)..).next().copied()
     }
 
     /// A rollout serves it from now on.
@@ -141,18 +157,56 @@ impl Routes {
 
     /// A rollout is gone: who was served notices by the broken stream and asks again.
     pub fn drop_rollout(&mut self, rollout: Incarnation) {
-        self.end_all(self.of_rollout.get(&rollout).cloned());
+        drop(self.end_all(self.of_rollout.get(&rollout).cloned()));
+        self.blind.remove(&rollout);
+    }
+
+    /// A rollout broke a request off.
+    pub fn break_off(&mut self, asked: Asked, now: Time) {
+        let old = |(at, ..): &(Time, _, _)| now.since(*at) > BROKEN_OFF * 2;
+        while self.broken.len() >= BROKEN_KEPT || self.broken.front().is_some_and(old) {
+            self.broken.pop_front();
+        }
+        if let Some((rollout, trajectory)) = asked.rollout.zip(asked.trajectory()) {
+            self.broken.push_back((now, rollout, trajectory));
+        }
+    }
+
+    /// What a rollout serves, and what it broke off since then.
+    pub fn in_flight(
+        &self,
+        rollout: Incarnation,
+        since: Time,
+    ) -> impl Iterator<Item = TrajectoryId> {
+        let served = self.of_rollout.get(&rollout).into_iter().flatten();
+        let served = served.filter_map(|ticket| self.get(*ticket)?.trajectory());
+        let of = move |(at, by, _): &&(Time, Incarnation, _)| *by == rollout && *at >= since;
+        served.chain(self.broken.iter().filter(of).map(|(.., broken)| *broken))
+    }
+
+    /// These were here before this daemon.
+    pub fn adopt(&mut self, rollouts: impl Iterator<Item = Incarnation>) {
+        self.blind.extend(rollouts);
+    }
+
+    /// It serves nothing: what it is given from now on is known.
+    pub fn seen_idle(&mut self, rollout: Incarnation) {
+        self.blind.remove(&rollout);
+    }
+
+    /// Whether it may serve what is not known here.
+    pub fn is_blind(&self, rollout: Incarnation) -> bool {
+        self.blind.contains(&rollout)
     }
 
     /// An agent worker is gone, and with it whoever would use its answers.
-    pub fn drop_agent(&mut self, agent: Incarnation) {
-        self.end_all(self.of_agent.get(&agent).cloned());
+    pub fn drop_agent(&mut self, agent: Incarnation) -> Vec<Asked> {
+        self.end_all(self.of_agent.get(&agent).cloned())
     }
 
-    fn end_all(&mut self, tickets: Option<BTreeSet<u64>>) {
-        for ticket in tickets.into_iter().flatten() {
-            self.end(ticket);
-        }
+    fn end_all(&mut self, tickets: Option<BTreeSet<u64>>) -> Vec<Asked> {
+        let each = tickets.into_iter().flatten();
+        each.filter_map(|ticket| self.end(ticket)).collect()
     }
 
     /// One of the rollouts whose number of requests changed.

@@ -32,7 +32,13 @@ fn answer(core: &mut Core, wanted: u64) -> Option<Incarnation> {
 }
 
 fn release(core: &mut Core, now: Time, ticket: u64) {
-    core.handle(now, Input::RouteReleased { ticket });
+    core.handle(
+        now,
+        Input::RouteReleased {
+            ticket,
+            broken: false,
+        },
+    );
     core.check().unwrap();
 }
 
@@ -152,12 +158,12 @@ fn agents_that_wait_go_before_clients_that_waited_longer() {
     let mut w = World::new(config, 4);
     let agent_waits = |w: &World| {
         let full = rollouts(&w.core).iter().all(|(load, _)| *load == 1);
-        full && w.core.routes.next_waiting(0).is_some()
+        full && w.core.routes.next_waiting((0, 0)).is_some()
     };
     w.until("a request that waits", Duration::from_secs(60), agent_waits);
     let (mut core, now) = (w.core.clone(), w.now);
     assert_eq!(ask(&mut core, now, CLIENT, None), None);
-    let agents = core.routes.next_waiting(0).unwrap();
+    let (_, _, agents) = core.routes.next_waiting((0, 0)).unwrap();
     assert_ne!(agents, CLIENT);
     let (_, busy) = rollouts(&core)[0];
     let served = core.routes.of(busy).unwrap();

@@ -5,6 +5,8 @@
 //!  pending ───────────► leased ───────────────────► finished ───────────────────► (gone)
 //!     ▲                   │
 //!     └───────────────────┘ returned, or its agent worker died; what is stored stays (I-2)
+//!
+//!  pending, leased ── took engines along (`poison`) ──► set aside ── commit of its batch ──► (gone)
 //! ```
 //! A trajectory's batch is the step that will consume it, so each is consumed once (I-3): the table
 //! only ever holds batches after the committed step.
@@ -95,7 +97,8 @@ impl Core {
         let Some(t) = self.s.trajectories.get(id) else {
             return;
         };
-        if matches!(t.place, Place::Finished { .. }) || !(starting || t.holders.contains(&agent)) {
+        let over = matches!(t.place, Place::Finished { .. } | Place::SetAside);
+        if over || !(starting || t.holders.contains(&agent)) {
             return;
         }
         if self.is_stale(id, oldest) {

@@ -30,6 +30,8 @@ pub enum Place {
         /// The oldest weights used for it.
         oldest: WeightVersion,
     },
+    /// It took engines along: nobody works on it any more, and its step is not trained on it.
+    SetAside,
 }
 
 impl Default for Place {
@@ -43,9 +45,9 @@ impl Default for Place {
 struct Batch {
     responses: u32,
     all: Vec<Trajectory>,
-    /// Finished responses, prompt by prompt.
+    /// Finished responses, and those set aside, prompt by prompt.
     finished: Vec<u32>,
-    /// Prompts all of whose responses are finished.
+    /// Prompts all of whose responses are finished or set aside.
     whole: u32,
 }
 
@@ -126,14 +128,27 @@ impl Trajectories {
         self.batches.insert(batch, fresh);
     }
 
-    /// The ids of a batch in order, if all of it is finished.
+    /// The ids of a batch in order, if nothing of it is left to generate.
     pub fn complete(&self, batch: Step) -> Option<Vec<TrajectoryId>> {
         let found = self.batches.get(&batch.0)?;
         self.is_complete(batch)
             .then(|| found.ids(batch.0).collect())
     }
 
-    /// Whether all of a batch is finished.
+    /// Those of a batch that its step trains on, in order.
+    pub fn trained(&self, batch: Step) -> Vec<TrajectoryId> {
+        let found = self.batches.get(&batch.0).into_iter();
+        let ids = found.flat_map(|b| b.ids(batch.0));
+        ids.filter(|id| self.is_trained(*id)).collect()
+    }
+
+    /// Whether it is finished, and its step trains on it.
+    pub fn is_trained(&self, id: TrajectoryId) -> bool {
+        let place = self.get(id).map(|t| t.place);
+        matches!(place, Some(Place::Finished { .. }))
+    }
+
+    /// Whether all of a batch is finished or set aside.
     pub fn is_complete(&self, batch: Step) -> bool {
         let found = self.batches.get(&batch.0);
         found.is_some_and(|b| !b.all.is_empty() && b.whole as usize == b.finished.len())
@@ -160,10 +175,12 @@ impl Trajectories {
         prompts.map(|(prompt, _)| prompt).collect()
     }
 
-    /// Everything begins anew. Returns those on which work is lost.
+    /// Everything begins anew but what was set aside. Returns those on which work is lost.
     pub fn discard(&mut self) -> Vec<TrajectoryId> {
         let fresh = Trajectory::default();
-        let begun = |(id, t): (TrajectoryId, &Trajectory)| (*t != fresh).then_some(id);
+        let begun = |(id, t): (TrajectoryId, &Trajectory)| {
+            (*t != fresh && t.place != Place::SetAside).then_some(id)
+        };
         let lost: Vec<_> = self.iter().filter_map(begun).collect();
         for &id in &lost {
             if let Some(t) = self.get_mut(id) {
@@ -285,10 +302,16 @@ impl Trajectories {
                 self.finished = self
                     .finished
                     .wrapping_add_signed(if there { 1 } else { -1 });
-                if let Some(batch) = self.batches.get_mut(&id.batch) {
-                    batch.note_finished(id.group, there);
-                }
+                self.note_over(id, there);
             }
+            Place::SetAside => self.note_over(id, there),
+        }
+    }
+
+    /// Nothing is left to generate of it.
+    fn note_over(&mut self, id: TrajectoryId, there: bool) {
+        if let Some(batch) = self.batches.get_mut(&id.batch) {
+            batch.note_finished(id.group, there);
         }
     }
 

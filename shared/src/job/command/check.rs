@@ -72,7 +72,8 @@ impl Job {
             return Err(bad(&key("weights"), "\"plugin\"", must));
         }
         if c.flush == Flush::Salt {
-            let must = "salting requests by version is not built yet; write \"always\" or \"never\"";
+            let must =
+                "salting requests by version is not built yet; write \"always\" or \"never\"";
             return Err(bad(&key("flush"), "\"salt\"", must));
         }
         if c.slots > 1 && self.hybrid() {

@@ -90,6 +90,7 @@ impl Cluster {
                     self.progress.remove(&id);
                 }
             }
+            Record::SetAside { trajectory, .. } => drop(self.progress.remove(&trajectory)),
             Record::Interval(interval) => self.intervals.push(interval),
             Record::Incident(incident) => {
                 self.incidents.insert(incident.id, *incident);

@@ -143,7 +143,8 @@ impl Cluster {
             return;
         };
         self.leave(request.rollout);
-        self.feed(Input::RouteReleased { ticket });
+        let broken = false;
+        self.feed(Input::RouteReleased { ticket, broken });
         let (agent, trajectory) = (request.agent, request.trajectory);
         if !self.alive(agent) || !self.core.holds_lease(agent, trajectory) {
             return;
@@ -202,7 +203,8 @@ impl Cluster {
         let generated = request.began.map(|began| self.now.since(began));
         let progress = self.progress.entry(request.trajectory).or_default();
         progress.generated += generated.unwrap_or_default();
-        let released = Event::Feed(Box::new(Input::RouteReleased { ticket }));
+        let broken = false;
+        let released = Event::Feed(Box::new(Input::RouteReleased { ticket, broken }));
         self.after(Duration::ZERO, released);
         let again = Event::Turn(request.agent, request.trajectory);
         self.after(delay, again);

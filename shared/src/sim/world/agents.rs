@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// An agent worker tries so often what the daemon does not answer.
 const AGAIN: Duration = Duration::from_millis(100);
+/// The shim's exit code when its engine ended.
+const ENGINE_ENDED: i32 = 6;
 /// Tools that take less are not worth a change of phase.
 const LONG_TOOL: Duration = Duration::from_secs(1);
 
@@ -146,6 +148,9 @@ impl World {
         self.phase_of_rollout(rollout);
         let turn = self.work(d).map_or(0, |w| w.stored);
         let takes = self.length(d.trajectory, turn, 0).0 * slow;
+        if self.poison.contains(&d.trajectory) {
+            self.after(takes / 2, Happening::Dies(rollout, ENGINE_ENDED));
+        }
         self.after(takes, Happening::Generated(d, rollout, ticket));
     }
 
@@ -166,19 +171,27 @@ impl World {
     }
 
     fn release(&mut self, ticket: u64) {
+        let broken = false;
         self.after(
             Duration::ZERO,
-            Happening::Feed(Input::RouteReleased { ticket }),
+            Happening::Feed(Input::RouteReleased { ticket, broken }),
         );
     }
 
     /// Whether anybody still wants what a rollout generates.
     pub(super) fn generates_for_somebody(&self, rollout: Incarnation) -> bool {
-        let wanted = |h: &Happening| match h {
-            Happening::Generated(d, by, _) => *by == rollout && self.work(*d).is_some(),
-            _ => false,
+        self.generates(rollout).next().is_some()
+    }
+
+    /// What somebody waits for of a rollout.
+    pub(super) fn generates(&self, rollout: Incarnation) -> impl Iterator<Item = TrajectoryId> {
+        let wanted = move |h: &Happening| match h {
+            Happening::Generated(d, by, _) if *by == rollout && self.work(*d).is_some() => {
+                Some(d.trajectory)
+            }
+            _ => None,
         };
-        self.queue.values().any(wanted)
+        self.queue.values().filter_map(wanted)
     }
 
     /// A rollout ends a turn, or is gone; an agent that is gone wants it no longer.
@@ -211,7 +224,8 @@ impl World {
         if !self.is_heard(d.agent) {
             return self.after(AGAIN, Happening::Answered(d, ticket, by));
         }
-        self.feed(Input::RouteReleased { ticket });
+        let broken = by.is_none();
+        self.feed(Input::RouteReleased { ticket, broken });
         if by.is_none() {
             return self.after(ms(20), Happening::Turn(d));
         }
@@ -279,7 +293,9 @@ impl World {
             .collect();
         for ticket in tickets {
             self.asked.remove(&ticket);
-            self.after(ms(2), Happening::Feed(Input::RouteReleased { ticket }));
+            let broken = false;
+            let released = Input::RouteReleased { ticket, broken };
+            self.after(ms(2), Happening::Feed(released));
         }
     }
 

@@ -163,6 +163,8 @@ pub struct World {
     asked: BTreeMap<u64, agents::Doing>,
     /// Trajectories stored with their reward.
     pub stored: BTreeSet<TrajectoryId>,
+    /// Trajectories that no engine survives.
+    poison: BTreeSet<TrajectoryId>,
 }
 
 impl World {
@@ -219,6 +221,7 @@ impl World {
             lags_since: None,
             asked: BTreeMap::new(),
             stored: BTreeSet::new(),
+            poison: BTreeSet::new(),
         };
         if !world.timing.sample_every.is_zero() {
             world.after(world.timing.sample_every, Happening::Samples);

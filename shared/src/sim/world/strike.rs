@@ -4,7 +4,7 @@ use super::{Happening, Start, World, ms};
 use crate::core::{Exit, Fault, Input, Request};
 use crate::fault::At;
 use crate::hardware::{Finding, FindingKind};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{Incarnation, InstanceId, Role, TrajectoryId};
 use crate::phase::Phase;
 use std::time::Duration;
 
@@ -12,6 +12,11 @@ impl World {
     /// The process at a place ends.
     pub fn kill(&mut self, who: InstanceId) {
         self.die(self.life(who));
+    }
+
+    /// A trajectory that is not handed out yet ends every engine that generates for it.
+    pub fn poison(&mut self, trajectory: TrajectoryId) {
+        self.poison.insert(trajectory);
     }
 
     /// The process at a place stops, for ever.
@@ -245,6 +250,7 @@ impl World {
 
     /// A process ends; whether it lived until now.
     fn falls(&mut self, life: Incarnation) -> bool {
+        let with = self.generates(life).collect();
         let Some(p) = self.procs.get_mut(&life) else {
             return false;
         };
@@ -252,6 +258,9 @@ impl World {
             return false;
         }
         p.linked = false;
+        if p.id.role.is_engine() {
+            self.checker.poisoning.died(life, with);
+        }
         self.pullers.remove(&life);
         self.pullers.retain(|_, o| !o.sources.contains(&life));
         self.forget_asked(life);

@@ -97,7 +97,7 @@ impl Look {
         match word {
             "running" | "recovered" | "completed" | "done" => Tone::Good,
             "here" | "complete" | "passed" => Tone::Good,
-            "starting" | "suspect" | "recovering" | "waiting" | "warn" | "stopped"
+            "starting" | "stale" | "suspect" | "recovering" | "waiting" | "warn" | "stopped"
             | "quarantined" | "cordoned" | "awaited" | "draining" | "paused" => Tone::Warn,
             "failed" | "down" | "fault" | "lost" => Tone::Bad,
             _ => Tone::Plain,
@@ -111,6 +111,7 @@ impl Look {
             "starting" => ('◌', '.'),
             "waiting" | "awaited" | "left" => ('○', 'o'),
             "quarantined" | "cordoned" | "draining" => ('◌', '%'),
+            "stale" => ('◌', ':'),
             "suspect" => ('◍', '?'),
             "recovering" => ('◐', '~'),
             "down" | "failed" | "fault" | "lost" => ('✖', 'x'),

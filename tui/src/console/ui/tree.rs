@@ -196,6 +196,7 @@ fn branch(r: &v1::RoleStatus, depth: usize, fed: usize, s: &v1::Status) -> Branc
     let state = match (r.state.as_str(), pulling) {
         ("down" | "recovering", _) => r.state.clone(),
         (_, true) => format!("pulls v{}", r.pull_version),
+        ("stale", false) => r.state.clone(),
         (_, false) if r.admitted => "serves".to_owned(),
         _ => "not routed".to_owned(),
     };

@@ -14,9 +14,11 @@
 //! | retire | I-8 only what an operator asked for, or for a rank's sake; drained, between steps |
 //! | spawn | its slot is there, open and free; the gang's are of one kind |
 //! | dispatch, step | nothing beyond the last step before a pause |
+//! | set aside | on evidence, once; handed out no more, trained on by no step, consumed by its own |
 //! | request | refused: nothing changed; accepted: kept after every crash |
 mod outputs;
 mod places;
+mod poison;
 mod pulls;
 mod verdicts;
 
@@ -25,6 +27,7 @@ use crate::core::{Core, CoreConfig, Input, Policy, Record, Request, SlotRef};
 use crate::hardware::Advice;
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
+use poison::Poisoning;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use verdicts::Verdicts;
@@ -84,6 +87,7 @@ pub struct Checker {
     suspects: BTreeSet<Incarnation>,
     tokens: BTreeMap<Incarnation, u64>,
     verdicts: Verdicts,
+    pub(super) poisoning: Poisoning,
 }
 
 impl Checker {
@@ -109,6 +113,7 @@ impl Checker {
             suspects: BTreeSet::new(),
             tokens: BTreeMap::new(),
             verdicts: Verdicts::default(),
+            poisoning: Poisoning::default(),
         }
     }
 
@@ -235,7 +240,7 @@ impl World {
                 trajectories,
                 ..
             } => {
-                self.check_batch(*step, trajectories);
+                self.check_consumed(*step, trajectories);
                 let newest = self.gang.newest;
                 let checker = &mut self.checker;
                 checker.hold(now, *step == checker.committed.next(), "I-3", || {
@@ -260,6 +265,10 @@ impl World {
             }
             Record::Incident(incident) => self.check_incident(incident),
             Record::Discarded { trajectories } => self.discard(trajectories),
+            Record::SetAside {
+                trajectory,
+                engines,
+            } => self.check_set_aside(*trajectory, engines),
             Record::Armed {
                 number,
                 armed: false,
@@ -297,13 +306,28 @@ impl World {
         self.config.max_staleness.is_some_and(|most| old > most)
     }
 
-    /// Exactly the batch of the step, each once, all stored (I-3), none too old.
+    /// What its step was trained on, and what was set aside of it.
+    fn check_consumed(&mut self, step: Step, trajectories: &[TrajectoryId]) {
+        let poisoning = &self.checker.poisoning;
+        let (aside, trained): (Vec<_>, Vec<_>) = trajectories
+            .iter()
+            .copied()
+            .partition(|t| poisoning.is_set_aside(*t));
+        let all = poisoning.of_batch(step.0) == aside.len();
+        self.must(all, "I-3", || {
+            format!("step {step} consumes only {aside:?} of those set aside")
+        });
+        self.check_batch(step, &trained);
+    }
+
+    /// Exactly the batch of the step but for what was set aside, each once, all stored (I-3), none too
+    /// old.
     fn check_batch(&mut self, step: Step, trajectories: &[TrajectoryId]) {
         let distinct: BTreeSet<_> = trajectories.iter().collect();
         let stored = trajectories.iter().all(|t| self.stored.contains(t));
         let of_step = trajectories.iter().all(|t| t.batch == step.0);
-        let whole =
-            distinct.len() == trajectories.len() && self.checker.is_whole(step.0, distinct.len());
+        let size = distinct.len() + self.checker.poisoning.of_batch(step.0);
+        let whole = distinct.len() == trajectories.len() && self.checker.is_whole(step.0, size);
         let now = self.now;
         let too_old = trajectories.iter().find(|t| self.is_too_old(**t)).copied();
         self.must(too_old.is_none(), "staleness", || {

@@ -161,7 +161,8 @@ impl World {
         });
         self.check_batch(step, trajectories);
         let ranks = self.checker.ranks.max(1) as usize;
-        let divides = trajectories.len().is_multiple_of(ranks);
+        let aside = self.checker.poisoning.of_batch(step.0);
+        let divides = aside > 0 || trajectories.len().is_multiple_of(ranks);
         self.must(divides, "shape", || {
             format!("{} samples for {ranks} ranks", trajectories.len())
         });
@@ -205,6 +206,10 @@ impl World {
         let again = known || t.batch <= self.checker.committed.0;
         self.must(!again, "I-2", || {
             format!("{t} is finished and handed out again")
+        });
+        let aside = self.checker.poisoning.is_set_aside(t);
+        self.must(!aside, "poison", || {
+            format!("{t} was set aside and is handed out again")
         });
         self.check_holder(agent, t);
     }

@@ -1,9 +1,9 @@
 //! Verdicts and what they cost, held against the truth (I-7, I-8).
 use super::super::{Proc, Start, World};
-use crate::core::{Incident, Policy, RuleId};
+use crate::core::{Incident, Policy, RuleId, Taken};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 use crate::time::Time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What a plan restarts, by its sentence.
@@ -31,8 +31,12 @@ impl Scope {
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     count: u32,
+    since: Time,
     at: Time,
 }
+
+/// Failures in a row, by rule and whether the process ever linked.
+type Kind = (String, bool);
 
 /// Verdicts so far, as far as they still count.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +44,11 @@ pub(super) struct Verdicts {
     /// Those whose recovery is not over.
     open: BTreeMap<IncidentId, (InstanceId, Scope)>,
     newest: IncidentId,
-    rows: BTreeMap<InstanceId, BTreeMap<(String, bool), Row>>,
+    rows: BTreeMap<InstanceId, BTreeMap<Kind, Row>>,
+    /// Incidents that count in a row.
+    counted: BTreeMap<IncidentId, (InstanceId, Kind, Time)>,
+    /// Incidents that a trajectory is to blame for.
+    charged: BTreeSet<IncidentId>,
     /// Since the last commit.
     all: u32,
     gangs: u32,
@@ -52,6 +60,39 @@ impl Verdicts {
     pub fn begin_anew(&mut self) {
         self.rows.clear();
         self.committed();
+    }
+
+    /// A death was not the engine's fault: it counts no more, or will not.
+    pub fn charge(&mut self, engine: &Taken) {
+        self.charged.insert(engine.incident);
+        let Some((who, kind, at)) = self.counted.remove(&engine.incident) else {
+            return;
+        };
+        let row = self.rows.get_mut(&who).and_then(|rows| rows.get_mut(&kind));
+        if let Some(row) = row.filter(|row| row.since <= at) {
+            row.count = row.count.saturating_sub(1);
+        }
+    }
+
+    /// Counts an incident; how many that makes in a row, and of all kinds.
+    fn count(
+        &mut self,
+        incident: &Incident,
+        linked: bool,
+        now: Time,
+        window: Duration,
+    ) -> (u32, u32) {
+        let kind = (incident.rule.clone(), linked);
+        let rows = self.rows.entry(incident.who).or_default();
+        let row = rows.entry(kind.clone()).or_default();
+        if now.since(row.at) > window || row.count == 0 {
+            (row.count, row.since) = (0, now);
+        }
+        if !self.charged.contains(&incident.id) {
+            (row.count, row.at) = (row.count + 1, now);
+            self.counted.insert(incident.id, (incident.who, kind, now));
+        }
+        (row.count, rows.values().map(|row| row.count).sum())
     }
 
     /// An instance did something useful.
@@ -106,16 +147,8 @@ impl World {
             .get(&incident.incarnation)
             .is_some_and(|p| p.link > 0);
         let verdicts = &mut self.checker.verdicts;
-        let rows = verdicts.rows.entry(who).or_default();
         // The end of one that never linked is another kind of fault than that of one that did.
-        let row = rows.entry((incident.rule.clone(), linked)).or_default();
-        row.count = match now.since(row.at) > window {
-            true => 1,
-            false => row.count + 1,
-        };
-        row.at = now;
-        let failures = row.count;
-        let ever: u32 = rows.values().map(|row| row.count).sum();
+        let (failures, ever) = verdicts.count(incident, linked, now, window);
         verdicts.all += 1;
         verdicts.gangs += u32::from(scope == Scope::Gang);
         verdicts.tasks += u32::from(scope == Scope::Task);

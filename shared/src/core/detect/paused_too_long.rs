@@ -1,0 +1,60 @@
+//! Paused too long: somebody paused an engine and left it so. Whoever updates weights by himself pauses
+//! it first, and may be gone before he lets it go on; to all else it looks like one that waits.
+//!
+//! Silent while the job is paused, and of a hybrid engine that was told to pause. An event, no verdict:
+//! the engine does as it was told.
+use super::{Rule, RuleId, Setting};
+use crate::core::context::Turn;
+use crate::core::instance::Instance;
+use crate::core::{Core, Severity};
+use crate::ids::{InstanceId, Role};
+use crate::phase::Phase;
+use crate::time::Time;
+
+/// An engine that stays paused.
+pub const RULE: Rule = Rule {
+    id: RuleId::PausedTooLong,
+    name: "paused too long",
+    roles: &[Role::Hybrid, Role::Rollout],
+    phases: &[Phase::Paused],
+    signal: "paused for the whole window, neither with the job nor by the controller",
+    action: "event",
+    kind: None,
+    settings: &[Setting::seconds("window_s", 600.0)],
+};
+
+/// When the rule falls, if it stays paused.
+pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+    let told = i.id.role == Role::Hybrid && i.turn != Turn::Rolls;
+    let applies = i.id.role.is_engine() && i.phase == Phase::Paused && i.attached() && !i.overrun;
+    if !applies || told || core.is_paused() {
+        return None;
+    }
+    let window = core.config.rules.time(RuleId::PausedTooLong, "window_s");
+    Some(i.phase_since.max(core.s.resumed_at) + window)
+}
+
+impl Core {
+    /// Says, once a pause, that it lasts.
+    pub(super) fn check_pauses(&mut self, fallen: &[InstanceId]) {
+        let now = self.now;
+        for &id in fallen.iter().filter(|id| id.role.is_engine()) {
+            let late = self.s.instances.get(id).filter(|i| {
+                let due = due(self, i);
+                due.is_some_and(|at| at <= now)
+            });
+            let Some(paused) = late.map(|i| now.since(i.phase_since)) else {
+                continue;
+            };
+            if let Some(i) = self.s.instances.get_mut(id) {
+                i.overrun = true;
+            }
+            let text = format!(
+                "{id} is paused for {:.1} s, and neither by the job nor by the controller: whoever \
+                 paused it has to let it go on",
+                paused.as_secs_f64()
+            );
+            self.event(Severity::Warn, "paused", Some(id), text);
+        }
+    }
+}

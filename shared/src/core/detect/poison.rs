@@ -1,0 +1,208 @@
+//! Poison: a trajectory that takes engines along. One token id outside the vocabulary ends an engine
+//! that does not look; whoever gets the request next ends too, until all of them used up their budget.
+//!
+//! ```text
+//!  engine dies ── requests in flight? ── no ──► nothing of this rule
+//!                        │ yes
+//!      one trajectory was on this and `engines` - 1 dead before, and no other on all of those?
+//!                        │ no ──► the death is remembered, with all that was in flight
+//!                        │ yes
+//!                        ▼
+//!  set aside: never handed out again, left out of its step; the deaths count against no budget
+//! ```
+//! Trajectories that were on two dead engines are not given to one together, so the third death tells
+//! at the latest which of them it is.
+//!
+//! A life counts, not a place: the only replica that dies twice is two. A death counts when the rule
+//! that found it saw the engine fail by itself (exit, rollout silent, health probe); one that was
+//! injected, that hardware or a node explains, or that followed from a restart of others does not.
+//! In flight is what the engine was given and did not end, by the table of routes at the verdict, and
+//! what agent workers said to be broken off a moment before: their streams end before anybody can say
+//! that the process did. Whoever takes the daemon over does not know what an engine was given before,
+//! so its death says nothing until it was once seen without requests.
+//!
+//! An infrastructure failure is no reward of zero: a trajectory that is set aside has no loss and no
+//! part in its group's mean. Its step trains on the rest of the batch, and consumes it with that. A
+//! batch of which nothing is left fails the job: no restart can help.
+use super::{Rule, RuleId, Verdict};
+use crate::core::budget::FaultKind;
+use crate::core::deaths::{Death, InFlight, Taken};
+use crate::core::output::{Output, Record, Severity};
+use crate::core::trajectories::Place;
+use crate::core::{Core, Mutation};
+use crate::ids::{IncidentId, Role, TrajectoryId};
+use std::time::Duration;
+
+/// A trajectory that takes engines along.
+pub const RULE: Rule = Rule {
+    id: RuleId::Poison,
+    name: "poison",
+    roles: &[Role::Hybrid, Role::Rollout],
+    phases: &[],
+    signal: "a trajectory was in flight on `engines` engines when they died, and no other was on all \
+             of those",
+    action: "it is set aside and left out of its step; the deaths count against no budget",
+    kind: None,
+    // 0: any number. What a job says of its own engines is in `rollout.command.poison`.
+    settings: &[super::Setting::count("engines", 0.0, 0.0, 1000.0)],
+};
+
+/// An agent worker hears of the end of an engine before the controller does: the shim has its
+/// processes to end and to look after before it ends itself.
+pub(in crate::core) const BROKEN_OFF: Duration = Duration::from_secs(5);
+
+/// What an engine's death says of what was in flight on it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blame {
+    /// How the engine ended.
+    how: String,
+    in_flight: InFlight,
+    /// Who is to blame, and for which deaths before.
+    culprit: Option<(TrajectoryId, Vec<Death>)>,
+}
+
+impl Blame {
+    /// Whether the engine is not to blame.
+    pub fn is_found(&self) -> bool {
+        self.culprit.is_some()
+    }
+}
+
+impl Core {
+    /// Engines that one trajectory may take along; 0: any number.
+    pub(crate) fn poison_after(&self) -> usize {
+        self.config.rules.number(RuleId::Poison, "engines") as usize
+    }
+
+    /// Looks at who was in flight on an engine that died. Whoever is to blame is named in the verdict,
+    /// and the engines that died before have their strikes back.
+    pub(super) fn blame(&mut self, verdict: &mut Verdict) -> Blame {
+        let engines = self.poison_after();
+        if engines == 0 || !self.fails_by_itself(verdict) {
+            return Blame::default();
+        }
+        let in_flight = self.died_with(verdict);
+        let live = |id: TrajectoryId| {
+            let place = self.s.trajectories.get(id).map(|t| t.place);
+            matches!(place, Some(Place::Pending(_) | Place::Leased(_)))
+        };
+        let enough = match self.config.mutant(Mutation::PoisonTakesInnocent) {
+            true => 1,
+            false => engines,
+        };
+        let Some(id) = self.s.deaths.culprit(&in_flight, enough, live) else {
+            let how = verdict.reason.clone();
+            return Blame {
+                how,
+                in_flight,
+                culprit: None,
+            };
+        };
+        let before = self.s.deaths.charge(id);
+        for death in &before {
+            let (kind, at) = (death.kind, death.engine.at);
+            if let Some(i) = self.s.instances.get_mut(death.engine.who) {
+                i.strikes.take_back(kind, at);
+            }
+        }
+        let how = verdict.reason.clone();
+        verdict.reason += &format!("; trajectory {id} was in flight{}", as_on(&before));
+        Blame {
+            how,
+            in_flight,
+            culprit: Some((id, before)),
+        }
+    }
+
+    /// What follows from it, once the death has its incident.
+    pub(super) fn settle(&mut self, blame: Blame, verdict: &Verdict, incident: IncidentId) {
+        let Some(i) = self.s.instances.get(verdict.who) else {
+            return;
+        };
+        let last = Taken {
+            who: verdict.who,
+            incarnation: i.incarnation,
+            at: self.now,
+            how: blame.how,
+            incident,
+        };
+        let Blame {
+            in_flight, culprit, ..
+        } = blame;
+        match culprit {
+            Some((id, before)) => self.set_aside(id, &before, last),
+            None if in_flight != InFlight::default() => {
+                let (kind, engines): (FaultKind, _) = (verdict.kind, self.poison_after());
+                self.s.deaths.add(last, kind, in_flight, engines);
+            }
+            None => {}
+        }
+    }
+
+    /// Whether the engine failed, and nothing but its requests is known to explain that.
+    fn fails_by_itself(&self, verdict: &Verdict) -> bool {
+        let rules = [RuleId::Exit, RuleId::RolloutSilent, RuleId::HealthProbe];
+        let engine = self.s.instances.get(verdict.who);
+        let struck = engine.is_none_or(|i| i.struck.is_some());
+        verdict.who.role.is_engine() && rules.contains(&verdict.rule) && !struck
+    }
+
+    fn died_with(&self, verdict: &Verdict) -> InFlight {
+        let since = verdict.exited.unwrap_or(self.now) - BROKEN_OFF;
+        let engine = self.s.instances.get(verdict.who).map(|i| i.incarnation);
+        let known = engine.filter(|life| !self.routes.is_blind(*life));
+        let given = known.map(|life| self.routes.in_flight(life, since));
+        given.into_iter().flatten().collect()
+    }
+
+    /// It is handed out no more, and its step does without it.
+    fn set_aside(&mut self, id: TrajectoryId, before: &[Death], last: Taken) {
+        if self.config.mutant(Mutation::PoisonIgnored) {
+            return;
+        }
+        let holder = match self.s.trajectories.get(id).map(|t| t.place) {
+            Some(Place::Leased(agent)) => Some(agent),
+            _ => None,
+        };
+        self.s.trajectories.set(id, Place::SetAside);
+        self.s.set_aside += 1;
+        let who = last.who;
+        let text = format!(
+            "{who} {} died with trajectory {id} in flight{}, and no other was on all of them: it is \
+             set aside, step {} trains without it, and the deaths count against no engine",
+            last.incarnation,
+            as_on(before),
+            id.batch
+        );
+        let engines = before.iter().map(|d| d.engine.clone());
+        self.out.push_back(Output::Record(Record::SetAside {
+            trajectory: id,
+            engines: engines.chain([last]).collect(),
+        }));
+        if let Some(agent) = holder {
+            self.out.push_back(Output::Revoke {
+                agent,
+                trajectory: id,
+            });
+        }
+        self.event(Severity::Fault, "poison", Some(who), text);
+    }
+}
+
+/// The engines that died before, in words.
+fn as_on(before: &[Death]) -> String {
+    let one = |death: &Death| {
+        let Taken {
+            who,
+            incarnation,
+            how,
+            ..
+        } = &death.engine;
+        format!("{who} {incarnation} ({how})")
+    };
+    let all: Vec<String> = before.iter().map(one).collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!(", as it was when these died: {}", all.join(", ")),
+    }
+}
