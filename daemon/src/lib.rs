@@ -19,6 +19,7 @@ pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod nodes;
+pub mod services;
 pub mod state;
 pub mod store;
 pub mod telemetry;

@@ -8,6 +8,7 @@ use crate::launcher::{LaunchEvent, Launcher, Running};
 use crate::store::Store;
 use robust_proto::v1::{self, host_message::Body, leader_message};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
+use robust_shared::service;
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
@@ -37,6 +38,8 @@ impl Driver {
     /// rest of the order stays.
     pub async fn end(&mut self, world: &mut World, hurry: impl Future<Output = ()>) -> End {
         self.gang = None;
+        self.services
+            .handle(self.parts.clock.now(), service::Event::End);
         let last = self.offer_last_checkpoint();
         self.links.send_to_all(&Body::Shutdown(v1::Shutdown {}));
         let gentle = self.time_to_end(GENTLE);
@@ -66,6 +69,12 @@ impl Driver {
                 .collect(),
             on_disk: self.last_step_is_on_disk(),
         }
+    }
+
+    /// Ends the services, after the roles that needed them; those that do not even end when they are
+    /// killed are returned.
+    pub async fn end_services(&mut self, hurry: impl Future<Output = ()>) -> Vec<u32> {
+        self.services.end(hurry).await
     }
 
     /// Tells the other nodes that it is over, or that this daemon will be back, and waits until
