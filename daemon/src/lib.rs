@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod node;
 pub mod nodes;
 pub mod router;
+pub mod services;
 pub mod state;
 pub mod store;
 pub mod telemetry;

@@ -9,6 +9,7 @@ mod full;
 mod lost;
 mod manual;
 mod routed;
+mod services;
 mod site;
 mod traced;
 mod watched;

@@ -5,6 +5,10 @@
 /// Where a role process finds the secret of its job, which its transport proves to know.
 pub const JOB_TOKEN_VARIABLE: &str = "ROBUST_JOB_TOKEN";
 
+/// Where a role process finds the addresses of the job's services: a JSON object of `host:port`, with
+/// commas, by the service's name.
+pub const SERVICES_VARIABLE: &str = "ROBUST_SERVICES";
+
 /// How a role process is to log: `human` (also where it is not set) or `json`.
 pub const LOG_FORMAT_VARIABLE: &str = "ROBUST_LOG_FORMAT";
 

@@ -36,6 +36,7 @@ pub mod job;
 pub mod nearest;
 pub mod phase;
 pub mod replicas;
+pub mod service;
 pub mod sim;
 pub mod time;
 pub mod weights;

@@ -16,11 +16,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use robust_shared::ids::InstanceId;
-use robust_tree::{Leftover, leftovers, sweep};
+use robust_tree::{ENGINE_VARIABLE, Leftover, leftovers, sweep};
 
-/// Names, in the environment of an engine's processes, whose they are.
-pub const ENGINE_VARIABLE: &str = "ROBUST_ENGINE_OF";
 /// How long killed processes of an earlier incarnation may take: a device's memory is given back slowly.
 const CLEARED: Duration = Duration::from_secs(60);
 /// Pause between looks at whether they are gone.
@@ -57,9 +54,9 @@ pub struct Home {
 }
 
 impl Home {
-    /// The folder of an instance, below that of the job's snapshots.
-    pub fn of(snapshots: &Path, id: InstanceId) -> Self {
-        let root = snapshots.join(format!("engine-{id}"));
+    /// The folder of this name, which no other instance has, below that of the job's snapshots.
+    pub fn of(snapshots: &Path, name: &str) -> Self {
+        let root = snapshots.join(name);
         let owner = root.display().to_string();
         Self { root, owner }
     }
@@ -153,18 +150,13 @@ fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use robust_shared::ids::Role;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
     #[test]
     fn what_an_earlier_engine_left_running_is_ended_before_the_next_starts() {
         let dir = tempfile::tempdir().unwrap();
-        let id = InstanceId {
-            role: Role::Rollout,
-            index: 0,
-        };
-        let home = Home::of(dir.path(), id);
+        let home = Home::of(dir.path(), "engine-rollout-0");
         let mut orphan = Command::new("sleep")
             .arg("600")
             .env(ENGINE_VARIABLE, home.owner())

@@ -17,6 +17,9 @@
 //! The death of any of the engine's processes is the instance's death, and the last line of its log says
 //! which it was. The shim never restarts an engine: that is the controller's to decide.
 //!
+//! A service of the job ([`service`]) is hosted in the same way, but that the shim only watches it: it
+//! has no link to the daemon, and clients reach the service itself.
+//!
 //! # Rules
 //! - **S-1** Nothing that the engine says reaches a client before the version behind it was verified in
 //!   the engine (I-4).
@@ -29,8 +32,10 @@ pub mod connect;
 pub mod front;
 pub mod gate;
 pub mod home;
+pub mod hosted;
 pub mod process;
 pub mod ready;
 pub mod run;
+pub mod service;
 pub mod state;
 pub mod weights;

@@ -1,7 +1,7 @@
-//! `robust-shim`: an instance whose engine is the user's own program.
+//! `robust-shim`: an instance that is the user's own program: an engine, or a service of the job.
 //!
 //! Exit codes: as every role program's (0 told to end, 1 an exception, 2 wrong usage, 3 fenced, 4 could not
-//! start or its engine never came up, 5 no daemon), and 6: its engine ended or was given up, which the last
+//! start or its program never came up, 5 no daemon), and 6: its program ended or was given up, which the last
 //! line on stderr names.
 
 use std::time::{Duration, Instant};
@@ -11,14 +11,16 @@ use robust_role::RoleArgs;
 use robust_role::program::{self, Process};
 use robust_shared::ids::Role;
 use robust_shim::run::{self, ShimError};
+use robust_shim::service::{self, ServiceArgs};
 use tokio::runtime::Handle;
 
-/// The engine ended, or is of no use any more.
+/// The program ended, or is of no use any more.
 const ENGINE_ENDED: u8 = 6;
 /// What ending takes besides the engine's own grace.
 const ENDING: Duration = Duration::from_secs(15);
 
-/// Starts an inference engine, watches it, feeds it weights and answers for it; robustd starts this program.
+/// Starts an inference engine, watches it, feeds it weights and answers for it, or hosts a service of the
+/// job; robustd starts this program.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
@@ -32,6 +34,8 @@ enum Command {
     Rollout(Process),
     /// The same on the slot of a trainer's rank.
     Hybrid(Process),
+    /// A process of a `[service.NAME]`.
+    Service(ServiceArgs),
 }
 
 fn main() {
@@ -41,20 +45,25 @@ fn main() {
 }
 
 fn execute(command: &Command, started: Instant) -> Result<u8, ShimError> {
-    let (role, process) = match command {
-        Command::Rollout(process) => (Role::Rollout, process),
-        Command::Hybrid(process) => (Role::Hybrid, process),
+    let ended = match command {
+        Command::Rollout(process) => engine(Role::Rollout, process, started),
+        Command::Hybrid(process) => engine(Role::Hybrid, process, started),
+        Command::Service(service) => service::run(service),
     };
-    let mut args = process.role_args()?;
-    let grace = args.job.rollout.command.as_ref().map(|c| c.stop.grace());
-    args.end_within = Some(grace.unwrap_or_default() + ENDING);
-    let engine =
-        |args: &RoleArgs, runtime: &Handle, started| run::run(role, args, runtime, started);
-    match program::run(&args, started, engine) {
+    match ended {
         Err(error) if error.may_pass() => {
             eprintln!("error: {error}");
             Ok(ENGINE_ENDED)
         }
         ended => ended,
     }
+}
+
+fn engine(role: Role, process: &Process, started: Instant) -> Result<u8, ShimError> {
+    let mut args = process.role_args()?;
+    let grace = args.job.rollout.command.as_ref().map(|c| c.stop.grace());
+    args.end_within = Some(grace.unwrap_or_default() + ENDING);
+    let engine =
+        |args: &RoleArgs, runtime: &Handle, started| run::run(role, args, runtime, started);
+    program::run(&args, started, engine)
 }

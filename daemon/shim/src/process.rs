@@ -1,9 +1,9 @@
-//! The engine's processes: from the job file's command to a tree that is watched.
+//! The user's processes: from the job file's command to a program that runs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,25 +11,36 @@ use std::time::Duration;
 
 use robust_role::RoleArgs;
 use robust_shared::job::{
-    Isolate, Missing, Placeholder, RolloutCommand, StopSignal, Template, TemplateError,
+    Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop, StopSignal, Template,
+    TemplateError,
 };
-use robust_tree::{Child, ChildSpec, EndPlan, Signal, Way, permitted};
+use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, permitted};
 
 use crate::connect::Address;
-use crate::home::{ENGINE_VARIABLE, Home};
+use crate::home::Home;
 
 /// How long killed processes may take to go.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// The engine could not be started.
+/// The program could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A text of the command is no template; the job file is checked, so it was changed since.
-    #[error("rollout.command: {0}")]
-    Template(#[from] TemplateError),
+    #[error("{at}: {source}")]
+    Template {
+        /// The table of the job file.
+        at: String,
+        /// What is wrong with the text.
+        source: TemplateError,
+    },
     /// A placeholder has no value here.
-    #[error("rollout.command: {0}")]
-    Missing(#[from] Missing),
+    #[error("{at}: {source}")]
+    Missing {
+        /// The table of the job file.
+        at: String,
+        /// Which.
+        source: Missing,
+    },
     /// There is no free port.
     #[error("no port can be lent to the engine: {0}")]
     Ports(#[source] io::Error),
@@ -41,8 +52,8 @@ pub enum StartError {
     /// The job file wants a Unix socket, and the command does not say where.
     #[error("rollout.command.isolate is \"uds\", and no argument has `{{uds}}`")]
     NoSocket,
-    /// The output of the engine has nowhere to go.
-    #[error("the engine's output: {0}")]
+    /// The output of the program has nowhere to go.
+    #[error("the program's output: {0}")]
     Output(#[source] io::Error),
     /// The program does not start.
     #[error(transparent)]
@@ -56,10 +67,53 @@ pub struct Command {
     env: Vec<(OsString, OsString)>,
     cwd: PathBuf,
     network: Option<Way>,
-    address: Reached,
+    address: Option<Reached>,
 }
 
-/// Where the engine listens.
+/// A program as a table of the job file describes it.
+struct Program<'a> {
+    at: String,
+    argv: &'a [String],
+    env: &'a BTreeMap<String, String>,
+    inherit: &'a [String],
+    cwd: &'a PathBuf,
+}
+
+/// What the placeholders of a command say.
+struct Values<'a> {
+    job: &'a Job,
+    index: u32,
+    incarnation: u64,
+    slots: u32,
+    ports: &'a [u16],
+    bind: IpAddr,
+    advertise: IpAddr,
+    state: PathBuf,
+    shm: PathBuf,
+    socket: Option<PathBuf>,
+    rollouts: Option<String>,
+}
+
+/// A service's process, as its shim was told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfService<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// The service's name.
+    pub name: &'a str,
+    /// Which of its processes.
+    pub index: u32,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// The ports that it was lent.
+    pub ports: &'a [u16],
+    /// Where it listens, and others reach it.
+    pub bind: IpAddr,
+    /// A folder of its own on the disk.
+    pub folder: &'a PathBuf,
+}
+
+/// Where the program listens.
 #[derive(Debug, Clone)]
 enum Reached {
     Port(u16),
@@ -77,18 +131,85 @@ impl Command {
             _ => None,
         };
         let ports = lend(command.ports.max(1)).map_err(StartError::Ports)?;
-        let value = |placeholder: &Placeholder| value(placeholder, args, command, home, &ports);
-        let expand = |text: &String| -> Result<String, StartError> {
-            Ok(Template::parse(text)?.expand(&value)?)
+        let values = Values {
+            job: &args.job,
+            index: args.index,
+            incarnation: args.incarnation,
+            slots: command.slots,
+            ports: &ports,
+            // The engine itself is reached by its shim only.
+            bind: Ipv4Addr::LOCALHOST.into(),
+            advertise: args.bind,
+            state: home.run(),
+            shm: home.run(),
+            socket: Some(home.socket()),
+            rollouts: None,
         };
-        let argv = command.argv.iter().map(expand).collect::<Result<_, _>>()?;
+        let program = Program {
+            at: "rollout.command".to_owned(),
+            argv: &command.argv,
+            env: &command.env,
+            inherit: &command.inherit,
+            cwd: &command.cwd,
+        };
+        let address = Some(match uses_socket {
+            true => Reached::Socket(home.socket()),
+            false => Reached::Port(ports[0]),
+        });
+        Self::fill(&program, &values, (network, address), home)
+    }
+
+    /// Fills the command of a service in for a life of one of its processes.
+    pub fn of_service(
+        of: &OfService<'_>,
+        service: &Service,
+        home: &Home,
+    ) -> Result<Self, StartError> {
+        let values = Values {
+            job: of.job,
+            index: of.index,
+            incarnation: of.incarnation,
+            slots: service.slots,
+            ports: of.ports,
+            bind: of.bind,
+            advertise: of.bind,
+            state: of.folder.clone(),
+            shm: home.run(),
+            socket: None,
+            rollouts: rollouts(of.job, of.bind),
+        };
+        let program = Program {
+            at: format!("service.{}", of.name),
+            argv: &service.argv,
+            env: &service.env,
+            inherit: &service.inherit,
+            cwd: &service.cwd,
+        };
+        Self::fill(&program, &values, (None, None), home)
+    }
+
+    fn fill(
+        program: &Program<'_>,
+        values: &Values<'_>,
+        (network, address): (Option<Way>, Option<Reached>),
+        home: &Home,
+    ) -> Result<Self, StartError> {
+        let addresses = addresses();
+        let expand = |text: &String| -> Result<String, StartError> {
+            let at = || program.at.clone();
+            let template = Template::parse(text);
+            let template = template.map_err(|source| StartError::Template { at: at(), source })?;
+            let filled = template.expand(&|placeholder| values.of(placeholder, &addresses));
+            filled.map_err(|source| StartError::Missing { at: at(), source })
+        };
+        let argv = program.argv.iter().map(expand).collect::<Result<_, _>>()?;
         let mut set = BTreeMap::new();
-        for (name, text) in &command.env {
+        for (name, text) in program.env {
             set.insert(name.clone(), expand(text)?);
         }
         let inherited = |name: &String| Some((name.into(), std::env::var_os(name)?));
         let mut env: Vec<(OsString, OsString)> =
-            command.inherit.iter().filter_map(inherited).collect();
+            program.inherit.iter().filter_map(inherited).collect();
         env.extend(
             set.into_iter()
                 .map(|(name, text)| (name.into(), text.into())),
@@ -97,22 +218,20 @@ impl Command {
         Ok(Self {
             argv,
             env,
-            cwd: command.cwd.clone(),
+            cwd: program.cwd.clone(),
             network,
-            address: match uses_socket {
-                true => Reached::Socket(home.socket()),
-                false => Reached::Port(ports[0]),
-            },
+            address,
         })
     }
 
-    /// Starts it. Its output goes where this process's errors go: to the instance's log.
-    pub fn start(self) -> Result<(Child, Address), StartError> {
+    /// Starts it, and says where it listens, if the shim is to know. Its output goes where this
+    /// process's errors go: to the instance's log.
+    pub fn start(self) -> Result<(Child, Option<Address>), StartError> {
         let log = || io::stderr().as_fd().try_clone_to_owned();
         let (stdout, stderr) = log()
             .and_then(|out| Ok((out, log()?)))
             .map_err(StartError::Output)?;
-        tracing::info!(argv = ?self.argv, network = ?self.network, "starting the engine");
+        tracing::info!(argv = ?self.argv, network = ?self.network, "starting the program");
         let mut child = Child::start(ChildSpec {
             argv: self.argv,
             env: self.env,
@@ -122,21 +241,22 @@ impl Command {
             network: self.network,
         })?;
         let local = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-        let address = match (self.address, child.take_namespace()) {
+        let network = child.take_namespace();
+        let address = self.address.map(|reached| match (reached, network) {
             (Reached::Socket(path), _) => Address::Unix(path),
             (Reached::Port(port), Some(network)) => {
                 Address::Namespace(Arc::new(network), local(port))
             }
             (Reached::Port(port), None) => Address::Tcp(local(port)),
-        };
+        });
         Ok((child, address))
     }
 }
 
-/// How the engine is ended when nothing is wrong with it.
-pub fn gently(command: &RolloutCommand) -> EndPlan {
+/// How a program is ended when nothing is wrong with it.
+pub fn gently(stop: &Stop) -> EndPlan {
     EndPlan {
-        signal: match command.stop.signal {
+        signal: match stop.signal {
             StopSignal::Term => Signal::TERM,
             StopSignal::Int => Signal::INT,
             StopSignal::Quit => Signal::QUIT,
@@ -145,8 +265,17 @@ pub fn gently(command: &RolloutCommand) -> EndPlan {
             StopSignal::Usr2 => Signal::USR2,
             StopSignal::Kill => Signal::KILL,
         },
-        grace: command.stop.grace(),
+        grace: stop.grace(),
         bound: KILLED,
+    }
+}
+
+/// How what is left of a broken program is ended.
+pub fn at_once() -> EndPlan {
+    EndPlan {
+        grace: Duration::ZERO,
+        bound: KILLED,
+        ..EndPlan::default()
     }
 }
 
@@ -161,28 +290,88 @@ fn lend(count: u32) -> io::Result<Vec<u16>> {
         .collect()
 }
 
-fn value(
-    placeholder: &Placeholder,
-    args: &RoleArgs,
-    command: &RolloutCommand,
-    home: &Home,
-    ports: &[u16],
-) -> Option<String> {
-    let shown = |path: PathBuf| Some(path.display().to_string());
-    match placeholder {
-        Placeholder::Index => Some(args.index.to_string()),
-        Placeholder::Incarnation => Some(args.incarnation.to_string()),
-        Placeholder::Slots => Some(command.slots.to_string()),
-        Placeholder::Devices => Some(std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default()),
-        Placeholder::Port(number) => ports.get(*number as usize).map(u16::to_string),
-        // The engine itself is reached by its shim only.
-        Placeholder::Bind => Some(Ipv4Addr::LOCALHOST.to_string()),
-        Placeholder::Advertise => Some(args.bind.to_string()),
-        Placeholder::Model => shown(args.job.model.path.clone()?),
-        Placeholder::Job => Some(args.job.job.name.clone()),
-        Placeholder::State | Placeholder::Shm => shown(home.run()),
-        Placeholder::Uds => shown(home.socket()),
-        Placeholder::Env(name) => std::env::var(name).ok(),
-        _ => None,
+/// The addresses of the job's services by name, as the daemon tells them.
+fn addresses() -> BTreeMap<String, String> {
+    let told = std::env::var(robust_proto::SERVICES_VARIABLE).unwrap_or_default();
+    serde_json::from_str(&told).unwrap_or_default()
+}
+
+/// The addresses of all rollouts for clients, where the job fixes them.
+fn rollouts(job: &Job, host: IpAddr) -> Option<String> {
+    let command = job.rollout.command.as_ref()?;
+    let address = |index| Some(SocketAddr::new(host, command.fixed_port(index)?).to_string());
+    let all: Option<Vec<String>> = (0..job.rollout.replicas).map(address).collect();
+    Some(all?.join(","))
+}
+
+impl Values<'_> {
+    fn of(&self, placeholder: &Placeholder, services: &BTreeMap<String, String>) -> Option<String> {
+        let shown = |path: &PathBuf| path.display().to_string();
+        match placeholder {
+            Placeholder::Index => Some(self.index.to_string()),
+            Placeholder::Incarnation => Some(self.incarnation.to_string()),
+            Placeholder::Slots => Some(self.slots.to_string()),
+            Placeholder::Devices => Some(std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default()),
+            Placeholder::Port(number) => self.ports.get(*number as usize).map(u16::to_string),
+            Placeholder::Bind => Some(self.bind.to_string()),
+            Placeholder::Advertise => Some(self.advertise.to_string()),
+            Placeholder::Model => self.job.model.path.as_ref().map(shown),
+            Placeholder::Job => Some(self.job.job.name.clone()),
+            Placeholder::State => Some(shown(&self.state)),
+            Placeholder::Shm => Some(shown(&self.shm)),
+            Placeholder::Uds => self.socket.as_ref().map(shown),
+            Placeholder::Service(name) => services.get(name).cloned(),
+            Placeholder::Rollouts => self.rollouts.clone(),
+            Placeholder::Env(name) => std::env::var(name).ok(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_services_command_is_filled_in_with_its_own_ports_and_the_rollouts_fixed_ones() {
+        let text = "[data]\nprompts='p'\ntokenizer='t'\n[job]\nname='j'\n\
+                    [rollout]\nreplicas=2\n\
+                    [rollout.command]\nkind='robust'\nargv=['e', '{port}']\nfixed=31000\n\
+                    [service.judge]\nports=2\ninherit=[]\n\
+                    argv=['j', '{bind}:{port}', '{port1}', '{index}/{incarnation}', '{rollouts}', '{state}']\n\
+                    env={ A='{job}' }\n";
+        let job = Job::parse(text, Path::new("job.toml")).unwrap();
+        let home = Home::of(Path::new("/snapshots"), "service-judge-0");
+        let of = OfService {
+            job: &job,
+            name: "judge",
+            index: 1,
+            incarnation: 7,
+            ports: &[20001, 20002],
+            bind: Ipv4Addr::LOCALHOST.into(),
+            folder: &PathBuf::from("/own"),
+        };
+        let filled = Command::of_service(&of, &job.services["judge"], &home).unwrap();
+        assert_eq!(
+            filled.argv,
+            [
+                "j",
+                "127.0.0.1:20001",
+                "20002",
+                "1/7",
+                "127.0.0.1:31000,127.0.0.1:31001",
+                "/own"
+            ]
+        );
+        assert_eq!(filled.env[0], ("A".into(), "j".into()));
+        let mut service = job.services["judge"].clone();
+        service.argv.push("{service.other}".to_owned());
+        let refused = Command::of_service(&of, &service, &home).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "service.judge: there is no value for `{service.other}`"
+        );
     }
 }

@@ -82,7 +82,8 @@ pub async fn wait(client: &Client, command: &RolloutCommand) -> Result<Dialect, 
     }
 }
 
-async fn answers(client: &Client, path: &str) -> Result<u16, AskError> {
+/// What a GET of a route is answered with.
+pub(crate) async fn answers(client: &Client, path: &str) -> Result<u16, AskError> {
     let none = HeaderMap::new();
     let asked = client.pass(Method::GET, path, &none, Bytes::new());
     let late = || AskError::Late {

@@ -15,7 +15,7 @@ use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::RolloutCommand;
 use robust_transport::Transport;
-use robust_tree::{Died, How, Ledger, Policy, Signal, Tree, mapped};
+use robust_tree::{Died, How, Signal};
 use robust_weights::Slots;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -24,13 +24,14 @@ use crate::client::Client;
 use crate::front::{self, Bounds, Front};
 use crate::gate::Gate;
 use crate::home::{Home, HomeError};
+use crate::hosted::{Hosted, failure, says_why};
 use crate::process::{self, Command};
 use crate::ready::{self, NotReady};
 use crate::state::State;
 use crate::weights::{Files, FilesError, Loader, Settings};
 
-/// How often what the engine holds in shared memory is written down.
-const LEDGER_EVERY: Duration = Duration::from_secs(1);
+/// How often what a program holds in shared memory is written down.
+pub(crate) const LEDGER_EVERY: Duration = Duration::from_secs(1);
 
 /// Deaths within so short a time are told together.
 const TOGETHER: Duration = Duration::from_millis(10);
@@ -44,8 +45,11 @@ pub enum ShimError {
     /// The job has no command for rollouts.
     #[error("the job file has no [rollout.command]: robust-worker is the program for its rollouts")]
     NoCommand,
-    /// A file of the job cannot be read.
-    #[error("reading {path}: {reason}")]
+    /// The job has no such service.
+    #[error("the job file has no [service.{0}]")]
+    NoService(String),
+    /// A file of the job cannot be read, or a folder cannot be made.
+    #[error("reading or making {path}: {reason}")]
     File {
         /// The file.
         path: PathBuf,
@@ -72,10 +76,10 @@ pub enum ShimError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The engine said at its start what is wrong with it.
-    #[error("the engine never came up: {0}")]
+    /// The program said at its start what is wrong with it.
+    #[error("{0}")]
     NeverUp(String),
-    /// The engine ended or was given up, and may work when it is started anew.
+    /// The program ended or was given up, and may work when it is started anew.
     #[error("{0}")]
     Engine(String),
 }
@@ -101,8 +105,7 @@ struct Shim {
     command: RolloutCommand,
     home: Home,
     transport: Transport,
-    tree: Arc<Tree>,
-    ledger: Result<Ledger, robust_tree::LedgerError>,
+    hosted: Hosted,
     weights: Weights,
 }
 
@@ -162,27 +165,23 @@ pub fn run(
         role,
         index: args.index,
     };
-    let home = Home::of(&args.snapshot_dir, id);
+    let home = Home::of(&args.snapshot_dir, &format!("engine-{id}"));
     home.take()?;
     stages.end("clearing");
     let (listener, http_addr) = listen(args, &command)?;
     let transport = Transport::start(args.transport()).map_err(robust_role::StartError::from)?;
-    // What is in shared memory by now is not the engine's.
-    let ledger = Ledger::begin(home.root());
-    let (child, address) = Command::of(args, &command, &home)?.start()?;
     let (deaths, died) = mpsc::unbounded_channel();
-    // Nobody listens only when this process is ending.
-    let tree = Tree::watch(child, Policy::default(), move |death| {
-        drop(deaths.send(death))
-    })?;
+    let command_line = Command::of(args, &command, &home)?;
+    let (hosted, address) = Hosted::start(command_line, &home, deaths)?;
+    // An engine's command always has one.
+    let address = address.ok_or(ShimError::NoCommand)?;
     stages.end("transport and the engine's process");
     let mut shim = Shim {
         args: args.clone(),
         command,
         home,
         transport,
-        tree: Arc::new(tree),
-        ledger,
+        hosted,
         weights: Weights::default(),
     };
     let (link, inbox) = shim.attach(role, runtime, http_addr);
@@ -239,7 +238,7 @@ impl Shim {
             }
         };
         let hands = hands(Arc::clone(&self.weights.slots), self.transport.clone());
-        let watched = Arc::clone(&self.tree);
+        let watched = Arc::clone(&self.hosted.tree);
         let config = LinkConfig {
             busy: Busy::told_by(move || watched.cpu_time()),
             ..self.args.link(role)
@@ -249,7 +248,7 @@ impl Shim {
 
     /// Feeds the engine until there is an end; whether the engine was up by then.
     async fn serve(&mut self, engine: &Front, mut feeding: Feeding, mut ends: Ends) -> (End, bool) {
-        let (command, tree) = (self.command.clone(), Arc::clone(&self.tree));
+        let (command, tree) = (self.command.clone(), Arc::clone(&self.hosted.tree));
         let up = async {
             let known = ready::wait(&engine.client, &command).await?;
             // Set before the gate says that the engine is up.
@@ -276,7 +275,7 @@ impl Shim {
                     Some(FromHost::Ended(end)) => break End::Link(end),
                     None => break End::Link(LinkEnd::Shutdown),
                 },
-                _ = due.tick() => self.note(),
+                _ = due.tick() => self.hosted.note(),
             }
         };
         // Before the puller is dropped, which waits for what it began.
@@ -340,67 +339,34 @@ impl Shim {
         Ok(puller)
     }
 
-    /// Writes down what the engine holds in shared memory, for whoever comes after.
-    fn note(&mut self) {
-        let pids: Vec<u32> = self
-            .tree
-            .members()
-            .iter()
-            .map(|member| member.pid)
-            .collect();
-        if let Ok(ledger) = &mut self.ledger
-            && let Err(error) = ledger.note(mapped(pids))
-        {
-            tracing::debug!(%error, "what the engine holds is not written down");
-        }
-    }
-
     /// A broken engine is killed and not waited for: that it broke is to be known at once, and whoever
     /// starts the next one waits until the last of its processes is gone and sweeps after it (S-3).
     fn finish(self, (end, was_up): (End, bool)) -> Result<LinkEnd, ShimError> {
-        let end = match end {
-            End::Link(end) => end,
+        match end {
+            End::Link(end) => {
+                self.hosted.end(&process::gently(&self.command.stop));
+                Ok(end)
+            }
             broken => {
-                self.tree.signal(Signal::KILL);
-                return Err(broken.failure(was_up));
+                self.hosted.tree.signal(Signal::KILL);
+                Err(broken.failure(was_up))
             }
-        };
-        let ended = self.tree.end(&process::gently(&self.command));
-        if !ended.left.is_empty() {
-            tracing::error!(left = ?ended.left, "processes of the engine do not end");
         }
-        match self.ledger.and_then(Ledger::sweep) {
-            Ok(swept) => {
-                tracing::info!(
-                    bytes = swept.bytes(),
-                    "the engine's shared memory is given back"
-                );
-            }
-            Err(error) => tracing::warn!(%error, "the engine's shared memory stays"),
-        }
-        Ok(end)
     }
 }
 
 impl End {
-    /// What it means that the engine ended. One that says at its start what is wrong with it will say so
-    /// again; one that was killed, or was slow, may come up the next time.
     fn failure(self, was_up: bool) -> ShimError {
         let (says_why, reason) = match self {
             End::Link(end) => (false, format!("{end:?}")),
             End::Died(deaths) => {
-                let says_why = |d: &Died| d.leader && matches!(d.how, How::Exit(code) if code != 0);
                 let names: Vec<String> = deaths.iter().map(Died::to_string).collect();
                 (deaths.iter().any(says_why), names.join("; "))
             }
             End::NotReady(error) => (!matches!(error, NotReady::Late { .. }), error.to_string()),
             End::GivenUp(reason) => (false, reason),
         };
-        match (was_up, says_why) {
-            (true, _) => ShimError::Engine(reason),
-            (false, false) => ShimError::Engine(format!("the engine never came up: {reason}")),
-            (false, true) => ShimError::NeverUp(reason),
-        }
+        failure("engine", was_up, says_why, reason)
     }
 }
 

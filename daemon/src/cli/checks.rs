@@ -7,6 +7,7 @@ use crate::control::{Prompts, read_dataset};
 use crate::driver::WorkerProgram;
 use crate::grpc::{for_nodes, loopback_only};
 use crate::nodes::Secret;
+use crate::services;
 use crate::traces;
 use robust_remote::Remote;
 use robust_shared::job::Job;
@@ -79,6 +80,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let prompts = read_dataset(&job.data.prompts)?;
     let worker = find_worker(args)?;
     find_shim(&job, &worker)?;
+    services::check(&job)?;
     let warmup = match job.model.path {
         Some(_) => None,
         None => plan_warmup(&mut job, &path)?,
@@ -126,10 +128,10 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
     Ok((!is_complete(&folder)).then_some(without))
 }
 
-/// Whether the program beside foreign engines is there, for a job that has some.
+/// Whether the program beside foreign engines and services is there, for a job that has some.
 fn find_shim(job: &Job, worker: &WorkerProgram) -> Result<(), Failure> {
     let path = worker.shim();
-    match job.rollout.command.is_some() {
+    match job.rollout.command.is_some() || !job.services.is_empty() {
         true => check_executable(&path).map_err(|source| Failure::NoWorker { path, source }),
         false => Ok(()),
     }

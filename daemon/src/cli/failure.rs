@@ -6,6 +6,7 @@ use crate::driver::{AdoptError, DriverError};
 use crate::grpc::ListenError;
 use crate::node::{NodeConfigError, NodeError};
 use crate::nodes::SecretError;
+use crate::services::ServicesError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
 use crate::traces::TracesError;
@@ -36,6 +37,9 @@ pub enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// The job's services cannot be hosted.
+    #[error("{0}")]
+    Services(#[from] ServicesError),
     /// The dataset is wrong.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -127,7 +131,9 @@ impl Failure {
     /// How the program ends.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::JobUnreadable { .. } | Self::NoJob { .. } | Self::Job(_) => ExitCode::BadJob,
+            Self::JobUnreadable { .. } | Self::NoJob { .. } | Self::Job(_) | Self::Services(_) => {
+                ExitCode::BadJob
+            }
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
             Self::Remote(_) | Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => {

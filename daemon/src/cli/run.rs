@@ -29,6 +29,7 @@ use crate::launcher::{SlowArgs, slow_down};
 use crate::metrics;
 use crate::nodes::{Digests, JobToken, Shards};
 use crate::router::Serving;
+use crate::services::{self, Services};
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
@@ -101,7 +102,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
         prepared.job = job;
     }
     if let Some(status) = past.over(&prepared.job) {
-        return was_over(&store, &prepared, &status).await;
+        return was_over((&store, &state), &prepared, &status).await;
     }
     let daemon = Daemon::open(prepared, first_job, state, (store, quota), past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
@@ -255,7 +256,13 @@ impl Daemon {
         )?;
         let feed = parts.feeds.status();
         let shards = parts.shards.clone();
-        let mut driver = Driver::new(parts, self.past).await?;
+        let (job, plan) = (Arc::clone(&parts.job), parts.worker.clone());
+        let services = Services::open(&job, plan, self.happenings.clone(), self.clock.now());
+        let services = services.await.map_err(|source| Failure::Start {
+            what: "the services",
+            source,
+        })?;
+        let mut driver = Driver::new(parts, services, self.past).await?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
         let roles =
@@ -284,8 +291,10 @@ impl Daemon {
         let end = driver
             .end(&mut world, signals::hurried(asked.clone()))
             .await;
-        if !end.unkilled.is_empty() {
-            tracing::error!("processes {:?} do not end though killed", end.unkilled);
+        let of_services = driver.end_services(signals::hurried(asked.clone())).await;
+        let unkilled = [end.unkilled, of_services].concat();
+        if !unkilled.is_empty() {
+            tracing::error!("processes {unkilled:?} do not end though killed");
         }
         let over = matches!(result, Ok(Outcome::Completed | Outcome::Failed { .. }));
         driver.dismiss_nodes(&mut world, over).await;
@@ -494,7 +503,7 @@ async fn open_store(
 /// Ends what is left of the job and removes its state.
 async fn discard(state: &StateDir) -> Result<(), Failure> {
     match Store::open(state.root()) {
-        Ok((store, _)) => kill_all(&store).await?,
+        Ok((store, _)) => kill_all(&store, state).await?,
         Err(error @ crate::store::StoreError::Locked { .. }) => return Err(error.into()),
         // It is discarded in any case; processes it knew of are fenced when they link.
         Err(error) => tracing::warn!("the discarded store cannot be read: {error}"),
@@ -503,11 +512,12 @@ async fn discard(state: &StateDir) -> Result<(), Failure> {
     Ok(state.clear()?)
 }
 
-async fn kill_all(store: &Store) -> Result<(), Failure> {
+async fn kill_all(store: &Store, state: &StateDir) -> Result<(), Failure> {
     let start = |source| Failure::Start {
         what: "the launcher",
         source,
     };
+    services::end_strangers(state).await.map_err(start)?;
     match driver::kill_leftovers(store).await.map_err(start)? {
         pids if pids.is_empty() => Ok(()),
         pids => Err(Failure::Leftovers { pids }),
@@ -516,12 +526,12 @@ async fn kill_all(store: &Store) -> Result<(), Failure> {
 
 /// The job was over before: says so, and that is all.
 async fn was_over(
-    store: &Store,
+    (store, state): (&Store, &StateDir),
     prepared: &Prepared,
     status: &v1::Status,
 ) -> Result<ExitCode, Failure> {
     // Roles may be left if the daemon was killed while it ended.
-    kill_all(store).await?;
+    kill_all(store, state).await?;
     if status.state != "completed" {
         let reason = match status.reason.as_str() {
             "" => String::new(),

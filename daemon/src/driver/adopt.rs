@@ -9,6 +9,7 @@ use super::taped::Taped;
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
 use crate::driver::Links;
+use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};
 use robust_proto::v1;
@@ -131,7 +132,8 @@ pub fn past(store: &Store) -> Result<Past, AdoptError> {
 
 impl Driver {
     /// A driver that goes on from the past: living role processes are adopted, dead ones reported.
-    pub async fn new(parts: Parts, past: Past) -> Result<Self, AdoptError> {
+    pub async fn new(mut parts: Parts, services: Services, past: Past) -> Result<Self, AdoptError> {
+        parts.worker.services = services.addresses().to_owned();
         let config = CoreConfig::from(&*parts.job);
         let (core, snapshots, version_digest, again) = match past.saved {
             None => (Core::new(config), saved::Snapshots::default(), None, false),
@@ -185,6 +187,8 @@ impl Driver {
             inputs: VecDeque::new(),
             outbox: Default::default(),
             outcome: None,
+            services,
+            begun: false,
             written: None,
             pressed: None,
             dirty: true,

@@ -20,6 +20,8 @@ pub enum Alarm {
     StoreAway,
     /// No other node holds what the job wants held there.
     NoReplica,
+    /// The job waits for a service.
+    ServiceMissing,
 }
 
 impl Alarm {
@@ -31,6 +33,7 @@ impl Alarm {
             Self::CheckpointsPaused => "checkpoints paused",
             Self::StoreAway => "object store away",
             Self::NoReplica => "no replica",
+            Self::ServiceMissing => "service missing",
         }
     }
 }

@@ -165,6 +165,10 @@ impl Driver {
                 answer,
             } => self.on_change(role, change, answer),
             Happening::Revised { revision, written } => self.on_revised(*revision, written),
+            Happening::Service(heard) => {
+                self.services.heard(self.parts.clock.now(), heard);
+                self.dirty = true;
+            }
             Happening::Stop => {
                 self.outbox.hurry();
                 self.inputs.push_back(Input::Operator(Request::Stop));

@@ -8,6 +8,7 @@ use crate::launcher::{LaunchEvent, Launcher, Running};
 use crate::store::Store;
 use robust_proto::v1::{self, host_message::Body, leader_message};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
+use robust_shared::service;
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
@@ -39,6 +40,8 @@ impl Driver {
         self.gang = None;
         // Dropping a waiting request answers it; agents are told by the end of their links.
         self.routes.retain(|_, waiting| waiting.lease.is_some());
+        self.services
+            .handle(self.parts.clock.now(), service::Event::End);
         let last = self.offer_last_checkpoint();
         self.links.send_to_all(&Body::Shutdown(v1::Shutdown {}));
         let gentle = self.time_to_end(GENTLE);
@@ -68,6 +71,12 @@ impl Driver {
                 .collect(),
             on_disk: self.last_step_is_on_disk(),
         }
+    }
+
+    /// Ends the services, after the roles that needed them; those that do not even end when they are
+    /// killed are returned.
+    pub async fn end_services(&mut self, hurry: impl Future<Output = ()>) -> Vec<u32> {
+        self.services.end(hurry).await
     }
 
     /// Tells the other nodes that it is over, or that this daemon will be back, and waits until

@@ -29,6 +29,7 @@ pub struct Feeds {
     alarms: Mutex<Alarms>,
     store: Store,
     durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
+    services: Vec<v1::ServiceStatus>,
 }
 
 impl Feeds {
@@ -59,6 +60,7 @@ impl Feeds {
             alarms: Mutex::default(),
             store,
             durable: (None, None),
+            services: Vec::new(),
         }
     }
 
@@ -75,6 +77,11 @@ impl Feeds {
         remote: Option<v1::RemoteStatus>,
     ) {
         self.durable = (Some(replicas), remote);
+    }
+
+    /// What is shown from now on of the job's services.
+    pub(super) fn services(&mut self, services: Vec<v1::ServiceStatus>) {
+        self.services = services;
     }
 
     /// This machine's name.
@@ -123,6 +130,7 @@ impl Feeds {
     ) {
         let mut status = self.frame.status(view, now);
         status.checkpoints_skipped = checkpoints_skipped;
+        status.services.clone_from(&self.services);
         let digest = view.version.and_then(|version| served.digest(version));
         (status.replicas, status.remote) = self.durable.clone();
         status.weight_digest = digest.unwrap_or_default();

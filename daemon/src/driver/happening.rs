@@ -3,6 +3,7 @@ use crate::control::{Replayed, StepOutcome};
 use crate::driver::logs::LogAnswer;
 use crate::driver::{Change, LinkId, Revision, SnapshotShards};
 use crate::nodes::{Joined, Via};
+use crate::services::Heard;
 use robust_proto::v1;
 use robust_shared::core::{Refusal, Reply, Request};
 use robust_shared::fault::{At, Fault};
@@ -184,6 +185,8 @@ pub enum Happening {
         /// Whether.
         written: Result<(), String>,
     },
+    /// Of the job's services.
+    Service(Heard),
     /// An operator wants the job ended.
     Stop,
     /// A node proved itself and wants to be one of the job.

@@ -39,13 +39,14 @@ mod logs;
 mod lost;
 mod nodes;
 mod outbox;
-mod probe;
+pub(crate) mod probe;
 mod pulled;
 mod recent;
 mod replicas;
 mod restoring;
 mod saved;
 mod served;
+mod services;
 mod spawn;
 mod status;
 mod switch;
@@ -58,7 +59,7 @@ pub use alarms::Alarm;
 pub use change::{Change, Revision};
 pub use clock::Clock;
 pub use console::{print, summary};
-pub use end::{End, kill_leftovers};
+pub use end::{End, kill_and_wait, kill_leftovers};
 pub use feeds::Feeds;
 pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
 pub use leases::{Held, LeaseError, Leases};
@@ -77,6 +78,7 @@ use crate::ckpt::{Checkpointer, Uploader};
 use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::nodes::Shards;
+use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Quota, Store, StoreError};
 use crate::telemetry::{Telemetry, TestDevices};
@@ -92,6 +94,7 @@ use robust_proto::v1;
 use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
+use robust_shared::service;
 use robust_shared::time::Time;
 use robust_shared::weights::PlanCache;
 use saved::Snapshots;
@@ -205,6 +208,9 @@ pub struct Driver {
     inputs: VecDeque<Input>,
     outbox: Outbox,
     outcome: Option<Outcome>,
+    services: Services,
+    /// Whether the job was told to begin, or to go on.
+    begun: bool,
     /// The last step that a checkpoint on disk has, and the gang that made it.
     written: Option<(Step, Generation)>,
     /// When a step that waits for its checkpoint was last offered.
@@ -231,8 +237,10 @@ pub enum DriverError {
 impl Driver {
     /// Starts the job, or goes on with it, until it is over; role processes are still there then.
     pub async fn run(&mut self, world: &mut World) -> Result<Outcome, DriverError> {
-        self.inputs.push_back(Input::Start);
+        self.services
+            .handle(self.parts.clock.now(), service::Event::Begin);
         loop {
+            self.serve_services();
             self.settle().await?;
             if self.outbox.is_empty()
                 && let Some(outcome) = self.outcome.take()
@@ -243,7 +251,8 @@ impl Driver {
             if self.status_due() <= Instant::now() {
                 self.publish_status();
             }
-            let (wake, due) = (self.core.next_timeout(), self.status_due());
+            let wakes = [self.core.next_timeout(), self.services.next_timeout()];
+            let (wake, due) = (wakes.into_iter().flatten().min(), self.status_due());
             tokio::select! {
                 biased;
                 written = self.outbox.written() => {
@@ -310,6 +319,7 @@ impl Driver {
     fn show(&mut self, view: &View, at: Time) {
         let (replicas, remote) = (self.replica_status(), self.remote_status());
         self.parts.feeds.durable(replicas, remote);
+        self.parts.feeds.services(self.services.status());
         let skipped = self.parts.checkpointer.skipped();
         self.parts
             .feeds

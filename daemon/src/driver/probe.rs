@@ -1,12 +1,24 @@
-//! The health probe of a rollout: one GET that makes it generate a token.
+//! Probes: of a rollout, one GET that makes it generate a token; of a service, a GET of its route, or
+//! just a connection.
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Whether the rollout at `addr` (`ip:port`) answered `/health_generate` with 200 in time.
 pub async fn health_generate(addr: &str, timeout: Duration) -> bool {
-    let answered = tokio::time::timeout(timeout, status_of(addr, "/health_generate")).await;
+    answers(addr, "/health_generate", timeout).await
+}
+
+/// Whether `addr` (`ip:port`) answered a GET of this route with 200 in time.
+pub async fn answers(addr: &str, path: &str, timeout: Duration) -> bool {
+    let answered = tokio::time::timeout(timeout, status_of(addr, path)).await;
     matches!(answered, Ok(Ok(200)))
+}
+
+/// Whether `addr` (`ip:port`) accepted a connection in time.
+pub async fn accepts(addr: &str, timeout: Duration) -> bool {
+    let connected = tokio::time::timeout(timeout, TcpStream::connect(addr)).await;
+    matches!(connected, Ok(Ok(_)))
 }
 
 async fn status_of(addr: &str, path: &str) -> std::io::Result<u16> {

@@ -3,7 +3,7 @@ use crate::launcher::SpawnSpec;
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::StateDir;
-use robust_proto::JOB_TOKEN_VARIABLE;
+use robust_proto::{JOB_TOKEN_VARIABLE, SERVICES_VARIABLE};
 use robust_shared::ids::{Generation, Incarnation, InstanceId};
 use robust_shared::job::Job;
 use std::net::{IpAddr, Ipv4Addr};
@@ -58,6 +58,8 @@ pub struct WorkerPlan {
     pub token: JobToken,
     /// Whether rollouts are engines of the user's.
     pub foreign_rollouts: bool,
+    /// The addresses of the job's services, as roles are told them; empty without any.
+    pub services: String,
 }
 
 impl WorkerPlan {
@@ -71,6 +73,7 @@ impl WorkerPlan {
             bind: Ipv4Addr::LOCALHOST.into(),
             token,
             foreign_rollouts: job.rollout.command.is_some(),
+            services: String::new(),
         }
     }
 
@@ -172,6 +175,9 @@ impl WorkerPlan {
         let number = incarnation.0.to_string();
         environment.push((INCARNATION_VARIABLE.to_owned(), number));
         environment.push(self.program.logs.variable());
+        if !self.services.is_empty() {
+            environment.push((SERVICES_VARIABLE.to_owned(), self.services.clone()));
+        }
         environment
     }
 }

@@ -6,7 +6,8 @@ use robust_shared::ids::Incarnation;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
 };
 use std::collections::HashMap;
 use std::io;
@@ -115,6 +116,13 @@ impl Launcher {
             return false;
         };
         watched.is_itself() && kill_process_group(watched.pid, signal).is_ok()
+    }
+
+    /// A signal to the leader alone, which passes it on as it sees fit. False when it is not running.
+    pub fn ask(&self, incarnation: Incarnation, signal: Signal) -> bool {
+        let table = self.shared.table();
+        let watched = table.get(&incarnation.0);
+        watched.is_some_and(|w| pidfd_send_signal(&w.pidfd, signal).is_ok())
     }
 
     /// What runs as this life.

@@ -9,7 +9,8 @@
 //!   token                0600, with --listen and --listen-nodes
 //!   router.key           0600, with --router: what its clients show
 //!   run                  names this life of the job
-//!   db/ ckpt/ logs/
+//!   services.json        the job's services: ports, lives, processes
+//!   db/ ckpt/ logs/ services/
 //! ```
 mod job_file;
 mod shm;
@@ -75,12 +76,19 @@ impl StateDir {
 
     /// Removes what an earlier job left, its logs excepted. For the holder only.
     pub fn clear(&self) -> Result<(), StateDirError> {
-        for folder in [self.store(), self.checkpoints(), self.snapshots()] {
+        let folders = [
+            self.store(),
+            self.checkpoints(),
+            self.snapshots(),
+            self.services(),
+        ];
+        for folder in folders {
             remove_folder(&folder)?;
         }
         self.clear_revisions()?;
         remove_if_there(&self.job_json())?;
         remove_if_there(&self.run_file())?;
+        remove_if_there(&self.services_json())?;
         make_private_dir(&self.checkpoints())
     }
 
@@ -173,6 +181,16 @@ impl StateDir {
     /// Role processes' output.
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
+    }
+
+    /// What is remembered of the job's services.
+    pub fn services_json(&self) -> PathBuf {
+        self.root.join("services.json")
+    }
+
+    /// A folder for each of their processes.
+    pub fn services(&self) -> PathBuf {
+        self.root.join("services")
     }
 
     /// Where the trainer keeps its snapshots: shared memory, named after this directory.

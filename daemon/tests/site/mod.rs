@@ -131,6 +131,23 @@ impl Site {
             .collect()
     }
 
+    /// Living processes of this site's services: shims, and all that bear the mark of their folder.
+    pub fn services(&self) -> Vec<i32> {
+        let root = self.state().canonicalize().unwrap_or_default();
+        let root = root.display().to_string();
+        let mark = format!("SERVICE_MARK={root}/services/");
+        let of = |entry: fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+            let text = |name: &str| String::from_utf8_lossy(&read(name)).replace('\0', " ");
+            let line = text("cmdline");
+            let is_shim = line.contains("robust-shim service") && line.contains(&root);
+            (is_shim || text("environ").contains(&mark)).then_some(pid)
+        };
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        all.filter_map(of).collect()
+    }
+
     pub async fn control(&self) -> ControlClient<Channel> {
         let socket = self.state().join("control.sock");
         let dial = move |_: Uri| {
@@ -224,7 +241,7 @@ impl Drop for Daemon {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        for pid in self.roles() {
+        for pid in [self.services(), self.roles()].concat() {
             let _ = nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(pid),
                 nix::sys::signal::Signal::SIGKILL,

@@ -7,6 +7,10 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+/// Names, in the environment of a hosted program's processes, whose they are: the folder of its
+/// instance in shared memory.
+pub const ENGINE_VARIABLE: &str = "ROBUST_ENGINE_OF";
+
 /// A living process that belongs to somebody who may be dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {

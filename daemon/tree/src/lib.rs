@@ -32,7 +32,7 @@ mod tree;
 
 pub use apart::apart;
 pub use child::{Child, ChildSpec, StartError, become_subreaper};
-pub use leftovers::{Leftover, leftovers};
+pub use leftovers::{ENGINE_VARIABLE, Leftover, leftovers};
 pub use netns::{Namespace, NotPermitted, Way, permitted};
 pub use policy::{How, Policy};
 pub use rustix::process::Signal;

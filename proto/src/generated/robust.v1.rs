@@ -2303,6 +2303,41 @@ pub struct Status {
     /// where --router serves clients, such as <http://127.0.0.1:7080;> empty without it
     #[prost(string, tag = "140")]
     pub router: ::prost::alloc::string::String,
+    /// other programs that the job needs, in the order they start
+    #[prost(message, repeated, tag = "120")]
+    pub services: ::prost::alloc::vec::Vec<ServiceStatus>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceStatus {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    /// waiting | starting | up | suspect | ending | restarting | down
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// of services, which have numbers of their own; 0: none yet
+    #[prost(uint64, tag = "4")]
+    pub incarnation: u64,
+    /// of its shim, while it lives
+    #[prost(uint32, tag = "5")]
+    pub pid: u32,
+    /// host:port; empty without a port
+    #[prost(string, tag = "6")]
+    pub addr: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "7")]
+    pub restarts: u32,
+    /// why its last life ended, or empty
+    #[prost(string, tag = "8")]
+    pub reason: ::prost::alloc::string::String,
+    /// fail | wait | degrade
+    #[prost(string, tag = "9")]
+    pub needed: ::prost::alloc::string::String,
+    /// Unix time when it came into its state
+    #[prost(uint64, tag = "10")]
+    pub since_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

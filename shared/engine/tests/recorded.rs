@@ -383,6 +383,7 @@ fn control_replies_are_judged() {
         format: None,
         version: Label::Number(2),
         keep_pause: false,
+        flush: true,
     };
     let [from_disk] = &sglang.load_from_folder(&load)[..] else {
         panic!()

@@ -252,6 +252,11 @@ pub enum Input {
         /// Why it cannot.
         refused: Option<String>,
     },
+    /// A service is given up that the job cannot do without: the job fails.
+    ServiceLost {
+        /// Which, and why.
+        reason: String,
+    },
     /// An operator wants something.
     Operator(Request),
     /// The time given by [`super::Core::next_timeout`] has come.

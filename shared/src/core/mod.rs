@@ -300,6 +300,7 @@ impl Core {
                 number,
                 refused,
             } => self.on_fault_struck(incarnation, number, refused.as_deref()),
+            Input::ServiceLost { reason } => self.finish(Outcome::Failed { reason }),
             Input::Operator(request) => self.on_request(request),
             Input::Timeout => {}
             other => self.take_from_agents(other),

@@ -18,7 +18,7 @@
 use super::input::Request;
 use super::output::Severity;
 use super::refusal::{Refusal, Reply};
-use super::state::Stage;
+use super::state::{JobState, Stage};
 use super::{Core, Mutation};
 use crate::ids::{Role, Step};
 use crate::time::Time;
@@ -120,6 +120,16 @@ impl Core {
     /// Whether the last step before the pause is over.
     pub(super) fn is_paused(&self) -> bool {
         self.s.pause.is_some_and(|pause| pause.reached)
+    }
+
+    /// The pause that is wanted or reached.
+    pub fn pause(&self) -> Option<PauseView> {
+        self.pause_view()
+    }
+
+    /// Whether the job was begun and is not over.
+    pub fn is_running(&self) -> bool {
+        self.started && self.s.job == JobState::Running
     }
 
     pub(super) fn pause_view(&self) -> Option<PauseView> {

@@ -24,7 +24,7 @@ mod tests;
 #[cfg(test)]
 mod tests_commands;
 
-pub use command::{Missing, Part, Placeholder, Scope, Template, TemplateError};
+pub use command::{Missing, Part, Placeholder, Scope, ServiceTies, Template, TemplateError};
 pub use error::{JobError, Location, Problem};
 pub(crate) use error::{from_toml, list, suggest};
 pub(crate) use locate::Document;

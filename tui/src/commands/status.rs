@@ -66,6 +66,9 @@ fn text(s: &v1::Status, paint: Paint) -> String {
     if s.nodes.len() > 1 || s.nodes.iter().any(marked) {
         text += &format!("\n{}", nodes(&s.nodes).render(paint));
     }
+    if !s.services.is_empty() {
+        text += &format!("\n{}", services(&s.services).render(paint));
+    }
     if !s.incidents.is_empty() {
         text += &format!("\n{}", incidents(&s.incidents).render(paint));
     }
@@ -194,6 +197,34 @@ fn nodes(all: &[v1::NodeStatus]) -> Table {
     table
 }
 
+/// The other programs that the job needs.
+fn services(all: &[v1::ServiceStatus]) -> Table {
+    let mut table = Table::new(&[
+        "SERVICE",
+        "STATE",
+        ">PID",
+        ">RESTARTS",
+        "ADDRESS",
+        "NEEDED",
+        "LAST END",
+    ]);
+    for s in all {
+        table.row([
+            format!("{}.{}", s.name, s.index),
+            s.state.clone(),
+            match s.pid {
+                0 => String::new(),
+                pid => pid.to_string(),
+            },
+            s.restarts.to_string(),
+            s.addr.clone(),
+            s.needed.clone(),
+            s.reason.clone(),
+        ]);
+    }
+    table
+}
+
 fn is_pulling(r: &v1::RoleStatus) -> bool {
     r.pull_total > 0 && r.pull_bytes < r.pull_total
 }
@@ -303,6 +334,35 @@ pub fn incidents(all: &[v1::Incident]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_is_told_with_its_address_and_why_it_ended() {
+        let service = v1::ServiceStatus {
+            name: "judge".to_owned(),
+            index: 1,
+            state: "up".to_owned(),
+            pid: 42,
+            addr: "127.0.0.1:20001".to_owned(),
+            restarts: 2,
+            reason: "python3 (pid 7) ended: SIGKILL".to_owned(),
+            needed: "wait".to_owned(),
+            ..Default::default()
+        };
+        let status = v1::Status {
+            services: vec![service],
+            ..Default::default()
+        };
+        let text = text(&status, Paint::plain());
+        let line = text
+            .lines()
+            .find(|l| l.contains("judge"))
+            .unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(
+            words.join(" "),
+            "judge.1 up 42 2 127.0.0.1:20001 wait python3 (pid 7) ended: SIGKILL"
+        );
+    }
 
     #[test]
     fn weights_on_their_way_are_told_with_their_source_and_their_rate() {

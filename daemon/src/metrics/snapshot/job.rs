@@ -103,6 +103,26 @@ impl Snapshot {
         sheet.counters("trajectories_discarded", help, lost)
     }
 
+    pub(super) fn services(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        let services = &self.status.services;
+        if services.is_empty() {
+            return Ok(());
+        }
+        let row = |s: &v1::ServiceStatus| {
+            let index = s.index.to_string();
+            labels([("service", &*s.name), ("index", &index)])
+        };
+        let is_up = |s: &v1::ServiceStatus| ["up", "suspect"].contains(&&*s.state);
+        let up = services
+            .iter()
+            .map(|s| (row(s), f64::from(u8::from(is_up(s)))));
+        let help = "1 where a process of a service is up. Normal: 1.";
+        sheet.gauges("service_up", help, up)?;
+        let help = "Times that a process of a service was started again. Normal: 0.";
+        let restarts = services.iter().map(|s| (row(s), u64::from(s.restarts)));
+        sheet.counters("service_restarts", help, restarts)
+    }
+
     pub(super) fn durable(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
         if let Some(of) = &self.status.replicas {
             let safe = f64::from(u8::from(of.state == "safe"));

@@ -34,6 +34,7 @@ impl Collector for SnapshotCollector {
         snapshot.durable(&mut sheet)?;
         snapshot.ettr(&mut sheet)?;
         snapshot.nodes(&mut sheet)?;
+        snapshot.services(&mut sheet)?;
         snapshot.instances(&mut sheet)?;
         snapshot.pulls(&mut sheet)?;
         snapshot.instances_use(&mut sheet)?;

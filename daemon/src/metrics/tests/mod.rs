@@ -95,6 +95,12 @@ fn everything() -> v1::Status {
             ..Default::default()
         }],
         nodes: vec![node("a", "here", false), node("b", "lost", true)],
+        services: vec![v1::ServiceStatus {
+            name: "judge".to_owned(),
+            state: "up".to_owned(),
+            restarts: 2,
+            ..Default::default()
+        }],
         incidents: vec![incident(1, "recovered"), incident(2, "recovering")],
         ..status()
     }

@@ -43,6 +43,29 @@ fn lives(w: &World) -> Vec<(InstanceId, Incarnation)> {
 }
 
 #[test]
+fn a_job_that_lost_a_service_it_needs_fails_begun_or_not() {
+    let reason = "service.judge.0 is given up".to_owned();
+    let lost = || Input::ServiceLost {
+        reason: reason.clone(),
+    };
+    let failed = Outcome::Failed {
+        reason: reason.clone(),
+    };
+    let is_failed = |core: &mut Core| {
+        let mut outputs = std::iter::from_fn(|| core.poll_output());
+        outputs.any(|o| matches!(&o, Output::Finish { outcome } if *outcome == failed))
+    };
+    let mut held = Core::new(small(Mode::Async, 6));
+    held.handle(Time(1), lost());
+    assert!(is_failed(&mut held) && !held.is_running());
+    let mut w = world(Mode::Async, 6);
+    assert!(w.core.is_running());
+    w.core.handle(w.now, lost());
+    assert!(is_failed(&mut w.core));
+    assert_eq!(w.core.view(w.now).state, "failed");
+}
+
+#[test]
 fn a_paused_job_ends_the_step_under_way_begins_nothing_and_goes_on_when_resumed() {
     for mode in [Mode::Sync, Mode::Async, Mode::SemiSync] {
         let mut w = world(mode, 8);

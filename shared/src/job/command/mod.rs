@@ -5,5 +5,6 @@ mod order;
 mod placeholder;
 mod template;
 
+pub use order::ServiceTies;
 pub use placeholder::{Placeholder, Scope};
 pub use template::{Missing, Part, Template, TemplateError};

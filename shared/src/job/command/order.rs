@@ -11,6 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 const ROLES: [&str; 3] = ["trainer", "rollout", "agent"];
 const ROLLOUT: &str = "rollout";
 
+/// What a service's start depends on, and what depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceTies {
+    /// The services that are up before it starts.
+    pub after: BTreeSet<String>,
+    /// It, or one before it, has the rollouts' addresses: it starts after the job's roles.
+    pub after_roles: bool,
+    /// A role starts after it, directly or by way of other services.
+    pub before_roles: bool,
+}
+
 /// Who starts before whom.
 type After<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
@@ -27,6 +38,21 @@ impl Job {
         order.retain(|name| self.services.contains_key(*name));
         order.reverse();
         order
+    }
+
+    /// What a service's start depends on, and what depends on it.
+    pub fn service_ties(&self, name: &str) -> ServiceTies {
+        let starts_after = self.starts_after();
+        let names_it = |(_, then): &(&&str, &BTreeSet<&str>)| then.contains(name);
+        let after = starts_after.iter().filter(names_it);
+        let after = after.filter(|(first, _)| self.services.contains_key(**first));
+        ServiceTies {
+            after: after.map(|(first, _)| (*first).to_owned()).collect(),
+            after_roles: reaches(ROLLOUT, &starts_after).contains(name),
+            before_roles: ROLES
+                .iter()
+                .any(|role| reaches(name, &starts_after).contains(role)),
+        }
     }
 
     pub(super) fn check_order(&self) -> Result<(), Problem> {
@@ -101,6 +127,19 @@ fn placeholders(argv: &[String], env: &BTreeMap<String, String>) -> BTreeSet<Pla
         .collect()
 }
 
+/// All that start after `from`, directly or not.
+fn reaches<'a>(from: &str, after: &After<'a>) -> BTreeSet<&'a str> {
+    let (mut found, mut to_do) = (BTreeSet::new(), vec![from]);
+    while let Some(next) = to_do.pop() {
+        for then in after.get(next).into_iter().flatten() {
+            if found.insert(*then) {
+                to_do.push(then);
+            }
+        }
+    }
+    found
+}
+
 /// Puts all that start after `name`, then `name`, at the end of `done`; the names of a circle that it
 /// is part of are the error.
 fn walk<'a>(
@@ -163,5 +202,25 @@ mod tests {
             order("[service.b]\nargv=['x']\n[service.a]\nargv=['x']\n"),
             ["a", "b"]
         );
+    }
+
+    #[test]
+    fn what_a_service_waits_for_and_what_waits_for_it_is_known() {
+        let text = "[data]\nprompts='p'\ntokenizer='t'\n\
+                    [rollout.command]\nkind='robust'\nargv=['e', '{port}']\nfixed=31000\n\
+                    [service.a]\nargv=['x']\nbefore=['b']\n\
+                    [service.b]\nargv=['x']\nbefore=['agent']\n\
+                    [service.c]\nargv=['x', '{rollouts}']\nbefore=['d']\n\
+                    [service.d]\nargv=['x']\n";
+        let job = Job::parse(text, Path::new("job.toml")).unwrap();
+        let ties = |name| {
+            let ties = job.service_ties(name);
+            let after: Vec<String> = ties.after.into_iter().collect();
+            (after.join(" "), ties.after_roles, ties.before_roles)
+        };
+        assert_eq!(ties("a"), (String::new(), false, true));
+        assert_eq!(ties("b"), ("a".to_owned(), false, true));
+        assert_eq!(ties("c"), (String::new(), true, false));
+        assert_eq!(ties("d"), ("c".to_owned(), true, false));
     }
 }

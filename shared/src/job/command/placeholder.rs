@@ -8,7 +8,8 @@ use std::fmt;
 pub enum Placeholder {
     /// `{index}`: which of its role's instances it is, from 0.
     Index,
-    /// `{incarnation}`: which process of the job it is; no other ever has the number.
+    /// `{incarnation}`: which process of the job's roles, or of its services, it is; no other of them
+    /// ever has the number.
     Incarnation,
     /// `{generation}`: the gang's.
     Generation,

@@ -1,0 +1,359 @@
+//! Carrying out what the machine wants.
+use super::book::{Book, Entry};
+use super::shim;
+use super::{end, ports};
+use crate::driver::{Happening, Happenings, WorkerPlan, probe};
+use crate::launcher::{LaunchEvent, Launcher, Running, owned_by};
+use robust_proto::v1;
+use robust_shared::core::Exit;
+use robust_shared::ids::Incarnation;
+use robust_shared::job::{Job, Needed};
+use robust_shared::service::{self, Effect, Event, Plan, ServiceId};
+use robust_shared::time::Time;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// What is heard of services, on the driver's channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A shim ended.
+    Ended {
+        /// Which life.
+        life: Incarnation,
+        /// Why, as a part of a sentence.
+        how: String,
+    },
+    /// Nothing of it is left.
+    Gone {
+        /// Which life.
+        life: Incarnation,
+        /// Why it ended.
+        how: String,
+    },
+    /// A probe ended.
+    Probed {
+        /// Which life.
+        life: Incarnation,
+        /// Whether it answered well and in time.
+        ok: bool,
+    },
+}
+
+/// The services of a job and their processes.
+pub struct Services {
+    pub(super) machine: service::Services,
+    pub(super) launcher: Launcher,
+    pub(super) book: Book,
+    pub(super) plan: WorkerPlan,
+    pub(super) grace: BTreeMap<String, Duration>,
+    addresses: String,
+    happenings: Happenings,
+}
+
+impl Services {
+    /// Takes over what an earlier daemon left: what is on record and lives goes on, what is not on
+    /// record is killed.
+    pub async fn open(
+        job: &Job,
+        plan: WorkerPlan,
+        happenings: Happenings,
+        now: Time,
+    ) -> io::Result<Self> {
+        let (exits, launches) = unbounded_channel();
+        let launcher = Launcher::new(exits)?;
+        tokio::spawn(forward(launches, happenings.clone()));
+        let mut book = Book::open(plan.state.services_json());
+        lend_all(&mut book, job, &plan)?;
+        let addresses = addresses(&book, &plan);
+        let owner = plan.state.root().as_os_str();
+        let found = owned_by((shim::SERVICE_VARIABLE, owner), shim::LIFE_VARIABLE);
+        let highest = found.iter().map(|(life, _)| life.0).max().unwrap_or(0);
+        book.page.last_life = book.page.last_life.max(highest);
+        let grace = job.services.iter();
+        let mut services = Self {
+            machine: service::Services::new(Plan::of(job), book.page.last_life),
+            launcher,
+            book,
+            plan,
+            grace: grace.map(|(n, s)| (n.clone(), s.stop.grace())).collect(),
+            addresses,
+            happenings,
+        };
+        services.take_over(now, found).await?;
+        Ok(services)
+    }
+
+    async fn take_over(
+        &mut self,
+        now: Time,
+        mut found: Vec<(Incarnation, Running)>,
+    ) -> io::Result<()> {
+        for entry in &mut self.book.page.services {
+            let life = Incarnation(entry.life);
+            let at = found.iter().position(|(of, _)| *of == life);
+            let running = at.map(|at| found.swap_remove(at).1);
+            let log = shim::log_path(&self.plan, &entry.id);
+            let lives = running.filter(|r| self.launcher.adopt(life, *r, Some(&log)));
+            match lives {
+                Some(running) => {
+                    tracing::info!("adopted {} {life} (pid {})", entry.id, running.pid);
+                    (entry.pid, entry.start_time) = (running.pid, running.start_time);
+                    let (id, up) = (entry.id.clone(), entry.up);
+                    self.machine.handle(now, Event::Adopted { id, life, up });
+                }
+                None => (entry.life, entry.pid, entry.up) = (0, 0, false),
+            }
+        }
+        end::kill(found).await?;
+        self.save();
+        Ok(())
+    }
+
+    /// The addresses of all services, as role processes are told them; empty without any.
+    pub fn addresses(&self) -> &str {
+        &self.addresses
+    }
+
+    /// Something that happened to the services or to the job.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.machine.handle(now, event);
+    }
+
+    /// Something was heard on the driver's channel.
+    pub fn heard(&mut self, now: Time, heard: Heard) {
+        match heard {
+            Heard::Ended { life, how } => self.clear(life, how),
+            Heard::Gone { life, how } => {
+                if let Some(entry) = self.entry(life) {
+                    (entry.life, entry.pid, entry.up) = (0, 0, false);
+                }
+                self.machine.handle(now, Event::Exited { life, how });
+            }
+            Heard::Probed { life, ok } => self.machine.handle(now, Event::Probed { life, ok }),
+        }
+    }
+
+    /// What the driver has to do next, after everything that can be done here.
+    pub fn poll(&mut self, now: Time) -> Option<Effect> {
+        if self.machine.next_timeout().is_some_and(|due| due <= now) {
+            self.machine.handle(now, Event::Timeout);
+        }
+        while let Some(effect) = self.machine.poll_effect() {
+            match effect {
+                Effect::Start { id, life } => self.start(now, &id, life),
+                Effect::Kill { life, reason } => {
+                    tracing::info!("killing the service's life {}: {reason}", life.0);
+                    self.launcher.kill(life);
+                }
+                Effect::Probe {
+                    id,
+                    life,
+                    path,
+                    timeout,
+                } => self.probe(&id, life, path, timeout),
+                other => return Some(other),
+            }
+        }
+        self.note_up();
+        self.save();
+        None
+    }
+
+    /// When [`Self::poll`] is wanted at the latest.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.machine.next_timeout()
+    }
+
+    /// Whether the job has to wait.
+    pub fn holds(&self) -> bool {
+        self.machine.holds()
+    }
+
+    /// Whether the job is paused because a service was missing.
+    pub fn has_paused(&self) -> bool {
+        self.book.page.paused
+    }
+
+    /// Remembers that it is, or is no more; written before the pause itself is.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.book.page.paused = paused;
+        self.save();
+    }
+
+    /// As operators see them.
+    pub fn status(&self) -> Vec<v1::ServiceStatus> {
+        let each = self.machine.view().into_iter();
+        each.map(|view| {
+            let entry = self.book.page.services.iter().find(|e| e.id == view.id);
+            let port = entry.and_then(|e| e.ports.first());
+            let addr = port.map(|port| SocketAddr::new(self.plan.bind, *port).to_string());
+            v1::ServiceStatus {
+                name: view.id.name,
+                index: view.id.index,
+                state: view.state.to_owned(),
+                incarnation: view.life.0,
+                pid: entry.map_or(0, |e| e.pid),
+                addr: addr.unwrap_or_default(),
+                restarts: view.restarts,
+                reason: view.reason,
+                needed: needed(view.needed).to_owned(),
+                since_ms: view.since.millis(),
+            }
+        })
+        .collect()
+    }
+
+    fn entry(&mut self, life: Incarnation) -> Option<&mut Entry> {
+        let mut all = self.book.page.services.iter_mut();
+        all.find(|e| e.life == life.0 && life.0 != 0)
+    }
+
+    fn start(&mut self, now: Time, id: &ServiceId, life: Incarnation) {
+        self.book.page.last_life = self.book.page.last_life.max(life.0);
+        let Some(entry) = self.book.of(id) else {
+            return;
+        };
+        (entry.life, entry.pid, entry.up) = (life.0, 0, false);
+        let ports = entry.ports.clone();
+        // Before it is there: one that nobody remembers would be killed by the next daemon.
+        self.save();
+        let spec = shim::spec(&self.plan, id, life, &ports, &self.addresses);
+        match self.launcher.spawn(spec) {
+            Ok(running) => {
+                if let Some(entry) = self.entry(life) {
+                    (entry.pid, entry.start_time) = (running.pid, running.start_time);
+                }
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                if let Some(entry) = self.entry(life) {
+                    entry.life = 0;
+                }
+                self.machine.handle(now, Event::NotStarted { life, reason });
+            }
+        }
+    }
+
+    fn probe(&self, id: &ServiceId, life: Incarnation, path: Option<String>, timeout: Duration) {
+        let entry = self.book.page.services.iter().find(|e| e.id == *id);
+        let port = entry.and_then(|e| e.ports.first()).copied();
+        let addr = SocketAddr::new(self.plan.bind, port.unwrap_or_default()).to_string();
+        let happenings = self.happenings.clone();
+        tokio::spawn(async move {
+            let ok = match path {
+                Some(path) => probe::answers(&addr, &path, timeout).await,
+                None => probe::accepts(&addr, timeout).await,
+            };
+            // When the driver is gone nobody wants to know.
+            let _ = happenings.send(Happening::Service(Heard::Probed { life, ok }));
+        });
+    }
+
+    /// Kills what left the shim's process group, and says when that is done.
+    fn clear(&mut self, life: Incarnation, how: String) {
+        let home = self.entry(life).map(|entry| entry.id.clone());
+        let home = home.map(|id| shim::home(&self.plan, &id));
+        let happenings = self.happenings.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Some(home) = home {
+                end::clear(&home);
+            }
+            let _ = happenings.send(Happening::Service(Heard::Gone { life, how }));
+        });
+    }
+
+    fn note_up(&mut self) {
+        for view in self.machine.view() {
+            let up = matches!(view.state, "up" | "suspect");
+            if let Some(entry) = self.book.of(&view.id).filter(|e| e.life == view.life.0) {
+                entry.up = up;
+            }
+        }
+    }
+
+    pub(super) fn save(&mut self) {
+        if let Err(error) = self.book.save() {
+            tracing::error!("what is known of the services is not written: {error}");
+        }
+    }
+}
+
+async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, happenings: Happenings) {
+    while let Some(LaunchEvent::Exited {
+        incarnation: life,
+        exit,
+        tail_of_log,
+        ..
+    }) = launches.recv().await
+    {
+        let how = reason(&exit, &tail_of_log);
+        let ended = Heard::Ended { life, how };
+        if happenings.send(Happening::Service(ended)).is_err() {
+            return;
+        }
+    }
+}
+
+/// What its shim said last, else how the shim itself ended.
+fn reason(exit: &Exit, tail: &str) -> String {
+    let last = tail.lines().last().unwrap_or_default();
+    match (last.strip_prefix("error: "), exit) {
+        (Some(said), _) => said.to_owned(),
+        (None, Exit::Code(code)) => format!("its shim ended with code {code}"),
+        (None, Exit::Signal(signal)) => format!("its shim was ended by signal {signal}"),
+        (None, Exit::Gone) => "its shim is gone".to_owned(),
+    }
+}
+
+/// Every instance has an entry, with its ports.
+fn lend_all(book: &mut Book, job: &Job, plan: &WorkerPlan) -> io::Result<()> {
+    let known = std::mem::take(&mut book.page.services);
+    let mut lent: BTreeSet<u16> = known.iter().flat_map(|e| e.ports.clone()).collect();
+    for (name, service) in &job.services {
+        for index in 0..service.replicas {
+            let name = name.clone();
+            let id = ServiceId { name, index };
+            let fits = |e: &&Entry| e.id == id && e.ports.len() == service.ports as usize;
+            let entry = match known.iter().find(fits) {
+                Some(entry) => entry.clone(),
+                None => Entry {
+                    id,
+                    ports: ports::lend(service.ports, plan.bind, &mut lent, plan.state.root())?,
+                    life: 0,
+                    pid: 0,
+                    start_time: 0,
+                    up: false,
+                },
+            };
+            book.page.services.push(entry);
+        }
+    }
+    Ok(())
+}
+
+fn addresses(book: &Book, plan: &WorkerPlan) -> String {
+    let mut all: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for entry in &book.page.services {
+        if let Some(port) = entry.ports.first() {
+            let address = SocketAddr::new(plan.bind, *port).to_string();
+            all.entry(&entry.id.name).or_default().push(address);
+        }
+    }
+    let joined = all.into_iter().map(|(name, of)| (name, of.join(",")));
+    let joined: BTreeMap<&str, String> = joined.collect();
+    match joined.is_empty() {
+        true => String::new(),
+        false => serde_json::to_string(&joined).unwrap_or_default(),
+    }
+}
+
+fn needed(needed: Needed) -> &'static str {
+    match needed {
+        Needed::Fail => "fail",
+        Needed::Wait => "wait",
+        Needed::Degrade => "degrade",
+    }
+}

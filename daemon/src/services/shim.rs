@@ -1,0 +1,69 @@
+//! How the shim of a service's process is started.
+use crate::driver::WorkerPlan;
+use crate::launcher::SpawnSpec;
+use robust_proto::SERVICES_VARIABLE;
+use robust_shared::ids::Incarnation;
+use robust_shared::service::ServiceId;
+use std::path::PathBuf;
+
+/// Names, in the environment of a service's shim, the state directory it belongs to.
+pub(super) const SERVICE_VARIABLE: &str = "ROBUST_SERVICE_OF";
+/// The number of its life, in the same place.
+pub(super) const LIFE_VARIABLE: &str = "ROBUST_SERVICE_LIFE";
+
+/// The name of an instance's log and folder.
+pub(super) fn file_name(id: &ServiceId) -> String {
+    format!("service-{}-{}", id.name, id.index)
+}
+
+/// Where its output goes, whatever its life.
+pub(super) fn log_path(plan: &WorkerPlan, id: &ServiceId) -> PathBuf {
+    plan.state.logs().join(format!("{}.log", file_name(id)))
+}
+
+/// The folder in shared memory that marks its processes.
+pub(super) fn home(plan: &WorkerPlan, id: &ServiceId) -> PathBuf {
+    plan.state.snapshots().join(file_name(id))
+}
+
+/// What to start for a life.
+pub(super) fn spec(
+    plan: &WorkerPlan,
+    id: &ServiceId,
+    life: Incarnation,
+    ports: &[u16],
+    addresses: &str,
+) -> SpawnSpec {
+    let text = |path: PathBuf| path.display().to_string();
+    let mut argv = vec![text(plan.program.shim()), "service".to_owned()];
+    let options = [
+        ("--job", text(plan.state.job_json())),
+        ("--name", id.name.clone()),
+        ("--index", id.index.to_string()),
+        ("--incarnation", life.0.to_string()),
+        ("--host-socket", text(plan.state.roles_socket())),
+        ("--snapshot-dir", text(plan.state.snapshots())),
+        ("--folder", text(plan.state.services().join(file_name(id)))),
+        ("--bind", plan.bind.to_string()),
+    ];
+    let ports = ports.iter().map(|port| ("--port", port.to_string()));
+    for (name, value) in options.into_iter().chain(ports) {
+        argv.extend([name.to_owned(), value]);
+    }
+    let env = vec![
+        (
+            SERVICE_VARIABLE.to_owned(),
+            text(plan.state.root().to_owned()),
+        ),
+        (LIFE_VARIABLE.to_owned(), life.0.to_string()),
+        (SERVICES_VARIABLE.to_owned(), addresses.to_owned()),
+        plan.program.logs.variable(),
+    ];
+    SpawnSpec {
+        incarnation: life,
+        argv,
+        env,
+        log_path: log_path(plan, id),
+        header: format!("=== {id} life {}", life.0),
+    }
+}
