@@ -51,11 +51,11 @@ fn set_aside(s: &Script) -> Vec<(TrajectoryId, Vec<Incarnation>)> {
 }
 
 fn trained(s: &Script) -> Vec<TrajectoryId> {
-    let steps = s.said.iter().filter_map(|o| match o {
+    let mut steps = s.said.iter().filter_map(|o| match o {
         Output::TrainStep { trajectories, .. } => Some(trajectories.clone()),
         _ => None,
     });
-    steps.last().unwrap_or_default()
+    steps.next_back().unwrap_or_default()
 }
 
 fn step_done(s: &mut Script, step: u64) {
