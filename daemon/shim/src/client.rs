@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::http::request;
-use hyper::{Method, Response, StatusCode, Uri};
+use hyper::{Method, Response, Uri};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use robust_engine::Request;
@@ -172,11 +172,6 @@ pub fn is_end_to_end(name: &header::HeaderName) -> bool {
         header::UPGRADE,
     ];
     !CONNECTION.contains(name) && name != "keep-alive"
-}
-
-/// Whether a status is one of success.
-pub fn is_success(status: StatusCode) -> bool {
-    status.is_success()
 }
 
 fn broken(request: &Request, reason: impl std::fmt::Display) -> AskError {

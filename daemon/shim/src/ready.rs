@@ -98,7 +98,7 @@ pub(crate) async fn answers(client: &Client, path: &str) -> Result<u16, AskError
 async fn generates(client: &Client, dialect: &Dialect) -> Result<Result<(), String>, NotReady> {
     let call = dialect.health_by_generation("ready", 0);
     match client.ask(&call.request, GENERATION).await {
-        Ok(reply) if matches!(reply.status, 403 | 404 | 405) => Err(NotReady::NoGeneration {
+        Ok(reply) if matches!(reply.status, 403..=405) => Err(NotReady::NoGeneration {
             request: call.request.to_string(),
             status: reply.status,
             kind: dialect.kind(),

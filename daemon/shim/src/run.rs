@@ -271,7 +271,7 @@ impl Shim {
                     Err(error) => break End::NotReady(error),
                 },
                 message = ends.inbox.recv() => match message {
-                    Some(FromHost::Message(_, message)) => self.obey(&mut feeding, message),
+                    Some(FromHost::Message(_, message)) => self.obey(&mut feeding, *message),
                     Some(FromHost::Ended(end)) => break End::Link(end),
                     None => break End::Link(LinkEnd::Shutdown),
                 },

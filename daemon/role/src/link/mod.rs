@@ -88,7 +88,7 @@ pub enum LinkEnd {
 #[derive(Debug)]
 pub enum FromHost {
     /// A command, with the daemon process it is from.
-    Message(DaemonEpoch, HostMessage),
+    Message(DaemonEpoch, Box<HostMessage>),
     /// The last event.
     Ended(LinkEnd),
 }

@@ -174,7 +174,7 @@ impl Session<'_> {
             }
             _ => {}
         }
-        let gone = events.send(FromHost::Message(self.epoch, message)).is_err();
+        let gone = events.send(FromHost::Message(self.epoch, Box::new(message))).is_err();
         gone.then_some(LinkEnd::Shutdown)
     }
 
