@@ -28,6 +28,7 @@ pub mod client;
 pub mod connect;
 pub mod front;
 pub mod gate;
+mod hands;
 pub mod home;
 pub mod process;
 pub mod ready;
