@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use robust_engine::{Call, Dialect, Label, Load, PauseMode, Refused, Unsupported};
 use robust_role::pull::Engine;
@@ -72,6 +72,19 @@ pub enum LoadError {
         /// How long it was waited for.
         limit: Duration,
     },
+}
+
+/// What a version cost that the engine took over.
+#[derive(Debug, Clone, Copy, Default)]
+struct Took {
+    /// The shim's own pause, and going on after it.
+    pause: Duration,
+    load: Duration,
+    verify: Duration,
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// Loads versions into the engine.
@@ -169,9 +182,16 @@ impl Loader {
         let mut reason = String::new();
         for attempt in 1..=ATTEMPTS {
             match self.attempt(version, buffer).await {
-                Ok(()) => {
+                Ok(took) => {
                     self.gate.change(State::verified);
-                    tracing::info!(version, attempt, "the engine serves a verified version");
+                    tracing::info!(
+                        version,
+                        attempt,
+                        pause_ms = ms(took.pause),
+                        load_ms = ms(took.load),
+                        verify_ms = ms(took.verify),
+                        "the engine serves a verified version"
+                    );
                     return Ok(());
                 }
                 Err(error) => {
@@ -187,21 +207,27 @@ impl Loader {
         Err(SwapError::Failed(reason))
     }
 
-    async fn attempt(&self, version: u64, buffer: &Arc<Buffer>) -> Result<(), LoadError> {
+    async fn attempt(&self, version: u64, buffer: &Arc<Buffer>) -> Result<Took, LoadError> {
         let Some((dialect, files)) = self.dialect.get().zip(self.files.get()) else {
             return Err(FilesError::Unknown("no folder yet".into()).into());
         };
         let folder = files.name(buffer, version)?;
         let state = self.gate.state();
+        let mut took = Took::default();
         let pauses = state.running() > 0 && state.paused_by().is_none();
         if pauses {
-            let mode = self.pause_mode();
+            let (mode, began) = (self.pause_mode(), Instant::now());
             self.order(&dialect.pause(mode)?, PAUSE).await?;
+            took.pause = began.elapsed();
         }
+        let began = Instant::now();
         let loaded = self.load(dialect, version, &folder).await;
+        took.load = began.elapsed();
         if pauses {
+            let began = Instant::now();
             // Whatever came of it: a paused engine could not even be verified.
             self.order(&dialect.resume(), PAUSE).await?;
+            took.pause += began.elapsed();
         }
         loaded?;
         let canary = self.canaries().get(&version).cloned();
@@ -211,7 +237,10 @@ impl Loader {
             folder: &folder,
             canary: canary.as_ref(),
         };
-        self.verify(dialect, &published).await
+        let began = Instant::now();
+        self.verify(dialect, &published).await?;
+        took.verify = began.elapsed();
+        Ok(took)
     }
 
     async fn load(&self, dialect: &Dialect, version: u64, folder: &Path) -> Result<(), LoadError> {
