@@ -19,6 +19,7 @@ pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod nodes;
+pub mod router;
 pub mod state;
 pub mod store;
 pub mod telemetry;

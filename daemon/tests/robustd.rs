@@ -8,6 +8,7 @@ mod fake;
 mod full;
 mod lost;
 mod manual;
+mod routed;
 mod site;
 mod traced;
 mod watched;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use robust_tests::{Daemon, JobFile, assert_consumed_once, bin, roles};
+use robust_tests::{Daemon, JobFile, bin, roles};
 use serde_json::Value;
 
 /// The job with engines of this make; more arguments are given to them.
@@ -12,7 +12,7 @@ fn job(dialect: &str, arguments: &[&str]) -> JobFile {
         _ => "--model",
     };
     let argv = ["{env:FAKE_ENGINE}", "--dialect", dialect, model, "{model}"];
-    let listens = ["--host", "{bind}", "--port", "{port}"];
+    let listens = ["--host", "{bind}", "--port", "{port}", "--enable-scale-out"];
     let argv = argv.iter().chain(&listens).chain(arguments);
     let argv: Vec<toml::Value> = argv.map(|text| (*text).into()).collect();
     JobFile::of_fixture("jobs/engines-fake.toml")
@@ -72,9 +72,19 @@ fn dies(dialect: &str, title: &str) {
     kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
     let incident = incident(&mut daemon, |i| i["outcome"] == "recovered");
     let reason = incident["reason"].as_str().unwrap();
-    assert!(reason.contains("ended: SIGKILL"), "{reason}");
-    assert!(reason.contains(title) || title == "--dialect", "{reason}");
-    assert_eq!(incident["role"], "rollout-0", "{incident}");
+    let name = if title == "--dialect" {
+        "fake-engine"
+    } else {
+        title
+    };
+    assert!(
+        reason.contains(&format!("{name} (pid {victim}) ended")),
+        "{reason}"
+    );
+    assert_eq!(
+        (&incident["role"], &incident["index"]),
+        (&"rollout".into(), &0.into())
+    );
     let step = daemon.status()["step"].as_u64().unwrap();
     let after = daemon.until_step(step + 2);
     assert_ne!(pid(&before, "rollout", 0), pid(&after, "rollout", 0));
@@ -83,7 +93,6 @@ fn dies(dialect: &str, title: &str) {
     assert_eq!(pid(&before, "agent", 0), pid(&after, "agent", 0));
     daemon.ctl(&["stop"]);
     daemon.finish();
-    assert_consumed_once(&daemon);
     assert_eq!(daemon.processes(), []);
 }
 
@@ -110,7 +119,10 @@ fn an_engine_that_stands_still_is_restarted_though_its_health_route_says_200() {
     let worker = the_process(&daemon, 0, "VLLM::Worker");
     kill(Pid::from_raw(worker), Signal::SIGSTOP).unwrap();
     let incident = incident(&mut daemon, |i| i["outcome"] == "recovered");
-    assert_eq!(incident["role"], "rollout-0", "{incident}");
+    assert_eq!(
+        (&incident["role"], &incident["index"]),
+        (&"rollout".into(), &0.into())
+    );
     let rule = incident["rule"].as_str().unwrap();
     assert!(
         ["health probe", "rollout silent"].contains(&rule),
@@ -129,6 +141,16 @@ fn an_engine_that_says_at_its_start_what_is_wrong_fails_the_job_with_its_words()
         daemon.logs()
     );
     assert!(log.contains("failed in start-up"), "{}", daemon.logs());
+}
+
+#[test]
+fn an_engine_without_the_route_that_is_needed_fails_the_job_and_says_the_flag() {
+    let argv = ["{env:FAKE_ENGINE}", "--dialect", "vllm", "--port", "{port}"];
+    let argv: Vec<toml::Value> = argv.into_iter().map(Into::into).collect();
+    let mut daemon = start(&job("vllm", &[]).set("rollout.command", "argv", argv));
+    assert_ne!(daemon.finish(), 0);
+    let log = std::fs::read_to_string(daemon.stderr()).unwrap();
+    assert!(log.contains("--enable-scale-out"), "{}", daemon.logs());
 }
 
 #[test]

@@ -13,6 +13,8 @@ use crate::client::{AskError, Client};
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long one question may take.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How long the first token may take: kernels are compiled for it.
+const GENERATION: Duration = Duration::from_secs(300);
 
 /// The engine did not become what the job file says.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,16 @@ pub enum NotReady {
         after: Duration,
         /// What came last.
         last: String,
+    },
+    /// It does not offer what it is asked for tokens by.
+    #[error("the engine answers {request} with {status}{}", cure(*.kind))]
+    NoGeneration {
+        /// What was asked.
+        request: String,
+        /// What it answered.
+        status: u16,
+        /// Its make.
+        kind: Kind,
     },
     /// It is another engine than the job file says.
     #[error("rollout.command.kind is \"{said}\", and the engine is {found}")]
@@ -52,10 +64,13 @@ pub async fn wait(client: &Client, command: &RolloutCommand) -> Result<Dialect, 
     let (began, limit) = (Instant::now(), command.ready.timeout());
     loop {
         let last = match answers(client, command.ready_path()).await {
-            Ok(200..=299) => match detect(client, kind(command)).await {
-                Some(dialect) => return checked(dialect, kind(command)),
-                None => "it does not say what it is".to_owned(),
-            },
+            Ok(200..=299) => {
+                let dialect = checked(detect(client, kind(command)).await, kind(command))?;
+                match generates(client, &dialect).await? {
+                    Ok(()) => return Ok(dialect),
+                    Err(not_yet) => not_yet,
+                }
+            }
             Ok(status) => format!("{} answered {status}", command.ready_path()),
             Err(error) => error.to_string(),
         };
@@ -78,8 +93,32 @@ async fn answers(client: &Client, path: &str) -> Result<u16, AskError> {
     Ok(answered.map_err(|_| late())??.status().as_u16())
 }
 
+/// Whether it generates a token, or why not yet. That it answers some other question proves nothing.
+async fn generates(client: &Client, dialect: &Dialect) -> Result<Result<(), String>, NotReady> {
+    let call = dialect.health_by_generation("ready", 0);
+    match client.ask(&call.request, GENERATION).await {
+        Ok(reply) if matches!(reply.status, 403 | 404 | 405) => Err(NotReady::NoGeneration {
+            request: call.request.to_string(),
+            status: reply.status,
+            kind: dialect.kind(),
+        }),
+        Ok(reply) => Ok(call
+            .judge(reply.status, &reply.body)
+            .map_err(|e| e.to_string())),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+/// What a user can do about an engine that has no such route.
+fn cure(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Vllm => ": give it `--enable-scale-out` in `rollout.command.argv`",
+        Kind::Sglang | Kind::Robust => "",
+    }
+}
+
 /// An engine that does not say its version is spoken to as the newest one that was tried.
-async fn detect(client: &Client, kind: Kind) -> Option<Dialect> {
+async fn detect(client: &Client, kind: Kind) -> Dialect {
     // Asked for `/server_info`, vLLM looks at every package of its environment, for seconds.
     let others = |question: &Request| kind != Kind::Vllm || question.path == "/version";
     for question in Dialect::questions().into_iter().filter(others) {
@@ -87,11 +126,11 @@ async fn detect(client: &Client, kind: Kind) -> Option<Dialect> {
             && reply.is_success()
             && let Some(dialect) = Dialect::detect(question.path, &reply.body)
         {
-            return Some(dialect);
+            return dialect;
         }
     }
     tracing::warn!(%kind, "the engine does not say its version");
-    Some(Dialect::newest(kind))
+    Dialect::newest(kind)
 }
 
 fn checked(dialect: Dialect, said: Kind) -> Result<Dialect, NotReady> {

@@ -32,6 +32,9 @@ use crate::weights::{Files, FilesError, Loader, Settings};
 /// How often what the engine holds in shared memory is written down.
 const LEDGER_EVERY: Duration = Duration::from_secs(1);
 
+/// Deaths within so short a time are told together.
+const TOGETHER: Duration = Duration::from_millis(10);
+
 /// An incarnation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShimError {
@@ -87,7 +90,7 @@ impl ShimError {
 /// What ends an incarnation.
 enum End {
     Link(LinkEnd),
-    Died(Died),
+    Died(Vec<Died>),
     NotReady(NotReady),
     GivenUp(String),
 }
@@ -123,6 +126,20 @@ struct Ends {
     died: mpsc::UnboundedReceiver<Died>,
     given_up: mpsc::UnboundedReceiver<String>,
     inbox: mpsc::UnboundedReceiver<FromHost>,
+}
+
+impl Ends {
+    /// The first death and those that came with it, the ones by a signal first: whichever of them was
+    /// the cause, the others may have been seen before it.
+    async fn deaths(&mut self, first: Died) -> Vec<Died> {
+        tokio::time::sleep(TOGETHER).await;
+        let mut deaths = vec![first];
+        while let Ok(next) = self.died.try_recv() {
+            deaths.push(next);
+        }
+        deaths.sort_by_key(|death| !matches!(death.how, How::Signal(_)));
+        deaths
+    }
 }
 
 /// Runs an incarnation until its link or its engine ends. `started` is when the process began.
@@ -249,7 +266,7 @@ impl Shim {
         let end = loop {
             tokio::select! {
                 biased;
-                Some(death) = ends.died.recv() => break End::Died(death),
+                Some(death) = ends.died.recv() => break End::Died(ends.deaths(death).await),
                 Some(reason) = ends.given_up.recv() => break End::GivenUp(reason),
                 came = &mut up, if !is_up => match came {
                     Ok(()) => is_up = true,
@@ -372,11 +389,12 @@ impl End {
     fn failure(self, was_up: bool) -> ShimError {
         let (says_why, reason) = match self {
             End::Link(end) => (false, format!("{end:?}")),
-            End::Died(death) => {
-                let says_why = death.leader && matches!(death.how, How::Exit(code) if code != 0);
-                (says_why, death.to_string())
+            End::Died(deaths) => {
+                let says_why = |d: &Died| d.leader && matches!(d.how, How::Exit(code) if code != 0);
+                let names: Vec<String> = deaths.iter().map(Died::to_string).collect();
+                (deaths.iter().any(says_why), names.join("; "))
             }
-            End::NotReady(error) => (matches!(error, NotReady::Other { .. }), error.to_string()),
+            End::NotReady(error) => (!matches!(error, NotReady::Late { .. }), error.to_string()),
             End::GivenUp(reason) => (false, reason),
         };
         match (was_up, says_why) {

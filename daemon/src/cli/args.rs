@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", required_unless_present_any = ["join", "inspect"])]
     pub job: Option<PathBuf>,
     /// Run nothing: show the job of the state directory to robustctl (status, events, report, traj)
-    #[arg(long, conflicts_with_all = ["job", "join", "listen", "listen_nodes", "metrics", "otlp", "fresh", "steps"])]
+    #[arg(long, conflicts_with_all = ["job", "join", "listen", "listen_nodes", "metrics", "router", "otlp", "fresh", "steps"])]
     pub inspect: bool,
     /// Where the job's state and the control socket live [default: $ROBUST_STATE_DIR, else
     /// $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID]
@@ -37,6 +37,10 @@ pub struct Args {
     /// Serve Prometheus metrics on this loopback TCP address (http://ADDR/metrics, no token)
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
+    /// Serve the job's engines to other clients on this loopback TCP address, as SGLang and OpenAI
+    /// do (the key is in STATE/router.key; port 0: any, see robustctl status --json)
+    #[arg(long, value_name = "ADDR", conflicts_with = "join")]
+    pub router: Option<String>,
     /// Send a trace of each incident to this OpenTelemetry collector, such as http://127.0.0.1:4318
     /// (OTLP over HTTP; headers and the like as OTEL_EXPORTER_OTLP_HEADERS says)
     #[arg(long, value_name = "URL", conflicts_with = "join")]

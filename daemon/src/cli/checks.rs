@@ -33,6 +33,8 @@ pub(super) struct Prepared {
     pub viewer_token: Option<PathBuf>,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
+    /// Where to serve the engines to other clients.
+    pub router: Option<SocketAddr>,
     /// Where traces of incidents are sent.
     pub otlp: Option<String>,
     /// Where to listen for nodes, and where those reach this one's roles.
@@ -53,6 +55,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     };
     let listen = loopback("--listen", &args.listen)?;
     let metrics = loopback("--metrics", &args.metrics)?;
+    let router = loopback("--router", &args.router)?;
     let otlp = args.otlp.as_deref().map(traces::endpoint).transpose()?;
     let nodes = args.listen_nodes.as_deref();
     let nodes = nodes
@@ -88,6 +91,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         listen,
         viewer_token: args.viewer_token_file.clone(),
         metrics,
+        router,
         otlp,
         nodes,
         secret,

@@ -4,10 +4,14 @@ use super::failure::Failure;
 use crate::driver::Happenings;
 use crate::grpc::{Token, Tokens, bind_tcp};
 use crate::nodes::{Digests, JobFiles, NodeHostService, Secret, Sessions, Shards};
+use crate::router::{self, Serving};
 use crate::state::StateDir;
+use robust_proto::v1;
+use robust_shared::job::Job;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// What is listened on besides the sockets.
 pub(super) struct Listeners {
@@ -15,6 +19,8 @@ pub(super) struct Listeners {
     pub control: Option<(TcpListener, Tokens)>,
     /// For Prometheus.
     pub metrics: Option<TcpListener>,
+    /// For clients of the engines.
+    pub router: Option<RouterListener>,
     /// For nodes.
     pub nodes: Option<NodesListener>,
     /// What nodes prove to know, and roles to each other a part of.
@@ -65,13 +71,54 @@ impl Listeners {
             Some(addr) => Some(bind_tcp("--metrics", addr).await?),
             None => None,
         };
+        let router = match prepared.router {
+            Some(addr) => {
+                let key = Token::load_or_create(&state.router_key())?;
+                let listener = bind_tcp("--router", addr).await?;
+                Some(RouterListener { listener, key })
+            }
+            None => None,
+        };
         Ok(Self {
             control,
             metrics,
+            router,
             nodes,
             secret,
             run,
         })
+    }
+
+    /// The address for clients of the engines; empty without one.
+    pub fn routed_at(&self) -> String {
+        let router = self.router.as_ref();
+        let at = router.and_then(|router| router.listener.local_addr().ok());
+        at.map_or_else(String::new, |at| format!("http://{at}"))
+    }
+}
+
+/// Where clients reach the engines, not served yet.
+pub(super) struct RouterListener {
+    listener: TcpListener,
+    key: Token,
+}
+
+impl RouterListener {
+    /// Serves clients of the job's engines from now on.
+    pub fn serve(
+        self,
+        job: &Job,
+        happenings: Happenings,
+        status: watch::Receiver<Arc<v1::Status>>,
+    ) -> Serving {
+        let parts = router::Parts {
+            key: self.key,
+            kind: router::kind_of(job),
+            happenings,
+            status,
+            limits: router::Limits::default(),
+        };
+        Serving::start(self.listener, parts)
     }
 }
 

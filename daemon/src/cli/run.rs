@@ -28,6 +28,7 @@ use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::metrics;
 use crate::nodes::{Digests, JobToken, Shards};
+use crate::router::Serving;
 use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
@@ -148,6 +149,7 @@ struct Daemon {
     /// Names this life of the job.
     run: String,
     servers: JoinSet<()>,
+    router: Option<Serving>,
     traces: Option<Traces>,
 }
 
@@ -165,7 +167,7 @@ impl Daemon {
         let clock = Clock::starting_after(past.until());
         let before = past.progress(&prepared.job);
         let mut feeds = Feeds::new(
-            Frame::new(&prepared.job),
+            Frame::new(&prepared.job).routed_at(listeners.routed_at()),
             v1::Rules::from(&CoreConfig::from(&prepared.job)),
             store.clone(),
             clock.now(),
@@ -207,6 +209,11 @@ impl Daemon {
             let server = metrics::serve(listener, Arc::clone(feeds.metrics()));
             servers.spawn(served("metrics address", server));
         }
+        let router = listeners.router.map(|router| {
+            let at = feeds.status().borrow().router.clone();
+            tracing::info!("router on {at}, key in {}", state.router_key().display());
+            router.serve(&prepared.job, happenings.clone(), feeds.status())
+        });
         let traces = traces(&prepared, &listeners.run, &mut feeds)?;
         tracing::info!("state in {}", state.root().display());
         Ok(Self {
@@ -225,6 +232,7 @@ impl Daemon {
             token: listeners.secret.job_token(),
             run: listeners.run,
             servers,
+            router,
             traces,
         })
     }
@@ -302,6 +310,9 @@ impl Daemon {
         if asked.borrow().code.is_none() {
             // A signal ends the lingering.
             let _ = tokio::time::timeout(linger, asked.changed()).await;
+        }
+        if let Some(router) = self.router.take() {
+            router.end().await;
         }
         self.state.remove_sockets()?;
         Ok(ended(&asked, &outcome))

@@ -82,19 +82,23 @@ impl Driver {
                 trajectory,
                 answer,
             } => {
-                self.routes.insert(
-                    ticket,
-                    WaitingRoute {
-                        incarnation,
-                        trajectory,
-                        answer,
-                    },
-                );
+                let lease = Some((incarnation, trajectory));
+                self.routes.insert(ticket, WaitingRoute { lease, answer });
                 self.inputs.push_back(Input::RouteRequested {
                     ticket,
                     incarnation,
                     trajectory,
                 });
+            }
+            Happening::ClientRouteWanted {
+                ticket,
+                avoid,
+                answer,
+            } => {
+                let lease = None;
+                self.routes.insert(ticket, WaitingRoute { lease, answer });
+                self.inputs
+                    .push_back(Input::ClientRouteRequested { ticket, avoid });
             }
             Happening::RouteReleased { ticket } => {
                 self.routes.remove(&ticket);

@@ -209,7 +209,7 @@ impl Driver {
         self.parts.leases.revoke(agent, trajectory);
         // Dropping a waiting request answers it: the lease is void.
         self.routes
-            .retain(|_, r| (r.incarnation, r.trajectory) != (agent, trajectory));
+            .retain(|_, r| r.lease != Some((agent, trajectory)));
         let message = v1::Revoke {
             trajectory: trajectory.key(),
         };

@@ -37,6 +37,8 @@ impl Driver {
     /// rest of the order stays.
     pub async fn end(&mut self, world: &mut World, hurry: impl Future<Output = ()>) -> End {
         self.gang = None;
+        // Dropping a waiting request answers it; agents are told by the end of their links.
+        self.routes.retain(|_, waiting| waiting.lease.is_some());
         let last = self.offer_last_checkpoint();
         self.links.send_to_all(&Body::Shutdown(v1::Shutdown {}));
         let gentle = self.time_to_end(GENTLE);

@@ -40,7 +40,9 @@ impl Feeds {
         now: Time,
         before: Option<v1::Status>,
     ) -> Self {
-        let first = before.unwrap_or_else(|| frame.starting(now, ""));
+        let mut first = before.unwrap_or_else(|| frame.starting(now, ""));
+        // The one before may have been served elsewhere.
+        frame.router().clone_into(&mut first.router);
         let (status, _) = watch::channel(Arc::new(first));
         let (events, _) = broadcast::channel(EVENTS_BUFFERED);
         let (rules, _) = watch::channel(Arc::new(rules));

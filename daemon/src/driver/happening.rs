@@ -70,6 +70,15 @@ pub enum Happening {
         /// Told where to go.
         answer: oneshot::Sender<v1::RouteReply>,
     },
+    /// A client of the router wants a rollout.
+    ClientRouteWanted {
+        /// Names the request.
+        ticket: u64,
+        /// The rollout that failed the same request before.
+        avoid: Option<Incarnation>,
+        /// Told where to go.
+        answer: oneshot::Sender<v1::RouteReply>,
+    },
     /// A request for a rollout is over.
     RouteReleased {
         /// Which.

@@ -121,8 +121,8 @@ struct LinkSample {
 
 /// A request for a rollout that waits for its answer.
 struct WaitingRoute {
-    incarnation: Incarnation,
-    trajectory: TrajectoryId,
+    /// What an agent worker asks for; none for a client of the router.
+    lease: Option<(Incarnation, TrajectoryId)>,
     answer: oneshot::Sender<v1::RouteReply>,
 }
 

@@ -22,6 +22,7 @@ pub struct Frame {
     node: String,
     publish_after: &'static str,
     protected: bool,
+    router: String,
 }
 
 impl Frame {
@@ -34,11 +35,22 @@ impl Frame {
             steps: job.job.steps,
             publish_after: job.checkpoint.publish_after.name(),
             protected: job.job.protected,
+            router: String::new(),
             node: job
                 .nodes
                 .first()
                 .map_or_else(|| "local".to_owned(), |n| n.name.clone()),
         }
+    }
+
+    /// With the address at which clients reach the job's engines.
+    pub fn routed_at(self, router: String) -> Self {
+        Self { router, ..self }
+    }
+
+    /// The address at which clients reach the job's engines; empty when they do not.
+    pub fn router(&self) -> &str {
+        &self.router
     }
 
     /// The machine's name.
@@ -61,6 +73,7 @@ impl Frame {
             reason: reason.to_owned(),
             publish_after: self.publish_after.to_owned(),
             protected: self.protected,
+            router: self.router.clone(),
             ..Default::default()
         }
     }

@@ -7,6 +7,7 @@
 //!   control.sock         0600, what operators' tools talk to
 //!   roles.sock           0600, what role processes attach to
 //!   token                0600, with --listen and --listen-nodes
+//!   router.key           0600, with --router: what its clients show
 //!   run                  names this life of the job
 //!   db/ ckpt/ logs/
 //! ```
@@ -104,6 +105,11 @@ impl StateDir {
     /// The directory itself, absolute.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// What clients of the router show.
+    pub fn router_key(&self) -> PathBuf {
+        self.root.join("router.key")
     }
 
     /// The resolved job.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 pub mod agent;
 mod faults;
+pub mod rollout;
 mod trainer;
 
 use hyper_util::rt::TokioIo;
@@ -116,6 +117,9 @@ fn pulled(pull: v1::PullWeights) -> v1::ServedVersion {
 pub fn run(args: &str) {
     let words: Vec<&str> = args.split_whitespace().collect();
     let after = |name: &str| words[words.iter().position(|w| *w == name).unwrap() + 1].to_owned();
+    let served = rollout::bind(words[0]);
+    let bound = served.as_ref().map(|(socket, _)| socket.local_addr());
+    let http_addr = bound.map_or("127.0.0.1:1".to_owned(), |at| at.unwrap().to_string());
     let hello = v1::Hello {
         role: words[0].to_owned(),
         index: after("--index").parse().unwrap(),
@@ -123,7 +127,7 @@ pub fn run(args: &str) {
         generation: after("--generation").parse().unwrap(),
         pid: std::process::id(),
         transport_addr: "127.0.0.1:1".to_owned(),
-        http_addr: "127.0.0.1:1".to_owned(),
+        http_addr,
         gradients: vec![v1::Region::default(); 2],
         ..Default::default()
     };
@@ -139,6 +143,9 @@ pub fn run(args: &str) {
     let socket = PathBuf::from(after("--host-socket"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let code = runtime.block_on(async {
+        if let Some((socket, folder)) = served {
+            tokio::spawn(rollout::serve(socket, folder, fake.hello.incarnation));
+        }
         loop {
             if let Some(code) = fake.link(&socket).await {
                 return code;

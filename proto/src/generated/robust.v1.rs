@@ -2294,6 +2294,9 @@ pub struct Status {
     /// like ettr_history
     #[prost(double, repeated, tag = "111")]
     pub goodput_history: ::prost::alloc::vec::Vec<f64>,
+    /// where --router serves clients, such as <http://127.0.0.1:7080;> empty without it
+    #[prost(string, tag = "140")]
+    pub router: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

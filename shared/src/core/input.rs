@@ -197,6 +197,13 @@ pub enum Input {
         /// For which trajectory.
         trajectory: TrajectoryId,
     },
+    /// A client of the router wants a rollout; it has no lease, and no trajectory of the job's.
+    ClientRouteRequested {
+        /// Names the request in the answer.
+        ticket: u64,
+        /// The rollout that failed the same request before: taken only where no other is fit.
+        avoid: Option<Incarnation>,
+    },
     /// The turn ended (well or not); the rollout has one request fewer.
     RouteReleased {
         /// The request.

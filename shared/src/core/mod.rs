@@ -328,6 +328,9 @@ impl Core {
             } => {
                 self.on_route_requested(ticket, incarnation, trajectory);
             }
+            Input::ClientRouteRequested { ticket, avoid } => {
+                self.on_client_route_requested(ticket, avoid);
+            }
             Input::RouteReleased { ticket } => self.on_route_released(ticket),
             gang => self.take_from_gang(gang),
         }

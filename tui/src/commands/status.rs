@@ -48,6 +48,9 @@ fn text(s: &v1::Status, paint: Paint) -> String {
     if s.protected {
         text += "safety   protected: faults are injected with --i-know only\n";
     }
+    if !s.router.is_empty() {
+        text += &format!("router   {}\n", s.router);
+    }
     text += &durable(s);
     if s.checkpoints_skipped > 0 {
         let skipped = s.checkpoints_skipped;

@@ -29,6 +29,10 @@ const ATTEMPTS: usize = 2;
 const PAUSE: Duration = Duration::from_secs(30);
 /// Pause between looks at the version that somebody else's trainer sends.
 const LOOK: Duration = Duration::from_millis(100);
+/// Loading may take so many times as long as it ever did, and at least this long: who stands still in it
+/// is silent by no other rule.
+const SLOWER: u32 = 5;
+const LEAST: Duration = Duration::from_secs(10);
 /// Canaries kept: of the version that is being loaded, and of those ordered after it.
 const CANARIES: usize = 8;
 
@@ -64,6 +68,14 @@ pub enum LoadError {
     /// The engine serves something else than it was given.
     #[error(transparent)]
     NotVerified(#[from] NotVerified),
+    /// It takes far longer than it ever did, or than the job file allows.
+    #[error("loading and verifying version {version} took longer than {:.0} s", limit.as_secs_f64())]
+    Stuck {
+        /// The version.
+        version: u64,
+        /// What it may take.
+        limit: Duration,
+    },
     /// Somebody else's trainer did not send the version.
     #[error("nobody sent the engine version {version} within {:.0} s", limit.as_secs_f64())]
     NotSent {
@@ -98,6 +110,8 @@ pub struct Loader {
     /// Made with the first order, which says how large a version is.
     files: OnceLock<Files>,
     canaries: Mutex<BTreeMap<u64, Canary>>,
+    /// What loading and verifying took at most; none before the first time.
+    longest: Mutex<Option<Duration>>,
     newest_wanted: watch::Sender<u64>,
     /// Whether the instance ends: nothing is waited for any more.
     ending: watch::Sender<bool>,
@@ -123,6 +137,7 @@ impl Loader {
             dialect: Arc::clone(&engine.dialect),
             files: OnceLock::new(),
             canaries: Mutex::default(),
+            longest: Mutex::default(),
             newest_wanted: watch::Sender::new(0),
             ending: watch::Sender::new(false),
             given_up,
@@ -181,7 +196,8 @@ impl Loader {
         }
         let mut reason = String::new();
         for attempt in 1..=ATTEMPTS {
-            match self.attempt(version, buffer).await {
+            let began = Instant::now();
+            match self.bounded(version, buffer).await {
                 Ok(took) => {
                     self.gate.change(State::verified);
                     tracing::info!(
@@ -192,11 +208,15 @@ impl Loader {
                         verify_ms = ms(took.verify),
                         "the engine serves a verified version"
                     );
+                    self.took(began.elapsed());
                     return Ok(());
                 }
                 Err(error) => {
                     reason = self.explained(&error);
                     tracing::warn!(version, attempt, %reason, "the engine is not given traffic");
+                    if matches!(error, LoadError::Stuck { .. }) {
+                        break;
+                    }
                 }
             }
         }
@@ -205,6 +225,36 @@ impl Loader {
         // The process is ending if nobody listens.
         let _ = self.given_up.send(reason.clone());
         Err(SwapError::Failed(reason))
+    }
+
+    /// An attempt, within what it may take. It begins when nobody else keeps the engine paused: a trainer
+    /// that has the slot is not to be disturbed, and a paused engine could not be verified. One that
+    /// somebody paused on the way begins again.
+    async fn bounded(&self, version: u64, buffer: &Arc<Buffer>) -> Result<Took, LoadError> {
+        loop {
+            self.gate.is_not_paused().await;
+            let limit = self.limit();
+            let attempt = self.attempt(version, buffer);
+            match tokio::time::timeout(limit, attempt).await {
+                Ok(ended) => return ended,
+                Err(_) if self.gate.state().paused_by().is_some() => {}
+                Err(_) => return Err(LoadError::Stuck { version, limit }),
+            }
+        }
+    }
+
+    fn limit(&self) -> Duration {
+        let most = self.settings.command.load();
+        let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        match longest {
+            Some(longest) => (longest * SLOWER).max(LEAST).min(most),
+            None => most,
+        }
+    }
+
+    fn took(&self, time: Duration) {
+        let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        *longest = Some(longest.unwrap_or_default().max(time));
     }
 
     async fn attempt(&self, version: u64, buffer: &Arc<Buffer>) -> Result<Took, LoadError> {

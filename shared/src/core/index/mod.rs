@@ -157,15 +157,26 @@ impl Index {
         self.agents.first().map(|(.., agent)| *agent)
     }
 
-    /// The engine with the fewest requests, below the limit, among those at such a version.
+    /// The engine with the fewest requests, below the limit, among those at such a version, but not
+    /// the one to be avoided.
     pub fn idlest_engine(
         &self,
         fit: RangeInclusive<WeightVersion>,
         limit: u32,
+        avoid: Option<Incarnation>,
     ) -> Option<Incarnation> {
-        let idlest = self.engines.range(fit).filter_map(|(_, e)| e.first());
+        let others = |engine: &&Loaded| Some(engine.2) != avoid;
+        let idlest = self.engines.range(fit);
+        let idlest = idlest.filter_map(|(_, e)| e.iter().find(others));
         let idlest = idlest.filter(|(requests, ..)| *requests < limit).min();
         idlest.map(|(.., engine)| *engine)
+    }
+
+    /// The newest version of engines that may get requests.
+    pub fn newest_served(&self) -> Option<WeightVersion> {
+        let served = self.engines.iter().rev();
+        let mut served = served.filter(|(_, engines)| !engines.is_empty());
+        served.next().map(|(version, _)| *version)
     }
 
     /// Engines that are to pull the published version, in the order they are served.

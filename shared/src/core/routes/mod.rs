@@ -1,15 +1,20 @@
 //! RolloutManager: which requests go to which rollout.
 //!
 //! ```text
-//!  RouteRequested ──► waiting ── an eligible rollout ──► served (counts) ── RouteReleased ──► gone
+//!  RouteRequested ───────┬─► waiting ── an eligible rollout ──► served (counts) ─┬─► gone
+//!  ClientRouteRequested ─┘                             RouteReleased, its end ───┘
 //! ```
 //! Eligible: linked, admitted, no suspect, on a slot whose turn it has (`context`), and at a version
 //! fit for the trajectory's batch. In sync
 //! mode that is exactly the version of the step before; else at most `route_staleness` older. Among
 //! those the one with the fewest requests is taken, if it has room for one more.
+//!
+//! Clients of the router have no batch: what is fit for them is what would be fit for a batch
+//! trained on the newest version that is served. They count like agents' requests, and wait behind
+//! them.
 mod table;
 
-pub use table::Routes;
+pub use table::{Asked, Asker, Routes};
 
 use super::config::Mode;
 use super::instance::Instance;
@@ -33,18 +38,31 @@ impl Core {
         if self.s.instances.life(agent).is_none() {
             return;
         }
-        match self.routes.get(ticket).map(|asked| asked.rollout) {
-            Some(Some(rollout)) => {
-                return self.out.push_back(Output::Route { ticket, rollout });
-            }
-            Some(None) => return,
-            None => {}
+        if self.has_asked(ticket) {
+            return;
         }
         if !self.holds_lease(agent, trajectory) {
             // The driver ends the waiting call of an agent that is told to drop the trajectory.
             return self.out.push_back(Output::Revoke { agent, trajectory });
         }
-        self.routes.ask(ticket, agent, trajectory);
+        self.routes.ask(ticket, Asker::Agent { agent, trajectory });
+    }
+
+    pub(super) fn on_client_route_requested(&mut self, ticket: u64, avoid: Option<Incarnation>) {
+        if !self.has_asked(ticket) {
+            self.routes.ask(ticket, Asker::Client { avoid });
+        }
+    }
+
+    /// Whether the request came before; its answer, if it has one, is given again.
+    fn has_asked(&mut self, ticket: u64) -> bool {
+        let Some(asked) = self.routes.get(ticket) else {
+            return false;
+        };
+        if let Some(rollout) = asked.rollout {
+            self.out.push_back(Output::Route { ticket, rollout });
+        }
+        true
     }
 
     pub(super) fn on_route_released(&mut self, ticket: u64) {
@@ -61,22 +79,43 @@ impl Core {
         }
         let mut batch = 0;
         while let Some(ticket) = self.routes.next_waiting(batch) {
-            let Some(asked) = self.routes.get(ticket).copied() else {
+            let Some(Asked { asker, .. }) = self.routes.get(ticket).copied() else {
                 return;
             };
-            if !self.holds_lease(asked.agent, asked.trajectory) {
+            if let Asker::Agent { agent, trajectory } = asker
+                && !self.holds_lease(agent, trajectory)
+            {
                 self.routes.end(ticket);
                 continue;
             }
-            let fit = self.fit_versions(asked.trajectory.batch);
-            let limit = self.config.engine_requests;
-            let Some(rollout) = self.index().idlest_engine(fit, limit) else {
-                batch = asked.trajectory.batch + 1;
+            let Some(rollout) = self.rollout_for(asker) else {
+                match asker {
+                    Asker::Agent { trajectory, .. } => batch = trajectory.batch + 1,
+                    // What one client has to wait for, all of them have.
+                    Asker::Client { .. } => return,
+                }
                 continue;
             };
             self.load_turns(rollout);
             self.routes.serve(ticket, rollout);
             self.out.push_back(Output::Route { ticket, rollout });
+        }
+    }
+
+    fn rollout_for(&mut self, asker: Asker) -> Option<Incarnation> {
+        let limit = self.config.engine_requests;
+        match asker {
+            Asker::Agent { trajectory, .. } => {
+                let fit = self.fit_versions(trajectory.batch);
+                self.index().idlest_engine(fit, limit, None)
+            }
+            Asker::Client { avoid } => {
+                let newest = self.index().newest_served()?;
+                let fit = self.fit_versions(newest.0.saturating_add(1));
+                let index = self.index();
+                let other = index.idlest_engine(fit.clone(), limit, avoid);
+                other.or_else(|| index.idlest_engine(fit, limit, None))
+            }
         }
     }
 

@@ -18,16 +18,55 @@ pub struct Routes {
     changed: Vec<Incarnation>,
 }
 
+/// Whose request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// An agent worker that holds the trajectory's lease.
+    Agent {
+        /// The agent worker.
+        agent: Incarnation,
+        /// What it generates for.
+        trajectory: TrajectoryId,
+    },
+    /// Somebody outside the job, through the router.
+    Client {
+        /// The rollout that failed the request before.
+        avoid: Option<Incarnation>,
+    },
+}
+
+impl Asker {
+    /// The batch whose turn it is in the queue: clients come after every batch of the job's.
+    fn batch(self) -> u64 {
+        match self {
+            Asker::Agent { trajectory, .. } => trajectory.batch,
+            Asker::Client { .. } => u64::MAX,
+        }
+    }
+
+    fn lease(self) -> Option<(Incarnation, TrajectoryId)> {
+        match self {
+            Asker::Agent { agent, trajectory } => Some((agent, trajectory)),
+            Asker::Client { .. } => None,
+        }
+    }
+}
+
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Whose.
-    pub agent: Incarnation,
-    /// For which trajectory.
-    pub trajectory: TrajectoryId,
+    pub asker: Asker,
     /// Who serves it.
     pub rollout: Option<Incarnation>,
     age: u64,
+}
+
+impl Asked {
+    /// Its place among those that wait.
+    fn turn(&self, ticket: u64) -> (u64, u64, u64) {
+        (self.asker.batch(), self.age, ticket)
+    }
 }
 
 impl Routes {
@@ -42,22 +81,29 @@ impl Routes {
         u32::try_from(served).unwrap_or(u32::MAX)
     }
 
+    /// One of the requests that a rollout serves.
+    #[cfg(test)]
+    pub fn of(&self, rollout: Incarnation) -> Option<u64> {
+        self.of_rollout.get(&rollout)?.first().copied()
+    }
+
     /// A new request. An agent runs one per trajectory, so it ends what came before it.
-    pub fn ask(&mut self, ticket: u64, agent: Incarnation, trajectory: TrajectoryId) {
-        if let Some(&before) = self.of_trajectory.get(&(agent, trajectory)) {
-            self.end(before);
-        }
+    pub fn ask(&mut self, ticket: u64, asker: Asker) {
         self.asked += 1;
         let asked = Asked {
-            agent,
-            trajectory,
+            asker,
             rollout: None,
             age: self.asked,
         };
+        if let Some((agent, trajectory)) = asker.lease() {
+            if let Some(&before) = self.of_trajectory.get(&(agent, trajectory)) {
+                self.end(before);
+            }
+            self.of_trajectory.insert((agent, trajectory), ticket);
+            self.of_agent.entry(agent).or_default().insert(ticket);
+        }
         self.requests.insert(ticket, asked);
-        self.waiting.insert((trajectory.batch, asked.age, ticket));
-        self.of_trajectory.insert((agent, trajectory), ticket);
-        self.of_agent.entry(agent).or_default().insert(ticket);
+        self.waiting.insert(asked.turn(ticket));
     }
 
     /// The oldest that waits, of this batch or a later one.
@@ -72,7 +118,7 @@ impl Routes {
             return;
         };
         asked.rollout = Some(rollout);
-        let waited = (asked.trajectory.batch, asked.age, ticket);
+        let waited = asked.turn(ticket);
         self.waiting.remove(&waited);
         self.of_rollout.entry(rollout).or_default().insert(ticket);
         self.changed.push(rollout);
@@ -81,10 +127,11 @@ impl Routes {
     /// It is over. Returns it.
     pub fn end(&mut self, ticket: u64) -> Option<Asked> {
         let asked = self.requests.remove(&ticket)?;
-        self.waiting
-            .remove(&(asked.trajectory.batch, asked.age, ticket));
-        self.of_trajectory.remove(&(asked.agent, asked.trajectory));
-        forget(&mut self.of_agent, asked.agent, ticket);
+        self.waiting.remove(&asked.turn(ticket));
+        if let Some((agent, trajectory)) = asked.asker.lease() {
+            self.of_trajectory.remove(&(agent, trajectory));
+            forget(&mut self.of_agent, agent, ticket);
+        }
         if let Some(rollout) = asked.rollout {
             forget(&mut self.of_rollout, rollout, ticket);
             self.changed.push(rollout);
@@ -92,7 +139,7 @@ impl Routes {
         Some(asked)
     }
 
-    /// A rollout is gone: its agents notice by their broken streams and ask again.
+    /// A rollout is gone: who was served notices by the broken stream and asks again.
     pub fn drop_rollout(&mut self, rollout: Incarnation) {
         self.end_all(self.of_rollout.get(&rollout).cloned());
     }
@@ -118,24 +165,28 @@ impl Routes {
     pub(in crate::core) fn check(&self) -> Result<(), String> {
         let mut served = IdMap::<Incarnation, BTreeSet<u64>>::default();
         let mut agents = IdMap::<Incarnation, BTreeSet<u64>>::default();
-        let mut waiting = BTreeSet::new();
+        let (mut waiting, mut leased) = (BTreeSet::new(), 0);
         for (&ticket, asked) in &self.requests {
-            agents.entry(asked.agent).or_default().insert(ticket);
             match asked.rollout {
                 Some(rollout) => {
                     served.entry(rollout).or_default().insert(ticket);
                 }
                 None => {
-                    waiting.insert((asked.trajectory.batch, asked.age, ticket));
+                    waiting.insert(asked.turn(ticket));
                 }
             }
-            if self.of_trajectory.get(&(asked.agent, asked.trajectory)) != Some(&ticket) {
+            let Some(lease) = asked.asker.lease() else {
+                continue;
+            };
+            leased += 1;
+            agents.entry(lease.0).or_default().insert(ticket);
+            if self.of_trajectory.get(&lease) != Some(&ticket) {
                 return Err(format!("request {ticket} is not its trajectory's"));
             }
         }
         let same =
             (&served, &agents, &waiting) == (&self.of_rollout, &self.of_agent, &self.waiting);
-        match same && self.of_trajectory.len() == self.requests.len() {
+        match same && self.of_trajectory.len() == leased {
             true => Ok(()),
             false => Err(format!("requests and their look-ups differ: {self:#?}")),
         }

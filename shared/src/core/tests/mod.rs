@@ -10,6 +10,7 @@ mod nodes;
 mod pulls;
 mod quality;
 mod random;
+mod routes;
 mod scale;
 mod silence;
 mod staleness;

@@ -71,6 +71,11 @@ impl Job {
                         \"theirs\" or \"none\"";
             return Err(bad(&key("weights"), "\"plugin\"", must));
         }
+        if c.flush == Flush::Salt {
+            let must =
+                "salting requests by version is not built yet; write \"always\" or \"never\"";
+            return Err(bad(&key("flush"), "\"salt\"", must));
+        }
         if c.slots > 1 && self.hybrid() {
             let must = "it must be 1 with hybrid engines, which have their rank's one slot; or set \
                         `trainer.hybrid = false`";

@@ -53,7 +53,8 @@ pub struct RolloutCommand {
     /// How weights come into it.
     #[serde(default)]
     pub weights: EngineWeights,
-    /// The numbers of the weights that it is given.
+    /// The numbers that it holds. Weights travel as float32; an engine of another precision rounds them,
+    /// so its checksums say nothing and its canary is farther off.
     #[serde(default)]
     pub dtype: Dtype,
     /// What is looked at after weights were loaded, before it gets traffic.
@@ -289,14 +290,14 @@ impl EngineWeights {
     }
 }
 
-/// The numbers of the weights that an engine is given.
+/// The numbers of the weights that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// As the trainer has them.
     #[default]
     Float32,
-    /// Rounded by who publishes them.
+    /// Rounded by the engine.
     Bfloat16,
 }
 

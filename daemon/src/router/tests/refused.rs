@@ -1,0 +1,118 @@
+//! Who is not served, and what is passed on of who is.
+use super::fixture::*;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode, header};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[tokio::test]
+async fn without_the_key_only_the_health_is_told() {
+    let site = Site::new(vec![says(200, "{}").await]).await;
+    let wrong = format!("Bearer {}", "0".repeat(64));
+    let basic = format!("Basic {}", site.key);
+    for key in [
+        None,
+        Some(wrong.as_str()),
+        Some("Bearer"),
+        Some(basic.as_str()),
+    ] {
+        for path in ["/generate", "/pause_generation", "/nonsense"] {
+            let (status, headers, body) = whole(site.send("POST", path, "{}", key).await).await;
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{key:?} {path}");
+            assert_eq!(headers[header::WWW_AUTHENTICATE], "Bearer");
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let text = body["error"].as_str().unwrap();
+            assert!(
+                text.contains("router.key") && !text.contains(&site.key),
+                "{text}"
+            );
+        }
+    }
+    assert!(site.given().is_empty());
+    let (status, _, body) = whole(site.send("GET", "/health", "", None).await).await;
+    assert_eq!(
+        (status.as_u16(), body.as_str()),
+        (200, r#"{"engines":1,"status":"ok"}"#)
+    );
+    site.is_now("stopped");
+    let (status, ..) = whole(site.send("GET", "/health", "", None).await).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn the_engine_gets_the_request_as_it_is_but_for_the_key() {
+    let seen: Arc<Mutex<Option<(HeaderMap, Bytes)>>> = Arc::default();
+    let note = Arc::clone(&seen);
+    let engine = engine(move |headers, body| {
+        *note.lock().unwrap() = Some((headers, body));
+        async { reply(200, "application/json", Body::from(r#"{"text": "x"}"#)) }
+    });
+    let site = Site::new(vec![engine.await]).await;
+    let (status, headers, body) = site.generate().await;
+    assert_eq!((status.as_u16(), body.as_str()), (200, r#"{"text": "x"}"#));
+    assert_eq!(headers[header::CONTENT_TYPE], "application/json");
+    let (headers, body) = seen.lock().unwrap().take().unwrap();
+    assert_eq!(&body[..], br#"{"input_ids": [1]}"#);
+    assert_eq!(headers[header::CONTENT_TYPE], "application/json");
+    assert!(!headers.contains_key(header::AUTHORIZATION));
+    until("the ticket is back", || site.open() == 0).await;
+}
+
+#[tokio::test]
+async fn what_changes_an_engine_and_what_none_has_reaches_nobody() {
+    let site = Site::new(vec![says(200, "{}").await]).await;
+    for (path, status) in [
+        ("/pause_generation", 403),
+        ("/update_weights_from_disk", 403),
+        ("/flush_cache", 403),
+        ("/abort_request", 403),
+        ("/inference/v1/generate", 404),
+        ("/nonsense", 404),
+    ] {
+        let (got, _, body) = whole(site.begin("POST", path, "{}").await).await;
+        assert_eq!(got.as_u16(), status, "{path}");
+        let refused = robust_engine::Refused::of(status, &body);
+        assert!(
+            refused.client && refused.message.contains(path),
+            "{refused}"
+        );
+    }
+    assert!(site.given().is_empty());
+}
+
+#[tokio::test]
+async fn a_body_without_bounds_is_refused() {
+    let site = Site::new(vec![says(200, "{}").await]).await;
+    let long = "x".repeat(super::super::MAX_BODY_BYTES + 1);
+    let (status, _, body) = whole(site.begin("POST", "/generate", &long).await).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
+    assert!(site.given().is_empty());
+}
+
+#[tokio::test]
+async fn while_no_engine_serves_a_request_waits_and_is_told_to_come_again() {
+    let site = Site::waiting(Vec::new(), Duration::from_millis(50)).await;
+    site.is_now("paused");
+    let (status, headers, body) = site.generate().await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(headers[header::RETRY_AFTER], "1");
+    assert!(body.contains("the job is paused"), "{body}");
+    until("the ticket is back", || site.open() == 0).await;
+}
+
+#[tokio::test]
+async fn the_jobs_end_answers_those_who_wait_and_those_who_come() {
+    let site = Site::new(Vec::new()).await;
+    let waits = site.generate();
+    let ends = async {
+        until("a request waits", || site.open() == 1).await;
+        site.is_now("stopped");
+    };
+    let ((status, headers, body), ()) = tokio::join!(waits, ends);
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(headers.contains_key(header::RETRY_AFTER));
+    assert!(body.contains("the job is stopped"), "{body}");
+    let (status, ..) = site.generate().await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    until("the tickets are back", || site.open() == 0).await;
+}
