@@ -31,6 +31,8 @@ use toml::{Table, Value as Toml};
 const STEPS: i64 = 1_000_000;
 /// The least that the shim waits for a load of an engine that may stand still.
 const IN_LOAD_S: f64 = 10.0;
+/// Nothing is found before its window is over, and not in the same moment either.
+const SLACK: f64 = 1.1;
 /// What an argument of the job file calls the tests' engine.
 const FAKE: &str = "{env:FAKE_ENGINE}";
 
@@ -48,7 +50,7 @@ fn goals(args: &BenchHostingArgs, window_ms: f64) -> [Named; 6] {
     [
         ("engine_role_restarts", Goal::AtLeast(f64::from(args.kills))),
         ("engine_detect_ms", Goal::AtMost(100.0)),
-        ("engine_stuck_detect_ms", Goal::AtMost(window_ms)),
+        ("engine_stuck_detect_ms", Goal::AtMost(window_ms * SLACK)),
         ("shim_cpu_percent", Goal::AtMost(2.0)),
         ("turns_lost", Goal::AtMost(0.0)),
         ("double_consumed", Goal::AtMost(0.0)),
