@@ -58,7 +58,8 @@ asan: setup
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" CARGO_TARGET_DIR="$(TARGET_DIR)/asan" \
 	$(CARGO) $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo nextest run || echo test) --locked -p robust-transport --target $(shell rustc -vV | sed -n 's/^host: //p')
 
-bench: build
+bench: setup
+	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
 	@scripts/bench.sh "$(TARGET_DIR)/release"
 
 fmt:

@@ -23,6 +23,7 @@ fn passes_on(dir: &TempDir, name: &str, more: &[(&str, &Path)]) {
         .arg(&result)
         .env("TMPDIR", dir.path())
         .env("ROBUST_CACHE", cache())
+        .env("FAKE_ENGINE", bin("fake-engine"))
         .envs(more.iter().copied())
         .stdin(Stdio::null())
         .output()
@@ -75,6 +76,10 @@ drills! {
     the_leaders_crash = "leader-crash";
     a_corrupt_checkpoint = "corrupt-checkpoint";
     a_configuration_error = "configuration-error";
+    an_engine_whose_worker_is_killed = "kill-engine-child";
+    an_engine_whose_leader_leaves_orphans = "engine-orphans";
+    an_engine_that_hangs = "hang-engine";
+    an_engine_that_is_killed_in_a_load = "kill-in-load";
 }
 
 /// With the drivers' test library, which plays busy devices until it is told of an event.
@@ -117,7 +122,7 @@ fn every_drill_of_the_catalogue_can_be_run_and_has_a_test() {
 }
 
 /// Rows of the design's tables and the faults that can be injected.
-const ROWS: [&str; 43] = [
+const ROWS: [&str; 46] = [
     "detect exit",
     "detect node lost",
     "detect trainer idle",
@@ -153,6 +158,9 @@ const ROWS: [&str; 43] = [
     "fault stall-network",
     "fault cut-network",
     "fault hang-tool",
+    "fault kill-engine-child",
+    "fault kill-engine-leader",
+    "fault hang-engine",
     "fault corrupt-checkpoint",
     "fault lose-slot",
     "fault lose-node",

@@ -18,7 +18,9 @@ mod traj;
 mod tui;
 mod values;
 
-pub use bench::{BenchCommand, BenchConsoleArgs, BenchStoreArgs, BenchWeightsArgs};
+pub use bench::{
+    BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStoreArgs, BenchWeightsArgs,
+};
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;

@@ -31,6 +31,7 @@ pub mod client;
 pub mod connect;
 pub mod front;
 pub mod gate;
+mod hands;
 pub mod home;
 pub mod hosted;
 pub mod process;

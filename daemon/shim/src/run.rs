@@ -9,9 +9,8 @@ use axum::http::HeaderValue;
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
 use robust_proto::v1::{HostMessage, PullDone, PullError, PullWeights, pull_done};
-use robust_role::pull::{self, Engine, Puller, Pulling};
-use robust_role::{Busy, Deed, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages, network};
-use robust_shared::fault::At;
+use robust_role::pull::{Engine, Puller, Pulling};
+use robust_role::{Busy, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::RolloutCommand;
 use robust_transport::Transport;
@@ -23,6 +22,7 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::front::{self, Bounds, Front};
 use crate::gate::Gate;
+use crate::hands::hands;
 use crate::home::{Home, HomeError};
 use crate::hosted::{Hosted, failure, says_why};
 use crate::process::{self, Command};
@@ -237,8 +237,9 @@ impl Shim {
                 ..known.unwrap_or_default()
             }
         };
-        let hands = hands(Arc::clone(&self.weights.slots), self.transport.clone());
-        let watched = Arc::clone(&self.hosted.tree);
+        let (watched, struck) = (Arc::clone(&self.hosted.tree), Arc::clone(&self.hosted.tree));
+        let slots = Arc::clone(&self.weights.slots);
+        let hands = hands(struck, slots, self.transport.clone());
         let config = LinkConfig {
             busy: Busy::told_by(move || watched.cpu_time()),
             ..self.args.link(role)
@@ -367,20 +368,6 @@ impl End {
             End::GivenUp(reason) => (false, reason),
         };
         failure("engine", was_up, says_why, reason)
-    }
-}
-
-/// Does what faults on request ask of this process.
-fn hands(
-    slots: Arc<OnceLock<Arc<Slots>>>,
-    transport: Transport,
-) -> impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static {
-    move |deed, at| match slots.get() {
-        Some(slots) => pull::hands(Arc::clone(slots), transport.clone())(deed, at),
-        None => match deed {
-            Deed::CorruptWeights => Err("it has no weights yet".to_owned()),
-            other => network(transport.clone())(other, at),
-        },
     }
 }
 

@@ -417,7 +417,7 @@ pub mod host_message {
 pub struct RoleFault {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// exit | exception | nan | corrupt-weights | stall-network | cut-network | hang-tool
+    /// a kind of robust_shared::fault whose carrier is the role
     #[prost(string, tag = "2")]
     pub kind: ::prost::alloc::string::String,
     /// robust_shared::fault::At; empty: now

@@ -22,6 +22,9 @@ pub enum Kind {
     StallNetwork,
     CutNetwork,
     HangTool,
+    KillEngineChild,
+    KillEngineLeader,
+    HangEngine,
     CorruptCheckpoint,
     LoseSlot,
     LoseNode,
@@ -53,11 +56,13 @@ pub enum Carrier {
 }
 
 const EVERYBODY: &[Role] = &Role::ALL;
+/// Those that an engine of the user's may be.
+const REPLICAS: &[Role] = &[Role::Hybrid, Role::Rollout];
 const SERVERS: &[Role] = &[Role::Trainer, Role::Hybrid, Role::Rollout];
 
 impl Kind {
     /// Every kind, in the order they are shown.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Kill,
         Kind::Exit,
         Kind::Hang,
@@ -69,6 +74,9 @@ impl Kind {
         Kind::StallNetwork,
         Kind::CutNetwork,
         Kind::HangTool,
+        Kind::KillEngineChild,
+        Kind::KillEngineLeader,
+        Kind::HangEngine,
         Kind::LoseSlot,
         Kind::Hardware,
         Kind::LoseNode,
@@ -91,6 +99,9 @@ impl Kind {
             Kind::StallNetwork => "stall-network",
             Kind::CutNetwork => "cut-network",
             Kind::HangTool => "hang-tool",
+            Kind::KillEngineChild => "kill-engine-child",
+            Kind::KillEngineLeader => "kill-engine-leader",
+            Kind::HangEngine => "hang-engine",
             Kind::CorruptCheckpoint => "corrupt-checkpoint",
             Kind::LoseSlot => "lose-slot",
             Kind::LoseNode => "lose-node",
@@ -114,6 +125,9 @@ impl Kind {
             Kind::StallNetwork => "it answers nothing to one puller of its weights, for so long",
             Kind::CutNetwork => "it closes the connection to one puller of its weights",
             Kind::HangTool => "its tool does not answer, for so long",
+            Kind::KillEngineChild => "SIGKILL to the busiest process its engine started",
+            Kind::KillEngineLeader => "SIGKILL to its engine's first process alone",
+            Kind::HangEngine => "SIGSTOP to all processes of its engine",
             Kind::CorruptCheckpoint => "a byte of the newest checkpoint is flipped",
             Kind::LoseSlot => "SIGKILL, and its slot is gone until it is restored",
             Kind::LoseNode => "a node's daemon and all its processes die",
@@ -144,7 +158,10 @@ impl Kind {
             | Kind::CorruptWeights
             | Kind::StallNetwork
             | Kind::CutNetwork
-            | Kind::HangTool => Carrier::Role,
+            | Kind::HangTool
+            | Kind::KillEngineChild
+            | Kind::KillEngineLeader
+            | Kind::HangEngine => Carrier::Role,
             Kind::CorruptCheckpoint | Kind::LoseNode | Kind::DiskFull | Kind::LeaderCrash => {
                 Carrier::Daemon
             }
@@ -167,6 +184,7 @@ impl Kind {
             }
             Kind::Nan => &[Role::Trainer],
             Kind::HangTool => &[Role::Agent],
+            Kind::KillEngineChild | Kind::KillEngineLeader | Kind::HangEngine => REPLICAS,
             Kind::CorruptCheckpoint | Kind::LoseNode | Kind::DiskFull | Kind::LeaderCrash => &[],
         }
     }
@@ -182,6 +200,9 @@ impl Kind {
                 | Kind::Exception
                 | Kind::Nan
                 | Kind::LoseSlot
+                | Kind::KillEngineChild
+                | Kind::KillEngineLeader
+                | Kind::HangEngine
         )
     }
 }

@@ -70,6 +70,12 @@ pub enum Fault {
         /// For so long.
         lasts: Duration,
     },
+    /// SIGKILL to the busiest process that its engine started.
+    KillEngineChild,
+    /// SIGKILL to its engine's first process; what that one started is left.
+    KillEngineLeader,
+    /// SIGSTOP to all processes of its engine.
+    HangEngine,
     /// A byte of the newest checkpoint is flipped.
     CorruptCheckpoint,
     /// SIGKILL, and its slot is gone until it is restored.
@@ -108,6 +114,9 @@ impl Fault {
             Fault::StallNetwork { .. } => Kind::StallNetwork,
             Fault::CutNetwork { .. } => Kind::CutNetwork,
             Fault::HangTool { .. } => Kind::HangTool,
+            Fault::KillEngineChild => Kind::KillEngineChild,
+            Fault::KillEngineLeader => Kind::KillEngineLeader,
+            Fault::HangEngine => Kind::HangEngine,
             Fault::CorruptCheckpoint => Kind::CorruptCheckpoint,
             Fault::LoseSlot => Kind::LoseSlot,
             Fault::LoseNode { .. } => Kind::LoseNode,
@@ -146,6 +155,9 @@ impl Fault {
             Fault::HangTool { lasts } => {
                 format!("left without an answer of its tool for {} s", secs(lasts))
             }
+            Fault::KillEngineChild => "made to kill a process of its engine".to_owned(),
+            Fault::KillEngineLeader => "made to kill its engine's first process".to_owned(),
+            Fault::HangEngine => "made to stop its engine".to_owned(),
             Fault::CorruptCheckpoint => "corrupted".to_owned(),
             Fault::LoseSlot => "killed with its slot".to_owned(),
             Fault::LoseNode { .. } => "lost".to_owned(),

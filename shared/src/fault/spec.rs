@@ -160,6 +160,9 @@ impl Spec {
             Kind::HangTool => Fault::HangTool {
                 lasts: self.lasts(kind)?,
             },
+            Kind::KillEngineChild => Fault::KillEngineChild,
+            Kind::KillEngineLeader => Fault::KillEngineLeader,
+            Kind::HangEngine => Fault::HangEngine,
             Kind::CorruptCheckpoint => Fault::CorruptCheckpoint,
             Kind::LoseSlot => Fault::LoseSlot,
             Kind::LoseNode => {

@@ -22,6 +22,9 @@ fn samples() -> Vec<Fault> {
         Fault::StallNetwork { peer, lasts },
         Fault::CutNetwork { peer },
         Fault::HangTool { lasts },
+        Fault::KillEngineChild,
+        Fault::KillEngineLeader,
+        Fault::HangEngine,
         Fault::CorruptCheckpoint,
         Fault::LoseSlot,
         Fault::LoseNode {

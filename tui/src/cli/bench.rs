@@ -12,6 +12,8 @@ pub enum BenchCommand {
     Console(BenchConsoleArgs),
     /// Snapshots, checkpoints and the store, beside plain copies and writes, and torch's ways to save
     Store(BenchStoreArgs),
+    /// Engines of the user's, killed and stopped under a job that trains; their loads; the shim's CPU
+    Hosting(BenchHostingArgs),
 }
 
 /// Options of `bench console`.
@@ -61,6 +63,35 @@ pub struct BenchStoreArgs {
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     #[arg(value_parser = ["snapshot", "persist", "appends", "peers", "reopen"])]
     pub only: Vec<String>,
+    /// Write the result as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options of `bench hosting`.
+#[derive(Debug, ClapArgs)]
+pub struct BenchHostingArgs {
+    /// Real engines, of `scripts/engines.sh`, which ENGINES names [default: the tests' engine, beside this]
+    #[arg(long, value_name = "NAME", value_parser = ["vllm", "sglang"])]
+    pub engines: Option<String>,
+    /// The job with a [rollout.command] [default: fixtures/jobs/engines-fake.toml or demo-NAME.toml]
+    #[arg(long, value_name = "FILE")]
+    pub job: Option<PathBuf>,
+    /// Kills of a child or of the leader
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub kills: u32,
+    /// Stops of all processes of an engine
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub stops: u32,
+    /// Decides whose engine is struck, and what of it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How long processor times are watched before the first kill
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
+    pub watch: f64,
+    /// Leave the job's folder
+    #[arg(long)]
+    pub keep: bool,
     /// Write the result as JSON to this file too
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -8,8 +8,8 @@ use robust_shared::ids::Role;
 #[derive(Debug, ClapArgs)]
 #[command(group(clap::ArgGroup::new("fault").required(true).args([
     "kill", "exit", "hang", "slow", "oom", "exception", "nan", "corrupt_weights", "stall_network",
-    "cut_network", "hang_tool", "lose_slot", "hardware", "lose_node", "corrupt_checkpoint",
-    "disk_full", "leader_crash", "disarm",
+    "cut_network", "hang_tool", "kill_engine_child", "kill_engine_leader", "hang_engine", "lose_slot",
+    "hardware", "lose_node", "corrupt_checkpoint", "disk_full", "leader_crash", "disarm",
 ])))]
 pub struct InjectArgs {
     /// Kill (SIGKILL) an instance of this role
@@ -45,6 +45,15 @@ pub struct InjectArgs {
     /// Let its tool not answer, for --seconds (agent)
     #[arg(long, value_name = "ROLE", value_parser = role())]
     pub hang_tool: Option<Role>,
+    /// Kill the busiest process that its engine started (rollouts of [rollout.command])
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub kill_engine_child: Option<Role>,
+    /// Kill its engine's first process, and no other (the same)
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub kill_engine_leader: Option<Role>,
+    /// Hang (SIGSTOP) all processes of its engine (the same)
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub hang_engine: Option<Role>,
     /// Take an instance of this role out with its slot, until `restore-slot`
     #[arg(long, value_name = "ROLE", value_parser = role())]
     pub lose_slot: Option<Role>,
@@ -117,6 +126,9 @@ impl InjectArgs {
             (Kind::StallNetwork, self.stall_network),
             (Kind::CutNetwork, self.cut_network),
             (Kind::HangTool, self.hang_tool),
+            (Kind::KillEngineChild, self.kill_engine_child),
+            (Kind::KillEngineLeader, self.kill_engine_leader),
+            (Kind::HangEngine, self.hang_engine),
             (Kind::LoseSlot, self.lose_slot),
             (Kind::Hardware, self.hardware),
         ];

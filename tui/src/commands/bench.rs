@@ -1,4 +1,6 @@
 //! `robustctl bench`: measurements on this machine, beside what else can do the same.
+pub mod hosting;
+
 use super::sim::weights;
 use super::{put, put_json};
 use crate::cli::{BenchConsoleArgs, BenchStoreArgs, BenchWeightsArgs, WeightsArgs};

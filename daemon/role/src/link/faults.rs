@@ -57,6 +57,12 @@ pub enum Deed {
         /// For how long.
         lasts: Duration,
     },
+    /// The busiest process that the engine's first one started is killed.
+    KillEngineChild,
+    /// The engine's first process is killed.
+    KillEngineLeader,
+    /// All processes of the engine are stopped.
+    HangEngine,
 }
 
 /// Does what is particular to a role; the error is why it cannot.
@@ -185,6 +191,9 @@ fn deed(kind: Kind, order: &RoleFault) -> Result<Deed, String> {
         Kind::StallNetwork => network(Trouble::Stall, lasts?),
         Kind::CutNetwork => network(Trouble::Cut, lasts?.max(CUT)),
         Kind::HangTool => Ok(Deed::HangTool { lasts: lasts? }),
+        Kind::KillEngineChild => Ok(Deed::KillEngineChild),
+        Kind::KillEngineLeader => Ok(Deed::KillEngineLeader),
+        Kind::HangEngine => Ok(Deed::HangEngine),
         other => Err(format!("`{other}` is done from outside")),
     }
 }

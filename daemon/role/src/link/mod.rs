@@ -150,6 +150,9 @@ pub fn start(
     (Link { queue, shared }, inbox)
 }
 
+/// Why a built-in rollout does nothing to an engine.
+const NO_ENGINE: &str = "this rollout has no engine of its own: the job has no [rollout.command]";
+
 /// Hands of a role whose only part in faults on request is its transport.
 pub fn network(
     transport: Transport,
@@ -162,6 +165,9 @@ pub fn network(
         } => {
             transport.impair(peer, trouble, lasts);
             Ok(())
+        }
+        Deed::KillEngineChild | Deed::KillEngineLeader | Deed::HangEngine => {
+            Err(NO_ENGINE.to_owned())
         }
         other => Err(format!("{other:?} is nothing that this role can do")),
     }

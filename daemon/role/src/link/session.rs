@@ -174,7 +174,9 @@ impl Session<'_> {
             }
             _ => {}
         }
-        let gone = events.send(FromHost::Message(self.epoch, Box::new(message))).is_err();
+        let gone = events
+            .send(FromHost::Message(self.epoch, Box::new(message)))
+            .is_err();
         gone.then_some(LinkEnd::Shutdown)
     }
 

@@ -86,6 +86,19 @@ pub enum LoadError {
     },
 }
 
+/// What a version cost that the engine took over.
+#[derive(Debug, Clone, Copy, Default)]
+struct Took {
+    /// The shim's own pause, and going on after it.
+    pause: Duration,
+    load: Duration,
+    verify: Duration,
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 /// Loads versions into the engine.
 pub struct Loader {
     client: Client,
@@ -185,10 +198,16 @@ impl Loader {
         for attempt in 1..=ATTEMPTS {
             let began = Instant::now();
             match self.bounded(version, buffer).await {
-                Ok(()) => {
+                Ok(took) => {
                     self.gate.change(State::verified);
-                    let ms = began.elapsed().as_millis() as u64;
-                    tracing::info!(version, attempt, ms, "the engine serves a verified version");
+                    tracing::info!(
+                        version,
+                        attempt,
+                        pause_ms = ms(took.pause),
+                        load_ms = ms(took.load),
+                        verify_ms = ms(took.verify),
+                        "the engine serves a verified version"
+                    );
                     self.took(began.elapsed());
                     return Ok(());
                 }
@@ -211,7 +230,7 @@ impl Loader {
     /// An attempt, within what it may take. It begins when nobody else keeps the engine paused: a trainer
     /// that has the slot is not to be disturbed, and a paused engine could not be verified. One that
     /// somebody paused on the way begins again.
-    async fn bounded(&self, version: u64, buffer: &Arc<Buffer>) -> Result<(), LoadError> {
+    async fn bounded(&self, version: u64, buffer: &Arc<Buffer>) -> Result<Took, LoadError> {
         loop {
             self.gate.is_not_paused().await;
             let limit = self.limit();
@@ -238,21 +257,27 @@ impl Loader {
         *longest = Some(longest.unwrap_or_default().max(time));
     }
 
-    async fn attempt(&self, version: u64, buffer: &Arc<Buffer>) -> Result<(), LoadError> {
+    async fn attempt(&self, version: u64, buffer: &Arc<Buffer>) -> Result<Took, LoadError> {
         let Some((dialect, files)) = self.dialect.get().zip(self.files.get()) else {
             return Err(FilesError::Unknown("no folder yet".into()).into());
         };
         let folder = files.name(buffer, version)?;
         let state = self.gate.state();
+        let mut took = Took::default();
         let pauses = state.running() > 0 && state.paused_by().is_none();
         if pauses {
-            let mode = self.pause_mode();
+            let (mode, began) = (self.pause_mode(), Instant::now());
             self.order(&dialect.pause(mode)?, PAUSE).await?;
+            took.pause = began.elapsed();
         }
+        let began = Instant::now();
         let loaded = self.load(dialect, version, &folder).await;
+        took.load = began.elapsed();
         if pauses {
+            let began = Instant::now();
             // Whatever came of it: a paused engine could not even be verified.
             self.order(&dialect.resume(), PAUSE).await?;
+            took.pause += began.elapsed();
         }
         loaded?;
         let canary = self.canaries().get(&version).cloned();
@@ -262,7 +287,10 @@ impl Loader {
             folder: &folder,
             canary: canary.as_ref(),
         };
-        self.verify(dialect, &published).await
+        let began = Instant::now();
+        self.verify(dialect, &published).await?;
+        took.verify = began.elapsed();
+        Ok(took)
     }
 
     async fn load(&self, dialect: &Dialect, version: u64, folder: &Path) -> Result<(), LoadError> {

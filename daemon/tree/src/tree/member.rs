@@ -1,4 +1,5 @@
 //! One process of the tree.
+use super::Member;
 use crate::child::raw;
 use crate::policy::{How, Kind, Policy};
 use crate::proc::{Stat, name_and_command};
@@ -82,6 +83,15 @@ impl Process {
         {
             self.kind = policy.kind(&name, &command);
             self.name = name;
+        }
+    }
+
+    pub fn member(&self) -> Member {
+        Member {
+            pid: self.pid,
+            start_time: self.stat.start_time,
+            name: self.name.clone(),
+            leader: self.leader,
         }
     }
 

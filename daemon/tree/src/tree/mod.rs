@@ -167,6 +167,18 @@ impl Tree {
         self.shared.scanned().signal_all(signal);
     }
 
+    /// Sends a signal to the process that was started, and to no other. Returns the process that got
+    /// it; none when it is gone.
+    pub fn signal_leader(&self, signal: Signal) -> Option<Member> {
+        self.shared.scanned().signal_one(true, signal)
+    }
+
+    /// Sends a signal to the descendant that used most processor time, and to no other. Returns the
+    /// process that got it; none when there is no descendant that works for the engine.
+    pub fn signal_busiest(&self, signal: Signal) -> Option<Member> {
+        self.shared.scanned().signal_one(false, signal)
+    }
+
     /// Ends every member: the gentle signal, a grace, then SIGKILL until nobody is left, or until
     /// the plan's bound. Deaths are not reported any more. Blocks.
     pub fn end(&self, plan: &EndPlan) -> Ended {

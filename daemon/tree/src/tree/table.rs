@@ -2,7 +2,7 @@
 use super::Member;
 use super::member::Process;
 use crate::apart;
-use crate::policy::{Facts, How, Policy};
+use crate::policy::{Facts, How, Kind, Policy};
 use crate::proc::{Stat, children};
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
@@ -155,13 +155,7 @@ impl Table {
     }
 
     pub fn members(&self) -> Vec<Member> {
-        let member = |process: &Process| Member {
-            pid: process.pid,
-            start_time: process.stat.start_time,
-            name: process.name.clone(),
-            leader: process.leader,
-        };
-        let mut members: Vec<Member> = self.processes().map(member).collect();
+        let mut members: Vec<Member> = self.processes().map(Process::member).collect();
         members.sort_by_key(|member| member.pid);
         members
     }
@@ -177,6 +171,17 @@ impl Table {
     pub fn rss_bytes(&self) -> u64 {
         let page = rustix::param::page_size() as u64;
         self.processes().map(|p| p.stat.rss_pages * page).sum()
+    }
+
+    /// Signals the leader, or of the others the one that used most processor time itself; helpers that the
+    /// engine does without are none. Of equals it is the youngest, which the others wait for.
+    pub fn signal_one(&self, leader: bool, signal: Signal) -> Option<Member> {
+        let works = |p: &&Process| p.leader == leader && (leader || p.kind != Kind::Tool);
+        let used = |p: &&Process| (p.stat.own_ticks, p.stat.start_time, p.pid);
+        let living = self.processes().filter(works).filter(|p| p.lives());
+        let process = living.max_by_key(used)?;
+        let sent = pidfd_send_signal(&process.pidfd, signal);
+        sent.is_ok().then(|| process.member())
     }
 
     /// By pidfd: a process that is gone gets nothing, and no later one of its id either.

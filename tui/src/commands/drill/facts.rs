@@ -76,7 +76,8 @@ fn end(status: &v1::Status) -> End {
     }
 }
 
-fn recovery(incident: &v1::Incident) -> Recovery {
+/// An incident as expectations see it.
+pub fn recovery(incident: &v1::Incident) -> Recovery {
     let time = |ms: f64| Duration::from_secs_f64(ms.max(0.0) / 1000.0);
     Recovery {
         rule: incident.rule.clone(),
@@ -122,7 +123,11 @@ async fn events(
     Ok(events)
 }
 
-async fn store_problems(endpoint: &Endpoint, client: &mut Client) -> Result<Vec<String>, CliError> {
+/// What the daemon finds wrong in the whole of its store.
+pub async fn store_problems(
+    endpoint: &Endpoint,
+    client: &mut Client,
+) -> Result<Vec<String>, CliError> {
     let asked = client.check_store(v1::CheckStoreRequest {});
     let mut words = endpoint.ask(asked).await?;
     // Between two words lies as much work as there is: whether it is there the connection finds out.

@@ -11,9 +11,9 @@
 //! ```
 mod attach;
 pub mod catalogue;
-mod daemon;
-mod facts;
-mod follow;
+pub mod daemon;
+pub mod facts;
+pub mod follow;
 pub mod outcome;
 mod progress;
 mod report;
@@ -125,7 +125,8 @@ fn own_daemons_only(global: &Global) -> Result<(), CliError> {
     }
 }
 
-async fn unless_interrupted<T>(
+/// Does the work unless a signal comes; leaving it drops what it started.
+pub async fn unless_interrupted<T>(
     work: impl Future<Output = Result<T, CliError>>,
 ) -> Result<T, CliError> {
     let listen = |kind| {

@@ -6,7 +6,7 @@ use robust_proto::v1::{PullError, PullSource, RoleFault};
 
 use super::super::rollout::{Replica, Source, replica, source};
 use host_fake::FakeHost;
-use host_fake::faults::{arm, fault, struck};
+use host_fake::faults::{arm, fault, struck, told};
 
 const FIRST: u64 = 1;
 const SECOND: u64 = 2;
@@ -84,6 +84,23 @@ fn corrupt_weights_are_found_by_whoever_pulls_them_and_pulled_elsewhere() {
     let error = scene.fails();
     assert_eq!((error.kind.as_str(), error.source), ("corrupt", FIRST));
     scene.end();
+}
+
+#[test]
+fn what_befalls_an_engine_of_the_users_is_refused_by_the_built_in_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let rollout = replica(folder.path(), &host, FIRST);
+    for (id, kind) in [
+        (1, "kill-engine-child"),
+        (2, "kill-engine-leader"),
+        (3, "hang-engine"),
+    ] {
+        arm(&host, FIRST, &fault(id, kind, ""));
+        let refused = told(&host, FIRST).refused;
+        assert!(refused.contains("no engine of its own"), "{refused}");
+    }
+    rollout.end(&host);
 }
 
 #[test]
