@@ -133,7 +133,10 @@ impl Site {
 
     /// Living processes of this site's services: shims, and all that bear the mark of their folder.
     pub fn services(&self) -> Vec<i32> {
-        let root = self.state().canonicalize().unwrap_or_default();
+        let Ok(root) = self.state().canonicalize() else {
+            // Nothing was ever started; an empty path would be in every command line.
+            return Vec::new();
+        };
         let root = root.display().to_string();
         let mark = format!("SERVICE_MARK={root}/services/");
         let of = |entry: fs::DirEntry| {
