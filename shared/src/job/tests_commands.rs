@@ -60,7 +60,8 @@ fn the_job_with_played_engines_is_valid_and_says_how_they_are_started() {
         .iter()
         .map(|text| Template::parse(text).unwrap());
     let argv: Vec<String> = argv.map(|t| t.expand(&value).unwrap()).collect();
-    let expected = "/bin/fake-engine vllm --model /m --host 127.0.0.1 --port 4000";
+    let expected = "/bin/fake-engine --dialect vllm --model /m --host 127.0.0.1 --port 4000 \
+                    --enable-scale-out";
     assert_eq!(argv.join(" "), expected);
     let config = CoreConfig::from(&job);
     assert_eq!((config.engine_requests, config.rollout_slots), (32, 1));
