@@ -44,6 +44,12 @@ test: setup
 	$(CARGO) build --locked $(BINS) -p fake-engine --bins
 	@scripts/test.sh
 
+# The real engines, set up first: asked again all that was recorded of them; what they answer otherwise
+# fails.
+test-engines:
+	@scripts/engines.sh
+	@scripts/record_engines.py --check
+
 # Everything but the tests that start real jobs.
 test-fast: setup
 	@scripts/test.sh --exclude robust-tests
