@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup build man install demo demo-vllm demo-sglang test test-engines test-fast asan bench fmt lint doc deny clean
+.PHONY: all setup build man install demo demo-vllm demo-sglang test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
@@ -44,10 +44,11 @@ test: setup
 	$(CARGO) build --locked $(BINS) -p fake-engine --bins
 	@scripts/test.sh
 
-# The real engines, set up first: asked again all that was recorded of them; what they answer otherwise
-# fails.
-test-engines:
+# The real engines, set up first: the shim's tests with them, one after the other (a quarter of an hour on
+# two cores), then asked again all that was recorded of them; what they answer otherwise fails.
+test-engines: setup
 	@scripts/engines.sh
+	@scripts/engines.sh --run scripts/test_engines.sh
 	@scripts/record_engines.py --check
 
 # Everything but the tests that start real jobs.
@@ -67,6 +68,13 @@ asan: setup
 bench: setup
 	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
 	@scripts/bench.sh "$(TARGET_DIR)/release"
+
+# What hosting the real engines costs, and how fast they are back when they are killed (half an hour).
+bench-engines: setup
+	@scripts/engines.sh --large
+	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
+	@mkdir -p "$(TARGET_DIR)/bench"
+	@BENCH_LARGE=1 scripts/engines.sh --run scripts/bench_hosting.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json" vllm sglang
 
 fmt:
 	$(CARGO) fmt --all -- --check

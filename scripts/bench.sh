@@ -7,7 +7,8 @@
 #   weights.json   transfers of weights between processes, beside UCX's perf tool, TCP, memcpy and gloo; relays
 #                  on shaped links; recovery; the simulator's curve for 1 to 256 rollouts
 #   console.json   the console with 1,000 instances at 200x60: time of a frame, CPU while nobody touches it
-#   hosting.json   engines of the user's (the tests' engine here), killed and stopped under a job that trains
+#   hosting.json   engines of the user's (the tests' engine here; the real ones: make bench-engines), killed and
+#                  stopped under a job that trains, and a shim beside its engine
 #   store.json     snapshots, checkpoints and the store, beside memcpy, plain writes and torch's ways to save
 #                  (ROBUST_BENCH_PYTHON: a Python with torch); what 200 kills at random points lost
 #   drill.json     fixtures/drills/paper.toml: no faults, policy task, policy role
@@ -39,7 +40,7 @@ json.dump(both, open(out, "w"), indent=1)
 EOT
 "$bin/robustctl" bench weights --out "$out/weights.json"
 "$bin/robustctl" bench console --out "$out/console.json"
-FAKE_ENGINE="$bin/fake-engine" "$bin/robustctl" bench hosting --out "$out/hosting.json"
+scripts/bench_hosting.sh "$bin" "$out/hosting.json"
 "$bin/robustctl" bench store --out "$out/store.json"
 # A test, in the tests' profile: it fails, and this script with it, if anything is lost.
 ROBUST_CRASH_JSON="$(cd "$out" && pwd)/crash.json" cargo test --locked --quiet -p robustd --test robustd \

@@ -126,11 +126,23 @@ model() {
   printf '%s' "$model_mark" > "$HOME_E/models/$name.new/.complete"
   mv "$HOME_E/models/$name.new" "$HOME_E/models/$name"
 }
+canary_mark="$model_mark $(digest "$FROM/make_canary.py")"
+canary() {
+  [ "$(cat "$HOME_E/models/.canary-$1" 2>/dev/null)" = "$canary_mark" ] && return
+  say "computing what the model $1 answers"
+  "$HOME_E/vllm/bin/python" "$FROM/make_canary.py" "$HOME_E/models/$1" "$HOME_E/models/canary-$1.json" \
+    || die "$HOME_E/vllm/bin/python could not compute with the model $1 (its reason is above)"
+  printf '%s' "$canary_mark" > "$HOME_E/models/.canary-$1"
+}
 model small-1 --seed 1
 model small-2 --seed 2
+canary small-1
+canary small-2
 if [ -n "$large" ]; then
   model large-1 --seed 1 --size large
   model large-2 --seed 2 --size large
+  canary large-1
+  canary large-2
 fi
 # Half a file: what an engine does with weights that it cannot read.
 if ! complete models/broken "$model_mark"; then

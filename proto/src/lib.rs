@@ -14,6 +14,7 @@ pub const LOG_FORMAT_VARIABLE: &str = "ROBUST_LOG_FORMAT";
 
 pub mod endpoint;
 pub mod manifest;
+mod promises;
 mod rules;
 
 /// Generated from `robust/v1/*.proto`; a test regenerates and compares it.

@@ -68,6 +68,23 @@ impl JobFile {
         self
     }
 
+    /// Gives its first node these devices, by pool.
+    pub fn devices(mut self, pools: &[(&str, &[i64])]) -> Self {
+        let list = |numbers: &[i64]| -> toml::Value { numbers.to_vec().into() };
+        let all = pools
+            .iter()
+            .map(|(pool, of)| ((*pool).to_owned(), list(of)));
+        let devices = toml::Value::Table(all.collect());
+        let nodes = self
+            .table
+            .get_mut("node")
+            .and_then(toml::Value::as_array_mut);
+        let first = nodes.and_then(|nodes| nodes.first_mut()).expect("a node");
+        let first = first.as_table_mut().expect("a section");
+        first.insert("devices".to_owned(), devices);
+        self
+    }
+
     /// Writes it as `DIR/job.toml`.
     pub fn write(&self, dir: &Path) -> PathBuf {
         let path = dir.join("job.toml");

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod edit;
+mod engines;
 mod invariants;
 mod net;
 mod programs;
@@ -13,6 +14,7 @@ mod weights;
 
 pub use cluster::Cluster;
 pub use edit::JobFile;
+pub use engines::engine_process;
 pub use invariants::{Watcher, assert_consumed_once};
 pub use net::Net;
 pub use programs::{bin, cache, fixture};

@@ -80,6 +80,8 @@ drills! {
     an_engine_whose_leader_leaves_orphans = "engine-orphans";
     an_engine_that_hangs = "hang-engine";
     an_engine_that_is_killed_in_a_load = "kill-in-load";
+    an_engine_that_lies_about_a_load = "lying-reload";
+    a_prompt_that_kills_engines = "poison";
 }
 
 /// With the drivers' test library, which plays busy devices until it is told of an event.
@@ -122,7 +124,7 @@ fn every_drill_of_the_catalogue_can_be_run_and_has_a_test() {
 }
 
 /// Rows of the design's tables and the faults that can be injected.
-const ROWS: [&str; 46] = [
+const ROWS: [&str; 48] = [
     "detect exit",
     "detect node lost",
     "detect trainer idle",
@@ -133,6 +135,8 @@ const ROWS: [&str; 46] = [
     "detect hardware",
     "detect numeric",
     "detect corruption",
+    "detect verified load",
+    "detect poison",
     "restart role",
     "restart trainer",
     "restart rollout",

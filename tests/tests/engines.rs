@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use robust_tests::{Daemon, JobFile, bin, roles};
+use robust_tests::{Daemon, JobFile, bin, engine_process, roles};
 use serde_json::Value;
+use std::path::Path;
 
 /// The job with engines of this make; more arguments are given to them.
 fn job(dialect: &str, arguments: &[&str]) -> JobFile {
@@ -26,25 +27,11 @@ fn start(job: &JobFile) -> Daemon {
     Daemon::start_with(job, &[("FAKE_ENGINE", &engine.to_string_lossy())])
 }
 
-/// A living process of an instance's group whose title has this in it.
-fn process(daemon: &Daemon, index: usize, title: &str) -> Option<i32> {
-    let status = daemon.json(&["status"]);
-    let group = roles(&status, "rollout").get(index)?["pid"].as_i64()?;
-    let members = std::fs::read_dir("/proc").unwrap().flatten();
-    members
-        .filter_map(|entry| {
-            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let of = nix::unistd::getpgid(Some(Pid::from_raw(pid))).ok()?;
-            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
-            let named = String::from_utf8_lossy(&line).contains(title);
-            (i64::from(of.as_raw()) == group && named).then_some(pid)
-        })
-        .min()
-}
-
 fn the_process(daemon: &Daemon, index: usize, title: &str) -> i32 {
-    daemon.wait_for(title, |d| process(d, index, title).is_some());
-    process(daemon, index, title).unwrap()
+    daemon.wait_for(title, |d| {
+        engine_process(d, "rollout", index, title).is_some()
+    });
+    engine_process(daemon, "rollout", index, title).unwrap()
 }
 
 fn incident(daemon: &mut Daemon, done: impl Fn(&Value) -> bool) -> Value {
@@ -66,6 +53,10 @@ fn pid(status: &Value, role: &str, index: usize) -> u64 {
 
 /// The named process dies; only its instance is restarted, for the reason that names it.
 fn dies(dialect: &str, title: &str) {
+    let worker = match dialect {
+        "sglang" => "sglang::scheduler",
+        _ => "VLLM::Worker",
+    };
     let mut daemon = start(&job(dialect, &[]));
     let before = daemon.until_step(2);
     let victim = the_process(&daemon, 0, title);
@@ -91,9 +82,30 @@ fn dies(dialect: &str, title: &str) {
     assert_eq!(pid(&before, "rollout", 1), pid(&after, "rollout", 1));
     assert_eq!(pid(&before, "trainer", 0), pid(&after, "trainer", 0));
     assert_eq!(pid(&before, "agent", 0), pid(&after, "agent", 0));
+    // One more, whose instance has no next life to sweep after it.
+    let victim = the_process(&daemon, 0, title);
+    let worker = the_process(&daemon, 0, worker);
+    let shared = shared_memory_of(worker);
+    assert!(!shared.is_empty(), "{worker} shares memory");
+    kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
     daemon.ctl(&["stop"]);
     daemon.finish();
     assert_eq!(daemon.processes(), []);
+    let left: Vec<&String> = shared
+        .iter()
+        .filter(|path| Path::new(path).exists())
+        .collect();
+    assert!(left.is_empty(), "{left:?} stay in shared memory");
+}
+
+/// The files in shared memory that a process maps, its weights excepted.
+fn shared_memory_of(pid: i32) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let paths = maps
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(5));
+    let shared = paths.filter(|path| path.starts_with("/dev/shm/") && !path.contains("/weights/"));
+    shared.map(str::to_owned).collect()
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use inject::{AuditArgs, InjectArgs, Which};
 pub use logs::LogsArgs;
 pub use man::ManArgs;
 pub use pause::PauseArgs;
-pub use read::{EventsArgs, ReportArgs, RulesArgs, WatchArgs};
+pub use read::{EventsArgs, ReportArgs, RulesArgs, StatusArgs, WatchArgs};
 pub use restart::{RestartArgs, RestartTarget};
 pub use roles::RolesArgs;
 pub use run::RunArgs;
@@ -92,7 +92,7 @@ pub enum Command {
     /// Open the console: the job at a glance, with keys to inject faults
     Tui(TuiArgs),
     /// Show the job, its roles and its incidents once
-    Status,
+    Status(StatusArgs),
     /// Print one line a step until the job is over (with --json every status)
     Watch(WatchArgs),
     /// Show each instance: what it does, uses and went through

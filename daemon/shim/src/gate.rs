@@ -126,6 +126,11 @@ impl Gate {
         self.until(|state| state.paused_by().is_none()).await;
     }
 
+    /// Returns when the engine's slot is its rank's.
+    pub async fn is_lent(&self) {
+        self.until(State::is_lent).await;
+    }
+
     /// Tokens went out to a client.
     pub fn tokens(&self, count: usize) {
         if count > 0 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use robust_tree::{Died, EndPlan, How, Ledger, LedgerError, Policy, Tree, mapped};
+use robust_tree::{Died, EndPlan, Ended, How, Ledger, LedgerError, Policy, Tree, mapped};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::connect::Address;
@@ -47,8 +47,8 @@ impl Hosted {
         }
     }
 
-    /// Ends every process, and gives back what they held.
-    pub fn end(self, plan: &EndPlan) {
+    /// Ends every process, and gives back what they held; what that took.
+    pub fn end(self, plan: &EndPlan) -> Ended {
         let ended = self.tree.end(plan);
         if !ended.left.is_empty() {
             tracing::error!(left = ?ended.left, "processes do not end");
@@ -57,6 +57,7 @@ impl Hosted {
             Ok(swept) => tracing::info!(bytes = swept.bytes(), "shared memory is given back"),
             Err(error) => tracing::warn!(%error, "shared memory stays"),
         }
+        ended
     }
 }
 

@@ -20,13 +20,18 @@
 //! A service of the job ([`service`]) is hosted in the same way, but that the shim only watches it: it
 //! has no link to the daemon, and clients reach the service itself.
 //!
+//! Outside of any job [`check`] starts such a program once, for `robustctl doctor --check-roles`.
+//!
 //! # Rules
 //! - **S-1** Nothing that the engine says reaches a client before the version behind it was verified in
 //!   the engine (I-4).
 //! - **S-2** The door closes before the engine is paused.
 //! - **S-3** An engine is started only when no process of an earlier one of its instance is left.
 //! - **S-4** A pause or an update that others order is seen, and told as a phase (I-8).
+//! - **S-5** A hybrid engine's slot is its rank's only when its memory is back, and its own only when its
+//!   weights were loaded and verified again ([`slot`]).
 
+pub mod check;
 pub mod client;
 pub mod connect;
 pub mod front;
@@ -38,5 +43,6 @@ pub mod process;
 pub mod ready;
 pub mod run;
 pub mod service;
+pub mod slot;
 pub mod state;
 pub mod weights;

@@ -1,8 +1,9 @@
 //! `robust-shim`: an instance that is the user's own program: an engine, or a service of the job.
 //!
 //! Exit codes: as every role program's (0 told to end, 1 an exception, 2 wrong usage, 3 fenced, 4 could not
-//! start or its program never came up, 5 no daemon), and 6: its program ended or was given up, which the last
-//! line on stderr names.
+//! start or its program never came up, 5 no daemon), 6: its program ended or was given up, and 7: its engine
+//! does not serve the weights that it was given, stands still in a load, or does not sleep or wake on a
+//! trainer's slot. The last line on stderr says more.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,11 @@ use clap::{Parser, Subcommand};
 use robust_role::RoleArgs;
 use robust_role::program::{self, Process};
 use robust_shared::ids::Role;
+use robust_shim::check::{self, CheckArgs};
 use robust_shim::run::{self, ShimError};
 use robust_shim::service::{self, ServiceArgs};
 use tokio::runtime::Handle;
 
-/// The program ended, or is of no use any more.
-const ENGINE_ENDED: u8 = 6;
 /// What ending takes besides the engine's own grace.
 const ENDING: Duration = Duration::from_secs(15);
 
@@ -36,6 +36,9 @@ enum Command {
     Hybrid(Process),
     /// A process of a `[service.NAME]`.
     Service(ServiceArgs),
+    /// Start a program of the job once, outside of any job, and say on stdout what came of it; it ends
+    /// when stdin is closed.
+    Check(CheckArgs),
 }
 
 fn main() {
@@ -49,12 +52,16 @@ fn execute(command: &Command, started: Instant) -> Result<u8, ShimError> {
         Command::Rollout(process) => engine(Role::Rollout, process, started),
         Command::Hybrid(process) => engine(Role::Hybrid, process, started),
         Command::Service(service) => service::run(service),
+        Command::Check(check) => check::run(check),
     };
     match ended {
-        Err(error) if error.may_pass() => {
-            eprintln!("error: {error}");
-            Ok(ENGINE_ENDED)
-        }
+        Err(error) => match error.exit_code() {
+            Some(code) => {
+                eprintln!("error: {error}");
+                Ok(code)
+            }
+            None => Err(error),
+        },
         ended => ended,
     }
 }

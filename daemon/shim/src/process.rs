@@ -9,10 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use robust_role::RoleArgs;
 use robust_shared::job::{
-    Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop, StopSignal, Template,
-    TemplateError,
+    DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop,
+    StopSignal, Template, TemplateError,
 };
 use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, permitted};
 
@@ -92,6 +91,21 @@ struct Values<'a> {
     shm: PathBuf,
     socket: Option<PathBuf>,
     rollouts: Option<String>,
+    /// Those of its slots, else those that robustd was given.
+    devices: Option<String>,
+}
+
+/// A life of an engine, as its shim was told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfEngine<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Which replica.
+    pub index: u32,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// Where others reach its shim.
+    pub advertise: IpAddr,
 }
 
 /// A service's process, as its shim was told of it.
@@ -122,7 +136,11 @@ enum Reached {
 
 impl Command {
     /// Fills the command of the job file in for this incarnation.
-    pub fn of(args: &RoleArgs, command: &RolloutCommand, home: &Home) -> Result<Self, StartError> {
+    pub fn of(
+        of: &OfEngine<'_>,
+        command: &RolloutCommand,
+        home: &Home,
+    ) -> Result<Self, StartError> {
         let uses_socket = command.argv.iter().any(|text| text.contains("{uds}"));
         let network = match command.isolate {
             Isolate::Uds if !uses_socket => return Err(StartError::NoSocket),
@@ -132,18 +150,19 @@ impl Command {
         };
         let ports = lend(command.ports.max(1)).map_err(StartError::Ports)?;
         let values = Values {
-            job: &args.job,
-            index: args.index,
-            incarnation: args.incarnation,
+            job: of.job,
+            index: of.index,
+            incarnation: of.incarnation,
             slots: command.slots,
             ports: &ports,
             // The engine itself is reached by its shim only.
             bind: Ipv4Addr::LOCALHOST.into(),
-            advertise: args.bind,
+            advertise: of.advertise,
             state: home.run(),
             shm: home.run(),
             socket: Some(home.socket()),
             rollouts: None,
+            devices: devices(),
         };
         let program = Program {
             at: "rollout.command".to_owned(),
@@ -177,6 +196,7 @@ impl Command {
             shm: home.run(),
             socket: None,
             rollouts: rollouts(of.job, of.bind),
+            devices: devices(),
         };
         let program = Program {
             at: format!("service.{}", of.name),
@@ -210,6 +230,9 @@ impl Command {
         let inherited = |name: &String| Some((name.into(), std::env::var_os(name)?));
         let mut env: Vec<(OsString, OsString)> =
             program.inherit.iter().filter_map(inherited).collect();
+        // Before its own: who says otherwise in `env` is heard.
+        let devices = values.devices.as_ref();
+        env.extend(devices.map(|of| (DEVICES_VARIABLE.into(), of.into())));
         env.extend(
             set.into_iter()
                 .map(|(name, text)| (name.into(), text.into())),
@@ -290,6 +313,11 @@ fn lend(count: u32) -> io::Result<Vec<u16>> {
         .collect()
 }
 
+/// The devices that this process was given: its program gets them whatever `inherit` says.
+fn devices() -> Option<String> {
+    std::env::var(DEVICES_VARIABLE).ok()
+}
+
 /// The addresses of the job's services by name, as the daemon tells them.
 fn addresses() -> BTreeMap<String, String> {
     let told = std::env::var(robust_proto::SERVICES_VARIABLE).unwrap_or_default();
@@ -311,7 +339,7 @@ impl Values<'_> {
             Placeholder::Index => Some(self.index.to_string()),
             Placeholder::Incarnation => Some(self.incarnation.to_string()),
             Placeholder::Slots => Some(self.slots.to_string()),
-            Placeholder::Devices => Some(std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default()),
+            Placeholder::Devices => Some(self.devices.clone().unwrap_or_default()),
             Placeholder::Port(number) => self.ports.get(*number as usize).map(u16::to_string),
             Placeholder::Bind => Some(self.bind.to_string()),
             Placeholder::Advertise => Some(self.advertise.to_string()),

@@ -111,10 +111,17 @@ async fn generates(client: &Client, dialect: &Dialect) -> Result<Result<(), Stri
 }
 
 /// What a user can do about an engine that has no such route.
-fn cure(kind: Kind) -> &'static str {
+fn cure(kind: Kind) -> String {
+    let flag = flag(kind);
+    let give = |flag| format!(": give it `{flag}` in `rollout.command.argv`");
+    flag.map(give).unwrap_or_default()
+}
+
+/// The option by which an engine offers the route for tokens; none where it always does.
+pub(crate) fn flag(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::Vllm => ": give it `--enable-scale-out` in `rollout.command.argv`",
-        Kind::Sglang | Kind::Robust => "",
+        Kind::Vllm => Some("--enable-scale-out"),
+        Kind::Sglang | Kind::Robust => None,
     }
 }
 

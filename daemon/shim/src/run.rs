@@ -25,13 +25,19 @@ use crate::gate::Gate;
 use crate::hands::hands;
 use crate::home::{Home, HomeError};
 use crate::hosted::{Hosted, failure, says_why};
-use crate::process::{self, Command};
+use crate::process::{self, Command, OfEngine};
 use crate::ready::{self, NotReady};
+use crate::slot::{self, Slot};
 use crate::state::State;
 use crate::weights::{Files, FilesError, Loader, Settings};
 
 /// How often what a program holds in shared memory is written down.
 pub(crate) const LEDGER_EVERY: Duration = Duration::from_secs(1);
+
+/// The program ended, or is of no use any more.
+const ENGINE_ENDED: u8 = 6;
+/// The engine was given up over its weights or its memory, hence over none of its requests.
+const WRONG_WEIGHTS: u8 = 7;
 
 /// Deaths within so short a time are told together.
 const TOGETHER: Duration = Duration::from_millis(10);
@@ -82,12 +88,20 @@ pub enum ShimError {
     /// The program ended or was given up, and may work when it is started anew.
     #[error("{0}")]
     Engine(String),
+    /// The engine does not serve what it was given, stands still in a load, or does not sleep or wake.
+    #[error("{0}")]
+    WrongWeights(String),
 }
 
 impl ShimError {
-    /// Whether another incarnation may work.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, ShimError::Engine(_))
+    /// The exit code that says of what the program ended; none where the shim's own start failed, or
+    /// another incarnation would fail the same way.
+    pub fn exit_code(&self) -> Option<u8> {
+        match self {
+            ShimError::Engine(_) => Some(ENGINE_ENDED),
+            ShimError::WrongWeights(_) => Some(WRONG_WEIGHTS),
+            _ => None,
+        }
     }
 }
 
@@ -171,7 +185,13 @@ pub fn run(
     let (listener, http_addr) = listen(args, &command)?;
     let transport = Transport::start(args.transport()).map_err(robust_role::StartError::from)?;
     let (deaths, died) = mpsc::unbounded_channel();
-    let command_line = Command::of(args, &command, &home)?;
+    let of = OfEngine {
+        job: &args.job,
+        index: args.index,
+        incarnation: args.incarnation,
+        advertise: args.bind,
+    };
+    let command_line = Command::of(&of, &command, &home)?;
     let (hosted, address) = Hosted::start(command_line, &home, deaths)?;
     // An engine's command always has one.
     let address = address.ok_or(ShimError::NoCommand)?;
@@ -187,18 +207,29 @@ pub fn run(
     let (link, inbox) = shim.attach(role, runtime, http_addr);
     let _on_runtime = runtime.enter();
     let (gives_up, given_up) = mpsc::unbounded_channel();
+    let (words, heard) = slot::words();
     let engine = Front {
         client: Client::new(address, key),
         gate: Arc::new(Gate::new(link.clone())),
         command: Arc::new(shim.command.clone()),
         dialect: Arc::default(),
         bounds,
+        words,
     };
     let settings = Settings {
         command: shim.command.clone(),
         swap: args.job.rollout.swap,
     };
-    let loader = Arc::new(Loader::new(&engine, settings, gives_up, runtime.clone()));
+    let loader = Loader::new(&engine, settings, gives_up.clone(), runtime.clone());
+    let loader = Arc::new(loader);
+    let mode = shim.command.hybrid_mode();
+    let slot = Slot::new(
+        Arc::clone(&loader),
+        Arc::clone(&engine.gate),
+        mode,
+        gives_up,
+    );
+    runtime.spawn(slot.obey(heard));
     let feeding = Feeding {
         link,
         loader,
@@ -256,6 +287,7 @@ impl Shim {
             let _ = engine.dialect.set(known);
             tree.ready();
             engine.gate.change(State::ready);
+            engine.words.up();
             Ok(())
         };
         tokio::pin!(up);
@@ -365,7 +397,7 @@ impl End {
                 (deaths.iter().any(says_why), names.join("; "))
             }
             End::NotReady(error) => (!matches!(error, NotReady::Late { .. }), error.to_string()),
-            End::GivenUp(reason) => (false, reason),
+            End::GivenUp(reason) => return ShimError::WrongWeights(reason),
         };
         failure("engine", was_up, says_why, reason)
     }
@@ -385,7 +417,8 @@ fn listen(
     listening.map_err(|source| ShimError::Listen { addr, source })
 }
 
-fn key(command: &RolloutCommand) -> Result<Option<HeaderValue>, ShimError> {
+/// What the engine wants as a proof of who asks it.
+pub(crate) fn key(command: &RolloutCommand) -> Result<Option<HeaderValue>, ShimError> {
     let Some(path) = &command.api_key_file else {
         return Ok(None);
     };

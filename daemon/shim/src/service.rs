@@ -128,7 +128,7 @@ async fn host(
     hosted: &mut Hosted,
     (mut died, mut asked): (UnboundedReceiver<Died>, Signal),
 ) -> (End, bool) {
-    let up = answers(args, service);
+    let up = answers(args.bind, &args.ports, service);
     let alone = alone(args, job.job.daemon_grace());
     tokio::pin!(up, alone);
     let mut is_up = false;
@@ -154,12 +154,12 @@ async fn host(
     (end, is_up)
 }
 
-/// Comes as soon as the service answers; how long that may take is the daemon's affair.
-async fn answers(args: &ServiceArgs, service: &Service) {
-    let Some(port) = args.ports.first() else {
+/// Comes as soon as the service answers; how long that may take is the asker's affair.
+pub(crate) async fn answers(bind: IpAddr, ports: &[u16], service: &Service) {
+    let Some(port) = ports.first() else {
         return tokio::time::sleep(SETTLED).await;
     };
-    let address = SocketAddr::new(args.bind, *port);
+    let address = SocketAddr::new(bind, *port);
     let client = Client::new(Address::Tcp(address), None);
     loop {
         let there = match &service.ready.path {

@@ -11,10 +11,12 @@
 //! closes the door again for as long as loading and verifying it takes.
 //!
 //! A pause that somebody else ordered lies over all of these: while it lasts nothing is let in, and the
-//! phase says so, for a paused engine answers no probe.
+//! phase says so, for a paused engine answers no probe. So does the turn of the rank whose slot a hybrid
+//! engine shares, from the daemon's word to the other one.
 
 use std::time::Duration;
 
+use robust_engine::MemoryPart;
 use robust_shared::phase::Phase;
 
 /// After so long a client may ask a paused or stale engine again.
@@ -39,6 +41,10 @@ pub struct State {
     weights: Weights,
     /// Who paused it; the shim's own pauses are part of loading.
     paused_by: Option<String>,
+    /// What of its memory somebody else had it give back.
+    asleep: Vec<MemoryPart>,
+    /// Its slot is its rank's now.
+    lent: bool,
     /// Requests under way.
     running: usize,
 }
@@ -58,6 +64,9 @@ pub enum Closed {
     /// Somebody paused it.
     #[error("generation is paused here by {0}; ask another engine")]
     Paused(String),
+    /// Its rank trains in the slot that both have.
+    #[error("the slot is its rank's, which trains; ask another engine")]
+    Lent,
 }
 
 impl Closed {
@@ -77,6 +86,8 @@ impl Default for State {
         Self {
             weights: Weights::Starting,
             paused_by: None,
+            asleep: Vec::new(),
+            lent: false,
             running: 0,
         }
     }
@@ -91,6 +102,11 @@ impl State {
     /// Who paused it, if it is paused by others.
     pub fn paused_by(&self) -> Option<&str> {
         self.paused_by.as_deref()
+    }
+
+    /// Whether its slot is its rank's now.
+    pub fn is_lent(&self) -> bool {
+        self.lent
     }
 
     /// Requests under way.
@@ -132,9 +148,41 @@ impl State {
         self.paused_by = Some(by.into());
     }
 
-    /// Somebody lets it go on.
+    /// Somebody lets it go on, which it cannot without its memory.
     pub fn resume(&mut self) {
+        if self.asleep.is_empty() {
+            self.paused_by = None;
+        }
+    }
+
+    /// Somebody else had it give memory back; what its weights are afterwards nobody knows.
+    pub fn sleep(&mut self, parts: &[MemoryPart], by: impl Into<String>) {
+        self.pause(by);
+        let more = parts.iter().filter(|part| !self.asleep.contains(part));
+        let more: Vec<MemoryPart> = more.copied().collect();
+        self.asleep.extend(more);
+    }
+
+    /// Somebody else had it take memory again: it goes on when all of it is there. Whether it does.
+    pub fn wake(&mut self, parts: &[MemoryPart]) -> bool {
+        self.asleep.retain(|part| !parts.contains(part));
+        if self.asleep.is_empty() {
+            self.resume();
+        }
+        self.asleep.is_empty()
+    }
+
+    /// Its slot is its rank's from here on.
+    pub fn lend(&mut self) {
+        self.lent = true;
+    }
+
+    /// Its slot is its own again. Who had paused it before has nothing left that could go on: what the
+    /// engine was doing then ended when the slot was lent.
+    pub fn take_back(&mut self) {
+        self.lent = false;
         self.paused_by = None;
+        self.asleep.clear();
     }
 
     /// A request begins.
@@ -149,6 +197,9 @@ impl State {
 
     /// The version that a request would be served with, or why none is let in.
     pub fn admit(&self) -> Result<u64, Closed> {
+        if self.lent {
+            return Err(Closed::Lent);
+        }
         if let Some(by) = &self.paused_by {
             return Err(Closed::Paused(by.clone()));
         }
@@ -165,7 +216,7 @@ impl State {
     pub fn phase(&self) -> Phase {
         match self.weights {
             Weights::Starting => Phase::Init,
-            _ if self.paused_by.is_some() => Phase::Paused,
+            _ if self.lent || self.paused_by.is_some() => Phase::Paused,
             Weights::Stale => Phase::PullWeights,
             Weights::Loading(_) => Phase::Paused,
             Weights::Serving(_) if self.running > 0 => Phase::Generating,
@@ -225,6 +276,37 @@ mod tests {
         assert_eq!(state.phase(), Phase::Paused);
         state.resume();
         assert_eq!(state.admit(), Ok(4));
+    }
+
+    #[test]
+    fn who_woke_a_part_of_the_memory_has_not_woken_the_engine() {
+        let mut state = serving(3);
+        state.sleep(&MemoryPart::ALL, "a client, asleep");
+        assert!(!state.wake(&[MemoryPart::Weights]));
+        state.resume();
+        let closed = Closed::Paused("a client, asleep".into());
+        assert_eq!(state.admit(), Err(closed));
+        assert!(state.wake(&[MemoryPart::KvCache]));
+        assert_eq!(state.admit(), Ok(3));
+    }
+
+    #[test]
+    fn a_slot_that_is_lent_lets_nobody_in_and_a_pause_of_before_ends_with_it() {
+        let mut state = serving(3);
+        state.pause("a client");
+        state.lend();
+        assert_eq!(state.admit(), Err(Closed::Lent));
+        assert_eq!(state.phase(), Phase::Paused);
+        state.resume();
+        assert_eq!(state.admit(), Err(Closed::Lent), "a client cannot end it");
+        state.take_back();
+        state.load(4);
+        assert_eq!(state.admit(), Err(Closed::Loading(4)));
+        state.verified();
+        assert_eq!(state.admit(), Ok(4));
+        let mut starting = State::default();
+        starting.lend();
+        assert_eq!(starting.phase(), Phase::Init);
     }
 
     #[test]

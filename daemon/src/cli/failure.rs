@@ -11,7 +11,7 @@ use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
 use crate::traces::TracesError;
 use robust_remote::RemoteError;
-use robust_shared::job::JobError;
+use robust_shared::job::{JobError, NoSuchDevice};
 use std::io;
 use std::path::PathBuf;
 
@@ -40,6 +40,9 @@ pub enum Failure {
     /// The job's services cannot be hosted.
     #[error("{0}")]
     Services(#[from] ServicesError),
+    /// The job file names a device that there is not.
+    #[error("{0}")]
+    Devices(#[from] NoSuchDevice),
     /// The dataset is wrong.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -131,9 +134,11 @@ impl Failure {
     /// How the program ends.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::JobUnreadable { .. } | Self::NoJob { .. } | Self::Job(_) | Self::Services(_) => {
-                ExitCode::BadJob
-            }
+            Self::JobUnreadable { .. }
+            | Self::NoJob { .. }
+            | Self::Job(_)
+            | Self::Services(_)
+            | Self::Devices(_) => ExitCode::BadJob,
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
             Self::Remote(_) | Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => {

@@ -28,13 +28,16 @@ pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> 
         what: "the telemetry",
         source,
     };
-    let sources = Sampled::new(args).start(&state).map_err(start)?;
+    let sampled = Sampled::new(args);
+    let seen_devices = sampled.seen_devices();
+    let sources = sampled.start(&state).map_err(start)?;
     let parts = NodeParts {
         config,
         secret,
         state,
         worker,
         sources,
+        seen_devices,
     };
     Ok(match node::run(parts).await? {
         NodeEnd::JobOver => ExitCode::Completed,

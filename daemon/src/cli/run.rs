@@ -30,7 +30,7 @@ use crate::metrics;
 use crate::nodes::{Digests, JobToken, Shards};
 use crate::router::Serving;
 use crate::services::{self, Services};
-use crate::state::{StateDir, make_private_dir, remove_folder, write_job};
+use crate::state::{StateDir, give_back, make_private_dir, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::telemetry::Telemetry;
@@ -39,7 +39,7 @@ use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome, Refusal};
-use robust_shared::job::{Job, PublishAfter};
+use robust_shared::job::{Job, PublishAfter, SlotDevices};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,6 +143,8 @@ struct Daemon {
     clock: Clock,
     feeds: Feeds,
     happenings: Happenings,
+    /// What signals ask for, listened for before anybody is answered: who sees the daemon may end it.
+    asked: Asked,
     arrivals: UnboundedReceiver<Happening>,
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
@@ -175,6 +177,7 @@ impl Daemon {
             before,
         );
         let (happenings, arrivals) = unbounded_channel();
+        let asked = signals::listen(happenings.clone())?;
         let control = ControlService {
             happenings: happenings.clone(),
             store: store.clone(),
@@ -227,6 +230,7 @@ impl Daemon {
             clock,
             feeds,
             happenings,
+            asked,
             arrivals,
             roles_socket,
             nodes: listeners.nodes,
@@ -239,7 +243,7 @@ impl Daemon {
     }
 
     async fn serve_and_run(mut self, linger: Duration) -> Result<ExitCode, Failure> {
-        let asked = signals::listen(self.happenings.clone())?;
+        let asked = self.asked.clone();
         if !self.warm_up().await? {
             return Ok(ended(&asked, &Outcome::Stopped));
         }
@@ -304,7 +308,7 @@ impl Daemon {
         // Kept when the store failed: the job goes on from its snapshots when robustd runs again.
         let outcome = result?;
         if end.on_disk || outcome == Outcome::Completed {
-            remove_folder(&self.state.snapshots())?;
+            give_back(&self.state.snapshots())?;
         } else {
             let kept = self.state.snapshots();
             tracing::warn!(
@@ -388,6 +392,23 @@ pub(super) fn audit(state: &StateDir) -> Result<Audit, Failure> {
     Audit::open(state.root()).map_err(start)
 }
 
+/// Which devices the slots of this node are.
+fn devices(prepared: &Prepared) -> Result<SlotDevices, Failure> {
+    let job = &prepared.job;
+    let Some(node) = job.nodes.first() else {
+        return Ok(SlotDevices::default());
+    };
+    if !job.takes_devices_of(&node.name, &node.pools) {
+        return Ok(SlotDevices::default());
+    }
+    let seen = prepared.sampled.seen_devices();
+    let devices = job.slot_devices(&node.name, &node.pools, &seen)?;
+    if let Some(why) = &devices.unassigned {
+        tracing::warn!("{why}");
+    }
+    Ok(devices)
+}
+
 fn assemble(
     prepared: &Prepared,
     (state, token, run): (&StateDir, JobToken, String),
@@ -436,6 +457,7 @@ fn assemble(
         disk: robust_ckpt::disk::real(),
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
+    let plan = plan.with_devices(devices(prepared)?);
     let parts = Parts {
         state: state.clone(),
         prompts: prepared.prompts.clone(),

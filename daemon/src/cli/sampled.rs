@@ -3,7 +3,9 @@ use super::args::Args;
 use crate::state::StateDir;
 use crate::telemetry::{
     DeviceConfig, DeviceSampler, HostSampler, Sources, TestDevices, detect_accelerators,
+    seen_devices,
 };
+use robust_shared::job::SeenDevices;
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
@@ -30,6 +32,11 @@ impl Sampled {
     /// The devices, where they are the test library's.
     pub fn test_devices(&self) -> Option<TestDevices> {
         TestDevices::of(&self.library)
+    }
+
+    /// The devices that programs which are started here may use.
+    pub fn seen_devices(&self) -> SeenDevices {
+        seen_devices(&self.library)
     }
 
     /// Starts them, of this machine.

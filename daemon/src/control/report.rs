@@ -67,6 +67,8 @@ fn assemble(
         trajectories: steps.len() as u64 * samples_per_step,
         trajectories_stale: status.trajectories_stale,
         reason: status.reason.clone(),
+        hosted: status.hosted.clone(),
+        promises: status.promises.clone(),
         ..Default::default()
     }
 }

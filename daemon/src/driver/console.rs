@@ -68,16 +68,21 @@ fn incidents(incidents: &[v1::Incident]) -> Vec<String> {
     );
     let mut lines = vec!["incidents, times in ms:".to_owned(), heads];
     lines.extend(incidents.iter().map(|i| {
+        // The job may end before an instance is back.
+        let ms = |ms: f64| match i.outcome.as_str() {
+            "recovering" if ms == 0.0 => "-".to_owned(),
+            _ => format!("{ms:.0}"),
+        };
         format!(
-            "{:>3}  {:<10} {:<14} {:>5}  {:>6.0} {:>7.0} {:>6.0} {:>6.0}  {}",
+            "{:>3}  {:<10} {:<14} {:>5}  {:>6.0} {:>7} {:>6} {:>6}  {}",
             i.id,
             format!("{}-{}", i.role, i.index),
             i.rule,
             i.step,
             i.detect_ms,
-            i.restart_ms,
-            i.reconnect_ms,
-            i.total_ms,
+            ms(i.restart_ms),
+            ms(i.reconnect_ms),
+            ms(i.total_ms),
             i.outcome
         )
     }));
@@ -106,6 +111,14 @@ mod tests {
             outcome: "recovered".into(),
             ..Default::default()
         };
+        let unfinished = v1::Incident {
+            detect_ms: 7.0,
+            outcome: "recovering".into(),
+            total_ms: 0.0,
+            reconnect_ms: 0.0,
+            restart_ms: 0.0,
+            ..incident.clone()
+        };
         let report = v1::Report {
             job: "demo".into(),
             state: "completed".into(),
@@ -113,12 +126,16 @@ mod tests {
             reward_first: 0.2,
             reward_last: 0.5,
             step_lines: vec![v1::StepLine::default(); 2],
-            incidents: vec![incident],
+            incidents: vec![incident, unfinished],
             ..Default::default()
         };
         let text = summary(&report);
         assert!(text.contains("0.200 over the first 2 steps, 0.500 over the last 2, ratio 2.50"));
         assert!(text.contains("trainer-0") && text.contains("992"), "{text}");
+        assert!(
+            text.ends_with("7       -      -      -  recovering"),
+            "{text}"
+        );
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! Carrying out what the core wants; [`super::outbox`] says when.
 use super::hands::SpawnOrder;
 use super::happening::{Happening, Struck};
-use super::{Driver, probe};
+use super::{Driver, Life, probe};
 use robust_proto::v1::{self, host_message};
 use robust_shared::core::{Input, Output, Record, Refusal, Reply};
 use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
@@ -15,18 +15,19 @@ impl Driver {
                 incarnation,
                 generation,
                 node,
+                slot,
                 revision,
-                ..
             } => match self.job_text(node, revision) {
                 Ok(job) => {
-                    let order = SpawnOrder {
+                    let life = Life {
                         id,
                         incarnation,
                         generation,
                         revision,
-                        job,
+                        pool: slot.pool,
+                        place: slot.index,
                     };
-                    self.spawn(order, node);
+                    self.spawn(SpawnOrder { life, job }, node);
                 }
                 Err(reason) => self.inputs.push_back(Input::SpawnFailed {
                     incarnation,

@@ -8,14 +8,14 @@
 //! Nothing is waited for, and what cannot be said to a node now is said when it joins again.
 use super::happening::{Happening, Happenings};
 use super::nodes::Remote;
-use super::{Driver, WorkerPlan};
+use super::{Driver, Life, WorkerPlan};
 use crate::launcher::{self, Afflictions, Launcher, Running};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
 use robust_proto::v1::{self, host_message};
 use robust_shared::core::Input;
 use robust_shared::fault::Fault;
-use robust_shared::ids::{Generation, Incarnation, InstanceId, NodeId};
+use robust_shared::ids::{Incarnation, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,15 +34,9 @@ pub(super) struct Process {
 /// What is to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SpawnOrder {
-    /// Place.
-    pub id: InstanceId,
-    /// Fencing number.
-    pub incarnation: Incarnation,
-    /// The gang's (trainers).
-    pub generation: Generation,
-    /// Of the job file it reads.
-    pub revision: u32,
-    /// That revision, for a node that has only the first.
+    /// What begins.
+    pub life: Life,
+    /// The revision of the job file that it reads, for a node that has only the first.
     pub job: Option<Arc<str>>,
 }
 
@@ -98,14 +92,13 @@ impl Here {
 
 impl Hands for Here {
     fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
-        let SpawnOrder {
+        let Life {
             id,
             incarnation,
             generation,
-            revision,
             ..
-        } = order;
-        let spec = self.worker.spec(id, incarnation, generation, revision);
+        } = order.life;
+        let spec = self.worker.spec(&order.life);
         let running = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
         self.telemetry.watch(incarnation, running.pid);
         // Not waited for: a process that a later daemon does not know of is fenced when it links.
@@ -149,8 +142,9 @@ impl Driver {
     }
 
     pub(super) fn spawn(&mut self, order: SpawnOrder, node: NodeId) {
-        let incarnation = order.incarnation;
-        let id = order.id;
+        let Life {
+            id, incarnation, ..
+        } = order.life;
         match self.hands(node).spawn(order) {
             Ok(pid) => {
                 self.taped.born(self.parts.clock.now(), id, incarnation);

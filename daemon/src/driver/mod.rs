@@ -70,7 +70,7 @@ pub use recent::{RecentPhases, span};
 #[cfg(test)]
 pub(crate) use saved::decode;
 pub use saved::{SavedError, SnapshotShards};
-pub use spawn::{ARITHMETIC, WorkerPlan, WorkerProgram};
+pub use spawn::{ARITHMETIC, Life, WorkerPlan, WorkerProgram};
 pub use status::{Frame, armed, incident, pause, slot};
 pub use world::{Arrival, World};
 

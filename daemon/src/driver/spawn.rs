@@ -5,7 +5,7 @@ use crate::nodes::JobToken;
 use crate::state::StateDir;
 use robust_proto::{JOB_TOKEN_VARIABLE, SERVICES_VARIABLE};
 use robust_shared::ids::{Generation, Incarnation, InstanceId};
-use robust_shared::job::Job;
+use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -60,6 +60,25 @@ pub struct WorkerPlan {
     pub foreign_rollouts: bool,
     /// The addresses of the job's services, as roles are told them; empty without any.
     pub services: String,
+    /// Which devices the slots of this node are.
+    pub devices: SlotDevices,
+}
+
+/// A life that is to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// Whose.
+    pub id: InstanceId,
+    /// Its fencing number.
+    pub incarnation: Incarnation,
+    /// The gang's (trainers).
+    pub generation: Generation,
+    /// Of the job file it reads.
+    pub revision: u32,
+    /// The pool of its slot.
+    pub pool: String,
+    /// The place of that pool that it occupies.
+    pub place: u32,
 }
 
 impl WorkerPlan {
@@ -74,7 +93,13 @@ impl WorkerPlan {
             token,
             foreign_rollouts: job.rollout.command.is_some(),
             services: String::new(),
+            devices: SlotDevices::default(),
         }
+    }
+
+    /// With roles that see the devices of their slots alone.
+    pub fn with_devices(self, devices: SlotDevices) -> Self {
+        Self { devices, ..self }
     }
 
     /// With roles that other machines reach at this address. UCX uses the device that has it, unless
@@ -91,13 +116,14 @@ impl WorkerPlan {
     }
 
     /// What to start for an instance.
-    pub fn spec(
-        &self,
-        id: InstanceId,
-        incarnation: Incarnation,
-        generation: Generation,
-        revision: u32,
-    ) -> SpawnSpec {
+    pub fn spec(&self, life: &Life) -> SpawnSpec {
+        let Life {
+            id,
+            incarnation,
+            generation,
+            revision,
+            ..
+        } = *life;
         let text = |path: PathBuf| path.display().to_string();
         let program = match self.foreign_rollouts && id.role.is_engine() {
             true => self.program.shim(),
@@ -124,7 +150,7 @@ impl WorkerPlan {
         SpawnSpec {
             incarnation,
             argv: argv.into(),
-            env: self.environment(incarnation),
+            env: self.environment(life),
             log_path: self.log_path(id),
             header: self.header(id, incarnation, generation),
         }
@@ -153,7 +179,7 @@ impl WorkerPlan {
         self.state.logs().join(format!("{id}.log"))
     }
 
-    fn environment(&self, incarnation: Incarnation) -> Vec<(String, String)> {
+    fn environment(&self, life: &Life) -> Vec<(String, String)> {
         let mut environment: Vec<_> = ARITHMETIC
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -172,12 +198,14 @@ impl WorkerPlan {
         environment.push((WEIGHTS_BUFFER_VARIABLE.to_owned(), buffer_mib));
         let owner = self.state.root().display().to_string();
         environment.push((OWNER_VARIABLE.to_owned(), owner));
-        let number = incarnation.0.to_string();
+        let number = life.incarnation.0.to_string();
         environment.push((INCARNATION_VARIABLE.to_owned(), number));
         environment.push(self.program.logs.variable());
         if !self.services.is_empty() {
             environment.push((SERVICES_VARIABLE.to_owned(), self.services.clone()));
         }
+        let devices = self.devices.of_place(&life.pool, life.place);
+        environment.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));
         environment
     }
 }
@@ -202,6 +230,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::nodes::Secret;
+    use robust_shared::job::SeenDevices;
 
     #[test]
     fn an_address_of_this_machine_names_its_device() {
@@ -221,6 +250,43 @@ mod tests {
         let program = WorkerProgram { path, logs };
         let plan = WorkerPlan::new(program, state, &job, token);
         let bound = (WEIGHTS_BUFFER_VARIABLE.to_owned(), "7".to_owned());
-        assert!(plan.environment(Incarnation(1)).contains(&bound));
+        assert!(plan.environment(&life("rollout", 1)).contains(&bound));
+    }
+
+    fn life(pool: &str, place: u32) -> Life {
+        Life {
+            id: "rollout-1".parse().unwrap(),
+            incarnation: Incarnation(1),
+            generation: Generation(0),
+            revision: 0,
+            pool: pool.to_owned(),
+            place,
+        }
+    }
+
+    #[test]
+    fn a_role_sees_the_devices_of_its_slot_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::make(temp.path()).unwrap();
+        let text = "[data]\nprompts='p'\ntokenizer='t'\n[rollout]\nreplicas=2\n[rollout.command]\n\
+                    kind='vllm'\nargv=['x','{port}']\nslots=2\n[[node]]\nname='a'\n\
+                    pools={rollout=4,train=2,agent=2}\ndevices={rollout=[7,6,5,4],agent=[]}\n";
+        let job = Job::parse(text, std::path::Path::new("job.toml")).unwrap();
+        let token = Secret::of("a token of the tests").job_token();
+        let (path, logs) = ("worker".into(), LogFormat::Human);
+        let plan = WorkerPlan::new(WorkerProgram { path, logs }, state, &job, token);
+        let sees = |plan: &WorkerPlan, pool, place| {
+            let environment = plan.environment(&life(pool, place));
+            let found = environment
+                .into_iter()
+                .find(|(key, _)| key == DEVICES_VARIABLE);
+            found.map(|(_, value)| value)
+        };
+        assert_eq!(sees(&plan, "rollout", 1), None, "it is not known yet");
+        let devices = job.slot_devices("a", &job.nodes[0].pools, &SeenDevices::Unknown);
+        let plan = plan.with_devices(devices.unwrap());
+        assert_eq!(sees(&plan, "rollout", 1).as_deref(), Some("5,4"));
+        assert_eq!(sees(&plan, "agent", 0).as_deref(), Some(""));
+        assert_eq!(sees(&plan, "train", 0), None);
     }
 }

@@ -5,6 +5,7 @@ use robust_shared::core::{
     SlotRef, View,
 };
 use robust_shared::job::Job;
+use robust_shared::promises::Promises;
 use robust_shared::time::Time;
 use std::time::Duration;
 
@@ -23,12 +24,17 @@ pub struct Frame {
     publish_after: &'static str,
     protected: bool,
     router: String,
+    hosted: Vec<v1::HostedRole>,
+    promises: Vec<v1::Promise>,
 }
 
 impl Frame {
     /// Of this job, on this machine.
     pub fn new(job: &Job) -> Self {
+        let Promises { hosted, promises } = Promises::of(job);
         Self {
+            hosted: hosted.iter().map(v1::HostedRole::from).collect(),
+            promises: promises.iter().map(v1::Promise::from).collect(),
             job: job.job.name.clone(),
             mode: job.job.mode.name(),
             policy: job.job.policy.name(),
@@ -74,6 +80,8 @@ impl Frame {
             publish_after: self.publish_after.to_owned(),
             protected: self.protected,
             router: self.router.clone(),
+            hosted: self.hosted.clone(),
+            promises: self.promises.clone(),
             ..Default::default()
         }
     }

@@ -1,10 +1,13 @@
-//! Telling a hybrid engine to pause or to go on, over the part of SGLang's HTTP API for it.
+//! Telling a hybrid engine to pause or to go on, over the part of SGLang's HTTP API for it. A header says
+//! that it is the controller's word and not some client's: of an engine that sleeps while its rank trains
+//! it means to give the memory back, or to take it again.
 //!
 //! One command after the other: a later one waits for the answer to the one before, so that a pause
 //! can never arrive after the command to go on. There is no deadline here: the core has one, and ends
 //! the wait by killing the engine.
 use super::Driver;
 use super::happening::Happening;
+use robust_engine::SWITCH_HEADER;
 use robust_shared::ids::Incarnation;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -66,7 +69,7 @@ async fn post(addr: &str, path: &str, body: &str) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect(addr).await?;
     let length = body.len();
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nContent-Type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nContent-Type: application/json\r\n{SWITCH_HEADER}: 1\r\n\
          Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await?;
@@ -113,6 +116,7 @@ mod tests {
             pause.starts_with("POST /pause_generation HTTP/1.1\r\n"),
             "{pause}"
         );
+        assert!(pause.contains("\r\nx-robust-switch: 1\r\n"), "{pause}");
         assert!(pause.ends_with("\r\n\r\n{\"mode\": \"abort\"}"), "{pause}");
         let resume = serve(&listener, "HTTP/1.1 500 Oh\r\n\r\n").await;
         assert!(resume.starts_with("POST /continue_generation"), "{resume}");

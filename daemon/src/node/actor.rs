@@ -5,13 +5,13 @@ use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::driver::{WorkerPlan, WorkerProgram};
 use crate::launcher::{Afflictions, LaunchEvent, Launcher, Running};
 use crate::nodes::JobToken;
-use crate::state::{StateDir, remove_folder};
+use crate::state::{StateDir, give_back};
 use crate::telemetry::{Samples, Telemetry};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, role_exited};
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
-use robust_shared::job::Job;
+use robust_shared::job::{Job, NoSuchDevice, SeenDevices, SlotDevices};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,10 @@ pub(super) struct Actor {
     start_telemetry: Option<StartTelemetry>,
     pub(super) telemetry: Option<Telemetry>,
     pub(super) memory: Memory,
-    pub(super) plan: Option<WorkerPlan>,
+    /// How roles are started; without the devices that the job wants of this node none are.
+    pub(super) plan: Option<Result<WorkerPlan, NoSuchDevice>>,
+    /// The devices that there are.
+    seen_devices: SeenDevices,
     token: JobToken,
     pub(super) up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
     pub(super) upstream: watch::Sender<Option<Upstream>>,
@@ -79,6 +82,7 @@ pub(super) struct ActorParts {
     pub token: JobToken,
     pub launcher: Launcher,
     pub start_telemetry: StartTelemetry,
+    pub seen_devices: SeenDevices,
     pub upstream: watch::Sender<Option<Upstream>>,
     pub evidence: mpsc::UnboundedSender<(Incarnation, String)>,
 }
@@ -100,6 +104,7 @@ impl Actor {
             telemetry: None,
             memory,
             plan: None,
+            seen_devices: parts.seen_devices,
             up: None,
             upstream: parts.upstream,
             evidence: parts.evidence,
@@ -240,7 +245,8 @@ impl Actor {
         self.grace = job.job.daemon_grace();
         let bind = self.advertise.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let (program, state) = (self.program.clone(), self.state.clone());
-        self.plan = Some(WorkerPlan::new(program, state, job, self.token.clone()).bound_to(bind));
+        let plan = WorkerPlan::new(program, state, job, self.token.clone()).bound_to(bind);
+        self.plan = Some(self.devices(job).map(|devices| plan.with_devices(devices)));
         let Some(start) = self.start_telemetry.take() else {
             return;
         };
@@ -253,6 +259,26 @@ impl Actor {
             }
             Err(error) => tracing::error!("nothing is sampled here: {error}"),
         }
+    }
+
+    /// Which devices the slots of this node are.
+    fn devices(&self, job: &Job) -> Result<SlotDevices, NoSuchDevice> {
+        let name = &self.config.name;
+        let of_job = job.nodes.iter().find(|node| node.name == *name);
+        let pools = match (&self.config.pools, of_job) {
+            (own, Some(node)) if own.is_empty() => &node.pools,
+            (own, _) => own,
+        };
+        let devices = job.slot_devices(name, pools, &self.seen_devices);
+        match &devices {
+            Err(error) => tracing::error!("{error}"),
+            Ok(SlotDevices {
+                unassigned: Some(why),
+                ..
+            }) => tracing::warn!("{why}"),
+            Ok(_) => {}
+        }
+        devices
     }
 
     fn on_lost(&mut self, reason: &str) {
@@ -309,7 +335,7 @@ impl Actor {
     /// Removes what only a running job needs.
     pub(super) fn clean_up(&mut self) {
         self.kill_all();
-        if let Err(error) = remove_folder(&self.state.snapshots()) {
+        if let Err(error) = give_back(&self.state.snapshots()) {
             tracing::warn!("{error}");
         }
     }

@@ -3,6 +3,7 @@ use super::actor::Actor;
 use super::files::write_job;
 use super::memory::Started;
 use super::{NodeEnd, NodeError};
+use crate::driver::Life;
 use crate::launcher::{self, Running};
 use crate::telemetry::Samples;
 use robust_proto::v1;
@@ -95,14 +96,22 @@ impl Actor {
             index: spawn.index,
         };
         let plan = self.plan.as_ref().ok_or("the job's files are not here")?;
+        let plan = plan.as_ref().map_err(ToString::to_string)?;
         crate::state::make_private_dir(&self.state.snapshots()).map_err(|e| e.to_string())?;
         if !spawn.job.is_empty() && self.revision != Some(spawn.revision) {
             let path = self.state.job_revision(spawn.revision);
             write_job(&self.state, &path, &spawn.job).map_err(|e| e.to_string())?;
             self.revision = Some(spawn.revision);
         }
-        let generation = Generation(spawn.generation);
-        let spec = plan.spec(id, incarnation, generation, spawn.revision);
+        let life = Life {
+            id,
+            incarnation,
+            generation: Generation(spawn.generation),
+            revision: spawn.revision,
+            pool: spawn.pool.clone(),
+            place: spawn.place,
+        };
+        let spec = plan.spec(&life);
         let Running { pid, start_time } = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
         let started = Started {
             id,

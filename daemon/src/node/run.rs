@@ -13,6 +13,7 @@ use crate::state::{StateDir, StateDirError};
 use crate::store::StoreError;
 use crate::store::lock::StateLock;
 use crate::telemetry::{Sources, Telemetry};
+use robust_shared::job::SeenDevices;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,6 +81,8 @@ pub struct NodeParts {
     pub worker: WorkerProgram,
     /// What is sampled besides the processes.
     pub sources: Sources,
+    /// The devices that its roles may use.
+    pub seen_devices: SeenDevices,
 }
 
 /// Runs a node until its job is over or a signal asks for its end.
@@ -91,6 +94,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         state,
         worker,
         sources,
+        seen_devices,
     } = parts;
     let _held = StateLock::take(state.root())?;
     state.remove_sockets()?;
@@ -111,6 +115,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         token: secret.job_token(),
         launcher: launcher.clone(),
         start_telemetry,
+        seen_devices,
         upstream,
         evidence,
     })?;

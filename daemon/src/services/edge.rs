@@ -7,7 +7,7 @@ use crate::launcher::{LaunchEvent, Launcher, Running, owned_by};
 use robust_proto::v1;
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
-use robust_shared::job::{Job, Needed};
+use robust_shared::job::{Job, Needed, ServicePlace};
 use robust_shared::service::{self, Effect, Event, Plan, ServiceId};
 use robust_shared::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,8 @@ pub struct Services {
     pub(super) plan: WorkerPlan,
     pub(super) grace: BTreeMap<String, Duration>,
     addresses: String,
+    /// The slots of those that have some.
+    places: Vec<ServicePlace>,
     happenings: Happenings,
 }
 
@@ -80,6 +82,8 @@ impl Services {
             plan,
             grace: grace.map(|(n, s)| (n.clone(), s.stop.grace())).collect(),
             addresses,
+            // Of a validated job they are there.
+            places: job.service_places().unwrap_or_default(),
             happenings,
         };
         services.take_over(now, found).await?;
@@ -220,7 +224,9 @@ impl Services {
         let ports = entry.ports.clone();
         // Before it is there: one that nobody remembers would be killed by the next daemon.
         self.save();
-        let spec = shim::spec(&self.plan, id, life, &ports, &self.addresses);
+        let mut places = self.places.iter();
+        let place = places.find(|p| p.service == id.name && p.index == id.index);
+        let spec = shim::spec(&self.plan, id, life, &ports, &self.addresses, place);
         match self.launcher.spawn(spec) {
             Ok(running) => {
                 if let Some(entry) = self.entry(life) {

@@ -3,6 +3,7 @@ use crate::driver::WorkerPlan;
 use crate::launcher::SpawnSpec;
 use robust_proto::SERVICES_VARIABLE;
 use robust_shared::ids::Incarnation;
+use robust_shared::job::{DEVICES_VARIABLE, ServicePlace};
 use robust_shared::service::ServiceId;
 use std::path::PathBuf;
 
@@ -26,13 +27,14 @@ pub(super) fn home(plan: &WorkerPlan, id: &ServiceId) -> PathBuf {
     plan.state.snapshots().join(file_name(id))
 }
 
-/// What to start for a life.
+/// What to start for a life, in its slots if it has some.
 pub(super) fn spec(
     plan: &WorkerPlan,
     id: &ServiceId,
     life: Incarnation,
     ports: &[u16],
     addresses: &str,
+    place: Option<&ServicePlace>,
 ) -> SpawnSpec {
     let text = |path: PathBuf| path.display().to_string();
     let mut argv = vec![text(plan.program.shim()), "service".to_owned()];
@@ -50,7 +52,7 @@ pub(super) fn spec(
     for (name, value) in options.into_iter().chain(ports) {
         argv.extend([name.to_owned(), value]);
     }
-    let env = vec![
+    let mut env = vec![
         (
             SERVICE_VARIABLE.to_owned(),
             text(plan.state.root().to_owned()),
@@ -59,6 +61,11 @@ pub(super) fn spec(
         (SERVICES_VARIABLE.to_owned(), addresses.to_owned()),
         plan.program.logs.variable(),
     ];
+    let devices = place.and_then(|place| {
+        let slots = place.slot..place.slot.saturating_add(place.slots);
+        plan.devices.of_slots(&place.pool, slots)
+    });
+    env.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));
     SpawnSpec {
         incarnation: life,
         argv,

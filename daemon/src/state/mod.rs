@@ -16,7 +16,7 @@ mod job_file;
 mod shm;
 
 pub use job_file::{JobFileError, WrittenJob, write_job};
-pub use shm::snapshot_dir;
+pub use shm::{give_back, snapshot_dir};
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -76,13 +76,8 @@ impl StateDir {
 
     /// Removes what an earlier job left, its logs excepted. For the holder only.
     pub fn clear(&self) -> Result<(), StateDirError> {
-        let folders = [
-            self.store(),
-            self.checkpoints(),
-            self.snapshots(),
-            self.services(),
-        ];
-        for folder in folders {
+        give_back(&self.snapshots())?;
+        for folder in [self.store(), self.checkpoints(), self.services()] {
             remove_folder(&folder)?;
         }
         self.clear_revisions()?;

@@ -14,6 +14,7 @@ mod host;
 mod nvml;
 mod processes;
 mod sampler;
+mod seen;
 mod test_devices;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use host::{HostSample, HostSampler};
 pub use nvml::{LIBRARY, NvmlAccelerators};
 pub use processes::{DeviceUse, ProcessSample, Samples, Sources, Telemetry, Usage, usage};
 pub use sampler::{DeviceConfig, DeviceFinding, DeviceSampler, Devices, Seen};
+pub use seen::seen_devices;
 pub use test_devices::TestDevices;
 
 use std::ffi::OsStr;

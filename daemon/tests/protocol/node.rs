@@ -130,6 +130,8 @@ fn nonsense(down: &Sender) {
                 generation: 0,
                 revision,
                 job,
+                pool: "nowhere".to_owned(),
+                place: u32::MAX,
             }),
         );
     }
@@ -223,6 +225,7 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
             logs: LogFormat::Human,
         },
         sources: Default::default(),
+        seen_devices: Default::default(),
     };
     let end = timeout(Duration::from_secs(30), run(parts));
     let end = end.await.expect("the node ends");

@@ -2306,6 +2306,49 @@ pub struct Status {
     /// other programs that the job needs, in the order they start
     #[prost(message, repeated, tag = "120")]
     pub services: ::prost::alloc::vec::Vec<ServiceStatus>,
+    /// how each role is run; services last
+    #[prost(message, repeated, tag = "150")]
+    pub hosted: ::prost::alloc::vec::Vec<HostedRole>,
+    /// what is promised of the job for that, I-1 to I-9
+    #[prost(message, repeated, tag = "151")]
+    pub promises: ::prost::alloc::vec::Vec<Promise>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostedRole {
+    /// or a service's name
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    /// built-in | engine | service
+    #[prost(string, tag = "2")]
+    pub hosting: ::prost::alloc::string::String,
+    /// sglang | vllm | robust; of an engine
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// disk | plugin | theirs | none; how they come into an engine
+    #[prost(string, tag = "4")]
+    pub weights: ::prost::alloc::string::String,
+    /// all of it in words
+    #[prost(string, tag = "5")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Promise {
+    /// I-1 .. I-9
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// what is promised, in a few words
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+    /// yes | partly | no
+    #[prost(string, tag = "3")]
+    pub level: ::prost::alloc::string::String,
+    /// what it falls short by, with the roles that make it so; empty where level is yes
+    #[prost(string, repeated, tag = "4")]
+    pub reasons: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2653,6 +2696,11 @@ pub struct Report {
     pub history: ::core::option::Option<History>,
     #[prost(uint64, tag = "81")]
     pub incidents_total: u64,
+    /// as in Status
+    #[prost(message, repeated, tag = "150")]
+    pub hosted: ::prost::alloc::vec::Vec<HostedRole>,
+    #[prost(message, repeated, tag = "151")]
+    pub promises: ::prost::alloc::vec::Vec<Promise>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -4896,6 +4944,11 @@ pub struct SpawnRole {
     /// that revision, as JSON; empty for the first
     #[prost(string, tag = "6")]
     pub job: ::prost::alloc::string::String,
+    /// The slot it occupies, which says its devices: of this pool, the place of this number.
+    #[prost(string, tag = "7")]
+    pub pool: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "8")]
+    pub place: u32,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -17,7 +17,7 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
-from .vllm import weights_file
+from ._folder import weights_file
 
 
 @dataclass

@@ -10,8 +10,6 @@ Held against vLLM 0.32.0.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 BACKEND = "robustrl"
 _ENGINE = "robustrl._vllm_engine"
 
@@ -23,10 +21,3 @@ def register() -> None:
     if BACKEND not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(BACKEND, _ENGINE, "RobustEngine")
 
-
-def weights_file(folder: str) -> Path:
-    """The safetensors file of a version's folder. Raises FileNotFoundError before anything is loaded."""
-    file = Path(folder) / "model.safetensors"
-    if not file.is_file():
-        raise FileNotFoundError(f"robustrl: {file} is not there; the shim and vLLM must share /dev/shm")
-    return file

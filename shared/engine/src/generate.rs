@@ -38,6 +38,24 @@ pub struct Generate {
     pub stream: bool,
 }
 
+impl Generate {
+    /// The most likely tokens, as many as are asked for, in one reply: for a look at the engine.
+    pub fn greedy(rid: impl Into<String>, ids: Vec<u32>, max_new_tokens: usize) -> Self {
+        Self {
+            rid: rid.into(),
+            ids,
+            max_new_tokens,
+            temperature: 0.0,
+            stop_token_ids: Vec::new(),
+            ignore_eos: true,
+            sampling_seed: None,
+            own: None,
+            logprobs: true,
+            stream: false,
+        }
+    }
+}
+
 /// Keys the built-in rollout's random numbers: the same three give the same tokens wherever a turn
 /// goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +73,7 @@ pub struct Own {
 #[error("token {id} at position {position} is outside the vocabulary of {vocabulary}")]
 pub struct TokenOutside {
     /// The token.
-    pub id: u32,
+    pub id: i64,
     /// Its place in the request.
     pub position: usize,
     /// How many tokens the model has.
@@ -67,11 +85,34 @@ pub fn check_ids(ids: &[u32], vocabulary: u32) -> Result<(), TokenOutside> {
     let outside = ids.iter().position(|id| *id >= vocabulary);
     outside.map_or(Ok(()), |position| {
         Err(TokenOutside {
-            id: ids[position],
+            id: ids[position].into(),
             position,
             vocabulary,
         })
     })
+}
+
+/// The same for what a client of the engine's own routes asks, by whatever key it names tokens; text is
+/// nobody's to check. A batch has lists of them.
+pub fn check_body(body: &Value, vocabulary: u32) -> Result<(), TokenOutside> {
+    let keys = ["input_ids", "token_ids", "prompt"];
+    let mut lists: Vec<&Vec<Value>> = keys
+        .iter()
+        .filter_map(|key| body[*key].as_array())
+        .collect();
+    while let Some(list) = lists.pop() {
+        lists.extend(list.iter().filter_map(Value::as_array));
+        let outside = |id: &i64| !(0..i64::from(vocabulary)).contains(id);
+        let ids = list.iter().map(|id| id.as_i64().unwrap_or_default());
+        if let Some((position, id)) = ids.enumerate().find(|(_, id)| outside(id)) {
+            return Err(TokenOutside {
+                id,
+                position,
+                vocabulary,
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Dialect {
@@ -236,5 +277,17 @@ pub(crate) mod tests {
             outside.to_string(),
             "token 10 at position 2 is outside the vocabulary of 10"
         );
+    }
+
+    #[test]
+    fn a_foreign_clients_tokens_are_looked_at_wherever_they_stand() {
+        let outside = |body: Value| check_body(&body, 96).map_err(|o| (o.id, o.position));
+        assert_eq!(outside(json!({"input_ids": [1, 95]})), Ok(()));
+        assert_eq!(outside(json!({"input_ids": [1, 96]})), Err((96, 1)));
+        assert_eq!(outside(json!({"input_ids": [[1], [-1]]})), Err((-1, 0)));
+        assert_eq!(outside(json!({"token_ids": [5000]})), Err((5000, 0)));
+        assert_eq!(outside(json!({"prompt": [2, 3, 200]})), Err((200, 2)));
+        assert_eq!(outside(json!({"prompt": "2000", "text": "x"})), Ok(()));
+        assert_eq!(outside(Value::Null), Ok(()));
     }
 }

@@ -26,6 +26,11 @@
 //! - **C-11** Prompts go one by one, streams are server-sent events.
 //! - **C-12** What is wrong with a request is told in four shapes of JSON.
 //! - **C-13** One token outside the vocabulary ends a SGLang server: ids are checked before.
+//! - **C-14** Told to give memory back without the argument that makes it able to, each engine keeps it
+//!   and answers 200.
+//! - **C-15** A SGLang that is to give memory back while a request is with it ends.
+//! - **C-16** A woken engine's weights may be anything: SGLang and vLLM's level 2 keep no copy, and both go
+//!   on calling them what they were called.
 
 mod control;
 mod dialect;
@@ -43,9 +48,9 @@ pub use control::{Call, Checksums, Judge, Load, MemoryPart, PauseMode, Unsupport
 pub use dialect::{Dialect, Kind, UnknownKind, Version};
 pub use error::{Refused, Unreadable};
 pub use gauges::Gauges;
-pub use generate::{Generate, Own, TokenOutside, check_ids};
+pub use generate::{Generate, Own, TokenOutside, check_body, check_ids};
 pub use label::Label;
-pub use request::{JSON, Method, Request};
+pub use request::{JSON, Method, Request, SWITCH_HEADER};
 pub use seen::Seen;
 pub use sse::{Lines, TooLong};
 pub use stream::{Event, Finish, Span, Stream};

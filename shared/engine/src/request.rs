@@ -7,6 +7,10 @@ use serde_json::Value;
 /// The content type of every body (C-1).
 pub const JSON: &str = "application/json";
 
+/// A request with this header is the controller's, which gives a hybrid engine's slot to its rank or back
+/// to the engine; without it, it is a client's.
+pub const SWITCH_HEADER: &str = "x-robust-switch";
+
 /// A method of HTTP that engines are asked with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {

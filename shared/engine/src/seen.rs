@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::control::PauseMode;
+use crate::control::{MemoryPart, PauseMode};
 use crate::dialect::Kind;
 use crate::label::Label;
 
@@ -30,10 +30,10 @@ pub enum Seen {
         /// What they are called.
         version: Label,
     },
-    /// Memory is given back: nothing can be generated until it is taken again.
-    Sleep,
+    /// Memory is given back, at least one part of it: nothing can be generated until it is taken again.
+    Sleep(Vec<MemoryPart>),
     /// Memory is taken again.
-    Wake,
+    Wake(Vec<MemoryPart>),
     /// Requests end.
     Abort {
         /// Which; none for all.
@@ -82,12 +82,22 @@ fn label(body: &Value, key: &str) -> Option<Label> {
     body[key].as_str().map(Label::from)
 }
 
+/// The parts of memory that tags are of, all of them without a tag.
+fn parts(tags: &[&str]) -> Vec<MemoryPart> {
+    let named = |part: &MemoryPart| tags.is_empty() || tags.iter().any(|tag| part.is(tag));
+    MemoryPart::ALL.into_iter().filter(named).collect()
+}
+
 /// Memory is given back by GET as well.
 fn sglang(get: bool, post: bool, path: &str, body: &Value) -> Option<Seen> {
     let version = || label(body, "weight_version");
+    let tags = || {
+        let tags = body["tags"].as_array().map_or(&[][..], Vec::as_slice);
+        tags.iter().filter_map(Value::as_str).collect::<Vec<_>>()
+    };
     match path {
-        "/release_memory_occupation" if get => Some(Seen::Sleep),
-        "/resume_memory_occupation" if get => Some(Seen::Wake),
+        "/release_memory_occupation" if get => Some(Seen::Sleep(parts(&tags()))),
+        "/resume_memory_occupation" if get => Some(Seen::Wake(parts(&tags()))),
         _ if !post => None,
         "/pause_generation" => {
             let mode = PauseMode::from_word(Kind::Sglang, body["mode"].as_str());
@@ -116,12 +126,23 @@ fn sglang(get: bool, post: bool, path: &str, body: &Value) -> Option<Seen> {
 }
 
 fn vllm(path: &str, query: &str, body: &Value) -> Option<Seen> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     match path {
         "/pause" => {
-            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             let mode = pairs.rfind(|(key, _)| *key == "mode");
             let mode = PauseMode::from_word(Kind::Vllm, mode.map(|(_, mode)| mode));
             Some(Seen::Pause(mode))
+        }
+        "/sleep" => match pairs.rfind(|(key, _)| *key == "level") {
+            // It stands still, and keeps its memory.
+            Some((_, "0")) => Some(Seen::Pause(Some(PauseMode::Abort))),
+            _ => Some(Seen::Sleep(MemoryPart::ALL.to_vec())),
+        },
+        "/release_kv_cache_memory" => Some(Seen::Sleep(vec![MemoryPart::KvCache])),
+        "/wake_up" => {
+            let tags = pairs.filter(|(key, _)| *key == "tags");
+            let tags: Vec<&str> = tags.map(|(_, tag)| tag).collect();
+            Some(Seen::Wake(parts(&tags)))
         }
         "/resume" => Some(Seen::Continue),
         "/start_weight_update" | "/start_draft_weight_update" => Some(Seen::UpdateBegins),
@@ -139,8 +160,6 @@ fn vllm(path: &str, query: &str, body: &Value) -> Option<Seen> {
         "/update_weight_version" => {
             label(body, "new_version").map(|v| Seen::Renamed { version: v })
         }
-        "/sleep" | "/release_kv_cache_memory" => Some(Seen::Sleep),
-        "/wake_up" => Some(Seen::Wake),
         "/abort_requests" | "/inference/v1/abort_requests" => {
             let rids = body["request_ids"].as_array();
             let rids = rids.map(|rids| rids.iter().filter_map(Value::as_str).map(str::to_owned));
@@ -188,7 +207,16 @@ mod tests {
                 r#"{"names": [], "weight_version": "4"}"#,
                 Seen::Load { version },
             ),
-            ("/release_memory_occupation", "{}", Seen::Sleep),
+            (
+                "/release_memory_occupation",
+                "{}",
+                Seen::Sleep(MemoryPart::ALL.to_vec()),
+            ),
+            (
+                "/resume_memory_occupation",
+                r#"{"tags": ["kv_cache", "cuda_graph"]}"#,
+                Seen::Wake(vec![MemoryPart::KvCache]),
+            ),
             (
                 "/abort_request",
                 r#"{"abort_all": true}"#,
@@ -235,6 +263,20 @@ mod tests {
             vllm("/abort_requests", "", "{}"),
             Some(Seen::Abort { rids: None })
         );
+        let weights = vec![MemoryPart::Weights];
+        for (path, query, seen) in [
+            ("/sleep", "", Seen::Sleep(MemoryPart::ALL.to_vec())),
+            ("/sleep", "level=0", Seen::Pause(Some(PauseMode::Abort))),
+            (
+                "/release_kv_cache_memory",
+                "",
+                Seen::Sleep(vec![MemoryPart::KvCache]),
+            ),
+            ("/wake_up", "tags=weights", Seen::Wake(weights)),
+            ("/wake_up", "", Seen::Wake(MemoryPart::ALL.to_vec())),
+        ] {
+            assert_eq!(vllm(path, query, ""), Some(seen), "{path} {query}");
+        }
         // SGLang's words mean nothing to it.
         assert_eq!(vllm("/pause_generation", "", "{}"), None);
     }

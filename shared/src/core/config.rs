@@ -249,6 +249,18 @@ fn rules(job: &Job) -> RuleSet {
         let (engines, from) = (f64::from(command.poison), "rollout.command.poison");
         rules.derive(RuleId::Poison, "engines", engines, from);
     }
+    if let Some(command) = command.filter(|_| job.hybrid()) {
+        // It goes on when its weights are loaded and verified; who stands still in that is given up by
+        // its shim, which knows how long it ever took.
+        let own = rules.number(RuleId::ContextSwitch, "window_s");
+        let from = "the default + rollout.command.load_s";
+        rules.derive(
+            RuleId::ContextSwitch,
+            "window_s",
+            own + command.load_s,
+            from,
+        );
+    }
     rules
 }
 

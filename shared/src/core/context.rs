@@ -28,13 +28,17 @@
 //! - It dies while it pauses or is paused: a dead engine holds no slot, so the ranks go on. Its new
 //!   life starts at once, so that it is warm when its turn comes, and is paused when it links.
 //! - It dies in the switch back: nobody waits for it.
+//! - It is asked to end, or killed, while it rolls: it computes until it has ended, and the ranks wait
+//!   for that, for as long as for an answer to a command.
 //! - The gang dies: while it trains, the engines stay paused (two switches take longer than a
 //!   restart from memory); in the other contexts the machine goes on as it was.
 //! - The daemon restarts: what an engine was told is forgotten, and it is told again what the context
 //!   asks for. Both commands may come twice.
 //! - A late answer of an older life is fenced (I-1); one to an older command finds the engine in
 //!   another turn and changes nothing. Whoever drives this sends one command at a time per engine.
+use super::detect::RuleId;
 use super::instance::Instance;
+use super::nodes::NodeState;
 use super::output::{Output, Severity};
 use super::state::{JobState, Stage};
 use super::{Core, Mode};
@@ -197,6 +201,33 @@ impl Core {
     /// broken is judged by its grace, and one that is condemned computes until it is killed.
     pub(super) fn holds_slot(i: &Instance) -> bool {
         i.id.role == Role::Hybrid && i.was_attached()
+    }
+
+    /// An engine that is to end computes until it does: its slot is not its rank's before. Nobody hears
+    /// of an end on a node that is lost, and no rank computes there.
+    pub(super) fn note_leaving(&mut self, id: InstanceId) {
+        let slot = self.s.instances.get(id).and_then(|i| i.slot.as_ref());
+        let node = slot.and_then(|slot| self.s.nodes.get(slot.node));
+        if node.is_none_or(|node| node.state != NodeState::Here) {
+            return;
+        }
+        let until = self.now + self.config.rules.time(RuleId::ContextSwitch, "window_s");
+        let i = self.s.instances.get_mut(id);
+        if let Some(i) = i.filter(|i| Self::holds_slot(i) && i.turn != Turn::Paused) {
+            i.leaving = Some((i.incarnation, until));
+        }
+    }
+
+    /// A process ended whose place has another life already.
+    pub(super) fn has_left(&mut self, life: Incarnation) {
+        let left = |i: &&Instance| i.leaving.is_some_and(|(who, _)| who == life);
+        let engine = self.s.instances.role(Role::Hybrid).find(left);
+        let Some(id) = engine.map(|i| i.id) else {
+            return;
+        };
+        if let Some(i) = self.s.instances.get_mut(id) {
+            i.leaving = None;
+        }
     }
 
     /// What an engine is to be told: true to go on, false to pause.

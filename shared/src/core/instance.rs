@@ -241,6 +241,10 @@ pub struct Instance {
     /// Hybrid: whether it has its slot.
     #[serde(default)]
     pub turn: Turn,
+    /// Hybrid: a life before that was to end while it had its slot, and until when its end is waited
+    /// for.
+    #[serde(default)]
+    pub leaving: Option<(Incarnation, Time)>,
 }
 
 impl Instance {
@@ -291,6 +295,7 @@ impl Instance {
             corrupt_sources: BTreeSet::new(),
             condemned: None,
             turn: Turn::default(),
+            leaving: None,
         }
     }
 
@@ -312,6 +317,7 @@ impl Instance {
             strikes: std::mem::take(&mut self.strikes),
             quarantined: self.quarantined,
             retiring: self.retiring,
+            leaving: self.leaving,
             armed: std::mem::take(&mut self.armed)
                 .into_iter()
                 .filter(|armed| armed.after.is_some())

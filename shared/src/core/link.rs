@@ -152,7 +152,13 @@ impl Core {
         i.pull.take_if(|p| Some(p.version) <= i.version);
         i.readable.take_if(|readable| Some(*readable) <= i.version);
         let puller = i.incarnation;
-        if let Some(pull) = i.pull.clone() {
+        let out = |pull: &super::instance::Pull| {
+            let mut sources = pull.sources.iter();
+            sources.any(|s| self.s.instances.life(*s).is_some_and(|s| s.quarantined))
+        };
+        let pull = self.s.instances.get(id).and_then(|i| i.pull.clone());
+        // Nobody is told to pull from one that was taken out since: it goes on, or elsewhere.
+        if let Some(pull) = pull.filter(|pull| !out(pull)) {
             let super::instance::Pull {
                 version,
                 sources,

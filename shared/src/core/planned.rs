@@ -7,6 +7,7 @@
 //! Both wait as long as somebody would have no slot to start in (its node is cordoned, all are taken).
 //! A step boundary is when the gang has committed and published and has not begun anything, or when
 //! it is not up anyway. No fault is counted and no budget touched; rollouts go on.
+//! A life that began after the request is what was asked for, and is left alone.
 use super::config::CoreConfig;
 use super::context::Context;
 use super::instance::{Instance, Life};
@@ -16,7 +17,7 @@ use super::prepare::Prepared;
 use super::refusal::{Refusal, Reply};
 use super::state::Stage;
 use super::{Core, Mutation};
-use crate::ids::{InstanceId, Role};
+use crate::ids::{Incarnation, InstanceId, Role};
 use serde::{Deserialize, Serialize};
 
 /// A change of the gang that waits for a step boundary.
@@ -37,6 +38,10 @@ pub struct Planned {
     /// All other roles start anew with it.
     #[serde(default)]
     pub task: bool,
+    /// Those of them, that is, whose lives are older than this one: the others began after it was
+    /// asked for. None: a state of before this was noted.
+    #[serde(default)]
+    pub before: Option<Incarnation>,
 }
 
 /// A role whose instances are restarted one after the other.
@@ -55,18 +60,28 @@ pub struct Rolling {
     /// A revision of the job file is what for; none: an operator asked for new processes.
     #[serde(default)]
     pub revision: Option<u32>,
+    /// Lives from this one on began after it was asked for: they are what was asked for. None: a state
+    /// of before this was noted, in which all are restarted.
+    #[serde(default)]
+    pub before: Option<Incarnation>,
 }
 
 impl Rolling {
-    /// All of a role, for new values.
-    fn with_values(role: Role, revision: u32) -> Self {
+    /// All of a role that live now.
+    pub(super) fn all(role: Role, revision: Option<u32>, next_life: Incarnation) -> Self {
         Self {
             role,
             first: 0,
             next: 0,
             end: None,
-            revision: Some(revision),
+            revision,
+            before: Some(next_life),
         }
+    }
+
+    /// Whether a life began before it was asked for.
+    fn concerns(&self, life: Incarnation) -> bool {
+        self.before.is_none_or(|before| life < before)
     }
 
     fn why(&self) -> String {
@@ -107,11 +122,13 @@ impl Core {
                 }
                 self.adopt(config);
                 self.use_revision(role, revision);
-                self.s.rolling.push(Rolling::with_values(role, revision));
+                let next_life = self.s.next_incarnation;
+                let rolling = |role| Rolling::all(role, Some(revision), next_life);
+                self.s.rolling.push(rolling(role));
                 if role == Role::Rollout && self.s.instances.count(Role::Hybrid) > 0 {
                     let role = Role::Hybrid;
                     self.s.rolling.retain(|r| r.role != role);
-                    self.s.rolling.push(Rolling::with_values(role, revision));
+                    self.s.rolling.push(rolling(role));
                 }
                 "now, one after the other".to_owned()
             }
@@ -167,6 +184,7 @@ impl Core {
             leaves: false,
             held_up: false,
             task: false,
+            before: Some(self.s.next_incarnation),
         });
         Ok(when)
     }
@@ -260,7 +278,7 @@ impl Core {
         let ranks = self.s.instances.ids(Role::Trainer);
         self.replace(&ranks, &planned.why);
         if planned.task {
-            self.replace_others(&planned.why);
+            self.replace_others(&planned.why, planned.before);
         }
     }
 
@@ -375,7 +393,10 @@ impl Core {
                 self.s.rolling.remove(at);
                 continue;
             };
-            let restarts = i.has_process() && !i.going() && i.condemned.is_none();
+            let restarts = i.has_process()
+                && !i.going()
+                && i.condemned.is_none()
+                && rolling.concerns(i.incarnation);
             if restarts && matches!(self.home(id, &Given::default()), Home::Waits(_)) {
                 // Nobody who works is stopped to wait for a slot.
                 continue;

@@ -13,7 +13,7 @@ use super::nodes::{Given, Home};
 use super::output::Severity;
 use super::planned::Rolling;
 use super::refusal::{Refusal, Reply};
-use crate::ids::{InstanceId, NodeId, Role};
+use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use std::fmt;
 
 /// What for, where an operator did not say.
@@ -84,11 +84,10 @@ impl Core {
             return Err(Refusal::Busy { what });
         }
         self.s.rolling.push(Rolling {
-            role,
             first,
             next: first,
             end,
-            revision: None,
+            ..Rolling::all(role, None, self.s.next_incarnation)
         });
         let alone = end.is_some() || self.s.instances.count(role) == 1;
         Ok(match (role, alone) {
@@ -120,14 +119,15 @@ impl Core {
         }
     }
 
-    /// Everybody but the trainer's ranks. Whom a fault replaces anyway, who is to go, and who would
-    /// have no slot to start in, is left alone.
-    pub(super) fn replace_others(&mut self, why: &str) {
+    /// Everybody but the trainer's ranks, of lives before that one. Whom a fault replaces anyway, who is
+    /// to go, and who would have no slot to start in, is left alone.
+    pub(super) fn replace_others(&mut self, why: &str, before: Option<Incarnation>) {
         self.s.rolling.clear();
         self.sync();
         let housed = |i: &Instance| !matches!(self.home(i.id, &Given::default()), Home::Waits(_));
         let others = self.s.instances.iter();
         let others = others.filter(|i| i.id.role != Role::Trainer && replaceable(i) && housed(i));
+        let others = others.filter(|i| before.is_none_or(|before| i.incarnation < before));
         let ids: Vec<InstanceId> = others.map(|i| i.id).collect();
         self.replace(&ids, why);
     }

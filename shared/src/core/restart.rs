@@ -311,7 +311,6 @@ impl Core {
                 self.renew(&of(self, Some(Role::Trainer)), ended, plan.wait);
             }
             Action::RestartTask => {
-                self.s.task_restarts += 1;
                 self.lose_step();
                 self.discard_generated();
                 self.new_generation(true);
@@ -352,6 +351,7 @@ impl Core {
             if alive && node.and_then(there).is_none_or(|s| s == NodeState::Here) {
                 let node = i.slot.as_ref().map(|s| s.node);
                 let reason = format!("{id} {old} is replaced");
+                self.note_leaving(id);
                 self.out.push_back(Output::Kill {
                     id,
                     incarnation: old,
@@ -363,6 +363,10 @@ impl Core {
                 self.sweep(id, old);
             }
             self.forget_life(id, old);
+            if let Some(i) = self.s.instances.get_mut(id) {
+                // Whoever gets its slot in what follows has nobody to ask to end any more.
+                i.life = Life::Waiting { until: self.now };
+            }
         }
         if wait == Duration::ZERO {
             return self.issue(ids);

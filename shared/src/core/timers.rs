@@ -104,6 +104,7 @@ impl Core {
             i.condemned.map(|c| c.until),
             i.suspect,
             lasting,
+            i.leaving.map(|(_, until)| until),
             detect::pull_stall::due(self, i),
             detect::trainer_idle::due(self, i),
             detect::rollout_silent::due(self, i),

@@ -10,6 +10,7 @@
 //! refused. Nothing here touches the disk: [`Job::required_files`] says what the daemon must find.
 
 mod command;
+mod devices;
 mod error;
 mod locate;
 mod order;
@@ -23,8 +24,11 @@ mod validate;
 mod tests;
 #[cfg(test)]
 mod tests_commands;
+#[cfg(test)]
+mod tests_devices;
 
 pub use command::{Missing, Part, Placeholder, Scope, ServiceTies, Template, TemplateError};
+pub use devices::{DEVICES_VARIABLE, NoSuchDevice, SeenDevices, SlotDevices};
 pub use error::{JobError, Location, Problem};
 pub(crate) use error::{from_toml, list, suggest};
 pub(crate) use locate::Document;
@@ -32,8 +36,8 @@ pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
     Agent, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype, EngineHealth,
-    EngineKind, EngineWeights, Flush, General, Isolate, KindBudget, Mode, Model, ModelConfig,
-    Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout,
+    EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, KindBudget, Mode, Model,
+    ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout,
     RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
     Verification, WarmupSettings, Weights,
 };
@@ -234,6 +238,7 @@ impl Job {
             name: "local".to_owned(),
             slots: None,
             pools: Default::default(),
+            devices: Default::default(),
             labels: Default::default(),
         };
         for role in Role::ALL {

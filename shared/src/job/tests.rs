@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::tests_commands::{BAD_COMMANDS, FAKE, engines};
+use super::tests_devices::BAD_DEVICES;
 use super::*;
 use crate::core::{RuleId, RuleSet};
 use crate::phase::Phase;
@@ -372,6 +373,7 @@ fn each_bad_job_file_gets_one_sentence_with_place_problem_and_fix() {
     let mut expected: Vec<String> = BAD
         .iter()
         .chain(BAD_COMMANDS)
+        .chain(BAD_DEVICES)
         .map(|(file, rest)| format!("{file}.toml{rest}"))
         .collect();
     expected.sort();

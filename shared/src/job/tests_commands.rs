@@ -148,7 +148,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "command_env_of_ours",
-        ":8:9: `rollout.command.env.CUDA_VISIBLE_DEVICES` is \"0\"; remove it: it is set for every process by its slots and its place in the job",
+        ":8:9: `rollout.command.env.ROBUST_INCARNATION` is \"7\"; remove it: such names are set for every process by its place in the job",
     ),
     (
         "command_fixed_beyond_ports",
@@ -163,8 +163,28 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
         ":8:12: `rollout.command.health.every_s` is 5; `detect.health_probe.interval_s` says it too; keep one of them",
     ),
     (
+        "command_hybrid_asleep_without_flag",
+        ":10:1: `rollout.command.argv` is without `--enable-sleep-mode`; hybrid engines give their memory back while the ranks train, and without it vllm keeps its own and does not say so: pass it `--enable-sleep-mode`, or write `hybrid = \"pause\"`",
+    ),
+    (
+        "command_hybrid_of_no_job",
+        ":8:1: `rollout.command.hybrid` is \"sleep\"; the job has no hybrid engines: remove it, or set `trainer.hybrid = true`",
+    ),
+    (
+        "command_hybrid_of_ours",
+        ":11:1: `rollout.command.hybrid` is \"sleep\"; a program of kind \"robust\" keeps its memory; write \"pause\", or remove it",
+    ),
+    (
         "command_hybrid_of_two_slots",
         ":11:1: `rollout.command.slots` is 2; it must be 1 with hybrid engines, which have their rank's one slot; or set `trainer.hybrid = false`",
+    ),
+    (
+        "command_hybrid_unknown",
+        ":11:10: `rollout.command.hybrid` is `doze`; it must be `sleep` or `pause`",
+    ),
+    (
+        "command_hybrid_without_weights",
+        ":12:1: `rollout.command.hybrid` is \"sleep\"; with `weights = \"theirs\"` nobody could give the engine its weights again when it wakes; write \"pause\", and it keeps its memory",
     ),
     (
         "command_inherit",
@@ -197,6 +217,10 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "command_placeholder_unknown",
         ":9:5: `rollout.command.argv.2` has `{prot}`, which is no placeholder; did you mean `{port}`?",
+    ),
+    (
+        "command_plugin_not_loaded",
+        ":7:1: `rollout.command.argv` is without `robustrl.sglang.load`; `weights = \"plugin\"` needs \"--custom-weight-loader\", \"robustrl.sglang.load\" in it",
     ),
     (
         "command_plugin_of_ours",
@@ -232,7 +256,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "command_unknown_key",
-        ":8:1: unknown key `rollout.command.api_key`; the keys here are `kind`, `argv`, `cwd`, `env`, `inherit`, `slots`, `ports`, `fixed`, `api_key_file`, `ready`, `health`, `pause`, `requests`, `weights`, `dtype`, `verify`, `canary`, `flush`, `load_s`, `stop`, `poison` and `isolate`",
+        ":8:1: unknown key `rollout.command.api_key`; the keys here are `kind`, `argv`, `cwd`, `env`, `inherit`, `slots`, `ports`, `fixed`, `api_key_file`, `ready`, `health`, `pause`, `hybrid`, `requests`, `weights`, `dtype`, `verify`, `canary`, `flush`, `load_s`, `stop`, `poison` and `isolate`",
     ),
     (
         "command_verify_nothing",

@@ -36,6 +36,7 @@ impl Job {
         self.check_model()?;
         self.check_batch()?;
         self.check_nodes()?;
+        self.check_devices()?;
         self.check_commands()
     }
 

@@ -53,9 +53,24 @@ pub struct Args {
     /// /inference/v1/generate is there (vllm)
     #[arg(long, visible_alias = "tokens-only")]
     pub enable_scale_out: bool,
+    /// The backend of weight transfer, as JSON (vllm): {"backend": "robustrl"} is played
+    #[arg(long)]
+    pub weight_transfer_config: Option<String>,
+    /// The loader of weights that others send (sglang): robustrl.sglang.load is played
+    #[arg(long)]
+    pub custom_weight_loader: Option<String>,
     /// /metrics is there (sglang)
     #[arg(long)]
     pub enable_metrics: bool,
+    /// /sleep gives memory back (vllm)
+    #[arg(long)]
+    pub enable_sleep_mode: bool,
+    /// /release_memory_occupation gives memory back (sglang)
+    #[arg(long)]
+    pub enable_memory_saver: bool,
+    /// Weights that are given back are copied to the host before (sglang)
+    #[arg(long)]
+    pub enable_weights_cpu_backup: bool,
     /// Tokens that a request gets in a second
     #[arg(long, default_value_t = 200.0)]
     pub tokens_per_s: f64,

@@ -10,6 +10,7 @@
 //! `handle` takes a command, `step` gives every running request one token; both return what the
 //! leader is to hear. Requests that come in a pause are taken and wait.
 
+use crate::memory::Memory;
 use crate::model::Model;
 use crate::protocol::{Boot, Command, Dialect, Ending, Generate, Operation, PauseMode};
 use crate::protocol::{Report, Span, Step};
@@ -38,6 +39,9 @@ pub struct Engine {
     cached: HashMap<Context, u64>,
     made: u64,
     lies_left: u64,
+    /// Loads so far.
+    loads: u64,
+    memory: Memory,
 }
 
 enum Pause {
@@ -79,6 +83,8 @@ impl Engine {
             cached: HashMap::new(),
             made: 0,
             lies_left: boot.quirks.lying_loads,
+            loads: 0,
+            memory: Memory::default(),
             boot,
         }
     }
@@ -96,10 +102,15 @@ impl Engine {
 
     /// Takes a command.
     pub fn handle(&mut self, command: Command) -> Result<Vec<Report>, Crash> {
-        match command {
+        let reports = match command {
             Command::Generate(asked) => self.take(asked).map(|()| Vec::new()),
             Command::Abort { keys } => Ok(self.abort(keys.as_deref())),
             Command::Call { call, operation } => self.call(call, operation),
+        }?;
+        // It would compute with memory that is not there.
+        match self.is_busy() && self.memory.is_asleep() {
+            true => Err(Crash("an illegal memory access was encountered")),
+            false => Ok(reports),
         }
     }
 
@@ -136,11 +147,7 @@ impl Engine {
     }
 
     fn take(&mut self, asked: Generate) -> Result<(), Crash> {
-        let poisoned = self
-            .boot
-            .quirks
-            .poison
-            .is_some_and(|token| asked.ids.contains(&token));
+        let poisoned = self.boot.quirks.is_poisoned(&asked.ids);
         // SGLang looks nobody's tokens up before its scheduler does, which dies of it.
         let outside = asked.ids.iter().any(|id| *id >= self.model.vocab);
         if poisoned || (outside && self.boot.dialect == Dialect::Sglang) {
@@ -196,12 +203,45 @@ impl Engine {
             Operation::Load { path } => return self.load(call, &path).map(|r| vec![r]),
             Operation::SetVersion { version } => self.version = version,
             Operation::Checksums => {
+                self.memory.touch_weights()?;
                 return Ok(vec![done(call, self.weights.told(self.boot.dialect))]);
             }
             Operation::Flush => self.cached.clear(),
             Operation::Ping => {}
+            Operation::Raise => return Err(Crash("an exception in the scheduler")),
+            Operation::Sleep { tags, keeps } => {
+                let waits = matches!(self.pause, Pause::No) && !self.waiting.is_empty();
+                if self.boot.dialect == Dialect::Sglang && (waits || !self.running.is_empty()) {
+                    return Err(Crash("it should be called only when the server is idle"));
+                }
+                self.memory.give_back(&tags, keeps, &self.weights);
+                self.cached.clear();
+            }
+            Operation::Wake { tags } => return self.wake(call, &tags),
         }
         Ok(vec![done(call, Value::Null)])
+    }
+
+    fn wake(&mut self, call: u64, tags: &[String]) -> Result<Vec<Report>, Crash> {
+        let quirks = &self.boot.quirks;
+        if quirks
+            .hang_wake
+            .is_some_and(|after| self.memory.wakes() >= after)
+        {
+            return Ok(Vec::new());
+        }
+        let (before, forgets) = (self.weights.digest, quirks.forgetful_wake);
+        let dialect = self.boot.dialect;
+        let all = self
+            .memory
+            .take(tags, dialect, forgets, &mut self.weights)?;
+        if self.weights.digest != before {
+            self.serving = self.weights.digest;
+        }
+        if all && dialect == Dialect::Vllm {
+            self.pause = Pause::No;
+        }
+        Ok(vec![done(call, Value::Bool(all))])
     }
 
     fn pause(&mut self, call: u64, mode: PauseMode) -> Vec<Report> {
@@ -234,13 +274,18 @@ impl Engine {
     }
 
     fn load(&mut self, call: u64, folder: &Path) -> Result<Report, Crash> {
+        self.memory.touch_weights()?;
         let loaded = Weights::load(folder, self.boot.dialect);
         if self.boot.quirks.die_in_load {
             return Err(Crash("killed in a load"));
         }
+        self.loads += 1;
         let result = match loaded {
             Ok(weights) => {
                 self.weights = weights;
+                if self.boot.quirks.is_wrong(self.loads) {
+                    self.weights.lose();
+                }
                 if self.lies_left > 0 {
                     self.lies_left -= 1;
                 } else {

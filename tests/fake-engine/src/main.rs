@@ -39,23 +39,34 @@
 //! | `orphan-children` | children outlive their leader, however it ends (300 s at most) |
 //! | `slow-pause[=SECONDS]` | a pause takes so much longer |
 //! | `lying-reload[=LOADS]` | so many loads are acknowledged, and tokens are as before |
+//! | `wrong-reload=FIRST` | that load and the next are acknowledged, and load other numbers |
 //! | `stale-kv` | a prompt seen before is answered from the weights of then, until a flush |
 //! | `die-in-load` | a load kills the process that does it |
-//! | `poison=TOKEN` | a request with this token kills the process that works on it |
+//! | `poison=TOKEN[+..]` | a request with this token, or beginning with these, kills who works on it |
 //! | `exit-zero` | the leader ends with 0 when a child dies (vLLM's does anyway) |
 //! | `late-start=SECONDS` | so long nothing listens |
 //! | `never-ready` | nothing ever listens |
 //! | `bad-logprobs[=OFFSET]` | log probabilities are told with this added (-1) |
+//! | `hang-wake[=WAKES]` | after so many wake-ups the next one is never answered |
+//! | `forgetful-wake` | keys and values that come again lie over the weights |
 //!
 //! Not played: sampling parameters other than length, stop tokens and seed; more than one choice;
-//! weights over collectives or plugins; more than one rank. While an engine sleeps or its memory is
-//! released, requests wait.
+//! weights over collectives; more than one rank.
+//!
+//! **Sleep**: with `--enable-sleep-mode` (vLLM) and `--enable-memory-saver` (SGLang) memory is given
+//! back by tags. Who then loads, digests or generates dies; so does a SGLang that is told to while a
+//! request is under way, or told to take what it has. Weights come again at vLLM's level 1 and with
+//! SGLang's `--enable-weights-cpu-backup`, else what lies there is anything, under the old version's
+//! name. vLLM goes on by itself with the last part that comes. This is after both engines' source: it
+//! needs a device, so nothing of it is recorded. Without the switches nothing is given back, as
+//! recorded, and requests wait.
 
 mod args;
 mod engine;
 mod http;
 mod leader;
 mod link;
+mod memory;
 mod model;
 mod protocol;
 mod quirks;

@@ -79,8 +79,14 @@ pub enum Operation {
     Checksums,
     /// Forgets keys and values of prompts.
     Flush,
+    /// Gives memory back; nothing may run. `keeps`: with a copy of the weights.
+    Sleep { tags: Vec<String>, keeps: bool },
+    /// Takes memory again; the answer is whether all of it is there.
+    Wake { tags: Vec<String> },
     /// Answers.
     Ping,
+    /// An exception ends the process.
+    Raise,
 }
 
 /// What a pause does to the requests under way.

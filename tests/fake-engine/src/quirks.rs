@@ -16,12 +16,16 @@ pub struct Quirks {
     pub slow_pause_s: f64,
     /// `lying-reload[=LOADS]`: so many loads are acknowledged, and tokens go on as before.
     pub lying_loads: u64,
+    /// `wrong-reload=FIRST`: that load and the one after it are acknowledged, and other numbers are in
+    /// memory than the folder has.
+    pub wrong_from: Option<u64>,
     /// `stale-kv`: a prompt seen before is answered from the weights of then, until a flush.
     pub stale_kv: bool,
     /// `die-in-load`: a load kills the process that does it.
     pub die_in_load: bool,
-    /// `poison=TOKEN`: a request with this token kills the process that works on it.
-    pub poison: Option<u32>,
+    /// `poison=TOKEN[+TOKEN..]`: a request that begins with these tokens, or has the only one, kills the
+    /// process that works on it.
+    pub poison: Vec<u32>,
     /// `exit-zero`: the leader ends with 0 when a child of it dies.
     pub exit_zero: bool,
     /// `late-start=SECONDS`: so long nothing listens.
@@ -30,6 +34,27 @@ pub struct Quirks {
     pub never_ready: bool,
     /// `bad-logprobs[=OFFSET]`: log probabilities are told with this added.
     pub logprob_offset: f64,
+    /// `hang-wake[=WAKES]`: after so many wake-ups the next one is never answered.
+    pub hang_wake: Option<u64>,
+    /// `forgetful-wake`: keys and values that come again lie over the weights.
+    pub forgetful_wake: bool,
+}
+
+impl Quirks {
+    /// Whether this load, counted from 1, goes wrong.
+    pub fn is_wrong(&self, load: u64) -> bool {
+        let first = self.wrong_from;
+        first.is_some_and(|first| (first..first + 2).contains(&load))
+    }
+
+    /// Whether a request with these tokens kills who works on it.
+    pub fn is_poisoned(&self, ids: &[u32]) -> bool {
+        match self.poison.as_slice() {
+            [] => false,
+            [only] => ids.contains(only),
+            all => ids.starts_with(all),
+        }
+    }
 }
 
 /// A quirk that cannot be switched on as it was written.
@@ -47,11 +72,12 @@ pub enum QuirkError {
     },
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 14] = [
     "hang",
     "orphan-children",
     "slow-pause",
     "lying-reload",
+    "wrong-reload",
     "stale-kv",
     "die-in-load",
     "poison",
@@ -59,6 +85,8 @@ const NAMES: [&str; 11] = [
     "late-start",
     "never-ready",
     "bad-logprobs",
+    "hang-wake",
+    "forgetful-wake",
 ];
 
 impl Quirks {
@@ -82,13 +110,20 @@ impl Quirks {
             "lying-reload" => {
                 self.lying_loads = arg.map_or(Ok(u64::MAX), |a| number(name, Some(a)))?
             }
+            "wrong-reload" => self.wrong_from = Some(number(name, arg)?),
             "stale-kv" => self.stale_kv = true,
             "die-in-load" => self.die_in_load = true,
-            "poison" => self.poison = Some(number(name, arg)?),
+            "poison" => {
+                let tokens = arg.unwrap_or_default().split('+');
+                let tokens = tokens.map(|token| number(name, Some(token)));
+                self.poison = tokens.collect::<Result<_, _>>()?;
+            }
             "exit-zero" => self.exit_zero = true,
             "late-start" => self.late_start_s = number(name, arg)?,
             "never-ready" => self.never_ready = true,
             "bad-logprobs" => self.logprob_offset = number(name, arg.or(Some("-1")))?,
+            "hang-wake" => self.hang_wake = Some(number(name, arg.or(Some("0")))?),
+            "forgetful-wake" => self.forgetful_wake = true,
             _ => return Err(QuirkError::Unknown(name.to_owned())),
         }
         Ok(())
@@ -114,7 +149,12 @@ mod tests {
         let quirks = Quirks::parse(["hang=10", "lying-reload", "poison=7", " exit-zero "]).unwrap();
         assert_eq!(quirks.hang_after, Some(10));
         assert_eq!(quirks.lying_loads, u64::MAX);
-        assert_eq!(quirks.poison, Some(7));
+        assert_eq!(quirks.poison, [7]);
+        assert!(quirks.is_poisoned(&[1, 7]) && !quirks.is_poisoned(&[1]));
+        let quirks = Quirks::parse(["poison=7+8"]).unwrap();
+        assert!(quirks.is_poisoned(&[7, 8, 1]) && !quirks.is_poisoned(&[1, 7, 8]));
+        let quirks = Quirks::parse(["hang=10", "lying-reload", " exit-zero "]).unwrap();
+        assert!(!quirks.is_poisoned(&[7]));
         assert!(quirks.exit_zero && !quirks.stale_kv);
     }
 

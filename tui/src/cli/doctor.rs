@@ -11,6 +11,10 @@ pub struct DoctorArgs {
     /// its commands and services, their versions, ports, variables and isolation
     #[arg(long, value_name = "FILE")]
     pub job: Option<PathBuf>,
+    /// Start each program of the job's commands and services once, outside of any job: until it is ready
+    /// and answered a generation or its health route, then end it
+    #[arg(long, requires = "job", conflicts_with = "facts")]
+    pub check_roles: bool,
     /// The leader's address for nodes (robustd --listen-nodes): is it reached, do the clocks agree
     #[arg(long, value_name = "IP:PORT")]
     pub peer: Vec<SocketAddr>,

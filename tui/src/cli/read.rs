@@ -1,7 +1,15 @@
-//! Options of the commands that only look: `watch`, `events`, `rules`, `report`.
+//! Options of the commands that only look: `status`, `watch`, `events`, `rules`, `report`.
 use super::values::seconds;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
+
+/// Options of `status`.
+#[derive(Debug, ClapArgs)]
+pub struct StatusArgs {
+    /// How each role is hosted, and what is therefore promised of the job, I-1 to I-9, with reasons
+    #[arg(long)]
+    pub promises: bool,
+}
 
 /// Options of `watch`.
 #[derive(Debug, ClapArgs)]

@@ -10,6 +10,7 @@ mod inject;
 mod logs;
 mod man;
 mod membership;
+mod promises;
 mod quarantine;
 mod report;
 mod roles;
@@ -82,7 +83,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Pause(pause) => control::pause(&endpoint, &pause, global.json).await,
         Command::Resume => control::resume(&endpoint, global.json).await,
         Command::Restart(restart) => control::restart(&endpoint, &restart, global.json).await,
-        Command::Status => status::run(&endpoint, global.json).await,
+        Command::Status(status) => status::run(&endpoint, &status, global.json).await,
         Command::Watch(watch) => watch::run(&endpoint, &watch, global.json).await,
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,

@@ -20,7 +20,9 @@ const MOST_FAILURES: usize = 5;
 #[derive(Debug, Serialize)]
 struct Found {
     from: u64,
+    /// That were run: a search ends early when it found enough.
     seeds: u64,
+    asked: u64,
     identical_journal_lines: usize,
     inputs: u64,
     virtual_s: f64,
@@ -65,6 +67,7 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
     let began = Instant::now();
     let bar = bar(args.seeds, "seeds");
     let (mut inputs, mut took, mut failures) = (0, Duration::ZERO, Vec::new());
+    let mut seeds = 0;
     for seed in args.from..args.from.saturating_add(args.seeds) {
         let schedule = Schedule::of(seed);
         let run = search::run(&schedule);
@@ -77,6 +80,7 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
             failures.push(Failure { seed, fixture });
         }
         bar.inc(1);
+        seeds += 1;
         if failures.len() >= MOST_FAILURES {
             break;
         }
@@ -85,12 +89,13 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
     let wall_s = began.elapsed().as_secs_f64();
     let found = Found {
         from: args.from,
-        seeds: args.seeds,
+        seeds,
+        asked: args.seeds,
         identical_journal_lines,
         inputs,
         virtual_s: took.as_secs_f64(),
         wall_s,
-        seeds_per_s: args.seeds as f64 / wall_s.max(f64::EPSILON),
+        seeds_per_s: seeds as f64 / wall_s.max(f64::EPSILON),
         failures,
     };
     match json {
@@ -132,6 +137,10 @@ fn text(found: &Found) -> Result<String, CliError> {
         found.wall_s,
         found.seeds_per_s
     );
+    if found.seeds < found.asked {
+        let (failures, asked) = (found.failures.len(), found.asked);
+        text += &format!("stopped after {failures} failures, {asked} seeds were asked for\n");
+    }
     Ok(text)
 }
 

@@ -1,5 +1,6 @@
 //! `robustctl status`.
-use super::{put, put_json};
+use super::{promises, put, put_json};
+use crate::cli::StatusArgs;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{bytes, clock, count, millis, mode, moment, rate, ratio, who};
@@ -8,16 +9,20 @@ use crate::table::Table;
 use robust_proto::v1;
 use std::collections::BTreeMap;
 
-/// Prints the job, its roles and its incidents.
-pub async fn run(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
+/// Columns that the name of a line takes.
+const HEAD: usize = 8;
+
+/// Prints the job, its roles and its incidents; or what is promised of it.
+pub async fn run(endpoint: &Endpoint, args: &StatusArgs, json: bool) -> Result<(), CliError> {
     let mut client = endpoint.connect().await?;
     let status = endpoint
         .ask(client.get_status(v1::GetStatusRequest {}))
         .await?;
-    if json {
-        put_json(&status)
-    } else {
-        put(&text(&status, Paint::stdout()))
+    let paint = Paint::stdout();
+    match (json, args.promises) {
+        (true, _) => put_json(&status),
+        (false, false) => put(&text(&status, paint)),
+        (false, true) => put(&promises::whole(&status.hosted, &status.promises, paint)),
     }
 }
 
@@ -51,6 +56,7 @@ fn text(s: &v1::Status, paint: Paint) -> String {
     if !s.router.is_empty() {
         text += &format!("router   {}\n", s.router);
     }
+    text += &promises::summary(&s.hosted, &s.promises, HEAD);
     text += &durable(s);
     if s.checkpoints_skipped > 0 {
         let skipped = s.checkpoints_skipped;

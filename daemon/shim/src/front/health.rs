@@ -28,6 +28,10 @@ pub(super) async fn on_health(State(front): Shared) -> Response {
 
 async fn check(front: &Front) -> Result<&'static str, Failure> {
     let state = front.gate.state();
+    if state.is_lent() && state.weights() != Weights::Starting {
+        // Asleep it would die of a probe.
+        return Ok("its rank has the slot");
+    }
     if let Some(by) = state.paused_by() {
         // A paused engine answers no probe, and SGLang calls itself unhealthy after 20 s of one. Its
         // processes are watched.

@@ -4,6 +4,7 @@
 //! ```text
 //!   agents ──── /generate, with a trajectory ──► translated, deltas with versions ─┐
 //!   trainers ── the engine's own routes ───────► passed on as they are ────────────┼──► engine
+//!   daemon ──── a hybrid's slot ───────────────► the memory given back, or taken again ─┤
 //!   daemon ──── /health_generate, /pause_ .. ──► answered here, in its dialect ────┘
 //! ```
 //! Nobody else reaches the engine, so a pause or an update that somebody orders is seen here, and the
@@ -15,6 +16,7 @@ mod generate;
 mod health;
 mod pass;
 mod refusal;
+mod switch;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,6 +29,7 @@ use robust_shared::job::{EngineKind, RolloutCommand};
 
 use crate::client::Client;
 use crate::gate::Gate;
+use crate::slot::Words;
 
 pub use refusal::Failure;
 
@@ -46,6 +49,8 @@ pub struct Front {
     pub dialect: Arc<OnceLock<Dialect>>,
     /// The model's bounds.
     pub bounds: Bounds,
+    /// Whose the slot of a hybrid engine is.
+    pub words: Words,
 }
 
 /// What the model can take; engines do not all hold themselves to it.
@@ -81,8 +86,10 @@ pub async fn serve(listener: std::net::TcpListener, front: Front) -> std::io::Re
             .route("/continue_generation", post(control::on_continue))
             .route("/abort_request", post(control::on_abort));
     }
+    let first = axum::middleware::from_fn_with_state(front.clone(), switch::first);
     let router = router
         .fallback(any(pass::on_any))
+        .layer(first)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(front);
     let listener = tokio::net::TcpListener::from_std(listener)?;

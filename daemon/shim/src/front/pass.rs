@@ -10,7 +10,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use robust_engine::serve::Refusal;
-use robust_engine::{Kind, Seen};
+use robust_engine::{Kind, MemoryPart, Seen, check_body};
 use robust_shared::job::{EngineKind, EngineWeights};
 
 use super::count::Counter;
@@ -31,7 +31,12 @@ pub(super) async fn on(front: &Front, head: Parts, body: Bytes) -> Result<Respon
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
     let seen = Seen::of(kind(front), head.method.as_str(), path, query, &body);
     let entered = match &seen {
-        Some(Seen::Generate) => Some(front.gate.enter().await?),
+        Some(Seen::Generate) => {
+            let asked = serde_json::from_slice(&body).unwrap_or_default();
+            // One such token ends a SGLang server, with everybody's requests (C-13).
+            check_body(&asked, front.bounds.vocabulary).map_err(Refusal::bad)?;
+            Some(front.gate.enter().await?)
+        }
         _ => None,
     };
     before(front, seen.as_ref());
@@ -53,7 +58,7 @@ pub(super) async fn on(front: &Front, head: Parts, body: Bytes) -> Result<Respon
     Ok(passed_back(front, response, entered))
 }
 
-fn kind(front: &Front) -> Kind {
+pub(super) fn kind(front: &Front) -> Kind {
     match front.command.kind {
         EngineKind::Sglang => Kind::Sglang,
         EngineKind::Vllm => Kind::Vllm,
@@ -65,7 +70,12 @@ fn kind(front: &Front) -> Kind {
 fn before(front: &Front, seen: Option<&Seen>) {
     match seen {
         Some(Seen::Pause(_)) => front.gate.change(|state| state.pause("a client")),
-        Some(Seen::Sleep) => front.gate.change(|state| state.pause("a client, asleep")),
+        Some(Seen::Sleep(parts)) => front.gate.change(|state| {
+            state.sleep(parts, "a client, asleep");
+            if !is_theirs(front) && parts.contains(&MemoryPart::Weights) {
+                state.refused();
+            }
+        }),
         Some(Seen::Load { .. } | Seen::UpdateBegins) if !is_theirs(front) => {
             tracing::warn!(
                 "a client loads weights into an engine that gets its weights from the job; it gets no \
@@ -80,8 +90,17 @@ fn before(front: &Front, seen: Option<&Seen>) {
 
 fn after(front: &Front, seen: Option<&Seen>, succeeded: bool) {
     match seen {
-        Some(Seen::Continue | Seen::Wake) if succeeded => front.gate.change(Engine::resume),
-        Some(Seen::Pause(_) | Seen::Sleep) if !succeeded => front.gate.change(Engine::resume),
+        Some(Seen::Continue) if succeeded => front.gate.change(Engine::resume),
+        Some(Seen::Wake(parts)) if succeeded => {
+            let mut awake = false;
+            front.gate.change(|state| awake = state.wake(parts));
+            if awake && !is_theirs(front) {
+                // What its weights are now nobody knows.
+                front.words.renew();
+            }
+        }
+        Some(Seen::Pause(_)) if !succeeded => front.gate.change(Engine::resume),
+        // Who was refused may have put it to sleep all the same, and has to wake it.
         _ => {}
     }
 }

@@ -1,38 +1,33 @@
 //! Gives the engine a version, and does not believe it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use robust_engine::{Call, Dialect, Label, Load, PauseMode, Refused, Unsupported};
+use robust_engine::Dialect;
 use robust_role::pull::Engine;
 use robust_shared::ids::WeightVersion;
-use robust_shared::job::{EngineWeights, Flush, RolloutCommand, Swap};
+use robust_shared::job::{RolloutCommand, Swap};
 use robust_shared::weights::Canary;
 use robust_transport::Buffer;
 use robust_weights::SwapError;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{MutexGuard, mpsc, watch};
 
+use super::bound::Bound;
+use super::error::LoadError;
 use super::files::{Files, FilesError};
+use super::give::PAUSE;
 use super::plugin;
-use super::verify::{NotVerified, Published};
-use crate::client::{AskError, Client};
+use super::verify::Published;
+use crate::client::Client;
 use crate::front::Front;
 use crate::gate::Gate;
-use crate::state::State;
+use crate::state::{State, Weights};
 
 /// How often a version is given to the engine before the engine is given up.
-const ATTEMPTS: usize = 2;
-/// How long a pause, and going on after it, may take: SGLang looks at its queue once a second.
-const PAUSE: Duration = Duration::from_secs(30);
-/// Pause between looks at the version that somebody else's trainer sends.
-const LOOK: Duration = Duration::from_millis(100);
-/// Loading may take so many times as long as it ever did, and at least this long: who stands still in it
-/// is silent by no other rule.
-const SLOWER: u32 = 5;
-const LEAST: Duration = Duration::from_secs(10);
+pub(crate) const ATTEMPTS: usize = 2;
 /// Canaries kept: of the version that is being loaded, and of those ordered after it.
 const CANARIES: usize = 8;
 
@@ -43,47 +38,6 @@ pub struct Settings {
     pub command: RolloutCommand,
     /// Whether requests under way go on with new weights or end first.
     pub swap: Swap,
-}
-
-/// The engine did not take a version over.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The folder could not be named.
-    #[error(transparent)]
-    Files(#[from] FilesError),
-    /// The engine could not be asked.
-    #[error(transparent)]
-    Ask(#[from] AskError),
-    /// The engine refused an order.
-    #[error("{order} was refused: {refused}")]
-    Refused {
-        /// The order.
-        order: String,
-        /// What the engine said.
-        refused: Refused,
-    },
-    /// The engine has no means for what the job file says.
-    #[error(transparent)]
-    Unsupported(#[from] Unsupported),
-    /// The engine serves something else than it was given.
-    #[error(transparent)]
-    NotVerified(#[from] NotVerified),
-    /// It takes far longer than it ever did, or than the job file allows.
-    #[error("loading and verifying version {version} took longer than {:.0} s", limit.as_secs_f64())]
-    Stuck {
-        /// The version.
-        version: u64,
-        /// What it may take.
-        limit: Duration,
-    },
-    /// Somebody else's trainer did not send the version.
-    #[error("nobody sent the engine version {version} within {:.0} s", limit.as_secs_f64())]
-    NotSent {
-        /// The version.
-        version: u64,
-        /// How long it was waited for.
-        limit: Duration,
-    },
 }
 
 /// What a version cost that the engine took over.
@@ -99,25 +53,37 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+/// A version that the engine serves, or is to serve when its slot is its own again.
+#[derive(Debug, Clone)]
+pub(crate) struct Newest {
+    /// Its number.
+    pub version: u64,
+    /// Its bytes, every chunk verified.
+    pub buffer: Arc<Buffer>,
+}
+
 /// Loads versions into the engine.
 pub struct Loader {
-    client: Client,
-    gate: Arc<Gate>,
-    settings: Settings,
+    pub(super) client: Client,
+    pub(super) gate: Arc<Gate>,
+    pub(super) settings: Settings,
     runtime: Handle,
     /// Known when the engine is up.
     dialect: Arc<OnceLock<Dialect>>,
     /// Made with the first order, which says how large a version is.
     files: OnceLock<Files>,
     canaries: Mutex<BTreeMap<u64, Canary>>,
-    /// What loading and verifying took at most; none before the first time.
-    longest: Mutex<Option<Duration>>,
+    /// What loading and verifying may take: who stands still in it is silent by no other rule.
+    pub(crate) bound: Bound,
+    /// Held by who has the engine load, verify, sleep or wake: each would spoil the other.
+    alone: tokio::sync::Mutex<()>,
+    newest: Mutex<Option<Newest>>,
     newest_wanted: watch::Sender<u64>,
     /// Whether the instance ends: nothing is waited for any more.
     ending: watch::Sender<bool>,
     /// Told why the engine is of no use any more.
     given_up: mpsc::UnboundedSender<String>,
-    plugin: plugin::Plugin,
+    pub(super) plugin: plugin::Plugin,
 }
 
 impl Loader {
@@ -129,6 +95,7 @@ impl Loader {
         given_up: mpsc::UnboundedSender<String>,
         runtime: Handle,
     ) -> Self {
+        let bound = Bound::new(settings.command.load());
         Self {
             client: engine.client.clone(),
             gate: Arc::clone(&engine.gate),
@@ -137,7 +104,9 @@ impl Loader {
             dialect: Arc::clone(&engine.dialect),
             files: OnceLock::new(),
             canaries: Mutex::default(),
-            longest: Mutex::default(),
+            bound,
+            alone: tokio::sync::Mutex::default(),
+            newest: Mutex::default(),
             newest_wanted: watch::Sender::new(0),
             ending: watch::Sender::new(false),
             given_up,
@@ -178,28 +147,84 @@ impl Loader {
         self.canaries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nobody else has the engine do anything while this is held.
+    pub(crate) async fn alone(&self) -> MutexGuard<'_, ()> {
+        self.alone.lock().await
+    }
+
+    /// What the engine serves, or is to serve when its slot is its own again.
+    pub(crate) fn newest(&self) -> Option<Newest> {
+        self.lock_newest().clone()
+    }
+
+    fn lock_newest(&self) -> std::sync::MutexGuard<'_, Option<Newest>> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_newest(&self, version: u64, buffer: &Arc<Buffer>) {
+        let buffer = Arc::clone(buffer);
+        *self.lock_newest() = Some(Newest { version, buffer });
+    }
+
+    /// The slot is its rank's: the version waits beside the engine, whole and verified, and is loaded and
+    /// verified in it before the engine goes on. The puller need not wait that long, and the controller
+    /// gives the slot back to those who have the version.
+    fn hold(&self, version: u64, buffer: &Arc<Buffer>) {
+        self.is_newest(version, buffer);
+        tracing::info!(version, "kept for the end of the rank's turn");
+    }
+
     async fn take_over(&self, version: u64, buffer: &Arc<Buffer>) -> Result<(), SwapError> {
-        tokio::select! {
-            () = self.gate.is_up() => {}
+        let alone = async {
+            self.gate.is_up().await;
+            self.alone().await
+        };
+        let _alone = tokio::select! {
+            alone = alone => alone,
             by = self.superseded(version) => return Err(superseded(version, by)),
+        };
+        let state = self.gate.state();
+        if state.is_lent() {
+            self.hold(version, buffer);
+            return Ok(());
         }
-        let before = self.gate.state().weights();
+        let before = state.weights();
         self.gate.change(|state| state.load(version));
         if self.settings.swap == Swap::Turn {
             tokio::select! {
                 () = self.gate.is_idle() => {}
+                () = self.gate.is_lent() => {
+                    self.put_off(version, buffer, before);
+                    return Ok(());
+                }
                 by = self.superseded(version) => {
                     self.gate.change(|state| state.kept(before));
                     return Err(superseded(version, by));
                 }
             }
         }
+        self.attempts(version, buffer, before).await
+    }
+
+    /// As [`Loader::hold`], when loading it had begun.
+    fn put_off(&self, version: u64, buffer: &Arc<Buffer>, before: Weights) {
+        self.gate.change(|state| state.kept(before));
+        self.hold(version, buffer);
+    }
+
+    async fn attempts(
+        &self,
+        version: u64,
+        buffer: &Arc<Buffer>,
+        before: Weights,
+    ) -> Result<(), SwapError> {
         let mut reason = String::new();
         for attempt in 1..=ATTEMPTS {
             let began = Instant::now();
             match self.bounded(version, buffer).await {
                 Ok(took) => {
                     self.gate.change(State::verified);
+                    self.is_newest(version, buffer);
                     tracing::info!(
                         version,
                         attempt,
@@ -208,7 +233,11 @@ impl Loader {
                         verify_ms = ms(took.verify),
                         "the engine serves a verified version"
                     );
-                    self.took(began.elapsed());
+                    self.bound.took(began.elapsed());
+                    return Ok(());
+                }
+                Err(LoadError::Lent) => {
+                    self.put_off(version, buffer, before);
                     return Ok(());
                 }
                 Err(error) => {
@@ -227,13 +256,17 @@ impl Loader {
         Err(SwapError::Failed(reason))
     }
 
-    /// An attempt, within what it may take. It begins when nobody else keeps the engine paused: a trainer
-    /// that has the slot is not to be disturbed, and a paused engine could not be verified. One that
-    /// somebody paused on the way begins again.
+    /// An attempt, within what it may take. It begins when nobody else keeps the engine paused, for a paused
+    /// engine could not be verified. One that somebody paused on the way begins again, and where it was the
+    /// rank whose turn it is, when that is over.
     async fn bounded(&self, version: u64, buffer: &Arc<Buffer>) -> Result<Took, LoadError> {
         loop {
-            self.gate.is_not_paused().await;
-            let limit = self.limit();
+            tokio::select! {
+                biased;
+                () = self.gate.is_lent() => return Err(LoadError::Lent),
+                () = self.gate.is_not_paused() => {}
+            }
+            let limit = self.bound.limit();
             let attempt = self.attempt(version, buffer);
             match tokio::time::timeout(limit, attempt).await {
                 Ok(ended) => return ended,
@@ -243,25 +276,8 @@ impl Loader {
         }
     }
 
-    fn limit(&self) -> Duration {
-        let most = self.settings.command.load();
-        let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
-        match longest {
-            Some(longest) => (longest * SLOWER).max(LEAST).min(most),
-            None => most,
-        }
-    }
-
-    fn took(&self, time: Duration) {
-        let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
-        *longest = Some(longest.unwrap_or_default().max(time));
-    }
-
     async fn attempt(&self, version: u64, buffer: &Arc<Buffer>) -> Result<Took, LoadError> {
-        let Some((dialect, files)) = self.dialect.get().zip(self.files.get()) else {
-            return Err(FilesError::Unknown("no folder yet".into()).into());
-        };
-        let folder = files.name(buffer, version)?;
+        let dialect = self.dialect()?;
         let state = self.gate.state();
         let mut took = Took::default();
         let pauses = state.running() > 0 && state.paused_by().is_none();
@@ -270,8 +286,12 @@ impl Loader {
             self.order(&dialect.pause(mode)?, PAUSE).await?;
             took.pause = began.elapsed();
         }
+        let newest = Newest {
+            version,
+            buffer: Arc::clone(buffer),
+        };
         let began = Instant::now();
-        let loaded = self.load(dialect, version, &folder).await;
+        let loaded = self.put_in(&newest, state.paused_by().is_some()).await;
         took.load = began.elapsed();
         if pauses {
             let began = Instant::now();
@@ -280,124 +300,46 @@ impl Loader {
             took.pause += began.elapsed();
         }
         loaded?;
-        let canary = self.canaries().get(&version).cloned();
-        let published = Published {
-            version,
-            buffer,
-            folder: &folder,
-            canary: canary.as_ref(),
-        };
         let began = Instant::now();
-        self.verify(dialect, &published).await?;
+        self.prove(&newest).await?;
         took.verify = began.elapsed();
         Ok(took)
     }
 
-    async fn load(&self, dialect: &Dialect, version: u64, folder: &Path) -> Result<(), LoadError> {
-        let limit = self.settings.command.load();
-        let flush = self.settings.command.flush != Flush::Never;
-        match self.settings.command.weights {
-            EngineWeights::None => Ok(()),
-            EngineWeights::Theirs => self.wait_for(dialect, version, limit).await,
-            EngineWeights::Disk => {
-                let load = Load {
-                    folder: folder.display().to_string(),
-                    format: None,
-                    version: Label::Number(version),
-                    keep_pause: self.gate.state().paused_by().is_some(),
-                    flush,
-                };
-                for call in dialect.load_from_folder(&load) {
-                    self.order(&call, limit).await?;
-                }
-                Ok(())
-            }
-            EngineWeights::Plugin => {
-                for call in self.plugin.calls(version, folder) {
-                    self.order(&call, limit).await?;
-                }
-                match flush {
-                    true => self.order(&dialect.flush(), limit).await,
-                    false => Ok(()),
-                }
-            }
-        }
+    /// What loading may take, by the job file.
+    pub(crate) fn most(&self) -> Duration {
+        self.settings.command.load()
     }
 
-    /// Waits until the version is there that somebody else's trainer sends by itself.
-    async fn wait_for(
-        &self,
-        dialect: &Dialect,
-        version: u64,
-        limit: Duration,
-    ) -> Result<(), LoadError> {
-        let arrived = async {
-            loop {
-                let served = self.served(dialect).await?;
-                if served.number() >= Some(version) {
-                    return Ok(());
-                }
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        let late = || LoadError::NotSent { version, limit };
-        tokio::time::timeout(limit, arrived)
+    /// How the engine is spoken to.
+    pub(crate) fn dialect(&self) -> Result<&Dialect, LoadError> {
+        let unknown = || FilesError::Unknown("no engine yet".into()).into();
+        self.dialect.get().ok_or_else(unknown)
+    }
+
+    /// Has the engine load a version.
+    pub(crate) async fn put_in(&self, it: &Newest, keep_pause: bool) -> Result<(), LoadError> {
+        let folder = self.folder(it)?;
+        self.load(self.dialect()?, it.version, &folder, keep_pause)
             .await
-            .map_err(|_| late())?
     }
 
-    /// The version that the engine says it serves.
-    async fn served(&self, dialect: &Dialect) -> Result<Label, LoadError> {
-        let reply = self.client.ask(&dialect.version_served(), PAUSE).await?;
-        let label = dialect
-            .read_version(&reply.body)
-            .map_err(NotVerified::from)?;
-        Ok(label)
-    }
-
-    async fn verify(&self, dialect: &Dialect, published: &Published<'_>) -> Result<(), LoadError> {
-        if self.settings.command.weights == EngineWeights::None {
-            return Ok(());
-        }
-        // A paused engine answers no canary; whoever paused it lets it go on.
-        self.gate.is_not_paused().await;
-        let verifier = super::verify::Verifier {
-            client: &self.client,
-            dialect,
-            command: &self.settings.command,
+    /// Whether it is this version that the engine serves.
+    pub(crate) async fn prove(&self, it: &Newest) -> Result<(), LoadError> {
+        let canary = self.canaries().get(&it.version).cloned();
+        let published = Published {
+            version: it.version,
+            buffer: &it.buffer,
+            folder: &self.folder(it)?,
+            canary: canary.as_ref(),
         };
-        Ok(verifier.verify(published).await?)
+        self.verify(self.dialect()?, &published).await
     }
 
-    /// Gives an order and judges the reply.
-    async fn order(&self, call: &Call, limit: Duration) -> Result<(), LoadError> {
-        let reply = self.client.ask(&call.request, limit).await?;
-        let judged = call.judge(reply.status, &reply.body);
-        judged.map_err(|refused| LoadError::Refused {
-            order: call.request.to_string(),
-            refused,
-        })
-    }
-
-    fn pause_mode(&self) -> PauseMode {
-        use robust_shared::job::PauseMode as Said;
-        match self.settings.command.pause_mode() {
-            Said::Abort => PauseMode::Abort,
-            Said::Retract => PauseMode::Retract,
-            Said::Wait => PauseMode::Wait,
-            Said::InPlace | Said::Keep => PauseMode::Keep,
-        }
-    }
-
-    /// The error with what cures it, where that is known.
-    fn explained(&self, error: &LoadError) -> String {
-        let LoadError::NotVerified(not_verified) = error else {
-            return error.to_string();
-        };
-        match not_verified.cure(&self.settings.command) {
-            Some(cure) => format!("{not_verified}; {cure}"),
-            None => not_verified.to_string(),
-        }
+    fn folder(&self, it: &Newest) -> Result<PathBuf, LoadError> {
+        let none = || FilesError::Unknown("no folder yet".into());
+        let files = self.files.get().ok_or_else(none)?;
+        Ok(files.name(&it.buffer, it.version)?)
     }
 
     /// Returns the newer version that was ordered instead.

@@ -14,13 +14,20 @@
 //! An answer of 200 is no proof: vLLM on a CPU keeps a tied output head when it reloads, SGLang serves
 //! old keys and values unless its cache is flushed, and both say 200.
 
+mod bound;
 mod checksums;
+mod error;
 mod files;
+mod give;
 mod header;
 mod load;
 mod plugin;
 mod verify;
 
+pub use bound::Bound;
+pub use error::LoadError;
 pub use files::{Files, FilesError};
+pub(crate) use give::PAUSE;
+pub(crate) use load::{ATTEMPTS, Newest};
 pub use load::{Loader, Settings};
 pub use verify::{NotVerified, Published};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use robust_engine::{Dialect, Event, Finish, Generate, Label, Stream, Unreadable};
-use robust_shared::job::{Dtype, EngineKind, EngineWeights, RolloutCommand, Verification};
+use robust_shared::job::{Dtype, EngineKind, EngineWeights, Flush, RolloutCommand, Verification};
 use robust_shared::weights::{Canary, CanaryError};
 use robust_transport::Buffer;
 
@@ -65,6 +65,10 @@ impl NotVerified {
         let wrong_weights = matches!(self, NotVerified::Canary(_));
         match (command.kind, command.weights) {
             _ if !wrong_weights => None,
+            _ if command.flush == Flush::Never => Some(
+                "with `rollout.command.flush = \"never\"` an engine may answer from keys and values of \
+                 older weights; `flush = \"always\"` drops them with each version",
+            ),
             (EngineKind::Vllm, EngineWeights::Disk) => Some(
                 "vLLM on a CPU keeps a tied output head when it reloads: \
                  `rollout.command.weights = \"plugin\"` loads that too",
@@ -150,18 +154,11 @@ impl Verifier<'_> {
         canary: &Canary,
         version: u64,
     ) -> Result<(Vec<u32>, Vec<f32>), NotVerified> {
-        let request = self.dialect.generate(&Generate {
-            rid: format!("canary-{version}"),
-            ids: canary.prompt_ids.clone(),
-            max_new_tokens: canary.ids.len(),
-            temperature: 0.0,
-            stop_token_ids: Vec::new(),
-            ignore_eos: true,
-            sampling_seed: None,
-            own: None,
-            logprobs: true,
-            stream: false,
-        });
+        let request = self.dialect.generate(&Generate::greedy(
+            format!("canary-{version}"),
+            canary.prompt_ids.clone(),
+            canary.ids.len(),
+        ));
         let reply = self.client.ask(&request, CANARY).await?;
         if !reply.is_success() {
             let refused = robust_engine::Refused::of(reply.status, &reply.body);

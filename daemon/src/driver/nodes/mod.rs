@@ -97,12 +97,15 @@ impl Remote {
 }
 
 fn spawn_order(order: &SpawnOrder) -> Down {
+    let life = &order.life;
     Down::Spawn(v1::SpawnRole {
-        role: order.id.role.name().to_owned(),
-        index: order.id.index,
-        incarnation: order.incarnation.0,
-        generation: order.generation.0,
-        revision: order.revision,
+        role: life.id.role.name().to_owned(),
+        index: life.id.index,
+        incarnation: life.incarnation.0,
+        generation: life.generation.0,
+        revision: life.revision,
+        pool: life.pool.clone(),
+        place: life.place,
         job: order.job.as_deref().unwrap_or_default().to_owned(),
     })
 }
@@ -110,7 +113,7 @@ fn spawn_order(order: &SpawnOrder) -> Down {
 impl Hands for Remote {
     fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
         self.order(spawn_order(&order));
-        self.pending.insert(order.incarnation, order);
+        self.pending.insert(order.life.incarnation, order);
         Ok(None)
     }
 

@@ -1,5 +1,5 @@
 //! One process of the tree.
-use super::Member;
+use super::{Member, exit};
 use crate::child::raw;
 use crate::policy::{How, Kind, Policy};
 use crate::proc::{Stat, name_and_command};
@@ -113,7 +113,7 @@ impl Process {
                 self.stat = stat;
                 How::from_wait_status(self.stat.wait_status)
             }
-            None => How::Unknown,
+            None => exit::told(&self.pidfd).unwrap_or(How::Unknown),
         }
     }
 

@@ -12,6 +12,7 @@
 //! new members and refresh names; who lives and dies between two of them is never seen, and is no
 //! engine by [`Policy`] either.
 mod end;
+mod exit;
 mod member;
 mod table;
 mod watch;

@@ -30,6 +30,7 @@ impl Core {
     pub(super) fn check_context_switches(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
+            self.left_for_good(id);
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };
@@ -38,6 +39,17 @@ impl Core {
                 let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
                 self.switch_failed(i.incarnation, &what);
             }
+        }
+    }
+
+    /// Nobody said that an engine ended which was to: its node is lost, or the word of it was.
+    fn left_for_good(&mut self, id: InstanceId) {
+        let now = self.now;
+        let overdue = |i: &Instance| i.leaving.is_some_and(|(_, until)| until <= now);
+        if self.s.instances.get(id).is_some_and(overdue)
+            && let Some(i) = self.s.instances.get_mut(id)
+        {
+            i.leaving = None;
         }
     }
 

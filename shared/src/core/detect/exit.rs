@@ -32,6 +32,10 @@ pub const SPAWN: Rule = Rule {
 /// The exit code of a role program that could not start, whether it had attached before or not.
 const COULD_NOT_START: i32 = 4;
 
+/// The exit code of an engine's shim that gave the engine up over its weights or its memory: it does not serve
+/// what it was given, stands still in a load, or does not sleep or wake.
+const WRONG_WEIGHTS: i32 = 7;
+
 /// The exit in words. Only a process that ended itself had something to say: its last `error:` line,
 /// else its last line; what one wrote before a signal struck it explains nothing.
 fn words(exit: &Exit, detail: &str) -> String {
@@ -59,7 +63,7 @@ impl Core {
         detail: &str,
     ) {
         let Some(i) = self.s.instances.life(life) else {
-            return;
+            return self.has_left(life);
         };
         if !i.has_process() {
             return;
@@ -80,6 +84,7 @@ impl Core {
             verdict.kind = FaultKind::Start;
         }
         verdict.exited = at;
+        verdict.explained = *exit == Exit::Code(WRONG_WEIGHTS);
         verdict.startup_error = failed_start.then_some(words);
         verdict.never_served = i.was_attached() && !self.has_served(i.id.role);
         self.fault(verdict);

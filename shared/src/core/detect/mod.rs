@@ -144,6 +144,10 @@ impl Core {
         }
         let blame = self.blame(&mut verdict);
         let plan = decide(&self.count_fault(&verdict, blame.is_found()));
+        if plan.action == Action::RestartTask {
+            // When it is decided, not when it is done: another may be decided before it is (I-7).
+            self.s.task_restarts += 1;
+        }
         let incident = self.open_incident(&verdict, &plan);
         self.settle(blame, &verdict, incident);
         self.judged(&verdict, &plan, incident);

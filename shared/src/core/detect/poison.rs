@@ -15,7 +15,8 @@
 //!
 //! A life counts, not a place: the only replica that dies twice is two. A death counts when the rule
 //! that found it saw the engine fail by itself (exit, rollout silent, health probe); one that was
-//! injected, that hardware or a node explains, or that followed from a restart of others does not.
+//! injected, that its weights, hardware or a node explains, or that followed from a restart of others does
+//! not.
 //! In flight is what the engine was given and did not end, by the table of routes at the verdict, and
 //! what agent workers said to be broken off a moment before: their streams end before anybody can say
 //! that the process did. Whoever takes the daemon over does not know what an engine was given before,
@@ -144,7 +145,10 @@ impl Core {
         let rules = [RuleId::Exit, RuleId::RolloutSilent, RuleId::HealthProbe];
         let engine = self.s.instances.get(verdict.who);
         let struck = engine.is_none_or(|i| i.struck.is_some());
-        verdict.who.role.is_engine() && rules.contains(&verdict.rule) && !struck
+        verdict.who.role.is_engine()
+            && rules.contains(&verdict.rule)
+            && !struck
+            && !verdict.explained
     }
 
     fn died_with(&self, verdict: &Verdict) -> InFlight {

@@ -23,6 +23,8 @@ pub struct Verdict {
     pub ended: bool,
     /// When it ended, as the operating system said.
     pub exited: Option<Time>,
+    /// What it ended of is known, and none of its requests.
+    pub explained: bool,
     /// It hangs: stacks are worth taking before it is killed.
     pub hangs: bool,
 }
@@ -39,6 +41,7 @@ impl Verdict {
             never_served: false,
             ended: false,
             exited: None,
+            explained: false,
             hangs: false,
         }
     }

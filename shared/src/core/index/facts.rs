@@ -56,7 +56,7 @@ pub(in crate::core) struct Facts {
     pub absent: bool,
     /// A rank failed it as a source just now.
     pub avoids_rank: bool,
-    /// A hybrid engine holds its slot and is not paused.
+    /// A hybrid engine holds its slot and is not paused, or one that left it has not ended yet.
     pub unpaused: bool,
     /// A hybrid engine that lives does not generate yet.
     pub unrolling: bool,
@@ -166,7 +166,7 @@ impl Core {
                 let relay = p.sources.first().filter(|_| !p.from_trainer);
                 (p.version, relay.copied())
             }),
-            unpaused: Self::holds_slot(i) && i.turn != Turn::Paused,
+            unpaused: Self::holds_slot(i) && i.turn != Turn::Paused || i.leaving.is_some(),
             unrolling: Self::holds_slot(i) && i.condemned.is_none() && i.turn != Turn::Rolls,
             to_tell: self.due_command(i),
             avoids_rank: i.avoid.iter().any(|(source, _)| is_rank(*source)),

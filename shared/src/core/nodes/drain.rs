@@ -22,8 +22,23 @@ impl Core {
         }
     }
 
+    /// Lets go whoever is to go and houses whoever waits, until that frees no further slot: one that is
+    /// left late in a round is what somebody on a drained one waits for, and nothing else may ever
+    /// happen. It comes to an end: nobody who has a usable slot leaves it for another.
+    pub(in crate::core) fn settle_slots(&mut self) {
+        loop {
+            self.leave_drained();
+            self.retire_idle();
+            self.house_homeless();
+            self.sync();
+            if !self.slots_due && !self.retire_due {
+                return;
+            }
+        }
+    }
+
     /// Lets those leave whose slots are drained, as far as there is a place for them.
-    pub(in crate::core) fn leave_drained(&mut self) {
+    fn leave_drained(&mut self) {
         self.sync();
         if !self.slots_due {
             return;

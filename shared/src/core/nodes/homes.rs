@@ -177,7 +177,7 @@ impl Core {
     }
 
     /// Starts those that wait for a slot, as far as there are any.
-    pub(in crate::core) fn house_homeless(&mut self) {
+    pub(super) fn house_homeless(&mut self) {
         self.sync();
         if !std::mem::take(&mut self.slots_due) {
             return;
@@ -219,6 +219,7 @@ impl Core {
             return;
         };
         let incarnation = i.incarnation;
+        self.note_leaving(id);
         // After a record: a daemon that dies in between must not take its end for a fault.
         self.note_revision(0);
         self.out.push_back(Output::Retire { incarnation });
@@ -319,7 +320,10 @@ impl Core {
         }
         // All of it moves, if it has to: to where it was, or to where there is room for all.
         let ranks = self.s.instances.count(Role::Trainer) as usize;
-        let own = i.slot.as_ref().and_then(labels);
+        // One that waits has no slot; where it was last says what the gang is like all the same. Else
+        // it would take any slot, alone, and keep its fellows from going where there is room for all.
+        let last = || i.before.as_ref().map(|(_, slot)| slot);
+        let own = i.slot.as_ref().or_else(last).and_then(labels);
         let mut seen: Vec<(Labels, usize)> = own.iter().map(|own| (own.clone(), 0)).collect();
         for slot in self.index.slots().free(Role::Trainer) {
             let Some(of) = labels(slot) else { continue };
@@ -390,7 +394,11 @@ impl Core {
         else {
             return Err(NoHome::NotHomogeneous);
         };
-        let serves = |r: &&&Instance| r.id != rollout && r.attached() && r.condemned.is_none();
+        // In a restart of the whole task none is linked, and those that have a slot start at once.
+        let starts = |r: &Instance| matches!(r.life, Life::Waiting { until } if until <= self.now);
+        let serves = |r: &&&Instance| {
+            r.id != rollout && (r.attached() || starts(r)) && r.condemned.is_none()
+        };
         match rollouts.iter().any(|r| serves(&r)) || self.config.mutant(Mutation::TakeLastRollout) {
             true => Ok((rollout, slot.clone())),
             false => Err(NoHome::LastRollout),

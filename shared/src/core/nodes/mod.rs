@@ -179,15 +179,17 @@ impl Core {
     pub(super) fn on_cordon(&mut self, name: &str, out: bool) -> Result<Reply, Refusal> {
         self.running_job()?;
         let id = self.known_node(name)?;
-        let ignored = self.config.mutant(Mutation::IgnoreCordon);
-        let known = self.s.nodes.get_mut(id);
-        let was = known.map(|n| std::mem::replace(&mut n.cordoned, out && !ignored));
-        if was == Some(out) {
+        // Looked at before it is touched: a request that is refused changes nothing.
+        if self.s.nodes.get(id).map(|n| n.cordoned) == Some(out) {
             let what = match out {
                 true => format!("node `{name}` is cordoned already"),
                 false => format!("node `{name}` is not cordoned"),
             };
             return Err(Refusal::AlreadyThere { what });
+        }
+        let ignored = self.config.mutant(Mutation::IgnoreCordon);
+        if let Some(known) = self.s.nodes.get_mut(id) {
+            known.cordoned = out && !ignored;
         }
         self.note_revision(0);
         let text = match out {
@@ -227,11 +229,15 @@ impl Core {
                 has: words,
             });
         }
-        let known = self.s.nodes.get_mut(node);
         let key = (pool.to_owned(), index);
-        if !known.is_some_and(|n| n.lost.remove(&key) | n.draining.remove(&key)) {
+        let out = |n: &Node| n.lost.contains(&key) || n.draining.contains(&key);
+        if !self.s.nodes.get(node).is_some_and(out) {
             let what = format!("slot {index} of pool `{pool}` on node `{name}` is not out of use");
             return Err(Refusal::AlreadyThere { what });
+        }
+        if let Some(known) = self.s.nodes.get_mut(node) {
+            known.lost.remove(&key);
+            known.draining.remove(&key);
         }
         self.note_revision(0);
         self.event(

@@ -405,3 +405,19 @@ fn in_every_mode_a_job_with_a_poisoned_trajectory_commits_every_step() {
         );
     }
 }
+
+#[test]
+fn an_engine_that_was_given_up_over_its_weights_says_nothing_of_its_requests() {
+    let mut s = Script::new(config(2.0));
+    s.core.config.budgets.general.max = 9;
+    let innocent = t(1, 0, 1);
+    for _ in 0..3 {
+        s.flight(ENGINE, &[innocent]);
+        let words = "error: version 1 is not what the engine serves";
+        s.exits(ENGINE, Exit::Code(7), words);
+        s.feed(Input::Timeout);
+        s.now = s.now + Duration::from_secs(1);
+        s.feed(Input::Timeout);
+    }
+    assert_eq!((set_aside(&s), s.incidents().len()), (vec![], 3));
+}

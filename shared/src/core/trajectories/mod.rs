@@ -20,6 +20,7 @@ use super::config::Mode;
 use super::output::{Output, Severity};
 use super::{Core, JobState};
 use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
+use crate::time::Time;
 use std::time::Duration;
 
 /// Wait before a trajectory that was given back is handed out again, per time it was given back.
@@ -143,11 +144,16 @@ impl Core {
     /// An agent worker linked: what it holds and what the table says are brought together.
     pub(super) fn reconcile_leases(&mut self, agent: Incarnation, held: &[TrajectoryId]) {
         for id in self.s.trajectories.held_by(agent) {
-            if !held.contains(&id) {
-                self.out.push_back(Output::Dispatch {
-                    agent,
-                    trajectory: id,
-                });
+            if held.contains(&id) {
+                continue;
+            }
+            let trajectory = id;
+            if self.may_begin(id.batch) {
+                self.out.push_back(Output::Dispatch { agent, trajectory });
+            } else {
+                // The command was lost before the job was to pause: it was not begun.
+                self.s.trajectories.set(id, Place::Pending(Time(0)));
+                self.out.push_back(Output::Revoke { agent, trajectory });
             }
         }
         for &id in held {

@@ -6,6 +6,7 @@ use super::super::{
     Stop,
 };
 use super::placeholder::{Placeholder, Scope, is_variable};
+use super::plugin::check_plugin;
 use super::template::Template;
 use crate::core::RuleId;
 use crate::ids::Role;
@@ -66,11 +67,7 @@ impl Job {
         check_verify(c)?;
         self.check_health(c)?;
         check_listening(c, &templates)?;
-        if c.weights == EngineWeights::Plugin && c.kind == EngineKind::Robust {
-            let must = "a program of kind \"robust\" has no plugin of ours; write \"disk\", \
-                        \"theirs\" or \"none\"";
-            return Err(bad(&key("weights"), "\"plugin\"", must));
-        }
+        check_plugin(c)?;
         if c.flush == Flush::Salt {
             let must =
                 "salting requests by version is not built yet; write \"always\" or \"never\"";
@@ -81,7 +78,7 @@ impl Job {
                         `trainer.hybrid = false`";
             return Err(bad(&key("slots"), c.slots, must));
         }
-        Ok(())
+        self.check_hybrid(c)
     }
 
     /// Where the rule has its settings too, one place must say them.
@@ -182,9 +179,9 @@ impl Job {
         for (name, text) in p.env {
             let key = key(&format!("env.{name}"));
             check_variable(&key, name)?;
-            if name == "CUDA_VISIBLE_DEVICES" || name.starts_with("ROBUST_") {
-                let must = "remove it: it is set for every process by its slots and its place in \
-                            the job";
+            if name.starts_with("ROBUST_") {
+                let must =
+                    "remove it: such names are set for every process by its place in the job";
                 return Err(bad(&key, format!("{text:?}"), must));
             }
             templates.push(self.check_text(p, &key, text)?);

@@ -1,8 +1,10 @@
 //! Commands of the user's own in a job file: their placeholders, what they must be, and in which
 //! order services start.
 mod check;
+mod hybrid;
 mod order;
 mod placeholder;
+mod plugin;
 mod template;
 
 pub use order::ServiceTies;

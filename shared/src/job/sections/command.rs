@@ -47,6 +47,10 @@ pub struct RolloutCommand {
     /// in it, `keep` for vLLM, else `in_place`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<PauseMode>,
+    /// What a hybrid engine does while its rank has the slot they share. Absent: `sleep` where it can be
+    /// given its weights again afterwards, else `pause`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hybrid: Option<HybridMode>,
     /// Requests it is given at a time; more wait for the next engine that has room.
     #[serde(default = "requests")]
     pub requests: u32,
@@ -84,6 +88,16 @@ impl RolloutCommand {
     /// How the engine is paused.
     pub fn pause_mode(&self) -> PauseMode {
         self.pause.unwrap_or_else(|| self.kind.default_pause())
+    }
+
+    /// What a hybrid engine does while its rank has the slot.
+    pub fn hybrid_mode(&self) -> HybridMode {
+        let can_sleep = self.kind.sleeps_with().is_some() && self.weights.are_loaded();
+        let own = match can_sleep {
+            true => HybridMode::Sleep,
+            false => HybridMode::Pause,
+        };
+        self.hybrid.unwrap_or(own)
     }
 
     /// The route that answers 200 once the engine is up.
@@ -162,6 +176,16 @@ impl EngineKind {
         }
     }
 
+    /// The argument with which it can give its memory back. Without it, it says that it did so and keeps
+    /// all of it; none where it never does.
+    pub fn sleeps_with(self) -> Option<&'static str> {
+        match self {
+            Self::Vllm => Some("--enable-sleep-mode"),
+            Self::Sglang => Some("--enable-memory-saver"),
+            Self::Robust => None,
+        }
+    }
+
     /// The version that RobustRL's tests ran with; none for programs that are not ours to test.
     pub fn tested_version(self) -> Option<&'static str> {
         match self {
@@ -197,6 +221,26 @@ impl PauseMode {
             Self::InPlace => "in_place",
             Self::Wait => "wait",
             Self::Keep => "keep",
+        }
+    }
+}
+
+/// What a hybrid engine does while its rank has the slot that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HybridMode {
+    /// It gives the device's memory back, and its weights are loaded and verified anew before it goes on.
+    Sleep,
+    /// It computes nothing and keeps its memory.
+    Pause,
+}
+
+impl HybridMode {
+    /// As a job file says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Pause => "pause",
         }
     }
 }
@@ -287,6 +331,11 @@ impl EngineWeights {
             Self::Theirs => "theirs",
             Self::None => "none",
         }
+    }
+
+    /// Whether the engine is given them, so that they can be given to it again.
+    pub fn are_loaded(self) -> bool {
+        matches!(self, Self::Disk | Self::Plugin)
     }
 }
 

@@ -10,8 +10,8 @@ mod service;
 mod task;
 
 pub use command::{
-    Canary, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, Isolate, PauseMode, ProbeBy,
-    RolloutCommand, Verification,
+    Canary, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, HybridMode, Isolate, PauseMode,
+    ProbeBy, RolloutCommand, Verification,
 };
 pub use detect::{Detect, DetectValue};
 pub use learn::{BatchShape, Data, Model, ModelConfig, Train, WarmupSettings};

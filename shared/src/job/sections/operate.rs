@@ -226,6 +226,10 @@ pub struct Node {
     pub slots: Option<u32>,
     /// Slots by pool. Roles of one pool share its slots (colocation).
     pub pools: BTreeMap<String, u32>,
+    /// The device of each slot, by pool; an empty list: the pool's programs see none. Absent: pools in
+    /// which programs of the user's run lie one after the other over the node's devices.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, Vec<u32>>,
     /// Data centre, rack and accelerator model.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,

@@ -178,17 +178,21 @@ impl World {
         );
     }
 
-    /// Whether anybody still wants what a rollout generates.
+    /// Whether anybody still wants what a rollout generates. The store refuses what an agent worker
+    /// brings that is over: one that was asked to end a moment ago asks for nothing more.
     pub(super) fn generates_for_somebody(&self, rollout: Incarnation) -> bool {
-        self.generates(rollout).next().is_some()
+        let mut doings = self.doings(rollout);
+        doings.any(|d| self.core.is_current(d.agent).is_some())
     }
 
     /// What somebody waits for of a rollout.
     pub(super) fn generates(&self, rollout: Incarnation) -> impl Iterator<Item = TrajectoryId> {
+        self.doings(rollout).map(|d| d.trajectory)
+    }
+
+    fn doings(&self, rollout: Incarnation) -> impl Iterator<Item = Doing> {
         let wanted = move |h: &Happening| match h {
-            Happening::Generated(d, by, _) if *by == rollout && self.work(*d).is_some() => {
-                Some(d.trajectory)
-            }
+            Happening::Generated(d, by, _) if *by == rollout && self.work(*d).is_some() => Some(*d),
             _ => None,
         };
         self.queue.values().filter_map(wanted)

@@ -1,6 +1,6 @@
 //! The daemon: its driver's order of work, its store, its death and return.
 use super::{Happening, World};
-use crate::core::{Core, Exit, Input, Output, Record, State};
+use crate::core::{Core, Exit, Input, Outcome, Output, Record, State};
 use crate::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -164,8 +164,11 @@ impl World {
             return;
         }
         self.write();
+        // A daemon that dies in what follows has no record left to write.
+        let written = |o: &Output| matches!(o, Output::Record(_));
+        self.daemon.held.retain(|o| !written(o));
         while let Some(output) = self.daemon.held.pop_front() {
-            if !matches!(output, Output::Record(_)) && !self.act_unless_dying(output) {
+            if !self.act_unless_dying(output) {
                 return;
             }
         }
@@ -181,6 +184,7 @@ impl World {
 
     fn write(&mut self) {
         self.daemon.persisted = Some(Box::new(self.core.state().clone()));
+        self.checker.written();
         let records: Vec<Record> = self
             .daemon
             .held
@@ -254,6 +258,8 @@ impl World {
         (self.daemon.up, self.daemon.back_at) = (true, self.now);
         self.core = match &self.daemon.persisted {
             Some(state) => {
+                // An operator's stop is on record, though the daemon died before it ended anybody.
+                self.begun_anew |= state.outcome() == Some(&Outcome::Stopped);
                 let job = self.office.job_of(state.revision());
                 Core::restore(job, (**state).clone())
             }

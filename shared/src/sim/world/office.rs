@@ -23,6 +23,17 @@ pub(super) struct Promises {
     pub start_ups: BTreeSet<u64>,
 }
 
+impl Promises {
+    /// Whether an operator wants fewer than would leave it its place. A gang changes at its boundary.
+    fn is_to_go(&self, id: InstanceId) -> bool {
+        let wanted = self
+            .counts
+            .get(&id.role)
+            .filter(|_| id.role == Role::Rollout);
+        wanted.is_some_and(|wanted| id.index >= *wanted)
+    }
+}
+
 /// An operator's new value for a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -235,6 +246,7 @@ impl World {
         if !self.daemon.idle() {
             return self.after(ms(200), Happening::Mend);
         }
+        self.wake_tools();
         let view = self.core.view(self.now);
         let nodes: Vec<_> = view.nodes.into_iter().map(|n| n.node).collect();
         for node in nodes {
@@ -316,6 +328,8 @@ impl World {
                     self.office.rolling.extend(all);
                 }
             }
+            // The place of one that is to go anyway takes its quarantine along.
+            Reply::Quarantined { id, out: true } if promises.is_to_go(id) => {}
             Reply::Quarantined { id, out: true } => drop(promises.quarantined.insert(id)),
             Reply::Quarantined { id, out: false } => drop(promises.quarantined.remove(&id)),
             Reply::Cordoned { node, out: true } => drop(promises.cordoned.insert(node)),
@@ -364,6 +378,8 @@ impl World {
         let counts = Role::ALL.map(|role| (role, self.core.config().count(role)));
         kept.counts = counts.into_iter().collect();
         kept.pause = view.pause.map(|PauseView { after, .. }| after);
+        let stays = |id: &InstanceId| !kept.is_to_go(*id);
+        kept.quarantined = kept.quarantined.iter().copied().filter(stays).collect();
         let start_ups = view.armed.iter().filter(|on| on.armed.after.is_some());
         kept.start_ups = start_ups.map(|on| on.armed.number).collect();
         kept

@@ -115,6 +115,8 @@ impl World {
         self.daemon.crash_after = None;
         self.heal_nodes();
         self.after(ms(10), Happening::Mend);
+        // A device's word, or an order to stop, may have been under way: the operator looks again.
+        self.after(ms(1000), Happening::Mend);
         let now = self.now;
         self.calm = true;
         for p in self.procs.values_mut() {
@@ -124,15 +126,19 @@ impl World {
             (p.slow, p.corrupt, p.raised) = (1, false, false);
             p.cut_until = p.cut_until.min(now);
         }
-        // No rule watches an agent worker whose tools run, so one that stopped there goes on.
+        self.wake_tools();
+        let cut = self.procs.iter().filter(|(_, p)| !p.linked && p.link > 0);
+        for life in cut.map(|(life, _)| *life).collect::<Vec<_>>() {
+            self.after(ms(10), Happening::Link(life));
+        }
+    }
+
+    /// No rule watches an agent worker whose tools run, so one that stopped there goes on.
+    pub(super) fn wake_tools(&mut self) {
         let tools = |p: &super::Proc| (p.id.role, p.phase) == (Role::Agent, Phase::AwaitingTool);
         let asleep = self.procs.iter().filter(|(_, p)| p.stopped && tools(p));
         for life in asleep.map(|(life, _)| *life).collect::<Vec<_>>() {
             self.heal_one(life);
-        }
-        let cut = self.procs.iter().filter(|(_, p)| !p.linked && p.link > 0);
-        for life in cut.map(|(life, _)| *life).collect::<Vec<_>>() {
-            self.after(ms(10), Happening::Link(life));
         }
     }
 

@@ -28,6 +28,10 @@ impl World {
             return self.after(AGAIN, Happening::Switch(engine, paused));
         }
         p.paused = paused;
+        self.send_away(engine);
+        let Some(p) = self.procs.get(&engine) else {
+            return;
+        };
         let phase = match (paused, p.requests) {
             (true, _) => Phase::Paused,
             (false, 0) => Phase::Idle,
@@ -47,10 +51,14 @@ impl World {
         if !matches!(output, Output::TrainStep { .. } | Output::Prepare { .. }) {
             return;
         }
+        // One that a lost node still runs is in the way of nobody, once its rank moved.
+        let ranks = self.homes.iter().filter(|(r, _)| r.role == Role::Trainer);
+        let ranks: Vec<_> = ranks.map(|(_, slot)| slot).collect();
+        let computes = |p: &super::Proc| p.works() && !p.paused && p.requests > 0;
         let busy = self
             .procs
             .iter()
-            .find(|(_, p)| p.id.role == Role::Hybrid && p.works() && !p.paused && p.requests > 0);
+            .find(|(_, p)| p.id.role == Role::Hybrid && computes(p) && ranks.contains(&&p.slot));
         let busy = busy.map(|(life, _)| *life);
         self.must(busy.is_none(), "context", || {
             format!("the ranks are to compute while the engine {busy:?} does")
@@ -73,6 +81,20 @@ impl World {
         self.must(!(hybrid && computes && of_newest), "context", || {
             format!("a request goes to {engine}, whose slot computes a step")
         });
+    }
+
+    /// The turns that run on an engine end before it says that it is paused, whatever befalls it then.
+    fn send_away(&mut self, engine: Incarnation) {
+        if !self.sent_away(engine) {
+            return;
+        }
+        let runs = |h: &Happening| matches!(h, Happening::Generated(_, by, _) if *by == engine);
+        let running = self.queue.iter().filter(|(_, h)| runs(h));
+        for at in running.map(|(at, _)| *at).collect::<Vec<_>>() {
+            if let Some(turn) = self.queue.remove(&at) {
+                self.after(std::time::Duration::ZERO, turn);
+            }
+        }
     }
 
     /// Sends a turn away that reached a paused engine: partial tokens go with it.

@@ -3,6 +3,7 @@
 mod ask;
 mod completions;
 mod metrics;
+mod plugin;
 mod sglang;
 mod sglang_generate;
 mod vllm;
@@ -42,6 +43,8 @@ pub struct App {
     pub context: usize,
     leader: Mutex<Leader>,
     is_dead: AtomicBool,
+    /// Whether an update of weights by others was begun and not ended.
+    updating: AtomicBool,
     drawn: AtomicU64,
 }
 
@@ -78,6 +81,7 @@ impl App {
             link,
             leader: Mutex::new(leader),
             is_dead: AtomicBool::new(false),
+            updating: AtomicBool::new(false),
             drawn: AtomicU64::new(0),
         }
     }

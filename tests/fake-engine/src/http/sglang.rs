@@ -1,7 +1,7 @@
 //! SGLang's routes besides `/generate`.
 
 use super::sglang_generate::{generate, invalid};
-use super::{App, Shared, completions, empty, is_json, metrics, recorded, reply};
+use super::{App, Shared, completions, empty, is_json, metrics, plugin, recorded, reply};
 use crate::protocol::{Operation, PauseMode};
 use axum::Router;
 use axum::body::Body;
@@ -43,9 +43,9 @@ pub fn routes(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/update_weights_from_disk", post(update))
         .route("/update_weight_version", post(rename))
         .route("/weights_checker", any(checker))
-        .route("/begin_weight_update", post(bracket))
-        .route("/end_weight_update", post(bracket))
-        .route("/update_weights_from_tensor", post(not_between))
+        .route("/begin_weight_update", post(plugin::sglang_begin))
+        .route("/end_weight_update", post(plugin::sglang_end))
+        .route("/update_weights_from_tensor", post(plugin::sglang_update))
         .route("/update_weights_from_distributed", post(not_between))
         .route("/release_memory_occupation", any(release))
         .route("/resume_memory_occupation", any(take_back));
@@ -255,17 +255,45 @@ async fn checker(State(app): Shared) -> Response {
     }
 }
 
-async fn bracket() -> Response {
-    reply(200, json!({ "success": true, "message": "Success" }))
-}
-
 async fn not_between() -> Response {
     let message =
         "update_weights_from_tensor must run between begin_weight_update() and end_weight_update()";
     reply(400, json!({ "success": false, "message": message }))
 }
 
-async fn release(State(app): Shared) -> Response {
+/// The tags of a body, all without one.
+fn tags(body: &Bytes) -> Vec<String> {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let tags = body["tags"].as_array().map_or(&[][..], Vec::as_slice);
+    let tags: Vec<String> = tags
+        .iter()
+        .filter_map(|tag| tag.as_str().map(str::to_owned))
+        .collect();
+    match tags.is_empty() {
+        true => ["weights", "kv_cache", "cuda_graph"]
+            .map(str::to_owned)
+            .to_vec(),
+        false => tags,
+    }
+}
+
+/// Asks the scheduler, whose death is never answered.
+async fn scheduler(app: &App, operation: Operation) -> Response {
+    match app.link.call(operation).await {
+        Ok(_) => reply(200, Value::Null),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+async fn release(State(app): Shared, body: Bytes) -> Response {
+    if app.args.enable_memory_saver {
+        app.leader().sleeping = true;
+        let operation = Operation::Sleep {
+            tags: tags(&body),
+            keeps: app.args.enable_weights_cpu_backup,
+        };
+        return scheduler(&app, operation).await;
+    }
     app.leader().sleeping = true;
     let _ = app
         .link
@@ -276,7 +304,11 @@ async fn release(State(app): Shared) -> Response {
     reply(200, Value::Null)
 }
 
-async fn take_back(State(app): Shared) -> Response {
+async fn take_back(State(app): Shared, body: Bytes) -> Response {
+    if app.args.enable_memory_saver {
+        app.leader().sleeping = false;
+        return scheduler(&app, Operation::Wake { tags: tags(&body) }).await;
+    }
     let goes_on = {
         let mut leader = app.leader();
         leader.sleeping = false;

@@ -1,7 +1,7 @@
 //! vLLM's routes besides generation; those of its development mode are always there.
 
 use super::vllm_generate::{dead, error, generate, invalid};
-use super::{App, Shared, completions, empty, metrics, reply};
+use super::{App, Shared, completions, empty, metrics, plugin, reply};
 use crate::link::Dead;
 use crate::protocol::{Operation, PauseMode};
 use axum::Router;
@@ -47,14 +47,22 @@ pub fn routes(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/update_weight_version", post(rename))
         .route("/weight_checker", post(checker))
-        .route("/init_weight_transfer_engine", post(no_transfer))
-        .route("/start_weight_update", post(no_transfer))
-        .route("/update_weights", post(no_transfer))
-        .route("/finish_weight_update", post(no_transfer))
         .route("/release_kv_cache_memory", post(release_kv))
         .route("/is_sleeping", get(is_sleeping))
         .route("/sleep", post(sleep))
         .route("/wake_up", post(wake_up));
+    let router = match plugin::has_backend(app) {
+        true => router
+            .route("/init_weight_transfer_engine", post(plugin::vllm_init))
+            .route("/start_weight_update", post(plugin::vllm_start))
+            .route("/update_weights", post(plugin::vllm_update))
+            .route("/finish_weight_update", post(plugin::vllm_finish)),
+        false => router
+            .route("/init_weight_transfer_engine", post(no_transfer))
+            .route("/start_weight_update", post(no_transfer))
+            .route("/update_weights", post(no_transfer))
+            .route("/finish_weight_update", post(no_transfer)),
+    };
     if !app.args.enable_scale_out {
         return router;
     }
@@ -325,17 +333,33 @@ async fn sleep(State(app): Shared, Query(pairs): Pairs) -> Response {
         .and_then(|l| l.parse::<u8>().ok())
         .unwrap_or(1);
     app.leader().sleeping = true;
-    let answer = call(
-        &app,
-        Operation::Pause {
-            mode: PauseMode::Abort,
-        },
-    )
-    .await;
+    let mode = PauseMode::Abort;
+    let mut answer = call(&app, Operation::Pause { mode }).await;
+    if app.args.enable_sleep_mode && level > 0 {
+        let operation = Operation::Sleep {
+            tags: ["weights", "kv_cache"].map(str::to_owned).to_vec(),
+            keeps: level == 1,
+        };
+        answer = call(&app, operation).await;
+    }
     answered(answer, json!({ "status": "sleeping", "level": level }))
 }
 
-async fn wake_up(State(app): Shared) -> Response {
+/// By tags, all without one. With the last part it goes on, whoever paused it.
+async fn wake_up(State(app): Shared, Query(pairs): Query<Vec<(String, String)>>) -> Response {
+    if app.args.enable_sleep_mode {
+        let tags = pairs.into_iter().filter(|(key, _)| key == "tags");
+        let tags: Vec<String> = tags.map(|(_, tag)| tag).collect();
+        let told = (!tags.is_empty()).then(|| tags.clone());
+        let answer = call(&app, Operation::Wake { tags }).await;
+        let mut status = "sleeping";
+        if let Ok(Ok(Value::Bool(true))) = &answer {
+            let mut leader = app.leader();
+            (leader.sleeping, leader.paused) = (false, false);
+            status = "awake";
+        }
+        return answered(answer, json!({ "status": status, "tags": told }));
+    }
     let goes_on = {
         let mut leader = app.leader();
         leader.sleeping = false;

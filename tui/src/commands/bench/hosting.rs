@@ -202,7 +202,8 @@ fn name_fake_engine(table: &mut Table) -> Result<(), CliError> {
 }
 
 fn skipped(args: &BenchHostingArgs) -> Vec<&'static str> {
-    let direct = "tokens_per_s: through the shim only; straight to the engine is not measured";
+    let direct = "tokens_per_s: through the shim only; beside straight to the engine: the benchmark \
+                  of robust-shim";
     let idle = "shim_cpu_percent means nothing with the tests' engine, which computes no tokens";
     let real = args.engines.is_some() || args.job.is_some();
     match real {

@@ -39,6 +39,9 @@ pub struct Check {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
+    /// The end of a log that says more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
 }
 
 impl Check {
@@ -54,7 +57,14 @@ impl Check {
             verdict,
             found,
             fix,
+            log: Vec::new(),
         }
+    }
+
+    /// With the end of a log that says more.
+    pub fn with_log(mut self, log: &[String]) -> Self {
+        self.log = log.to_vec();
+        self
     }
 
     /// As it should be.

@@ -1,6 +1,7 @@
 //! What was found on a machine: plain values, so that verdicts can be tested without the machine and
 //! facts of one machine be judged on another.
 use robust_shared::job::{EngineKind, Isolate};
+use robust_shared::trial::{Ended, Failure, Up};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -68,6 +69,18 @@ pub struct JobFacts {
     /// Its own programs: engines and services.
     #[serde(default)]
     pub commands: Vec<CommandFacts>,
+    /// The devices of its first node's slots, as they would be here; none where nobody takes any.
+    #[serde(default)]
+    pub devices: Option<Found<Assigned>>,
+}
+
+/// The devices of a node's slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assigned {
+    /// Of each pool that has some: its name, and its devices in the order of its slots.
+    pub pools: Vec<(String, String)>,
+    /// Why nobody has any, though somebody was to.
+    pub unassigned: Option<String>,
 }
 
 /// A program that a job names.
@@ -81,6 +94,31 @@ pub struct CommandFacts {
     pub unset: Vec<String>,
     /// What else is known of an engine.
     pub engine: Option<EngineFacts>,
+    /// What came of starting it once, where that was asked for.
+    #[serde(default)]
+    pub tried: Option<Tried>,
+}
+
+/// A program of a job that was started once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// That it came up and answered, or why not.
+    pub came_up: Result<Up, Failure>,
+    /// The end of its log, where it did not.
+    pub log: Vec<String>,
+    /// What it took to end it; none where nothing of it was started.
+    pub ended: Option<Found<Ended>>,
+}
+
+impl Tried {
+    /// One that is of no use, with the end of its log.
+    pub fn failed(failure: Failure, log: Vec<String>) -> Self {
+        Self {
+            came_up: Err(failure),
+            log,
+            ended: None,
+        }
+    }
 }
 
 /// An engine of a job.

@@ -10,6 +10,7 @@ mod facts;
 mod gather;
 mod judge;
 
+use super::drill::unless_interrupted;
 use super::{put, put_json};
 use crate::cli::{DoctorArgs, Global};
 use crate::error::CliError;
@@ -42,9 +43,14 @@ pub async fn run(args: &DoctorArgs, global: &Global) -> Result<(), CliError> {
             let bar = ProgressBar::new_spinner();
             bar.enable_steady_tick(Duration::from_millis(100));
             let state = global.state_dir.clone().unwrap_or_else(default_state_dir);
-            let facts = gather::facts(args, state, &bar).await;
+            let gathering = gather::facts(args, state, &bar, global.json);
+            // Programs of the user's are ended in order, whatever ends this one.
+            let facts = match args.check_roles {
+                true => unless_interrupted(async { Ok(gathering.await) }).await,
+                false => Ok(gathering.await),
+            };
             bar.finish_and_clear();
-            facts
+            facts?
         }
     };
     let checks = judge::all(&facts);
@@ -86,6 +92,9 @@ fn text(checks: &[Check], paint: Paint) -> String {
         text += &format!("{verdict}  {:<width$}  {}\n", check.name, check.found);
         if let Some(fix) = &check.fix {
             text += &format!("{:7}  {:width$}  fix: {fix}\n", "", "");
+        }
+        for line in &check.log {
+            text += &format!("{:7}  {:width$}  | {line}\n", "", "");
         }
     }
     let of = |verdict| count(checks, verdict);

@@ -24,6 +24,7 @@ pub fn page(run: &Run<'_>) -> Result<String, CliError> {
             "Checkpoints",
             sections::transfers(run, |kind| !kind.starts_with("pull")),
         ),
+        ("Hosting and promises", sections::hosting(run)),
         ("Configuration", configuration(run)),
     ];
     let sections: String = sections

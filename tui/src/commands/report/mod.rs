@@ -17,6 +17,9 @@ mod sections;
 mod tests;
 mod text;
 
+pub use escape::printable;
+pub use text::cut;
+
 use super::{put, put_json};
 use crate::cli::ReportArgs;
 use crate::endpoint::{Client, Endpoint};

@@ -122,6 +122,31 @@ fn one(run: &Run<'_>, t: &v1::Transfer) -> String {
     )
 }
 
+/// How each role is hosted, and what is therefore promised.
+pub fn hosting(run: &Run<'_>) -> String {
+    let report = run.report;
+    if report.hosted.is_empty() {
+        return "<p>It is not known.</p>".to_owned();
+    }
+    let role = |of: &v1::HostedRole| {
+        let (role, text) = (esc(&of.role), esc(&of.text));
+        format!("<tr><td>{role}</td><td>{text}</td></tr>\n")
+    };
+    let promise = |of: &v1::Promise| {
+        let why = esc(&of.reasons.join("; "));
+        let (id, text, level) = (esc(&of.id), esc(&of.text), esc(&of.level));
+        format!("<tr><td>{id}</td><td>{text}</td><td>{level}</td><td>{why}</td></tr>\n")
+    };
+    let roles: String = report.hosted.iter().map(role).collect();
+    let promises: String = report.promises.iter().map(promise).collect();
+    format!(
+        "<div class=\"scroll\"><table><tr><th>role</th><th>hosted as</th></tr>\n\
+         {roles}</table></div>\n\
+         <div class=\"scroll\"><table><tr><th></th><th>promise</th><th>level</th><th>why</th></tr>\n\
+         {promises}</table></div>\n"
+    )
+}
+
 /// The job in force, a key a line.
 pub fn config(text: &str) -> String {
     let Ok(job) = serde_json::from_str::<Value>(text) else {

@@ -1,6 +1,7 @@
 //! The report for a terminal of 80 columns.
 use super::escape::printable;
 use super::run::{Run, whom};
+use crate::commands::promises;
 use crate::format::{bytes, clock, millis, rate, ratio, time_of_day};
 use crate::paint::Paint;
 use crate::table::Table;
@@ -22,6 +23,7 @@ pub fn report(run: &Run<'_>, paint: Paint, ascii: bool) -> String {
         phases(run),
         transfers(run, paint),
         incidents(run, paint),
+        hosting(run, paint),
     ] {
         if !part.is_empty() {
             text = text + "\n" + &part;
@@ -226,8 +228,16 @@ fn incidents(run: &Run<'_>, paint: Paint) -> String {
     }
 }
 
+/// How roles are hosted and what is promised for it, where one is not the built-in one.
+fn hosting(run: &Run<'_>, paint: Paint) -> String {
+    match promises::is_built_in(&run.report.hosted) {
+        true => String::new(),
+        false => promises::whole(&run.report.hosted, &run.report.promises, paint),
+    }
+}
+
 /// A line of at most so many columns.
-fn cut(text: &str, columns: usize) -> String {
+pub fn cut(text: &str, columns: usize) -> String {
     let clean = printable(text);
     match clean.chars().count() > columns {
         true => clean.chars().take(columns - 2).collect::<String>() + "..",

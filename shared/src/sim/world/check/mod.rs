@@ -58,6 +58,8 @@ pub struct Checker {
     pub committed: Step,
     /// The last version published durably.
     pub published: Option<WeightVersion>,
+    /// Numbers on record, whether or not a process was started with them.
+    issued: BTreeSet<Incarnation>,
     /// The highest number given to a process.
     highest: Incarnation,
     /// Sizes that a batch may have: with the prompts asked for first, or by an update.
@@ -97,6 +99,7 @@ impl Checker {
             violation: None,
             committed: Step(0),
             published: None,
+            issued: BTreeSet::new(),
             highest: Incarnation(0),
             shapes: BTreeSet::from([shape(config)]),
             copied: BTreeSet::new(),
@@ -137,6 +140,14 @@ impl Checker {
     pub(super) fn restored(&mut self) {
         self.finished.clear();
         self.suspects.clear();
+        // The daemon died between a rollout's end and the start of the rank that gets its slot.
+        self.given.clear();
+        self.verdicts.restored();
+    }
+
+    /// The state is on disk: what the controller knows now, its next life knows too.
+    pub(super) fn written(&mut self) {
+        self.verdicts.written();
     }
 
     /// A stopped job goes on.
@@ -171,6 +182,7 @@ impl Checker {
                     self.verdicts.useful(id);
                 }
             }
+            Input::Attached { incarnation, .. } => self.verdicts.linked(*incarnation),
             Input::Probed {
                 incarnation,
                 ok: true,
@@ -274,8 +286,10 @@ impl World {
                 armed: false,
                 ..
             } => self.disarmed(*number),
-            Record::Issued { .. }
-            | Record::Quarantined { .. }
+            Record::Issued { incarnation, .. } => {
+                self.checker.issued.insert(*incarnation);
+            }
+            Record::Quarantined { .. }
             | Record::Armed { .. }
             | Record::Revised { .. }
             | Record::Interval(_) => {}

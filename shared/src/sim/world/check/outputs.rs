@@ -1,5 +1,6 @@
 //! What the controller wants done, held against what really is.
 use super::super::World;
+use super::super::process::PARTS;
 use crate::core::{Mode, Output};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 
@@ -189,7 +190,9 @@ impl World {
                 && !p.over
                 && self.in_touch(**life, rank)
                 && p.pulling.as_ref().is_some_and(|t| {
+                    // One that has every part of it only waits to change over.
                     t.from_trainer
+                        && p.holds(t.version) != Some(PARTS)
                         && t.version < version
                         && t.version.0 % 2 == version.0 % 2
                         && self.gang.holds(generation, t.version)

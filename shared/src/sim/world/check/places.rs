@@ -41,7 +41,10 @@ impl World {
         });
         let other = self.places.iter().find(|(other, life)| {
             let taken = self.homes.get(*other) == Some(slot);
-            let gone = || self.procs.get(life).is_none_or(|p| !p.alive || p.over);
+            // What runs on a node that has not joined again the controller cannot know; it is fenced
+            // when the node joins, which `check_places` looks at.
+            let ended = |p: &Proc| !p.alive || p.over || !self.machines.linked(p.machine);
+            let gone = || self.procs.get(life).is_none_or(ended);
             **other != who
                 && other.role == who.role
                 && taken
@@ -75,12 +78,15 @@ impl World {
     /// A process is asked to end only for a reason that an operator gave, or to give up its slot.
     pub(super) fn check_retire(&mut self, life: Incarnation) {
         let Some(who) = self.core_place(life) else {
-            return self.must(false, "I-8", || {
+            // On record, and the daemon died before it started it: nobody is asked.
+            let issued = self.checker.issued.contains(&life);
+            return self.must(issued, "I-8", || {
                 format!("{life}, nobody's, is asked to end")
             });
         };
-        if self.procs.get(&life).is_some_and(|p| !p.alive || p.over) {
-            // Killed a moment ago.
+        let waits = self.machines.waits(life).is_some();
+        if self.procs.get(&life).map_or(!waits, |p| !p.alive || p.over) {
+            // Killed a moment ago, maybe before it was started.
             return;
         }
         let idle = self.is_idle(life);
@@ -100,12 +106,16 @@ impl World {
                 let apart = rank != home || taken;
                 surplus || apart || changes || self.office.rolling.remove(&who)
             }
+            // What a rank needs a slot for costs whoever has it its work, surplus or not.
+            Role::Rollout if surplus && !idle => self.stands_by(who),
             _ if surplus => {
                 self.must(idle, "drain", || {
                     format!("{who} {life} is to end in the middle of work")
                 });
                 true
             }
+            // For its slot's sake: what an operator asked for beside that is still to come.
+            _ if drained && idle => true,
             _ if self.office.rolling.remove(&who) => true,
             _ if drained => {
                 self.must(idle, "drain", || {
@@ -171,8 +181,11 @@ impl World {
     /// A rollout gives its slot to a rank: not in sync mode, and others go on generating.
     fn stands_by(&mut self, who: InstanceId) -> bool {
         let allowed = self.config.mode != Mode::Sync && self.config.policy == Policy::Role;
+        // One whose end the controller has not heard of yet serves as far as it can know.
+        let unheard = |life: &Incarnation, p: &Proc| self.core.is_current(*life) == Some(p.id);
         let serves = |(life, p): (&Incarnation, &Proc)| {
-            p.id.role == Role::Rollout && p.id != who && p.alive && self.life(p.id) == *life
+            let other = p.id.role == Role::Rollout && p.id != who;
+            other && self.life(p.id) == *life && (p.alive || unheard(life, p))
         };
         let others = self.procs.iter().any(serves);
         self.must(others, "standby", || {

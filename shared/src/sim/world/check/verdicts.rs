@@ -49,6 +49,11 @@ pub(super) struct Verdicts {
     counted: BTreeMap<IncidentId, (InstanceId, Kind, Time)>,
     /// Incidents that a trajectory is to blame for.
     charged: BTreeSet<IncidentId>,
+    /// Lives that the controller saw linked. It cannot know of a link that it heard of after its last
+    /// record before it died: to its next life such a process ended in its start-up.
+    linked: BTreeSet<Incarnation>,
+    /// Those of them that are on record.
+    on_record: BTreeSet<Incarnation>,
     /// Since the last commit.
     all: u32,
     gangs: u32,
@@ -56,6 +61,21 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
+    /// The controller hears that a process linked.
+    pub fn linked(&mut self, life: Incarnation) {
+        self.linked.insert(life);
+    }
+
+    /// What the controller knows is on record.
+    pub fn written(&mut self) {
+        self.on_record.clone_from(&self.linked);
+    }
+
+    /// A new life of the controller knows what was on record.
+    pub fn restored(&mut self) {
+        self.linked.clone_from(&self.on_record);
+    }
+
     /// A stopped job goes on: nothing counts any more.
     pub fn begin_anew(&mut self) {
         self.rows.clear();
@@ -142,11 +162,8 @@ impl World {
         let (who, now, plan) = (incident.who, self.now, &incident.plan);
         let budget = self.config.budgets.general;
         let (window, borne) = (budget.window, budget.max);
-        let linked = self
-            .procs
-            .get(&incident.incarnation)
-            .is_some_and(|p| p.link > 0);
         let verdicts = &mut self.checker.verdicts;
+        let linked = verdicts.linked.contains(&incident.incarnation);
         // The end of one that never linked is another kind of fault than that of one that did.
         let (failures, ever) = verdicts.count(incident, linked, now, window);
         verdicts.all += 1;

@@ -139,6 +139,7 @@ impl<'a> Program<'a> {
             program: self.found(),
             unset: unset.collect(),
             engine: None,
+            tried: None,
         }
     }
 

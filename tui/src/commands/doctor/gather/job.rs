@@ -48,6 +48,7 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
             .saturating_add(1),
         net_devices: job.weights.net_devices.clone(),
         commands: Vec::new(),
+        devices: None,
     })
 }
 

@@ -9,6 +9,8 @@ mod network;
 mod peers;
 mod processes;
 mod programs;
+mod roles;
+mod slots;
 
 use super::facts::{Facts, Found, Limit};
 use crate::cli::DoctorArgs;
@@ -21,7 +23,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Looks at everything that the command line asks for; the bar says at what.
-pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar) -> Facts {
+pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar, json: bool) -> Facts {
     let mut facts = Facts {
         robustctl: env!("CARGO_PKG_VERSION").to_owned(),
         rdma: programs::rdma(),
@@ -56,6 +58,22 @@ pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar) -> 
         Err(reason) => {
             facts.driver.nvml = Some(Err(reason));
             facts.processes = processes::of(&[]);
+        }
+    }
+    if let (Some(Ok(found)), Some(path)) = (&mut facts.job, &args.job)
+        && let Ok(job) = job::load(path)
+    {
+        let devices = slots::devices(&job, &facts.driver);
+        found.devices = devices.as_ref().map(|of| slots::assigned(&job, of));
+        if args.check_roles {
+            let devices = devices.and_then(Result::ok).unwrap_or_default();
+            let teller = roles::Teller { bar, json };
+            let of = roles::Of {
+                job: &job,
+                worker: args.worker.as_deref(),
+                devices: &devices,
+            };
+            roles::try_all(of, &mut found.commands, teller).await;
         }
     }
     folders_and_disk(&mut facts, args, state_dir, bar).await;

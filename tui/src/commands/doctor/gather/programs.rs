@@ -3,7 +3,8 @@ use super::super::facts::{Found, Worker};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn beside(program: &str) -> Found<PathBuf> {
+/// A program that lies where this one does.
+pub(super) fn beside(program: &str) -> Found<PathBuf> {
     let own = std::env::current_exe().map_err(|e| format!("where robustctl is: {e}"))?;
     Ok(own.parent().unwrap_or(Path::new(".")).join(program))
 }

@@ -1,6 +1,6 @@
 //! Accelerators: the driver, and who still holds them.
 use super::super::check::Check;
-use super::super::facts::{Device, Driver, Facts, Found, Nvml, Process};
+use super::super::facts::{Assigned, Device, Driver, Facts, Found, Nvml, Process};
 use crate::format::bytes;
 
 /// More than this in use by nobody that is known is worth a look.
@@ -10,6 +10,8 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
     let mut checks = vec![driver(&facts.driver)];
     checks.push(device_memory(&facts.driver, &facts.processes));
     checks.push(leftovers(&facts.processes));
+    let job = facts.job.as_ref().and_then(|job| job.as_ref().ok());
+    checks.extend(job.and_then(|job| Some(by_slot(job.devices.as_ref()?))));
     checks
 }
 
@@ -83,6 +85,31 @@ fn healthy(name: &'static str, nvml: &Nvml) -> Check {
             format!("{found}; {}", ecc.join("; ")),
             "drain the machine and reset the device before a long job",
         ),
+    }
+}
+
+/// Which devices the job's programs would be given here.
+fn by_slot(found: &Found<Assigned>) -> Check {
+    const NAME: &str = "devices by slot";
+    const FIX: &str =
+        "say with `devices` of the [[node]] which slot of which pool has which device";
+    let assigned = match found {
+        Ok(assigned) => assigned,
+        Err(reason) => return Check::fail(NAME, reason, FIX),
+    };
+    if let Some(why) = &assigned.unassigned {
+        return Check::warn(NAME, why, FIX);
+    }
+    let each = |(pool, devices): &(String, String)| match devices.as_str() {
+        "" => format!("{pool}: none"),
+        devices => format!("{pool}: {devices}"),
+    };
+    match assigned.pools.is_empty() {
+        true => Check::skipped(NAME, "no device here"),
+        false => {
+            let pools: Vec<String> = assigned.pools.iter().map(each).collect();
+            Check::ok(NAME, pools.join("; "))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod devices;
 mod machine;
 mod network;
 mod programs;
+mod roles;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use super::facts::Facts;
 pub fn all(facts: &Facts) -> Vec<Check> {
     let mut checks = programs::all(facts);
     checks.extend(commands::all(facts));
+    checks.extend(roles::all(facts));
     checks.extend(devices::all(facts));
     checks.extend(machine::all(facts));
     checks.extend(network::all(facts));

@@ -31,6 +31,7 @@ fn with_engines(name: &str, change: impl FnOnce(&mut CommandFacts, &mut EngineFa
         replicas: 4,
     };
     let mut command = CommandFacts {
+        tried: None,
         at: "rollout.command".to_owned(),
         program: Ok("/opt/vllm/bin/vllm".into()),
         unset: Vec::new(),

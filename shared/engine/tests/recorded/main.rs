@@ -1,0 +1,6 @@
+//! Exchanges recorded from the real engines, read as they were said.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod control;
+mod exchange;
+mod replies;

@@ -1,0 +1,118 @@
+//! The table: what a way of hosting makes of an invariant.
+use super::hosting::{Engine, Hosting};
+use super::{Invariant, Level};
+use crate::job::{EngineWeights, Mode, Needed};
+use std::fmt;
+
+/// What one way of hosting makes of one invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// How far it holds.
+    pub level: Level,
+    /// How, or why not; empty where nothing is to be said.
+    pub why: String,
+}
+
+impl Word {
+    fn new(level: Level, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { level, why }
+    }
+
+    fn yes() -> Self {
+        Self::new(Level::Yes, "")
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.level, self.why.as_str()) {
+            (level, "") => write!(f, "{level}"),
+            (Level::Yes, why) => write!(f, "yes, {why}"),
+            (level, why) => write!(f, "{level}: {why}"),
+        }
+    }
+}
+
+impl Hosting {
+    /// What it makes of an invariant; none where such a role has no part in it.
+    pub fn promised(self, invariant: Invariant) -> Option<Word> {
+        match self {
+            Self::BuiltIn => Some(built_in(invariant)),
+            Self::Engine(engine) => Some(engine.promised(invariant)),
+            Self::Service { needed } => service(needed, invariant),
+        }
+    }
+}
+
+fn built_in(invariant: Invariant) -> Word {
+    match invariant {
+        Invariant::VerifiedVersions => Word::new(Level::Yes, "by digest"),
+        _ => Word::yes(),
+    }
+}
+
+impl Engine {
+    fn promised(self, invariant: Invariant) -> Word {
+        match invariant {
+            Invariant::AcknowledgedTurns | Invariant::ConsumedOnce => {
+                Word::new(Level::Yes, "with the built-in agents")
+            }
+            Invariant::VerifiedVersions => self.verified(),
+            Invariant::HealthyLives => {
+                Word::new(Level::Partly, "as far as pauses go through the shim")
+            }
+            Invariant::BitForBit => {
+                Word::new(Level::No, "its tokens depend on what runs beside them")
+            }
+            Invariant::OneGeneration
+            | Invariant::Restorable
+            | Invariant::FewPullers
+            | Invariant::NoEndlessRestart => Word::yes(),
+        }
+    }
+
+    /// I-4: what is known of the weights within it.
+    fn verified(self) -> Word {
+        let within = match (self.checksums, self.canary) {
+            (true, true) => "by checksums and a canary",
+            (true, false) => "by checksums",
+            (false, true) => "by a canary",
+            (false, false) => "by the version it names alone",
+        };
+        match self.weights {
+            EngineWeights::Disk | EngineWeights::Plugin => Word::new(
+                Level::Partly,
+                format!("by digest up to the engine, {within} in it"),
+            ),
+            EngineWeights::Theirs => Word::new(Level::Partly, "by the version it names alone"),
+            EngineWeights::None => {
+                Word::new(Level::No, "it serves what it was started with, unverified")
+            }
+        }
+    }
+}
+
+/// A service touches neither weights nor trajectories by itself.
+fn service(needed: Needed, invariant: Invariant) -> Option<Word> {
+    match (invariant, needed) {
+        (Invariant::NoEndlessRestart, Needed::Wait) => Some(Word::new(
+            Level::Partly,
+            "beyond its budget it is tried again, every 5 min at last",
+        )),
+        (Invariant::NoEndlessRestart, Needed::Fail | Needed::Degrade) => Some(Word::yes()),
+        (Invariant::HealthyLives, _) => Some(Word::new(Level::Yes, "by its own health route")),
+        (Invariant::BitForBit, _) => Some(Word::new(
+            Level::Partly,
+            "as far as it gives who asks it the same answers",
+        )),
+        _ => None,
+    }
+}
+
+/// What a mode leaves out, however roles are hosted.
+pub(super) fn of_mode(invariant: Invariant, mode: Mode) -> Option<String> {
+    let left_out = invariant == Invariant::BitForBit && mode != Mode::Sync;
+    let name = mode.name();
+    left_out.then(|| format!("mode {name}: what is trained on depends on when it is generated"))
+}
