@@ -156,7 +156,6 @@ class Job:
             return
         if not self._objects:
             raise Refused("robustrl: commit() keeps the objects that restore() was given; call job.restore({...}) first")
-        self._enter("snapshot")
         tensors = flatten(self._objects)
         told = self._wire.ask(
             "figures",
@@ -164,6 +163,7 @@ class Job:
             figures={name: _text(value) for name, value in figures.items()},
             tensors=[described(name, tensor) for name, tensor in tensors.items()],
         )
+        self._enter("snapshot")
         self._write(told["place"], tensors)
         self._wire.ask("written", step=self._step)
         self._enter("await_batch")

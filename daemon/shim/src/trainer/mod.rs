@@ -26,7 +26,6 @@ mod talk;
 mod words;
 mod work;
 
-use std::cell::Cell;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -57,7 +56,7 @@ use gang::{Member, Variables, exception_in, free_port};
 use page::Page;
 use rank::{Rank, Said};
 use words::{Answer, Attached, CanaryPrompt};
-use work::{Of, Served, Work};
+use work::{Of, Raised, Served, Work};
 
 /// How often the program's page of phases is read.
 const PAGE_EVERY: Duration = Duration::from_millis(20);
@@ -97,7 +96,8 @@ struct Shim {
     running: Running,
     hosted: Option<Hosted>,
     deaths: UnboundedSender<Died>,
-    phase: Rc<Cell<Phase>>,
+    phase: Phase,
+    raised: Raised,
     page: Page,
     page_path: PathBuf,
     /// Where the program's question is to be answered.
@@ -152,7 +152,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let page = Page::make(&page_path).map_err(|error| io(page_path.clone(), error))?;
     let (serves, served) = mpsc::unbounded_channel();
     let (deaths, died) = mpsc::unbounded_channel();
-    let phase = Rc::new(Cell::new(Phase::Init));
+    let raised = Raised::default();
     let canary = canary_prompt(&args.job);
     let of = Of {
         rank: args.index,
@@ -169,7 +169,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         facts,
         transport,
         serves,
-        Rc::clone(&phase),
+        Rc::clone(&raised),
     );
     let mut shim = Shim {
         args: args.clone(),
@@ -179,7 +179,8 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         running,
         hosted: None,
         deaths,
-        phase,
+        phase: Phase::Init,
+        raised,
         page,
         page_path,
         answer_to: None,
@@ -394,13 +395,22 @@ impl Shim {
         for change in self.page.changes() {
             match Phase::from_str(&change.phase) {
                 Ok(phase) => {
-                    self.phase.set(phase);
+                    self.phase = phase;
                     self.link.phase(phase, change.step);
+                    self.raise();
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the program's page has a phase of no trainer")
                 }
             }
+        }
+        self.raise();
+    }
+
+    /// An exception that is asked for where the program is now reaches it with its next question.
+    fn raise(&self) {
+        if let Err(injected) = self.link.raise(self.phase) {
+            self.raised.set(Some(injected.to_string()));
         }
     }
 

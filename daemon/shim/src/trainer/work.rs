@@ -32,6 +32,9 @@ const VERSION: u32 = 1;
 /// A version is served now, or cannot be.
 pub type Served = (u64, Result<ServedVersion, String>);
 
+/// An exception on request that the program is to raise where it next asks something.
+pub type Raised = Rc<Cell<Option<String>>>;
+
 /// What stays the same for a rank's life.
 pub struct Of {
     /// Its rank.
@@ -57,7 +60,7 @@ pub struct Work {
     facts: Facts,
     transport: Transport,
     served: UnboundedSender<Served>,
-    phase: Rc<Cell<Phase>>,
+    raised: Raised,
     slots: [Option<Slot>; 2],
     looked_at: Option<Image>,
     writing: Option<Writing>,
@@ -75,14 +78,15 @@ struct Versions {
 }
 
 impl Work {
-    /// Nothing was looked at or written yet. `phase` is what the program is doing.
+    /// Nothing was looked at or written yet. `raised` is an exception on request that the
+    /// program has not heard of yet.
     pub fn new(
         of: Of,
         link: Link,
         facts: Facts,
         transport: Transport,
         served: UnboundedSender<Served>,
-        phase: Rc<Cell<Phase>>,
+        raised: Raised,
     ) -> Self {
         Self {
             of,
@@ -90,7 +94,7 @@ impl Work {
             facts,
             transport,
             served,
-            phase,
+            raised,
             slots: [None, None],
             looked_at: None,
             writing: None,
@@ -331,9 +335,7 @@ impl Hands for Work {
     }
 
     fn exception(&mut self) -> Option<String> {
-        let phase = self.phase.get();
-        let raised = self.link.raise(phase);
-        raised.err().map(|injected| injected.to_string())
+        self.raised.take()
     }
 
     fn spoils(&mut self) -> bool {
