@@ -6,7 +6,8 @@
 //!                                 │     └───────────┘ (goes on elsewhere           ▼       │
 //!                                 │                    from the tokens so far)    tool     │
 //!                                 │  AppendSpans (durable), again and again        │       │
-//!                                 └──────────── AppendTurn (durable) ◄─────────────┘       ▼
+//!                                 └──────────── AppendTurn (durable) ◄─────────────┤       ▼
+//!                                       its tool is unable: given back ◄───────────┘
 //!                                                            AppendTurn ──► reward ──► Finish
 //! ```
 //!
@@ -45,7 +46,7 @@ use crate::tool::Calculator;
 use conversation::Conversation;
 use host::Host;
 use rollouts::Rollouts;
-use tools::{Hang, Tools};
+use tools::{Tools, Trouble};
 
 /// What all conversations of a worker share.
 struct Worker {
@@ -107,8 +108,8 @@ fn run_with(
         rollouts: awaited.awaited(),
         ..Default::default()
     };
-    let hang = Hang::default();
-    let struck = hang.clone();
+    let trouble = Trouble::default();
+    let struck = trouble.clone();
     let hands = move |deed, at| struck.strike(deed, at);
     let (link, mut inbox) = robust_role::start(runtime, args.link(Role::Agent), hello, hands);
     link.phase(Phase::Init, 0);
@@ -116,7 +117,7 @@ fn run_with(
         args,
         runtime,
         link,
-        (leases, rollouts, hang, program),
+        (leases, rollouts, trouble, program),
     )?);
     stages.end("attach and tokenizer");
     tracing::info!("start: {}", stages.line());
@@ -139,7 +140,7 @@ fn prepare(
     args: &RoleArgs,
     runtime: &Handle,
     link: Link,
-    (leases, rollouts, hang, program): (Leases, Rollouts, Hang, Option<PathBuf>),
+    (leases, rollouts, trouble, program): (Leases, Rollouts, Trouble, Option<PathBuf>),
 ) -> Result<Worker, StartError> {
     let job = &args.job;
     let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
@@ -171,7 +172,7 @@ fn prepare(
         reporting: Mutex::default(),
         leases,
         rollouts,
-        tools: Tools::new(hang),
+        tools: Tools::new(trouble, &job.agent.tool),
     })
 }
 
