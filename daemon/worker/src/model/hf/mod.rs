@@ -1,10 +1,12 @@
-//! Models in Hugging Face's folder form: `config.json` and `model.safetensors`.
+//! Models in Hugging Face's folder form: `config.json` and `model.safetensors`, or shards of it.
 
-use std::collections::BTreeSet;
+mod read;
+
 use std::path::{Path, PathBuf};
 
+use robust_ckpt::CkptError;
+use safetensors::Dtype;
 use safetensors::tensor::{SafeTensorError, TensorView};
-use safetensors::{Dtype, SafeTensors};
 
 use super::config::{ConfigError, Qwen3Config};
 use super::flat::TensorSpec;
@@ -31,12 +33,15 @@ pub enum HfError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The file is not in safetensors format.
-    #[error("{path} is not a readable safetensors file: {source}")]
+    /// The weights' files are not there, or are not what headers and index say.
+    #[error("model weights: {0}")]
+    Files(#[from] CkptError),
+    /// The weights cannot be written as a safetensors file.
+    #[error("{path} cannot be written as a safetensors file: {source}")]
     Format {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// What the library said.
         source: SafeTensorError,
     },
     /// A tensor is missing or does not fit config.json.
@@ -51,20 +56,20 @@ pub enum HfError {
     },
 }
 
-/// Loads a model folder; weights may be float32, bfloat16 or float16.
+/// Loads a model folder, whole or sharded; weights may be float32, bfloat16 or float16 and become
+/// float32.
 pub fn load(folder: &Path) -> Result<Qwen3, HfError> {
     let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
     let mut model = Qwen3::zeroed(config)?;
-    let path = folder.join(WEIGHTS_FILE);
-    let data = std::fs::read(&path).map_err(|source| HfError::Io {
-        doing: "reading",
-        path: path.clone(),
-        source,
-    })?;
-    let bytes = flat_bytes(&model, &data, &path)?;
-    let filled = model.params_mut().copy_from_bytes(&bytes);
-    debug_assert!(filled.is_ok());
+    load_into(&mut model, folder)?;
     Ok(model)
+}
+
+/// Reads the weights of a folder into a model of its shape, without a second copy of them in memory.
+/// After an error the model's weights are undefined, unless it is one of names, shapes or types: those
+/// are looked at before the first weight changes.
+pub fn load_into(model: &mut Qwen3, folder: &Path) -> Result<(), HfError> {
+    read::weights(model, folder)
 }
 
 /// Writes a model folder as one rename: it is complete or not there. An existing folder of that
@@ -132,96 +137,4 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), HfError> {
         path: path.into(),
         source,
     })
-}
-
-/// The file's tensors as the bytes of the model's flat buffer.
-fn flat_bytes(model: &Qwen3, data: &[u8], path: &Path) -> Result<Vec<u8>, HfError> {
-    let file = SafeTensors::deserialize(data).map_err(|source| HfError::Format {
-        path: path.into(),
-        source,
-    })?;
-    let bad = |name: &str, why: String| HfError::Tensor {
-        path: path.into(),
-        name: name.into(),
-        why,
-    };
-    let mut bytes = Vec::with_capacity(model.params().len_bytes());
-    let mut unknown: BTreeSet<&str> = file.names().into_iter().collect();
-    for spec in model.params().layout() {
-        let Ok(view) = file.tensor(&spec.name) else {
-            return Err(bad(&spec.name, "missing".into()));
-        };
-        unknown.remove(spec.name.as_str());
-        if view
-            .shape()
-            .iter()
-            .map(|&size| size as i64)
-            .ne(spec.shape.iter().copied())
-        {
-            let why = format!(
-                "has shape {:?}, config.json says {:?}",
-                view.shape(),
-                spec.shape
-            );
-            return Err(bad(&spec.name, why));
-        }
-        append_f32(&view, &mut bytes).map_err(|why| bad(&spec.name, why))?;
-    }
-    if model.config().tie_word_embeddings {
-        // Some writers store the tied output layer all the same.
-        unknown.remove("lm_head.weight");
-    }
-    match unknown.first() {
-        Some(name) => Err(bad(name, "not part of this architecture".into())),
-        None => Ok(bytes),
-    }
-}
-
-fn append_f32(view: &TensorView<'_>, bytes: &mut Vec<u8>) -> Result<(), String> {
-    let data = view.data();
-    let halves = || {
-        data.chunks_exact(2)
-            .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-    };
-    match view.dtype() {
-        Dtype::F32 => bytes.extend_from_slice(data),
-        Dtype::BF16 => {
-            bytes.extend(halves().flat_map(|half| (u32::from(half) << 16).to_le_bytes()));
-        }
-        Dtype::F16 => bytes.extend(halves().flat_map(|half| f16_to_f32(half).to_le_bytes())),
-        other => return Err(format!("has type {other:?}, expected F32, BF16 or F16")),
-    }
-    Ok(())
-}
-
-/// IEEE half to single precision; exact.
-fn f16_to_f32(half: u16) -> f32 {
-    let sign = if half & 0x8000 == 0 { 1.0 } else { -1.0 };
-    let (exponent, fraction) = (i32::from(half >> 10 & 0x1f), f32::from(half & 0x3ff));
-    match (exponent, fraction) {
-        (0, _) => sign * fraction * 2f32.powi(-24),
-        (31, 0.0) => sign * f32::INFINITY,
-        (31, _) => f32::NAN,
-        _ => sign * (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_precision_converts_exactly() {
-        let pairs = [
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x3555, 0.333_251_95),
-            (0x0001, 5.960_464_5e-8),
-        ];
-        for (half, single) in pairs {
-            assert_eq!(f16_to_f32(half), single);
-        }
-        assert_eq!(f16_to_f32(0x7c00), f32::INFINITY);
-        assert!(f16_to_f32(0x7e00).is_nan());
-    }
 }
