@@ -89,6 +89,14 @@ impl WeightFiles {
         })
     }
 
+    /// That every file can be opened: what is looked at before a job begins, however large its model.
+    pub fn open(&self) -> Result<(), CkptError> {
+        for path in &self.files {
+            std::fs::File::open(path).map_err(CkptError::io("read", path))?;
+        }
+        Ok(())
+    }
+
     /// Every tensor by its name, from the files' headers. A file must have the length that its header
     /// says, and shards must have just the tensors that the index says.
     pub fn tensors(&self) -> Result<BTreeMap<String, StoredTensor>, CkptError> {
@@ -206,14 +214,21 @@ mod tests {
     fn shards_that_are_not_what_the_index_says_are_named() {
         let dir = folder(MAP);
         std::fs::remove_file(dir.path().join("b.safetensors")).unwrap();
+        assert!(WeightFiles::find(dir.path()).unwrap().open().is_err());
         let error = refused(dir.path());
         assert!(error.contains("cannot read") && error.contains("b.safetensors"));
         shard(dir.path(), "b.safetensors", &[]);
         let error = refused(dir.path());
-        assert!(error.contains("b.safetensors: it has no tensor z, which"), "{error}");
+        assert!(
+            error.contains("b.safetensors: it has no tensor z, which"),
+            "{error}"
+        );
         shard(dir.path(), "b.safetensors", &["y", "z"]);
         let error = refused(dir.path());
-        assert!(error.contains("b.safetensors: it has tensor y, which"), "{error}");
+        assert!(
+            error.contains("b.safetensors: it has tensor y, which"),
+            "{error}"
+        );
         assert!(error.ends_with("a.safetensors"), "{error}");
         shard(dir.path(), "b.safetensors", &["w", "z"]);
         assert!(refused(dir.path()).ends_with("does not know"));

@@ -1,16 +1,14 @@
 //! What a job file asks of a machine.
 use super::super::facts::{Found, JobFacts};
+use robust_ckpt::WeightFiles;
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use serde_json::Value;
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 /// Weights, and Adam's two moments of each, as 32-bit numbers.
 const BYTES_PER_PARAMETER: u64 = 12;
-/// A header longer than this is none.
-const HEADER: u64 = 100 << 20;
 
 /// Reads the file; its paths are absolute.
 pub(super) fn load(path: &Path) -> Found<Job> {
@@ -32,6 +30,10 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
             format!("{}: {why}", file.path.display()),
         ))
     });
+    let weights = job.model.path.as_ref().and_then(|folder| {
+        let found = WeightFiles::find(folder).and_then(|weights| weights.tensors());
+        Some(("model.path".to_owned(), found.err()?.to_string()))
+    });
     let c = &job.checkpoint;
     let dated = job.job.steps.checked_div(c.keep_every).unwrap_or(0);
     let dated = u32::try_from(dated).unwrap_or(u32::MAX);
@@ -39,7 +41,7 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
         name: job.job.name.clone(),
         instances: Role::ALL.into_iter().map(|role| job.count(role)).sum(),
         nodes: u32::try_from(job.nodes.len()).unwrap_or(u32::MAX),
-        missing: missing.collect(),
+        missing: missing.chain(weights).collect(),
         state_bytes: parameters(&job).map(|n| n.saturating_mul(BYTES_PER_PARAMETER)),
         checkpoints: c
             .keep
@@ -55,29 +57,16 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
 /// The model's elements, where they are known.
 pub(super) fn parameters(job: &Job) -> Option<u64> {
     match &job.model.path {
-        Some(folder) => of_safetensors(&folder.join("model.safetensors")),
+        Some(folder) => of_safetensors(folder),
         None => of_shape(job, vocabulary(&job.data.tokenizer)?),
     }
 }
 
-/// The elements of all tensors of a file, from its header.
-fn of_safetensors(path: &Path) -> Option<u64> {
-    let mut file = File::open(path).ok()?;
-    let mut length = [0; 8];
-    file.read_exact(&mut length).ok()?;
-    let length = u64::from_le_bytes(length);
-    if length > HEADER {
-        return None;
-    }
-    let mut header = Vec::new();
-    file.take(length).read_to_end(&mut header).ok()?;
-    let header: Value = serde_json::from_slice(&header).ok()?;
-    let shapes = header
-        .as_object()?
-        .values()
-        .filter_map(|t| t.get("shape")?.as_array());
-    let elements = |shape: &Vec<Value>| shape.iter().filter_map(Value::as_u64).product::<u64>();
-    Some(shapes.map(elements).sum())
+/// The elements of all tensors, from the files' headers.
+fn of_safetensors(folder: &Path) -> Option<u64> {
+    let tensors = WeightFiles::find(folder).ok()?.tensors().ok()?;
+    let elements = |shape: &[usize]| shape.iter().map(|&size| size as u64).product::<u64>();
+    Some(tensors.values().map(|tensor| elements(&tensor.shape)).sum())
 }
 
 /// Of the warm start's shape: tied embedding, attention, gated feed-forward, norms.
@@ -136,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_models_elements_are_counted_from_its_header() {
-        let found = of_safetensors(&fixture("qwen3_tiny/model.safetensors")).unwrap();
+        let found = of_safetensors(&fixture("qwen3_tiny")).unwrap();
         let bytes = std::fs::metadata(fixture("qwen3_tiny/model.safetensors"))
             .unwrap()
             .len();
