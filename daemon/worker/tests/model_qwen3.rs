@@ -151,7 +151,10 @@ fn save_sharded(model: &Qwen3, folder: &Path, of_first: usize) {
     let file = SafeTensors::deserialize(&data).unwrap();
     let mut map = serde_json::Map::new();
     let tensors: Vec<_> = file.iter().collect();
-    for (n, part) in [&tensors[..of_first], &tensors[of_first..]].iter().enumerate() {
+    for (n, part) in [&tensors[..of_first], &tensors[of_first..]]
+        .iter()
+        .enumerate()
+    {
         let name = format!("model-{:05}-of-00002.safetensors", n + 1);
         for (tensor, _) in *part {
             map.insert((*tensor).to_owned(), name.clone().into());
@@ -188,7 +191,11 @@ fn a_type_that_is_no_weights_is_refused_before_anything_changes() {
     let file = SafeTensors::deserialize(&data).unwrap();
     let last = model.params().layout().last().unwrap().name.clone();
     let views = file.iter().map(|(name, view)| {
-        let dtype = if name == last { Dtype::I32 } else { view.dtype() };
+        let dtype = if name == last {
+            Dtype::I32
+        } else {
+            view.dtype()
+        };
         let shape = view.shape().to_vec();
         (name, TensorView::new(dtype, shape, view.data()).unwrap())
     });

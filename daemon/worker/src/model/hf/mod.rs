@@ -92,11 +92,7 @@ pub fn save(model: &Qwen3, folder: &Path) -> Result<(), HfError> {
         })
     })?;
     write_synced(&partial.join(CONFIG_FILE), &config)?;
-    let weights = serialize(model).map_err(|source| HfError::Format {
-        path: partial.join(WEIGHTS_FILE),
-        source,
-    })?;
-    write_synced(&partial.join(WEIGHTS_FILE), &weights)?;
+    write_weights(model, &partial.join(WEIGHTS_FILE))?;
     if std::fs::rename(&partial, folder).is_ok() {
         return Ok(());
     }
@@ -108,22 +104,29 @@ pub fn save(model: &Qwen3, folder: &Path) -> Result<(), HfError> {
     std::fs::remove_dir(&partial).map_err(io("removing", &partial))
 }
 
-/// The weights as the bytes of a safetensors file.
-pub fn serialize(model: &Qwen3) -> Result<Vec<u8>, SafeTensorError> {
+/// Writes the weights straight from the flat buffer: a large model is not in memory twice.
+fn write_weights(model: &Qwen3, path: &Path) -> Result<(), HfError> {
     let bytes = model.params().as_bytes();
     let view = |spec: &TensorSpec| {
         let shape = spec.shape.iter().map(|&size| size as usize).collect();
         let data = &bytes[spec.offset * size_of::<f32>()..(spec.offset + spec.len) * 4];
         Ok((spec.name.clone(), TensorView::new(Dtype::F32, shape, data)?))
     };
-    let views: Vec<_> = model
-        .params()
-        .layout()
-        .iter()
-        .map(view)
-        .collect::<Result<_, SafeTensorError>>()?;
+    let views = model.params().layout().iter().map(view);
     let metadata = [("format".to_string(), "pt".to_string())].into();
-    safetensors::serialize(views, Some(metadata))
+    let written = views
+        .collect::<Result<Vec<_>, SafeTensorError>>()
+        .and_then(|views| safetensors::serialize_to_file(views, Some(metadata), path));
+    written.map_err(|source| HfError::Format {
+        path: path.into(),
+        source,
+    })?;
+    let sync = || std::fs::File::open(path)?.sync_all();
+    sync().map_err(|source| HfError::Io {
+        doing: "writing",
+        path: path.into(),
+        source,
+    })
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), HfError> {

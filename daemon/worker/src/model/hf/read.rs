@@ -85,7 +85,9 @@ fn check(spec: &TensorSpec, tensor: &StoredTensor) -> Result<(), String> {
     let shape = tensor.shape.iter().map(|&size| size as i64);
     if shape.ne(spec.shape.iter().copied()) {
         let (found, expected) = (&tensor.shape, &spec.shape);
-        return Err(format!("has shape {found:?}, config.json says {expected:?}"));
+        return Err(format!(
+            "has shape {found:?}, config.json says {expected:?}"
+        ));
     }
     let element = match tensor.dtype {
         Dtype::F32 => 4,
@@ -108,14 +110,12 @@ fn widening(dtype: Dtype) -> Option<Widen> {
     }
 }
 
-fn opened<'a>(
-    open: &'a mut BTreeMap<PathBuf, File>,
-    path: &Path,
-) -> std::io::Result<&'a mut File> {
+fn opened<'a>(open: &'a mut BTreeMap<PathBuf, File>, path: &Path) -> std::io::Result<&'a mut File> {
     if !open.contains_key(path) {
         open.insert(path.to_owned(), File::open(path)?);
     }
-    open.get_mut(path).ok_or(std::io::ErrorKind::NotFound.into())
+    open.get_mut(path)
+        .ok_or(std::io::ErrorKind::NotFound.into())
 }
 
 fn read_halves(file: &File, mut at: u64, to: &mut [u8], widen: Widen) -> std::io::Result<()> {
@@ -124,7 +124,12 @@ fn read_halves(file: &File, mut at: u64, to: &mut [u8], widen: Widen) -> std::io
         let halves = &mut piece[..to.len() / 2];
         file.read_exact_at(halves, at)?;
         at += halves.len() as u64;
-        for (half, single) in halves.as_chunks::<2>().0.iter().zip(to.as_chunks_mut::<4>().0) {
+        for (half, single) in halves
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .zip(to.as_chunks_mut::<4>().0)
+        {
             *single = widen(u16::from_le_bytes(*half)).to_le_bytes();
         }
     }

@@ -1,6 +1,24 @@
 //! The job's tokenizer, read from a Hugging Face `tokenizer.json`.
+//!
+//! ```text
+//!  tokenizer.json              vocabulary, and how text becomes ids
+//!  tokenizer_config.json       beside it: chat template, names of special tokens
+//!  chat_template.jinja         beside it: the chat template, where it is a file
+//!  generation_config.json      in the model's folder: which tokens end an answer
+//! ```
+//! Tools are for vocabularies that have the tokens of a call (`<call>`, `</call>`, `<res>`, `</res>`);
+//! with others a conversation is one turn.
+
+mod specials;
+mod template;
 
 use std::path::{Path, PathBuf};
+
+use robust_shared::job::Job;
+use serde_json::Value;
+
+pub use specials::{Specials, ToolTokens};
+use template::ChatTemplate;
 
 /// Why a tokenizer cannot be loaded or cannot handle its input.
 #[derive(Debug, thiserror::Error)]
@@ -13,13 +31,47 @@ pub enum TokenizerError {
         /// What the library said.
         why: String,
     },
-    /// The tokenizer lacks a token that the job's format needs.
+    /// The tokenizer lacks a token that is named.
     #[error("tokenizer {path} has no token {token:?}")]
     MissingToken {
         /// The file.
         path: PathBuf,
         /// The token.
-        token: &'static str,
+        token: String,
+    },
+    /// Nothing says which token ends an answer.
+    #[error(
+        "no token that ends an answer: {path} has no \"<eos>\", tokenizer_config.json beside it no \
+         eos_token, the model's generation_config.json no eos_token_id; add one of them"
+    )]
+    NoEnd {
+        /// The tokenizer.
+        path: PathBuf,
+    },
+    /// A file beside the tokenizer or the weights is not what it should be.
+    #[error("{path}: {why}")]
+    Beside {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The job asks for a chat template that is not there.
+    #[error(
+        "data.chat_template is set, and there is no chat template beside {tokenizer}: neither \
+         chat_template.jinja nor `chat_template` in tokenizer_config.json"
+    )]
+    NoTemplate {
+        /// The tokenizer.
+        tokenizer: PathBuf,
+    },
+    /// The chat template cannot be parsed, or not rendered with a prompt.
+    #[error("chat template {path}: {why}")]
+    Template {
+        /// The file it is from.
+        path: PathBuf,
+        /// What the template engine said, with the line.
+        why: String,
     },
     /// Text with characters outside the vocabulary.
     #[error("encoding {text:?}: {why}")]
@@ -29,28 +81,12 @@ pub enum TokenizerError {
         /// What the library said.
         why: String,
     },
+    /// A vocabulary without the tokens of tool calls, where they are to be imitated.
+    #[error("the tokenizer has no tokens of tool calls: <call>, </call>, <res> and </res>")]
+    NoTools,
     /// Ids outside the vocabulary.
     #[error("token {0} is outside the vocabulary")]
     Decode(i64),
-}
-
-/// Ids of the tokens that structure a trajectory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Specials {
-    /// `<pad>`
-    pub pad: i64,
-    /// `<bos>`, first token of each prompt.
-    pub bos: i64,
-    /// `<eos>`, last token of each response.
-    pub eos: i64,
-    /// `<call>`, opens a tool call.
-    pub call: i64,
-    /// `</call>`, closes a tool call and stops generation until the result is there.
-    pub call_end: i64,
-    /// `<res>`, opens a tool result.
-    pub res: i64,
-    /// `</res>`, closes a tool result.
-    pub res_end: i64,
 }
 
 /// A tokenizer with the job's special tokens.
@@ -58,37 +94,41 @@ pub struct Specials {
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     specials: Specials,
+    template: Option<ChatTemplate>,
 }
 
 impl Tokenizer {
-    /// Loads a `tokenizer.json`.
+    /// Loads a `tokenizer.json` and what stands beside it, without a chat template.
     pub fn load(path: &Path) -> Result<Self, TokenizerError> {
+        Self::load_for(path, None, false)
+    }
+
+    /// The tokenizer of a job, whose model lies in `model`.
+    pub fn of_job(job: &Job, model: &Path) -> Result<Self, TokenizerError> {
+        Self::load_for(&job.data.tokenizer, Some(model), job.data.chat_template)
+    }
+
+    fn load_for(
+        path: &Path,
+        model: Option<&Path>,
+        chat_template: bool,
+    ) -> Result<Self, TokenizerError> {
         let inner = tokenizers::Tokenizer::from_file(path).map_err(|why| TokenizerError::Load {
             path: path.into(),
             why: why.to_string(),
         })?;
-        let id = |token: &'static str| {
-            let found = inner.token_to_id(token).map(i64::from);
-            found.ok_or_else(|| TokenizerError::MissingToken {
-                path: path.into(),
-                token,
-            })
-        };
-        let specials = Specials {
-            pad: id("<pad>")?,
-            bos: id("<bos>")?,
-            eos: id("<eos>")?,
-            call: id("<call>")?,
-            call_end: id("</call>")?,
-            res: id("<res>")?,
-            res_end: id("</res>")?,
-        };
-        Ok(Self { inner, specials })
+        let specials = Specials::of(&inner, path, model)?;
+        let template = chat_template.then(|| ChatTemplate::beside(path));
+        Ok(Self {
+            inner,
+            specials,
+            template: template.transpose()?,
+        })
     }
 
     /// The special tokens' ids.
-    pub fn specials(&self) -> Specials {
-        self.specials
+    pub fn specials(&self) -> &Specials {
+        &self.specials
     }
 
     /// Number of tokens, the model's `vocab_size`.
@@ -98,41 +138,55 @@ impl Tokenizer {
 
     /// Text, in which special tokens may be written out, to ids.
     pub fn encode(&self, text: &str) -> Result<Vec<i64>, TokenizerError> {
-        let failed = |why: String| TokenizerError::Encode {
+        self.encode_with(text, false)
+    }
+
+    fn encode_with(&self, text: &str, add_specials: bool) -> Result<Vec<i64>, TokenizerError> {
+        let encoding = self.inner.encode(text, add_specials);
+        let encoding = encoding.map_err(|why| TokenizerError::Encode {
             text: text.into(),
-            why,
-        };
-        let encoding = self
-            .inner
-            .encode(text, false)
-            .map_err(|why| failed(why.to_string()))?;
+            why: why.to_string(),
+        })?;
         Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
     }
 
-    /// A prompt's ids: `<bos>` and the text.
+    /// A prompt's ids: the text through the chat template where the job wants it, which then writes all
+    /// special tokens; else those that the tokenizer adds by itself, and `<bos>` first if it has one.
     pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<i64>, TokenizerError> {
-        let mut ids = vec![self.specials.bos];
-        ids.extend(self.encode(prompt)?);
-        Ok(ids)
+        if let Some(template) = &self.template {
+            return self.encode(&template.of_prompt(prompt)?);
+        }
+        let ids = self.encode_with(prompt, true)?;
+        let bos = self.specials.bos.filter(|bos| ids.first() != Some(bos));
+        Ok(bos.into_iter().chain(ids).collect())
     }
 
-    /// A tool result's ids: `<res>VALUE</res>`.
+    /// A tool result's ids, `<res>VALUE</res>`; none where the vocabulary has no tools' tokens.
     pub fn encode_result(&self, value: &str) -> Result<Vec<i64>, TokenizerError> {
-        let mut ids = vec![self.specials.res];
+        let Some(tools) = self.specials.tools else {
+            return Ok(Vec::new());
+        };
+        let mut ids = vec![tools.res];
         ids.extend(self.encode(value)?);
-        ids.push(self.specials.res_end);
+        ids.push(tools.res_end);
         Ok(ids)
     }
 
     /// Ids to text, special tokens written out.
     pub fn decode(&self, ids: &[i64]) -> Result<String, TokenizerError> {
         let token = |&id: &i64| {
-            let token = u32::try_from(id)
-                .ok()
-                .and_then(|id| self.inner.id_to_token(id));
+            let known = u32::try_from(id).ok();
+            let token = known.and_then(|id| Some((id, self.inner.id_to_token(id)?)));
             token.ok_or(TokenizerError::Decode(id))
         };
-        ids.iter().map(token).collect()
+        let tokens: Vec<(u32, String)> = ids.iter().map(token).collect::<Result<_, _>>()?;
+        if self.inner.get_decoder().is_none() {
+            // Tokens are the text itself.
+            return Ok(tokens.into_iter().map(|(_, text)| text).collect());
+        }
+        let ids: Vec<u32> = tokens.iter().map(|(id, _)| *id).collect();
+        let text = self.inner.decode(&ids, false);
+        text.map_err(|_| TokenizerError::Decode(i64::from(ids[0])))
     }
 
     /// Ids to text without special tokens; ids outside the vocabulary are left out.
@@ -147,16 +201,29 @@ impl Tokenizer {
     /// The expression of the tool call that these generated tokens end with, if they do:
     /// `...<call>EXPR</call>`.
     pub fn parse_call(&self, tokens: &[i64]) -> Option<String> {
+        let tools = self.specials.tools?;
         let (last, before) = tokens.split_last()?;
-        let open = before
-            .iter()
-            .rposition(|&token| token == self.specials.call)?;
+        let open = before.iter().rposition(|&token| token == tools.call)?;
         let expression = &before[open + 1..];
-        let s = self.specials;
-        let plain = |id: &i64| ![s.pad, s.bos, s.eos, s.call_end, s.res, s.res_end].contains(id);
-        if *last != s.call_end || !expression.iter().all(plain) {
+        let plain = |id: &i64| !self.specials.contains(*id);
+        if *last != tools.call_end || !expression.iter().all(plain) {
             return None;
         }
         self.decode(expression).ok()
+    }
+}
+
+/// A JSON file beside another; none where it is not there.
+fn read_json(path: &Path) -> Result<Option<Value>, TokenizerError> {
+    let wrong = |why: String| TokenizerError::Beside {
+        path: path.to_owned(),
+        why,
+    };
+    match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| wrong(error.to_string())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(wrong(error.to_string())),
     }
 }
