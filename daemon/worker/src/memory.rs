@@ -28,6 +28,14 @@ pub fn shape(config: &Qwen3Config) -> Shape {
     }
 }
 
+/// Whether what lies in a folder lies in memory.
+pub fn holds(folder: &Path) -> bool {
+    /// What a tmpfs says it is.
+    const TMPFS: i64 = 0x0102_1994;
+    // What cannot be told is taken for memory, as it is unless somebody said otherwise.
+    rustix::fs::statfs(folder).map_or(true, |found| found.f_type as i64 == TMPFS)
+}
+
 /// Refuses what is more than there is now; where that cannot be seen, nothing.
 pub fn check(who: &'static str, need: Need) -> Result<(), TooLarge> {
     let Some((available, from)) = available() else {
@@ -98,6 +106,12 @@ mod tests {
         assert_eq!(of_machine(text), Some(2 << 20));
         assert_eq!(of_machine("MemTotal: 1 kB\n"), None);
         assert!(available().unwrap().0 > 0);
+    }
+
+    #[test]
+    fn a_folder_on_a_disk_is_told_from_one_in_memory() {
+        assert!(holds(Path::new("/dev/shm")));
+        assert!(!holds(Path::new("/proc")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a job file asks of a machine.
-use super::super::facts::{Found, JobFacts};
+use super::super::facts::{Found, JobFacts, RoleMemory};
 use robust_ckpt::WeightFiles;
+use robust_shared::footprint::{Need, Shape};
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use serde_json::Value;
@@ -50,7 +51,60 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
             .saturating_add(1),
         net_devices: job.weights.net_devices.clone(),
         commands: Vec::new(),
+        roles: shape(&job).map_or_else(Vec::new, |shape| roles(&job, &shape)),
         devices: None,
+    })
+}
+
+/// What the built-in roles of a job on one node take; how they lie on several is decided when it begins.
+fn roles(job: &Job, shape: &Shape) -> Vec<RoleMemory> {
+    if job.nodes.len() > 1 {
+        return Vec::new();
+    }
+    let of = |role: Role, need: &Need| RoleMemory {
+        role: role.to_string(),
+        count: job.count(role),
+        bytes: need.total(),
+        parts: need.to_string(),
+    };
+    let mut found = vec![of(Role::Trainer, &Need::of_trainer(shape, job, 0))];
+    if job.rollout.command.is_none() {
+        let need = Need::of_rollout(shape, job);
+        found.extend([Role::Rollout, Role::Hybrid].map(|role| of(role, &need)));
+    }
+    found.retain(|role| role.count > 0);
+    found
+}
+
+/// The model's shape, where it is known.
+fn shape(job: &Job) -> Option<Shape> {
+    let Some(folder) = &job.model.path else {
+        let (c, vocabulary) = (&job.model.config, vocabulary(&job.data.tokenizer)?);
+        return Some(Shape {
+            hidden: c.hidden_size.into(),
+            layers: c.num_hidden_layers.into(),
+            heads: c.num_attention_heads.into(),
+            kv_heads: c.num_key_value_heads.into(),
+            head: c.head_dim.into(),
+            inner: c.intermediate_size.into(),
+            vocabulary,
+            positions: c.max_position_embeddings.into(),
+            tied: true,
+        });
+    };
+    let text = std::fs::read(folder.join("config.json")).ok()?;
+    let config: Value = serde_json::from_slice(&text).ok()?;
+    let number = |key: &str| config.get(key)?.as_u64();
+    Some(Shape {
+        hidden: number("hidden_size")?,
+        layers: number("num_hidden_layers")?,
+        heads: number("num_attention_heads")?,
+        kv_heads: number("num_key_value_heads")?,
+        head: number("head_dim")?,
+        inner: number("intermediate_size")?,
+        vocabulary: number("vocab_size")?,
+        positions: number("max_position_embeddings")?,
+        tied: config["tie_word_embeddings"].as_bool().unwrap_or(false),
     })
 }
 
@@ -58,7 +112,7 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
 pub(super) fn parameters(job: &Job) -> Option<u64> {
     match &job.model.path {
         Some(folder) => of_safetensors(folder),
-        None => of_shape(job, vocabulary(&job.data.tokenizer)?),
+        None => shape(job).map(|shape| shape.parameters()),
     }
 }
 
@@ -67,25 +121,6 @@ fn of_safetensors(folder: &Path) -> Option<u64> {
     let tensors = WeightFiles::find(folder).ok()?.tensors().ok()?;
     let elements = |shape: &[usize]| shape.iter().map(|&size| size as u64).product::<u64>();
     Some(tensors.values().map(|tensor| elements(&tensor.shape)).sum())
-}
-
-/// Of the warm start's shape: tied embedding, attention, gated feed-forward, norms.
-fn of_shape(job: &Job, vocabulary: u64) -> Option<u64> {
-    let c = &job.model.config;
-    let [hidden, layers, heads, kv_heads, head, inner] = [
-        c.hidden_size,
-        c.num_hidden_layers,
-        c.num_attention_heads,
-        c.num_key_value_heads,
-        c.head_dim,
-        c.intermediate_size,
-    ]
-    .map(u64::from);
-    let attention = 2 * hidden * head * (heads + kv_heads) + 2 * head;
-    let layer = attention + 3 * hidden * inner + 2 * hidden;
-    layers
-        .checked_mul(layer)?
-        .checked_add(hidden * (vocabulary + 1))
 }
 
 fn vocabulary(tokenizer: &Path) -> Option<u64> {
@@ -121,6 +156,19 @@ mod tests {
         let version = (parameters * 4) as f64 / f64::from(1 << 20);
         assert!((2.9..3.1).contains(&version), "{parameters}");
         assert_eq!(found.instances, 7);
+    }
+
+    #[test]
+    fn what_a_model_of_qwen3_06bs_shape_takes_is_known_from_its_config() {
+        let mut job = load(&fixture("jobs/qwen3-0.6b.toml")).unwrap();
+        job.model.path = Some(fixture("models/qwen3-0.6b"));
+        let found = roles(&job, &shape(&job).unwrap());
+        let named: Vec<_> = found.iter().map(|r| (r.role.as_str(), r.count)).collect();
+        assert_eq!(named, [("trainer", 1), ("rollout", 1)]);
+        assert!(found[0].parts.contains("Adam's two moments in float32 6.66 GiB"));
+        job.rollout.max_context = None;
+        let unbounded = roles(&job, &shape(&job).unwrap());
+        assert!(unbounded[1].bytes > 20 * found[1].bytes / 2, "{unbounded:?}");
     }
 
     #[test]
