@@ -165,10 +165,17 @@ mod tests {
         let found = roles(&job, &shape(&job).unwrap());
         let named: Vec<_> = found.iter().map(|r| (r.role.as_str(), r.count)).collect();
         assert_eq!(named, [("trainer", 1), ("rollout", 1)]);
-        assert!(found[0].parts.contains("Adam's two moments in float32 6.66 GiB"));
+        assert!(
+            found[0]
+                .parts
+                .contains("Adam's two moments in float32 6.66 GiB")
+        );
         job.rollout.max_context = None;
         let unbounded = roles(&job, &shape(&job).unwrap());
-        assert!(unbounded[1].bytes > 20 * found[1].bytes / 2, "{unbounded:?}");
+        assert!(
+            unbounded[1].bytes > 20 * found[1].bytes / 2,
+            "{unbounded:?}"
+        );
     }
 
     #[test]

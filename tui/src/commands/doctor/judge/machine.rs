@@ -60,9 +60,13 @@ fn memory(available: Option<&Found<u64>>, roles: &[RoleMemory]) -> Option<Check>
         Ok(available) => *available,
         Err(check) => return Some(check),
     };
-    let each = roles.iter().map(|of| of.bytes.saturating_mul(of.count.into()));
+    let each = roles
+        .iter()
+        .map(|of| of.bytes.saturating_mul(of.count.into()));
     let needed = each.fold(0, u64::saturating_add);
-    let named = roles.iter().map(|of| format!("{} {} {}", of.count, of.role, bytes(of.bytes)));
+    let named = roles
+        .iter()
+        .map(|of| format!("{} {} {}", of.count, of.role, bytes(of.bytes)));
     let found = format!(
         "{} available; the job's roles take at most {}: {}",
         bytes(available),

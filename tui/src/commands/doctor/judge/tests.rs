@@ -207,13 +207,19 @@ fn roles_that_do_not_fit_beside_each_other_are_refused_with_the_keys_to_change()
             job.roles = vec![role("trainer", 1, 8), role("rollout", 2, 12)];
         }
         let checks = all(&facts);
-        checks.into_iter().find(|check| check.name == "memory").unwrap()
+        checks
+            .into_iter()
+            .find(|check| check.name == "memory")
+            .unwrap()
     };
     assert_eq!(with_roles(32).verdict, Verdict::Ok);
     let refused = with_roles(31);
     assert_eq!(refused.verdict, Verdict::Fail);
     let (found, fix) = (&refused.found, refused.fix.as_deref().unwrap());
-    assert!(found.contains("1 trainer") && found.contains("a rollout has keys and values"), "{found}");
+    assert!(
+        found.contains("1 trainer") && found.contains("a rollout has keys and values"),
+        "{found}"
+    );
     assert!(fix.contains("rollout.max_context"), "{fix}");
 }
 

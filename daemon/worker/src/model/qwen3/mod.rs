@@ -4,11 +4,17 @@
 //! rows of one slot, a token being generated is one. Every row runs through kernels of the same
 //! shape whatever it is, so its logits depend only on its own sequence; see [`super::sampler`].
 
+mod kv_cache;
+mod rows;
+
 use tch::{Device, IndexOp, Kind, Tensor};
 
 use super::config::{ConfigError, Qwen3Config};
 use super::flat::{FlatParams, layout_of};
 use super::rng::Stream;
+
+pub use kv_cache::KvCache;
+pub use rows::Rows;
 
 /// Standard deviation of the initial weights, as in the published models.
 const INIT_STD: f64 = 0.02;
@@ -45,91 +51,6 @@ struct Layer {
     gate: usize,
     up: usize,
     down: usize,
-}
-
-/// Keys and values of all slots, one pair of [slots * kv heads * capacity, head_dim] a layer, in float32.
-#[derive(Debug)]
-pub struct KvCache {
-    layers: Vec<(Tensor, Tensor)>,
-    slots: i64,
-    capacity: i64,
-    /// Rows of a slot.
-    slot_rows: i64,
-    head_dim: i64,
-}
-
-/// Rows to compute at once; the three lists have one element a row.
-#[derive(Debug, Clone, Default)]
-pub struct Rows {
-    /// Tokens to feed.
-    pub tokens: Vec<i64>,
-    /// Their positions in their sequences.
-    pub positions: Vec<i64>,
-    /// Their sequences' slots in the cache.
-    pub slots: Vec<i64>,
-}
-
-/// What the layers of one incremental forward share.
-struct RowContext {
-    cos: Tensor,
-    sin: Tensor,
-    mask: Tensor,
-    slots: Tensor,
-    write_at: Tensor,
-}
-
-impl KvCache {
-    /// An empty cache for `slots` sequences of up to `capacity` tokens.
-    pub fn new(config: &Qwen3Config, slots: usize, capacity: usize) -> Self {
-        let (slots, capacity) = (slots as i64, capacity as i64);
-        let mut cache = Self {
-            layers: Vec::new(),
-            slots,
-            capacity,
-            slot_rows: config.num_key_value_heads * capacity,
-            head_dim: config.head_dim,
-        };
-        let layers = 0..config.num_hidden_layers;
-        cache.layers = layers
-            .map(|_| (cache.zeros(slots), cache.zeros(slots)))
-            .collect();
-        cache
-    }
-
-    /// Sequences that there is room for.
-    pub fn slots(&self) -> usize {
-        self.slots as usize
-    }
-
-    /// Makes room for more sequences; what is cached stays. A slot's number decides about no bit of a
-    /// result, so neither does when there is room for it.
-    pub fn grow(&mut self, slots: usize) {
-        let more = slots as i64 - self.slots;
-        if more <= 0 {
-            return;
-        }
-        // A layer at a time, so that there is never a second cache.
-        for at in 0..self.layers.len() {
-            let room = self.zeros(more);
-            let (keys, values) = &mut self.layers[at];
-            *keys = Tensor::cat(&[&*keys, &room], 0);
-            *values = Tensor::cat(&[&*values, &room], 0);
-        }
-        self.slots += more;
-    }
-
-    fn zeros(&self, slots: i64) -> Tensor {
-        let shape = [slots * self.slot_rows, self.head_dim];
-        Tensor::zeros(shape, (Kind::Float, Device::Cpu))
-    }
-
-    /// Zeroes everything, so that not even a NaN of earlier weights remains.
-    pub fn clear(&mut self) {
-        for (keys, values) in &mut self.layers {
-            let _ = keys.zero_();
-            let _ = values.zero_();
-        }
-    }
 }
 
 impl Qwen3 {
@@ -281,20 +202,6 @@ impl Qwen3 {
         logits.log_softmax(-1, Kind::Float)
     }
 
-    /// Logits [R, V] of rows; writes their keys and values into the cache first, so rows of one
-    /// sequence may come together. Slots and positions must lie inside the cache.
-    pub fn forward_rows(&self, cache: &mut KvCache, rows: &Rows) -> Tensor {
-        let context = self.row_context(cache, rows);
-        let ids = Tensor::from_slice(&rows.tokens);
-        let mut hidden = self.embedded(&ids);
-        for (layer, (keys, values)) in self.layers.iter().zip(&mut cache.layers) {
-            let normed = self.norm(&hidden, layer.input_norm);
-            hidden = &hidden + self.attention_rows(layer, &normed, &context, keys, values);
-            hidden = &hidden + self.feed_forward(layer, &self.norm(&hidden, layer.post_norm));
-        }
-        self.logits(&self.norm(&hidden, self.final_norm))
-    }
-
     /// A tensor to compute with, which is always float32: one that is held as bfloat16 is widened for as
     /// long as it is used, exactly, so that the kernels are the same and their results depend on the
     /// sequence alone.
@@ -383,61 +290,6 @@ impl Qwen3 {
 
     fn groups(&self) -> i64 {
         self.config.num_attention_heads / self.config.num_key_value_heads
-    }
-
-    fn row_context(&self, cache: &KvCache, rows: &Rows) -> RowContext {
-        let (capacity, kv_heads) = (cache.capacity, self.config.num_key_value_heads);
-        debug_assert!(rows.slots.iter().all(|&slot| slot < cache.slots));
-        let positions = Tensor::from_slice(&rows.positions);
-        let future =
-            Tensor::arange(capacity, (Kind::Int64, Device::Cpu)).gt_tensor(&positions.unsqueeze(1));
-        let mask = future.zeros_like().to_kind(Kind::Float);
-        let mask = mask.masked_fill(&future, f64::NEG_INFINITY);
-        let write_at: Vec<i64> = rows
-            .slots
-            .iter()
-            .zip(&rows.positions)
-            .flat_map(|(slot, position)| {
-                (0..kv_heads).map(move |head| (slot * kv_heads + head) * capacity + position)
-            })
-            .collect();
-        RowContext {
-            cos: self.cos.index_select(0, &positions).unsqueeze(1),
-            sin: self.sin.index_select(0, &positions).unsqueeze(1),
-            mask: mask.view([-1, 1, 1, capacity]),
-            slots: Tensor::from_slice(&rows.slots),
-            write_at: Tensor::from_slice(&write_at),
-        }
-    }
-
-    fn attention_rows(
-        &self,
-        layer: &Layer,
-        x: &Tensor,
-        context: &RowContext,
-        keys: &mut Tensor,
-        values: &mut Tensor,
-    ) -> Tensor {
-        let (head_dim, kv_heads) = (self.config.head_dim, self.config.num_key_value_heads);
-        let (rows, capacity) = (x.size()[0], context.mask.size()[3]);
-        let (q, k, v) = self.heads(layer, x);
-        let q = rotate(&q, &context.cos, &context.sin);
-        let k = rotate(&k, &context.cos, &context.sin);
-        let _ = keys.index_copy_(0, &context.write_at, &k.reshape([-1, head_dim]));
-        let _ = values.index_copy_(0, &context.write_at, &v.reshape([-1, head_dim]));
-        let gather = |cache: &Tensor| {
-            cache
-                .view([-1, kv_heads * capacity * head_dim])
-                .index_select(0, &context.slots)
-                .view([rows * kv_heads, capacity, head_dim])
-        };
-        let q = q.reshape([rows * kv_heads, self.groups(), head_dim]) / (head_dim as f64).sqrt();
-        let scores = q.bmm(&gather(keys).transpose(1, 2));
-        let scores = scores.view([rows, kv_heads, self.groups(), capacity]) + &context.mask;
-        let weights = scores.softmax(-1, Kind::Float);
-        let weights = weights.view([rows * kv_heads, self.groups(), capacity]);
-        let mixed = weights.bmm(&gather(values)).reshape([rows, -1]);
-        self.linear(&mixed, layer.o)
     }
 }
 
