@@ -12,6 +12,8 @@ const SINGLE: u64 = 4;
 const VERSIONS: u64 = 2;
 /// Slots of a rank's snapshot in shared memory.
 const SNAPSHOTS: u64 = 2;
+/// A process with libtorch, without a model.
+const PROGRAM: u64 = 128 << 20;
 /// Rows that a rollout computes at once.
 const ROWS: u64 = 64;
 /// Numbers of the vocabulary's width that a trained token keeps: logits, logprobs, their gradients.
@@ -129,6 +131,7 @@ impl Need {
             together: "rollout.max_running",
             ..Self::default()
         };
+        need.add("the program", PROGRAM);
         need.add("two versions of the weights", VERSIONS * weights);
         let what = format!("keys and values of {running} sequences of {context} tokens");
         need.add(what, cache * context);
@@ -157,6 +160,7 @@ impl Need {
             together: "train.micro_batch",
             ..Self::default()
         };
+        need.add("the program", PROGRAM);
         need.add("weights and Adam's two moments in float32", 3 * weights);
         need.add("the gradient", weights + 2 * largest);
         if ranks > 1 {
@@ -280,12 +284,12 @@ mod tests {
         let refused = need.fits("a rollout", 22 * GIB, "MemAvailable");
         let words = refused.unwrap_err().to_string();
         assert!(
-            words.starts_with("a rollout of this model needs 313."),
+            words.starts_with("a rollout of this model needs 313.71 GiB"),
             "{words}"
         );
         let keys = "keys and values of 32 sequences of 40960 tokens 288.75 GiB";
         assert!(words.contains(keys), "{words}");
-        let remedy = "22.00 GiB is available (MemAvailable); set rollout.max_context to at most 2316 \
+        let remedy = "22.00 GiB is available (MemAvailable); set rollout.max_context to at most 2300 \
                       (it is 40960), or lower rollout.max_running";
         assert!(words.ends_with(remedy), "{words}");
     }
@@ -324,7 +328,7 @@ mod tests {
     fn bfloat16_halves_what_a_rollout_holds_of_the_weights() {
         let of = |dtype| {
             let text = format!("[rollout]\nmax_context = 64\ndtype = \"{dtype}\"\n");
-            Need::of_rollout(&QWEN3_06B, &job(&text)).parts[0].bytes
+            Need::of_rollout(&QWEN3_06B, &job(&text)).parts[1].bytes
         };
         assert_eq!(of("float32"), 2 * of("bfloat16"));
     }

@@ -121,8 +121,13 @@ fn write_weights(model: &Qwen3, path: &Path) -> Result<(), HfError> {
         path: path.into(),
         source,
     })?;
-    let sync = || std::fs::File::open(path)?.sync_all();
-    sync().map_err(|source| HfError::Io {
+    let finish = || {
+        // The library makes files that only their owner can read; this one is as its neighbour is.
+        let beside = std::fs::metadata(path.with_file_name(CONFIG_FILE))?;
+        std::fs::set_permissions(path, beside.permissions())?;
+        std::fs::File::open(path)?.sync_all()
+    };
+    finish().map_err(|source| HfError::Io {
         doing: "writing",
         path: path.into(),
         source,
