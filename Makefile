@@ -1,6 +1,7 @@
 # make demo   set up, build in release mode, run the demo job to its end
 # make demo-vllm, make demo-sglang   the same with real engines as rollouts
 # make test   set up, run every test
+# make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode
 # make man    build, then manual pages and completions in target/share
 # make install [PREFIX=/usr/local] [DESTDIR=]   programs, manual pages, completions
@@ -12,12 +13,16 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup build man install demo demo-vllm demo-sglang test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup python build man install demo demo-vllm demo-sglang test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
 setup:
 	@scripts/setup.sh
+
+# What trainers written with PyTorch run with where there is no device.
+python: setup
+	@scripts/torch.sh
 
 build: setup
 	$(CARGO) build --locked --release $(BINS) --bins

@@ -10,6 +10,7 @@ mod net;
 mod programs;
 mod slow;
 mod terminal;
+mod torch;
 mod weights;
 
 pub use cluster::Cluster;
@@ -20,6 +21,7 @@ pub use net::Net;
 pub use programs::{bin, cache, fixture};
 pub use slow::SlowLoopback;
 pub use terminal::{Terminal, has_tmux};
+pub use torch::{example, start_torch, torch_job, torch_python};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;

@@ -52,30 +52,44 @@ impl Layout {
     /// What comes before the tensors: whole pages, so that they lie aligned for direct writes.
     pub fn header(&self) -> Vec<u8> {
         let range = self.range();
-        let metadata: BTreeMap<&str, String> = [
+        let metadata = [
             ("format", FORMAT.to_owned()),
             ("version", VERSION.to_string()),
             ("rank", self.rank.to_string()),
             ("ranks", self.ranks.to_string()),
             ("first", range.start.to_string()),
             ("elements", self.elements.to_string()),
-        ]
-        .into();
-        let mut root = serde_json::Map::new();
-        root.insert("__metadata__".to_owned(), json!(metadata));
-        for (index, name) in TENSORS.into_iter().enumerate() {
+        ];
+        let shape = [range.len() as u64];
+        let tensor = |(index, name): (usize, &'static str)| {
             let bytes = self.tensor_bytes();
-            let offsets = [index * bytes, (index + 1) * bytes];
-            let tensor = json!({"dtype": "F32", "shape": [range.len()], "data_offsets": offsets});
-            root.insert(name.to_owned(), tensor);
-        }
-        let mut text = serde_json::Value::Object(root).to_string().into_bytes();
-        let padded = (text.len() + 8).next_multiple_of(PAGE) - 8;
-        text.resize(padded, b' ');
-        let mut image = (padded as u64).to_le_bytes().to_vec();
-        image.append(&mut text);
-        image
+            let start = index * bytes;
+            (name, "F32", &shape[..], start..start + bytes)
+        };
+        padded_header(&metadata, TENSORS.into_iter().enumerate().map(tensor))
     }
+}
+
+/// The header of an image of tensors (name, dtype as safetensors has it, shape, bytes from the header's
+/// end on), in whole pages: so the tensors lie aligned for direct writes.
+pub fn padded_header<'a>(
+    metadata: &[(&str, String)],
+    tensors: impl Iterator<Item = (&'a str, &'a str, &'a [u64], Range<usize>)>,
+) -> Vec<u8> {
+    let metadata: BTreeMap<&str, &String> = metadata.iter().map(|(k, v)| (*k, v)).collect();
+    let mut root = serde_json::Map::new();
+    root.insert("__metadata__".to_owned(), json!(metadata));
+    for (name, dtype, shape, bytes) in tensors {
+        let offsets = [bytes.start, bytes.end];
+        let tensor = json!({"dtype": dtype, "shape": shape, "data_offsets": offsets});
+        root.insert(name.to_owned(), tensor);
+    }
+    let mut text = serde_json::Value::Object(root).to_string().into_bytes();
+    let padded = (text.len() + 8).next_multiple_of(PAGE) - 8;
+    text.resize(padded, b' ');
+    let mut image = (padded as u64).to_le_bytes().to_vec();
+    image.append(&mut text);
+    image
 }
 
 /// Larger headers are no model's.

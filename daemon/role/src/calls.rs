@@ -31,10 +31,46 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn of_the_call(reason: impl Into<String>) -> Self {
+    /// A failure of the call itself, whose numbers are not to blame.
+    pub fn of_the_call(reason: impl Into<String>) -> Self {
         let (reason, numeric) = (reason.into(), false);
         Self { reason, numeric }
     }
+}
+
+/// A call that waits for its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    call_id: u64,
+    /// The same when the same work is asked for again.
+    pub key: String,
+}
+
+impl Asked {
+    fn reply(self, result: Result<Answer, Failure>) -> CallReply {
+        if let Err(failure) = &result {
+            tracing::error!(key = self.key, error = failure.reason, "call failed");
+        }
+        let (result, failure) = match result {
+            Ok(answer) => (Some(answer), None),
+            Err(failure) => (None, Some(failure)),
+        };
+        CallReply {
+            call_id: self.call_id,
+            numeric: failure.as_ref().is_some_and(|failure| failure.numeric),
+            error: failure.map_or(String::new(), |failure| failure.reason),
+            result,
+        }
+    }
+}
+
+/// What becomes of a call that was taken up.
+#[derive(Debug)]
+pub enum Begun {
+    /// There is nothing to do.
+    Answered(CallReply),
+    /// This is to be done, and [`Calls::end`] called with what came of it.
+    New(Asked, Body),
 }
 
 /// Answers calls of one generation, repeated ones from memory.
@@ -59,29 +95,36 @@ impl Calls {
         call: Call,
         perform: impl FnOnce(Body) -> Result<Answer, Failure>,
     ) -> CallReply {
-        let (call_id, key) = (call.call_id, call.key.clone());
-        let known = self.known(&key);
-        let repeated = known.is_some();
-        let result = match known {
-            Some(answer) => Ok(answer),
-            None => self.admit(call).and_then(perform).inspect(|answer| {
-                self.keep(key.clone(), answer.clone());
-            }),
-        };
-        if let Err(failure) = &result {
-            tracing::error!(%key, error = failure.reason, "call failed");
+        match self.begin(call) {
+            Begun::Answered(reply) => reply,
+            Begun::New(asked, body) => self.end(asked, perform(body)),
         }
-        tracing::debug!(%key, repeated, "call answered");
-        let (result, failure) = match result {
-            Ok(answer) => (Some(answer), None),
-            Err(failure) => (None, Some(failure)),
+    }
+
+    /// Takes a call up whose answer takes its time: what there is to do, or the reply at once where
+    /// the call was answered before or is not for this generation.
+    pub fn begin(&self, call: Call) -> Begun {
+        let asked = Asked {
+            call_id: call.call_id,
+            key: call.key.clone(),
         };
-        CallReply {
-            call_id,
-            numeric: failure.as_ref().is_some_and(|failure| failure.numeric),
-            error: failure.map_or(String::new(), |failure| failure.reason),
-            result,
+        if let Some(answer) = self.known(&asked.key) {
+            tracing::debug!(key = asked.key, "call answered from memory");
+            return Begun::Answered(asked.reply(Ok(answer)));
         }
+        match self.admit(call) {
+            Ok(body) => Begun::New(asked, body),
+            Err(failure) => Begun::Answered(asked.reply(Err(failure))),
+        }
+    }
+
+    /// The reply to a call that was taken up; its answer is kept under the call's key.
+    pub fn end(&mut self, asked: Asked, result: Result<Answer, Failure>) -> CallReply {
+        if let Ok(answer) = &result {
+            self.keep(asked.key.clone(), answer.clone());
+        }
+        tracing::debug!(key = asked.key, "call answered");
+        asked.reply(result)
     }
 
     fn known(&self, key: &str) -> Option<Answer> {

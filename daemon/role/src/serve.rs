@@ -57,6 +57,24 @@ impl Publisher {
         })
     }
 
+    /// The same in memory of the caller's, two buffers of the layout's length.
+    pub fn over(transport: &Transport, layout: Layout, buffers: [Arc<Buffer>; 2]) -> Self {
+        Self {
+            transport: transport.clone(),
+            layout,
+            buffers,
+            published: [None, None],
+        }
+    }
+
+    /// The version before the last can be read no longer: this one's bytes are about to be written
+    /// where it lies.
+    pub fn make_room(&mut self, version: u64) {
+        if let Some(before) = self.published[of(version)].take() {
+            before.withdraw();
+        }
+    }
+
     /// Publishes a version whose bytes `write` puts into the buffer: all of them, for what it leaves
     /// is of an older version. That older version can be read no longer; after an error neither can.
     pub fn publish(
@@ -64,11 +82,9 @@ impl Publisher {
         version: u64,
         write: impl FnOnce(&Buffer) -> Result<(), BufferError>,
     ) -> Result<ServedVersion, PublishError> {
+        self.make_room(version);
         let at = of(version);
         let buffer = &self.buffers[at];
-        if let Some(before) = self.published[at].take() {
-            before.withdraw();
-        }
         write(buffer)?;
         let Layout {
             tensors,

@@ -29,7 +29,7 @@ pub fn hands(
 
 /// What only who watches an engine can do to it. Its processes may share a group with this one, so
 /// that each is signalled by itself.
-fn engine(tree: &Tree, deed: Deed) -> Result<(), String> {
+pub(crate) fn engine(tree: &Tree, deed: Deed) -> Result<(), String> {
     let struck = match deed {
         Deed::KillEngineChild => tree.signal_busiest(Signal::KILL),
         Deed::KillEngineLeader => tree.signal_leader(Signal::KILL),

@@ -20,6 +20,8 @@
 //! A service of the job ([`service`]) is hosted in the same way, but that the shim only watches it: it
 //! has no link to the daemon, and clients reach the service itself.
 //!
+//! A rank of the trainer that is the user's own program is hosted by [`trainer`].
+//!
 //! Outside of any job [`check`] starts such a program once, for `robustctl doctor --check-roles`.
 //!
 //! # Rules
@@ -45,4 +47,5 @@ pub mod run;
 pub mod service;
 pub mod slot;
 pub mod state;
+pub mod trainer;
 pub mod weights;

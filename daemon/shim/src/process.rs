@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use robust_shared::job::{
     DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop,
-    StopSignal, Template, TemplateError,
+    StopSignal, Template, TemplateError, TrainerCommand,
 };
 use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, permitted};
 
 use crate::connect::Address;
 use crate::home::Home;
+use crate::trainer::gang::{Member, Variables};
 
 /// How long killed processes may take to go.
 const KILLED: Duration = Duration::from_secs(10);
@@ -93,6 +94,9 @@ struct Values<'a> {
     rollouts: Option<String>,
     /// Those of its slots, else those that robustd was given.
     devices: Option<String>,
+    /// A rank's place in its gang.
+    member: Option<&'a Member>,
+    generation: u64,
 }
 
 /// A life of an engine, as its shim was told of it.
@@ -106,6 +110,23 @@ pub struct OfEngine<'a> {
     pub incarnation: u64,
     /// Where others reach its shim.
     pub advertise: IpAddr,
+}
+
+/// A life of a trainer's rank, as its shim was told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfTrainer<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Its place in the gang.
+    pub member: &'a Member,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// Which life of the gang.
+    pub generation: u64,
+    /// Where others reach its host.
+    pub advertise: IpAddr,
+    /// What its environment has of the gang and of this process.
+    pub variables: &'a Variables,
 }
 
 /// A service's process, as its shim was told of it.
@@ -163,6 +184,8 @@ impl Command {
             socket: Some(home.socket()),
             rollouts: None,
             devices: devices(),
+            member: None,
+            generation: 0,
         };
         let program = Program {
             at: "rollout.command".to_owned(),
@@ -176,6 +199,44 @@ impl Command {
             false => Reached::Port(ports[0]),
         });
         Self::fill(&program, &values, (network, address), home)
+    }
+
+    /// Fills the command of the trainer in for a life of one of its ranks.
+    pub fn of_trainer(
+        of: &OfTrainer<'_>,
+        command: &TrainerCommand,
+        home: &Home,
+    ) -> Result<Self, StartError> {
+        let ports = lend(command.ports).map_err(StartError::Ports)?;
+        let values = Values {
+            job: of.job,
+            index: of.member.rank,
+            incarnation: of.incarnation,
+            slots: 1,
+            ports: &ports,
+            bind: of.advertise,
+            advertise: of.advertise,
+            state: home.run(),
+            shm: home.run(),
+            socket: None,
+            rollouts: rollouts(of.job, of.advertise),
+            devices: devices(),
+            member: Some(of.member),
+            generation: of.generation,
+        };
+        let program = Program {
+            at: "trainer.command".to_owned(),
+            argv: &command.argv,
+            env: &command.env,
+            inherit: &command.inherit,
+            cwd: &command.cwd,
+        };
+        let mut filled = Self::fill(&program, &values, (None, None), home)?;
+        let own: Vec<_> = filled.env.drain(..).collect();
+        // Before its own: who says otherwise in `env` is heard.
+        filled.env.extend(of.variables.clone());
+        filled.env.extend(own);
+        Ok(filled)
     }
 
     /// Fills the command of a service in for a life of one of its processes.
@@ -197,6 +258,8 @@ impl Command {
             socket: None,
             rollouts: rollouts(of.job, of.bind),
             devices: devices(),
+            member: None,
+            generation: 0,
         };
         let program = Program {
             at: format!("service.{}", of.name),
@@ -338,6 +401,10 @@ impl Values<'_> {
         match placeholder {
             Placeholder::Index => Some(self.index.to_string()),
             Placeholder::Incarnation => Some(self.incarnation.to_string()),
+            Placeholder::Generation => Some(self.generation.to_string()),
+            Placeholder::Rank => self.member.map(|m| m.rank.to_string()),
+            Placeholder::WorldSize => self.member.map(|m| m.world_size.to_string()),
+            Placeholder::LocalRank => self.member.map(|m| m.local_rank.to_string()),
             Placeholder::Slots => Some(self.slots.to_string()),
             Placeholder::Devices => Some(self.devices.clone().unwrap_or_default()),
             Placeholder::Port(number) => self.ports.get(*number as usize).map(u16::to_string),

@@ -51,6 +51,9 @@ pub enum ShimError {
     /// The job has no command for rollouts.
     #[error("the job file has no [rollout.command]: robust-worker is the program for its rollouts")]
     NoCommand,
+    /// The job has no command for its trainer.
+    #[error("the job file has no [trainer.command]: robust-worker is the program for its trainer")]
+    NoTrainer,
     /// The job has no such service.
     #[error("the job file has no [service.{0}]")]
     NoService(String),

@@ -137,7 +137,8 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
 /// Whether the program beside foreign engines and services is there, for a job that has some.
 fn find_shim(job: &Job, worker: &WorkerProgram) -> Result<(), Failure> {
     let path = worker.shim();
-    match job.rollout.command.is_some() || !job.services.is_empty() {
+    let commands = job.rollout.command.is_some() || job.trainer.command.is_some();
+    match commands || !job.services.is_empty() {
         true => check_executable(&path).map_err(|source| Failure::NoWorker { path, source }),
         false => Ok(()),
     }

@@ -77,6 +77,8 @@ pub struct Gang {
     pub ranks: Vec<Incarnation>,
     /// Tells work that is done again from the first time; 0: the first.
     pub attempt: u64,
+    /// Whether its ranks are programs of the user's, which are given whole steps.
+    pub foreign: bool,
 }
 
 impl Gang {

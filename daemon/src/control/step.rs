@@ -9,7 +9,7 @@ use crate::store::Store;
 use robust_proto::v1;
 use robust_shared::batch::{Batch, Meta};
 use robust_shared::core::{CallFault, StepMetrics};
-use robust_shared::dispatch::calls::{Publish, Snapshot, Update, columns};
+use robust_shared::dispatch::calls::{Publish, Snapshot, Train, Update, columns};
 use robust_shared::grpo::advantages_by;
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 
@@ -118,8 +118,10 @@ pub(super) async fn learn(
     (trajectories, mut batch): (&[TrajectoryId], Batch),
     known: Rows,
 ) -> Result<Learned, StepError> {
-    let old = old_logprobs(gang, step, trajectories, &batch, known).await?;
-    batch.insert(columns::OLD_LOGPROBS, old)?;
+    if !gang.foreign {
+        let old = old_logprobs(gang, step, trajectories, &batch, known).await?;
+        batch.insert(columns::OLD_LOGPROBS, old)?;
+    }
     let rewards = batch.f64s(columns::REWARD)?.to_vec();
     // A group without those that were set aside is smaller than the others.
     let groups: Vec<u32> = trajectories.iter().map(|id| id.group).collect();
@@ -130,7 +132,10 @@ pub(super) async fn learn(
     };
     let update = Update::new(step, batch)?;
     let tokens = update.batch_trainable_tokens;
-    let figures = gang.call::<Update>(step.0, update).await?;
+    let figures = match gang.foreign {
+        true => gang.call::<Train>(step.0, Train { update }).await?,
+        false => gang.call::<Update>(step.0, update).await?,
+    };
     let shards = gang.call::<Snapshot>(step.0, Snapshot { step }).await?;
     let generation = gang.generation;
     let metrics = StepMetrics {

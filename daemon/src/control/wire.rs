@@ -5,7 +5,7 @@ use robust_proto::v1::{self, call, call_reply};
 use robust_shared::batch::{Batch, BatchError, Jagged};
 use robust_shared::dispatch::WorkerCall;
 use robust_shared::dispatch::calls::{
-    OldLogprobs, Peer, Publish, Published, Region, Restore, Served, Shard, Snapshot, Update,
+    OldLogprobs, Peer, Publish, Published, Region, Restore, Served, Shard, Snapshot, Train, Update,
     UpdateMetrics, columns,
 };
 use robust_shared::ids::{Generation, Step};
@@ -64,16 +64,47 @@ impl WireCall for Update {
     }
 
     fn reply(result: call_reply::Result) -> Option<UpdateMetrics> {
-        match result {
-            call_reply::Result::Update(reply) => Some(UpdateMetrics {
-                loss: reply.loss,
-                grad_norm: reply.grad_norm,
-                clip_fraction: reply.clip_fraction,
-                entropy: reply.entropy,
-                kl: reply.kl,
-            }),
-            _ => None,
+        figures(result)
+    }
+}
+
+impl WireCall for Train {
+    fn body(args: Self) -> Result<call::Body, BatchError> {
+        let Update {
+            step,
+            samples: batch,
+            batch_trainable_tokens,
+        } = args.update;
+        let mut samples = samples(&batch)?;
+        let rewards = batch.f64s(columns::REWARD)?;
+        let trajectories = batch.u64s(columns::TRAJECTORY)?;
+        for (sample, (reward, trajectory)) in
+            samples.iter_mut().zip(rewards.iter().zip(trajectories))
+        {
+            (sample.reward, sample.trajectory) = (*reward, *trajectory);
         }
+        Ok(call::Body::Train(v1::Train {
+            step: step.0,
+            samples,
+            batch_trainable_tokens,
+        }))
+    }
+
+    fn reply(result: call_reply::Result) -> Option<UpdateMetrics> {
+        figures(result)
+    }
+}
+
+fn figures(result: call_reply::Result) -> Option<UpdateMetrics> {
+    match result {
+        call_reply::Result::Update(reply) => Some(UpdateMetrics {
+            loss: reply.loss,
+            grad_norm: reply.grad_norm,
+            clip_fraction: reply.clip_fraction,
+            entropy: reply.entropy,
+            kl: reply.kl,
+        }),
+        _ => None,
     }
 }
 
@@ -133,6 +164,7 @@ fn samples(batch: &Batch) -> Result<Vec<v1::Sample>, BatchError> {
         rollout_logprobs: row(logprobs, at),
         advantage: advantages.and_then(|a| a.get(at).copied()).unwrap_or(0.0),
         old_logprobs: row(old, at),
+        ..v1::Sample::default()
     };
     Ok((0..batch.len()).map(sample).collect())
 }
@@ -202,6 +234,7 @@ fn peer_to_wire(peer: &Peer) -> v1::Peer {
         incarnation: peer.incarnation.0,
         transport_addr: peer.transport_addr.clone(),
         gradients: peer.gradients.iter().map(region_to_wire).collect(),
+        master_port: peer.master_port,
     }
 }
 

@@ -98,10 +98,12 @@ impl Driver {
         }
     }
 
-    /// How long roles may take to end: at least as long as engines of the user's are given.
+    /// How long roles may take to end: at least as long as programs of the user's are given.
     pub(super) fn time_to_end(&self, least: Duration) -> Duration {
-        let engines = self.parts.job.rollout.command.as_ref();
-        engines.map_or(least, |engine| least + engine.stop.grace())
+        let engine = self.parts.job.rollout.command.as_ref().map(|c| c.stop);
+        let trainer = self.parts.job.trainer.command.as_ref().map(|c| c.stop);
+        let graces = [engine, trainer].map(|stop| stop.map_or(Duration::ZERO, |s| s.grace()));
+        least + graces[0].max(graces[1])
     }
 
     /// Keeps what must be remembered of the end itself. A node that is away is not waited for: its

@@ -111,6 +111,7 @@ impl Driver {
             generation,
             ranks: ranks.clone(),
             attempt: 0,
+            foreign: self.parts.job.trainer.command.is_some(),
         };
         let doing = start(gang);
         let happenings = self.parts.happenings.clone();
@@ -254,6 +255,7 @@ impl Driver {
                 incarnation: *incarnation,
                 transport_addr: hello.transport_addr,
                 gradients: hello.gradients.into_iter().map(region).collect(),
+                master_port: hello.master_port,
             }
         };
         (0..).zip(ranks).map(peer).collect()

@@ -4,7 +4,7 @@ use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::StateDir;
 use robust_proto::{JOB_TOKEN_VARIABLE, SERVICES_VARIABLE};
-use robust_shared::ids::{Generation, Incarnation, InstanceId};
+use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
 use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct WorkerProgram {
 }
 
 impl WorkerProgram {
-    /// The program beside a foreign engine.
+    /// The program beside engines and ranks of the user's.
     pub fn shim(&self) -> PathBuf {
         self.path.with_file_name("robust-shim")
     }
@@ -58,6 +58,8 @@ pub struct WorkerPlan {
     pub token: JobToken,
     /// Whether rollouts are engines of the user's.
     pub foreign_rollouts: bool,
+    /// Whether the ranks are programs of the user's.
+    pub foreign_trainers: bool,
     /// The addresses of the job's services, as roles are told them; empty without any.
     pub services: String,
     /// Which devices the slots of this node are.
@@ -92,6 +94,7 @@ impl WorkerPlan {
             bind: Ipv4Addr::LOCALHOST.into(),
             token,
             foreign_rollouts: job.rollout.command.is_some(),
+            foreign_trainers: job.trainer.command.is_some(),
             services: String::new(),
             devices: SlotDevices::default(),
         }
@@ -125,7 +128,9 @@ impl WorkerPlan {
             ..
         } = *life;
         let text = |path: PathBuf| path.display().to_string();
-        let program = match self.foreign_rollouts && id.role.is_engine() {
+        let engine = self.foreign_rollouts && id.role.is_engine();
+        let rank = self.foreign_trainers && id.role == Role::Trainer;
+        let program = match engine || rank {
             true => self.program.shim(),
             false => self.program.path.clone(),
         };

@@ -81,6 +81,16 @@ pub fn check(job: &Job) -> Result<(), ServicesError> {
         }
         far(format!("service.{name}"), found)?;
     }
+    if let Some(command) = &job.trainer.command {
+        let texts = || command.argv.iter().chain(command.env.values());
+        let name = "trainer.command".to_owned();
+        let rollouts = find(texts(), |p| *p == Placeholder::Rollouts);
+        let fixed = job.rollout.command.as_ref().and_then(|c| c.fixed);
+        if rollouts.is_some() && fixed.is_none() {
+            return Err(ServicesError::NotFixed { name });
+        }
+        far(name, rollouts)?;
+    }
     if let Some(command) = &job.rollout.command {
         let texts = command.argv.iter().chain(command.env.values());
         let found = find(texts, |p| matches!(p, Placeholder::Service(_)));

@@ -77,6 +77,9 @@ pub struct Hello {
     /// rollouts: the pull under way, which can be read from as it fills
     #[prost(message, optional, tag = "14")]
     pub pulling: ::core::option::Option<PullStarted>,
+    /// rank 0 of trainers of the user's own: where its process group listens
+    #[prost(uint32, tag = "20")]
+    pub master_port: u32,
 }
 /// A region of memory that peers can fetch from with one-sided reads.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -474,7 +477,7 @@ pub struct Call {
     pub key: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub generation: u64,
-    #[prost(oneof = "call::Body", tags = "4, 5, 6, 7, 8")]
+    #[prost(oneof = "call::Body", tags = "4, 5, 6, 7, 8, 20")]
     pub body: ::core::option::Option<call::Body>,
 }
 /// Nested message and enum types in `Call`.
@@ -492,6 +495,9 @@ pub mod call {
         Snapshot(super::Snapshot),
         #[prost(message, tag = "8")]
         Publish(super::Publish),
+        /// to programs of the user's: a whole step, answered by an UpdateReply
+        #[prost(message, tag = "20")]
+        Train(super::Train),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -519,6 +525,9 @@ pub struct Peer {
     pub transport_addr: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub gradients: ::prost::alloc::vec::Vec<Region>,
+    /// of rank 0, where trainers are programs of the user's
+    #[prost(uint32, tag = "20")]
+    pub master_port: u32,
 }
 /// Samples of the batch, this rank's share.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -539,6 +548,12 @@ pub struct Sample {
     /// per token after the first
     #[prost(float, repeated, tag = "5")]
     pub old_logprobs: ::prost::alloc::vec::Vec<f32>,
+    /// in Train
+    #[prost(double, tag = "20")]
+    pub reward: f64,
+    /// in Train: TrajectoryId.key()
+    #[prost(uint64, tag = "21")]
+    pub trajectory: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -558,6 +573,20 @@ pub struct Update {
     #[prost(message, repeated, tag = "2")]
     pub samples: ::prost::alloc::vec::Vec<Sample>,
     /// of the whole batch: the gradient's divisor on every rank
+    #[prost(uint64, tag = "3")]
+    pub batch_trainable_tokens: u64,
+}
+/// A step as a program of the user's does it: old logprobs, gradient and optimiser are its own affair.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Train {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    /// this rank's share
+    #[prost(message, repeated, tag = "2")]
+    pub samples: ::prost::alloc::vec::Vec<Sample>,
+    /// of the whole batch
     #[prost(uint64, tag = "3")]
     pub batch_trainable_tokens: u64,
 }

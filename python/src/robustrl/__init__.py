@@ -1,1 +1,42 @@
-"""Receivers of RobustRL's weights inside inference engines."""
+"""RobustRL for programs of your own.
+
+A trainer attaches, takes up its state, and goes round::
+
+    import robustrl
+
+    job = robustrl.attach()
+    step = job.restore({"model": model, "optim": optim})
+    job.publish(model)
+    for batch in job.batches():
+        with job.phase("update"):
+            ...
+        job.commit(loss=loss, grad_norm=norm)
+        job.publish(model)
+
+Started by ``robustd`` (``[trainer.command]`` of the job file) each rank runs beside a ``robust-shim``, which
+keeps its state in shared memory, serves its weights to the engines, and tells the daemon what it does. Started
+by hand everything is a no-op, and ``batches()`` yields nothing.
+
+Receivers of weights inside inference engines are ``robustrl.vllm`` and ``robustrl.sglang``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._job import Batch, Job, attach
+    from ._wire import JobOver, Refused
+
+__all__ = ["Batch", "Job", "JobOver", "Refused", "attach"]
+
+_WHERE = {"Batch": "_job", "Job": "_job", "attach": "_job", "JobOver": "_wire", "Refused": "_wire"}
+
+
+def __getattr__(name: str) -> Any:
+    # An engine's process imports this package for its receiver alone, and is spared the rest.
+    if name not in _WHERE:
+        raise AttributeError(f"module 'robustrl' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"robustrl.{_WHERE[name]}"), name)

@@ -59,6 +59,8 @@ pub struct Peer {
     pub transport_addr: String,
     /// Where its gradients are fetched, by parity of the step.
     pub gradients: Vec<Region>,
+    /// Where its process group listens: rank 0 of programs of the user's; else 0.
+    pub master_port: u32,
 }
 
 /// Take up the state of a committed step.
@@ -249,6 +251,46 @@ impl WorkerCall for Update {
             })?;
         }
         first(Self::NAME, replies)
+    }
+}
+
+/// Do a training step in the way of a program of the user's: what is computed before the gradient is its
+/// own affair, too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Train {
+    /// The step, whose columns `old_logprobs` are not there, but `reward` and `trajectory` are.
+    pub update: Update,
+}
+
+impl Split for Train {
+    /// As an update is split.
+    fn split(self, parts: usize) -> Result<(Vec<Self>, Shape), BatchError> {
+        let (updates, shape) = self.update.split(parts)?;
+        let trains = updates.into_iter().map(|update| Self { update });
+        Ok((trains.collect(), shape))
+    }
+}
+
+impl WorkerCall for Train {
+    type Whole = Self;
+    type Args = Self;
+    type Reply = UpdateMetrics;
+    type Output = UpdateMetrics;
+    type Fan = SplitDp;
+    const NAME: &'static str = "train";
+    const GATHERS: &'static str = "the ranks' figures, averaged";
+
+    /// A program tells what it likes: its rank's own loss, or the gang's.
+    fn gather(replies: Vec<UpdateMetrics>, _: &Shape) -> Result<UpdateMetrics, DispatchError> {
+        let count = replies.len().max(1) as f64;
+        let mean = |of: fn(&UpdateMetrics) -> f64| replies.iter().map(of).sum::<f64>() / count;
+        Ok(UpdateMetrics {
+            loss: mean(|r| r.loss),
+            grad_norm: mean(|r| r.grad_norm),
+            clip_fraction: mean(|r| r.clip_fraction),
+            entropy: mean(|r| r.entropy),
+            kl: mean(|r| r.kl),
+        })
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`Restore`](calls::Restore) | one to all | the same | the step, which must be the same everywhere |
 //! | [`OldLogprobs`](calls::OldLogprobs) | split | its run of samples | all samples' logprobs, in order |
 //! | [`Update`](calls::Update) | split | its run of samples | shares summed; the gradient norm must agree |
+//! | [`Train`](calls::Train) | split | its run of samples | the ranks' figures, averaged |
 //! | [`Snapshot`](calls::Snapshot) | one to all | the same | every rank's shard, in rank order |
 //! | [`Publish`](calls::Publish) | one to all | the same | the manifest, which must agree, and where it is |
 //!

@@ -221,8 +221,9 @@ impl Job {
         let engines = self.rollout.command.is_some();
         let of_engines = engines && self.rollout.pool == pool;
         let of_hybrids = engines && self.hybrid() && self.trainer.pool == pool;
+        let of_trainers = self.trainer.command.is_some() && self.trainer.pool == pool;
         let mut services = self.services.values();
-        of_engines || of_hybrids || services.any(|s| s.pool.as_deref() == Some(pool))
+        of_engines || of_hybrids || of_trainers || services.any(|s| s.pool.as_deref() == Some(pool))
     }
 
     fn node(&self, name: &str) -> Option<&Node> {

@@ -35,11 +35,11 @@ pub(crate) use locate::Document;
 pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
-    Agent, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype, EngineHealth,
-    EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, KindBudget, Mode, Model,
-    ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout,
-    RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
-    Verification, WarmupSettings, Weights,
+    Agent, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype,
+    EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, KindBudget, Mode,
+    Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart,
+    Rollout, RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
+    TrainerCommand, Verification, WarmupSettings, Weights,
 };
 pub use update::updatable;
 
@@ -142,11 +142,13 @@ impl Job {
     pub fn resolve(&mut self, base_dir: &Path) {
         let command = self.rollout.command.as_mut();
         let of_command = command.map(|c| [Some(&mut c.cwd), c.api_key_file.as_mut()]);
+        let of_trainer = self.trainer.command.as_mut().map(|c| &mut c.cwd);
         let paths = [&mut self.data.prompts, &mut self.data.tokenizer];
         for path in paths
             .into_iter()
             .chain(self.model.path.as_mut())
             .chain(of_command.into_iter().flatten().flatten())
+            .chain(of_trainer)
             .chain(self.services.values_mut().map(|s| &mut s.cwd))
         {
             *path = fold_dots(&base_dir.join(&*path));
@@ -179,6 +181,9 @@ impl Job {
             if let Some(file) = &command.api_key_file {
                 also("rollout.command.api_key_file", file);
             }
+        }
+        if let Some(command) = &self.trainer.command {
+            also("trainer.command.cwd", &command.cwd);
         }
         for service in self.services.values() {
             also("service.cwd", &service.cwd);

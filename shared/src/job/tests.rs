@@ -226,6 +226,10 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `rollout.dtype` is \"bfloat16\"; it is the built-in rollout's; say with `rollout.command.dtype` what numbers your engine holds",
     ),
     (
+        "rollout_dtype_of_a_trainer",
+        ":6:1: `rollout.dtype` is \"bfloat16\"; versions of a trainer of your own travel as float32; leave it out",
+    ),
+    (
         "duplicate_node",
         ":10:1: `node.1.name` is \"a\"; another node has that name; give every node its own",
     ),

@@ -21,11 +21,16 @@ fn the_readme_has_every_placeholder_with_whose_it_is() {
             let name = name.trim_matches(['{', '}']);
             let placeholder = Placeholder::named(name).unwrap();
             let of = |scope| placeholder.is_of(scope);
-            let whose = match (of(Scope::Rollout), of(Scope::Service)) {
-                (true, true) => "both",
-                (true, false) => "rollout",
-                (false, true) => "service",
-                (false, false) => "neither",
+            let scopes = [Scope::Rollout, Scope::Trainer, Scope::Service];
+            let names: Vec<&str> = scopes
+                .into_iter()
+                .filter(|s| of(*s))
+                .map(Scope::name)
+                .collect();
+            let whose = match names.len() {
+                0 => "none".to_owned(),
+                3 => "all".to_owned(),
+                _ => names.join(", "),
             };
             assert_eq!(cells[1], whose, "{name}");
             seen += 1;

@@ -97,7 +97,9 @@ impl Job {
             let others = KEYS.iter().find(|(_, keys)| keys.contains(&key));
             let hint = match others {
                 Some((of, _)) => format!("it is {of}'s: `robustctl update {of} --set {key}=..`"),
-                None if ["rollout.command", "service"].contains(&section(key)) => {
+                None if ["rollout.command", "trainer.command", "service"]
+                    .contains(&section(key)) =>
+                {
                     "it is for the whole job: change it in the job file and start that anew"
                         .to_owned()
                 }
@@ -122,6 +124,7 @@ impl Job {
 fn section(key: &str) -> &str {
     match key.split_once('.') {
         Some(("rollout", rest)) if rest.split('.').next() == Some("command") => "rollout.command",
+        Some(("trainer", rest)) if rest.split('.').next() == Some("command") => "trainer.command",
         Some((first, _)) => first,
         None => key,
     }

@@ -233,6 +233,10 @@ impl Job {
                 return Err(bad("rollout.max_context", longest, must));
             }
         }
+        if r.dtype != Dtype::Float32 && self.trainer.command.is_some() {
+            let must = "versions of a trainer of your own travel as float32; leave it out";
+            return Err(bad("rollout.dtype", "\"bfloat16\"", must));
+        }
         if r.dtype != Dtype::Float32 && r.command.is_some() {
             let must = "it is the built-in rollout's; say with `rollout.command.dtype` what numbers your \
                         engine holds";

@@ -21,6 +21,8 @@ pub enum Hosting {
     BuiltIn,
     /// By an engine of the user's, with `robust-shim` beside it.
     Engine(Engine),
+    /// By a program of the user's that attaches by the package `robustrl`, with `robust-shim` beside it.
+    Program,
     /// By any other program of the user's, which `robust-shim` watches.
     Service {
         /// What its absence does to the job.
@@ -45,8 +47,10 @@ impl Hosted {
     /// A role of a job.
     pub(super) fn role(job: &Job, role: Role) -> Self {
         let command = job.rollout.command.as_ref().filter(|_| role.is_engine());
+        let program = role == Role::Trainer && job.trainer.command.is_some();
         let hosting = match command {
             Some(command) => Hosting::Engine(Engine::of(command)),
+            None if program => Hosting::Program,
             None => Hosting::BuiltIn,
         };
         let role = role.name().to_owned();
@@ -69,6 +73,7 @@ impl Hosting {
         match self {
             Self::BuiltIn => "built-in",
             Self::Engine(_) => "engine",
+            Self::Program => "program",
             Self::Service { .. } => "service",
         }
     }
@@ -92,6 +97,7 @@ impl fmt::Display for Hosting {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
             Self::Service { .. } => f.write_str("a service of yours"),
+            Self::Program => f.write_str("a program of yours behind robust-shim"),
             Self::Engine(Engine { kind, weights, .. }) => {
                 let (kind, weights) = (kind.name(), weights.name());
                 write!(

@@ -41,6 +41,7 @@ fn table() -> String {
         ),
         ("an engine, `\"theirs\"`", engine(EngineWeights::Theirs)),
         ("an engine, `\"none\"`", engine(EngineWeights::None)),
+        ("a trainer of yours", Hosting::Program),
         (
             "a service",
             Hosting::Service {
@@ -52,7 +53,7 @@ fn table() -> String {
     let mut text = format!(
         "| promise | {} |\n|{}\n",
         heads.join(" | "),
-        " --- |".repeat(6)
+        " --- |".repeat(7)
     );
     for invariant in Invariant::ALL {
         let cell = |(_, hosting): (_, Hosting)| {

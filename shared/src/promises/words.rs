@@ -40,6 +40,7 @@ impl Hosting {
         match self {
             Self::BuiltIn => Some(built_in(invariant)),
             Self::Engine(engine) => Some(engine.promised(invariant)),
+            Self::Program => Some(program(invariant)),
             Self::Service { needed } => service(needed, invariant),
         }
     }
@@ -48,6 +49,17 @@ impl Hosting {
 fn built_in(invariant: Invariant) -> Word {
     match invariant {
         Invariant::VerifiedVersions => Word::new(Level::Yes, "by digest"),
+        _ => Word::yes(),
+    }
+}
+
+/// A trainer's program that restores, commits and publishes by the package.
+fn program(invariant: Invariant) -> Word {
+    match invariant {
+        Invariant::VerifiedVersions => Word::new(Level::Yes, "by digest"),
+        Invariant::Restorable => Word::new(Level::Yes, "with the objects it named"),
+        Invariant::HealthyLives => Word::new(Level::Yes, "by the phases it says"),
+        Invariant::BitForBit => Word::new(Level::No, "its arithmetic is its own"),
         _ => Word::yes(),
     }
 }

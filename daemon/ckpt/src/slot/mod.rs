@@ -23,7 +23,7 @@ mod write;
 
 pub use image::{Image, held};
 pub use memory::{RestoreMemory, SnapshotMemory};
-pub use write::Slot;
+pub use write::{Slot, Writing};
 
 use robust_shared::ids::{Generation, Step};
 use std::fmt;

@@ -19,6 +19,14 @@ pub struct Slot {
     known: u64,
 }
 
+/// An image that is being written.
+#[derive(Debug)]
+#[must_use = "an image that is not finished is no snapshot"]
+pub struct Writing {
+    sequence: u64,
+    taken: Taken,
+}
+
 impl Slot {
     /// Opens or makes the slot at `path` for images of so many bytes, allocated and touched, so that
     /// writing costs a copy and no page fault. What it holds stays: it may be what the gang is about to
@@ -55,19 +63,38 @@ impl Slot {
         (self.map.bytes() - PAGE) as u64
     }
 
-    /// Copies the parts, one after the other, and seals them as the image of a step.
-    ///
-    /// A gang that another one has replaced in this slot since is refused: its step is history that
-    /// did not happen (I-1).
+    /// Copies the parts, one after the other, and seals them as the image of a step; errors are those
+    /// of [`Self::begin`].
     pub fn write(
         &mut self,
-        (step, generation): (Step, Generation),
+        of: (Step, Generation),
         adam_step: u64,
         parts: &[&dyn SnapshotMemory],
     ) -> Result<Taken, CkptError> {
         let bytes: usize = parts.iter().map(|part| part.bytes()).sum();
+        let writing = self.begin(of, bytes as u64)?;
+        let mut at = PAGE;
+        for part in parts {
+            let to = self.map.range(at, part.bytes());
+            part.copy_to(0, to)
+                .map_err(|why| CkptError::io("copy to", &self.path)(io::Error::other(why)))?;
+            at += part.bytes();
+        }
+        Ok(self.finish(writing, adam_step))
+    }
+
+    /// Marks the slot as being written with an image of so many bytes: whoever has the file mapped may
+    /// write them now, from its second page on. What the slot held is gone.
+    ///
+    /// A gang that another one has replaced in this slot since is refused: its step is history that
+    /// did not happen (I-1).
+    pub fn begin(
+        &mut self,
+        (step, generation): (Step, Generation),
+        bytes: u64,
+    ) -> Result<Writing, CkptError> {
         let bad = |reason: String| CkptError::bad(&self.path, reason);
-        if bytes as u64 > self.capacity() {
+        if bytes > self.capacity() {
             let reason = format!(
                 "an image of {bytes} bytes does not fit in {}",
                 self.capacity()
@@ -82,25 +109,29 @@ impl Slot {
         }
         self.known = self.known.max(generation.0);
         let sequence = self.unseal(generation, sealed);
-        let mut at = PAGE;
-        for part in parts {
-            let to = self.map.range(at, part.bytes());
-            part.copy_to(0, to)
-                .map_err(|why| CkptError::io("copy to", &self.path)(io::Error::other(why)))?;
-            at += part.bytes();
-        }
         let taken = Taken {
             step,
             generation,
-            bytes: bytes as u64,
+            bytes,
         };
+        Ok(Writing { sequence, taken })
+    }
+
+    /// Copies the first bytes of the image that is being written.
+    pub fn put_first(&mut self, bytes: &[u8]) {
+        self.map.range(PAGE, bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// Seals the image, whose last byte is written.
+    pub fn finish(&mut self, writing: Writing, adam_step: u64) -> Taken {
+        let Writing { sequence, taken } = writing;
         let seal = Seal {
             sequence,
             taken,
             adam_step,
         };
         self.seal(&seal);
-        Ok(taken)
+        taken
     }
 
     /// Marks the slot as being written, before its first byte changes; the sequence that will seal it.

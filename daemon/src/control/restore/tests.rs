@@ -55,6 +55,7 @@ impl Rank {
                 path: format!("slot of {}", snapshot.step),
                 ..Default::default()
             })),
+            call::Body::Train(_) => Err("these are built-in ranks".into()),
             call::Body::Publish(_) => Err("a step that is trained again is not published".into()),
         }
     }
@@ -150,6 +151,7 @@ impl Bench {
             generation: Generation(2),
             ranks: vec![RANK],
             attempt: 0,
+            foreign: false,
         };
         Self {
             gang,

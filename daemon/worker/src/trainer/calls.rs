@@ -37,6 +37,9 @@ pub enum CallError {
         /// The state's step.
         own: u64,
     },
+    /// It is a call to ranks of the user's.
+    #[error("a whole step is asked for, and a built-in rank is asked for its parts")]
+    WholeStep,
     /// See [`RestoreError`].
     #[error("restore: {0}")]
     Restore(#[from] RestoreError),
@@ -118,6 +121,7 @@ impl Work {
             Body::Update(request) => self.update(&request).map(Answer::Update),
             Body::Snapshot(request) => self.snapshot(&request).map(Answer::Snapshot),
             Body::Publish(request) => self.publish(&request).map(Answer::Publish),
+            Body::Train(_) => Err(CallError::WholeStep),
         }
     }
 

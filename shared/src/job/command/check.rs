@@ -22,14 +22,14 @@ const RESERVED: [&str; 7] = [
 ];
 
 /// The part of a command that is the same for all.
-struct Program<'a> {
+pub(super) struct Program<'a> {
     /// The dotted key of its table.
-    at: String,
-    scope: Scope,
-    argv: &'a [String],
-    env: &'a BTreeMap<String, String>,
-    inherit: &'a [String],
-    ports: u32,
+    pub at: String,
+    pub scope: Scope,
+    pub argv: &'a [String],
+    pub env: &'a BTreeMap<String, String>,
+    pub inherit: &'a [String],
+    pub ports: u32,
 }
 
 impl Job {
@@ -37,6 +37,9 @@ impl Job {
     pub(in crate::job) fn check_commands(&self) -> Result<(), Problem> {
         if let Some(command) = &self.rollout.command {
             self.check_rollout_command(command)?;
+        }
+        if let Some(command) = &self.trainer.command {
+            self.check_trainer_command(command)?;
         }
         for (name, service) in &self.services {
             self.check_service(name, service)?;
@@ -155,7 +158,7 @@ impl Job {
     }
 
     /// The placeholders of all its texts.
-    fn check_program(&self, p: &Program<'_>) -> Result<Vec<Template>, Problem> {
+    pub(super) fn check_program(&self, p: &Program<'_>) -> Result<Vec<Template>, Problem> {
         let key = |k: &str| format!("{}.{k}", p.at);
         whole(&key("ports"), p.ports.into(), 0, MOST_PORTS)?;
         let Some(program) = p.argv.first().filter(|program| !program.is_empty()) else {
@@ -286,7 +289,7 @@ fn check_variable(key: &str, name: &str) -> Result<(), Problem> {
     }
 }
 
-fn check_stop(at: &str, stop: &Stop) -> Result<(), Problem> {
+pub(super) fn check_stop(at: &str, stop: &Stop) -> Result<(), Problem> {
     number(&format!("{at}.stop.grace_s"), stop.grace_s, 0.0, 3600.0)
 }
 

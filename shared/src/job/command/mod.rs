@@ -6,6 +6,7 @@ mod order;
 mod placeholder;
 mod plugin;
 mod template;
+mod trainer;
 
 pub use order::ServiceTies;
 pub use placeholder::{Placeholder, Scope};

@@ -56,6 +56,8 @@ pub enum Placeholder {
 pub enum Scope {
     /// A rollout's.
     Rollout,
+    /// A trainer's rank's.
+    Trainer,
     /// A service's.
     Service,
 }
@@ -105,15 +107,13 @@ impl Placeholder {
     /// Whether it has a meaning for a command.
     pub fn is_of(&self, scope: Scope) -> bool {
         match self {
-            Self::Generation
-            | Self::Rank
-            | Self::WorldSize
-            | Self::LocalRank
-            | Self::Checkpoint
-            | Self::Step => false,
+            Self::Generation | Self::Rank | Self::WorldSize | Self::LocalRank => {
+                scope == Scope::Trainer
+            }
+            Self::Checkpoint | Self::Step => false,
             Self::Uds => scope == Scope::Rollout,
             // A rollout that waits for all rollouts' addresses waits for its own.
-            Self::Rollouts => scope == Scope::Service,
+            Self::Rollouts => scope != Scope::Rollout,
             _ => true,
         }
     }
@@ -124,6 +124,7 @@ impl Scope {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rollout => "rollout",
+            Self::Trainer => "trainer",
             Self::Service => "service",
         }
     }

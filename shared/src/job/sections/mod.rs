@@ -8,6 +8,7 @@ mod program;
 mod roles;
 mod service;
 mod task;
+mod trainer_command;
 
 pub use command::{
     Canary, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, HybridMode, Isolate, PauseMode,
@@ -20,3 +21,4 @@ pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use service::{Needed, Service, ServiceHealth};
 pub use task::{General, Mode, Policy};
+pub use trainer_command::{Attaches, TrainerCommand};

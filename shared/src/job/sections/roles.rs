@@ -1,6 +1,7 @@
 //! Who works: `[trainer]`, `[rollout]`, `[agent]`.
 use super::super::units::millis;
 use super::command::{Dtype, RolloutCommand};
+use super::trainer_command::TrainerCommand;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub struct Trainer {
     /// Most ranks `robustctl scale` may ask for; any number if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
+    /// The user's own program. Absent: the built-in trainer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<TrainerCommand>,
 }
 
 impl Default for Trainer {
@@ -35,6 +39,7 @@ impl Default for Trainer {
             node: None,
             min: 1,
             max: None,
+            command: None,
         }
     }
 }

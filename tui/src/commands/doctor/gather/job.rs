@@ -67,7 +67,10 @@ fn roles(job: &Job, shape: &Shape) -> Vec<RoleMemory> {
         bytes: need.total(),
         parts: need.to_string(),
     };
-    let mut found = vec![of(Role::Trainer, &Need::of_trainer(shape, job, 0))];
+    let mut found = Vec::new();
+    if job.trainer.command.is_none() {
+        found.push(of(Role::Trainer, &Need::of_trainer(shape, job, 0)));
+    }
     if job.rollout.command.is_none() {
         let need = Need::of_rollout(shape, job);
         found.extend([Role::Rollout, Role::Hybrid].map(|role| of(role, &need)));

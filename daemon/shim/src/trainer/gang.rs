@@ -1,0 +1,177 @@
+//! The environment of a rank, as `torchrun` sets it (torch 2.11,
+//! `torch/distributed/elastic/agent/server/local_elastic_agent.py`): a program that runs under it runs
+//! under robustd unchanged.
+//!
+//! The group's port is another one in each generation, chosen by rank 0's shim on its own host: no member
+//! of an earlier gang can meet the new one there (I-1).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+
+use robust_proto::v1::Peer;
+
+/// A rank among its fellows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its rank.
+    pub rank: u32,
+    /// Ranks of the gang.
+    pub world_size: u32,
+    /// Its number among the ranks of its host, in rank order.
+    pub local_rank: u32,
+    /// Ranks of its host.
+    pub local_world_size: u32,
+    /// The number of its host, in the order of their first ranks.
+    pub group_rank: u32,
+    /// Hosts of the gang.
+    pub group_world_size: u32,
+    /// Where rank 0's process group listens.
+    pub master: SocketAddr,
+}
+
+impl Member {
+    /// As the daemon tells the gang; none where it tells of no such rank, or of nobody's port.
+    pub fn of(rank: u32, peers: &[Peer]) -> Option<Self> {
+        let host = |peer: &Peer| Some(peer.transport_addr.parse::<SocketAddr>().ok()?.ip());
+        let hosts: Vec<IpAddr> = peers.iter().map(host).collect::<Option<_>>()?;
+        let own = *hosts.get(rank as usize)?;
+        let port = u16::try_from(peers.first()?.master_port)
+            .ok()
+            .filter(|p| *p > 0)?;
+        let mut order: Vec<IpAddr> = Vec::new();
+        for host in &hosts {
+            if !order.contains(host) {
+                order.push(*host);
+            }
+        }
+        let of_own = |hosts: &[IpAddr]| hosts.iter().filter(|host| **host == own).count() as u32;
+        Some(Self {
+            rank,
+            world_size: hosts.len() as u32,
+            local_rank: of_own(&hosts[..rank as usize]),
+            local_world_size: of_own(&hosts),
+            group_rank: order.iter().position(|host| *host == own)? as u32,
+            group_world_size: order.len() as u32,
+            master: SocketAddr::new(hosts[0], port),
+        })
+    }
+
+    /// The only rank that sees its devices is the first one of them.
+    #[must_use]
+    pub fn alone_on_its_devices(self) -> Self {
+        Self {
+            local_rank: 0,
+            local_world_size: 1,
+            ..self
+        }
+    }
+
+    /// The variables.
+    pub fn environment(&self, job: &str, generation: u64, error_file: &Path) -> Variables {
+        let number = |n: u32| n.to_string();
+        let texts: [(&str, String); 17] = [
+            ("RANK", number(self.rank)),
+            ("WORLD_SIZE", number(self.world_size)),
+            ("LOCAL_RANK", number(self.local_rank)),
+            ("LOCAL_WORLD_SIZE", number(self.local_world_size)),
+            ("GROUP_RANK", number(self.group_rank)),
+            ("GROUP_WORLD_SIZE", number(self.group_world_size)),
+            ("ROLE_RANK", number(self.rank)),
+            ("ROLE_WORLD_SIZE", number(self.world_size)),
+            ("ROLE_NAME", "trainer".to_owned()),
+            ("MASTER_ADDR", self.master.ip().to_string()),
+            ("MASTER_PORT", self.master.port().to_string()),
+            (
+                "TORCHELASTIC_RESTART_COUNT",
+                generation.saturating_sub(1).to_string(),
+            ),
+            // Restarts are the controller's: its budgets say when there are no more.
+            ("TORCHELASTIC_MAX_RESTARTS", "0".to_owned()),
+            ("TORCHELASTIC_RUN_ID", job.to_owned()),
+            ("TORCHELASTIC_USE_AGENT_STORE", "False".to_owned()),
+            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".to_owned()),
+            ("TORCHELASTIC_ERROR_FILE", error_file.display().to_string()),
+        ];
+        texts
+            .into_iter()
+            .map(|(key, text)| (key.into(), text.into()))
+            .collect()
+    }
+}
+
+/// Variables of an environment by name.
+pub type Variables = BTreeMap<OsString, OsString>;
+
+/// A port that is free on this host now. Nobody keeps it for the group; the kernel lends others first.
+pub fn free_port(host: IpAddr) -> std::io::Result<u16> {
+    let held = TcpListener::bind(SocketAddr::new(host, 0))?;
+    Ok(held.local_addr()?.port())
+}
+
+/// What a program that ended with an exception wrote about it, as `torch.distributed.elastic` and
+/// `robustrl` write it: the exception in a line.
+pub fn exception_in(error_file: &Path) -> Option<String> {
+    let text = std::fs::read(error_file).ok()?;
+    let told: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let message = &told["message"];
+    let said = message["message"].as_str().or_else(|| message.as_str())?;
+    let line = said.lines().rfind(|line| !line.trim().is_empty())?;
+    Some(line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn peer(rank: u32, addr: &str, master_port: u32) -> Peer {
+        Peer {
+            rank,
+            transport_addr: addr.to_owned(),
+            master_port,
+            ..Peer::default()
+        }
+    }
+
+    #[test]
+    fn a_rank_knows_its_place_among_the_ranks_and_hosts_of_its_gang() {
+        let peers = [
+            peer(0, "10.0.0.1:7", 4000),
+            peer(1, "10.0.0.2:7", 0),
+            peer(2, "10.0.0.1:8", 0),
+            peer(3, "10.0.0.2:9", 0),
+        ];
+        let third = Member::of(3, &peers).unwrap();
+        let numbers = (third.local_rank, third.local_world_size, third.group_rank);
+        assert_eq!(numbers, (1, 2, 1));
+        assert_eq!((third.world_size, third.group_world_size), (4, 2));
+        let environment = third.environment("j", 3, Path::new("/e"));
+        let text = |key: &str| {
+            environment[&OsString::from(key)]
+                .to_str()
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(text("MASTER_ADDR"), "10.0.0.1");
+        assert_eq!(text("MASTER_PORT"), "4000");
+        assert_eq!(text("TORCHELASTIC_RESTART_COUNT"), "2");
+        let alone = third.alone_on_its_devices();
+        assert_eq!((alone.local_rank, alone.local_world_size), (0, 1));
+        assert_eq!(Member::of(4, &peers), None);
+        assert_eq!(Member::of(0, &peers[1..]), None, "nobody listens");
+    }
+
+    #[test]
+    fn the_last_line_of_an_exception_is_what_is_told_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("error.json");
+        assert_eq!(exception_in(&path), None);
+        let text = r#"{"message": {"message": "RuntimeError: a\nValueError: no such layer\n", "extraInfo": {}}}"#;
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(exception_in(&path).unwrap(), "ValueError: no such layer");
+        std::fs::write(&path, r#"{"message": "SignalException: x"}"#).unwrap();
+        assert_eq!(exception_in(&path).unwrap(), "SignalException: x");
+    }
+}

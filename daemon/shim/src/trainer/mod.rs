@@ -1,0 +1,512 @@
+//! A rank of the trainer that is the user's own program, with this process beside it.
+//!
+//! ```text
+//!  daemon ◄── role.proto, as trainer-0 ──► robust-shim ── argv, torchrun's environment ──► python train.py
+//!                                            │    ▲  one JSON object a line, Unix socket        │
+//!                                            │    └──────────── robustrl ◄──────────────────────┤
+//!  peers, disk ◄── the sealed slot ──────────┤                                                  │
+//!  engines ◄══ weights, chunks ══════════════┴── shared memory: slots, versions, batches, phases┘
+//! ```
+//! To the daemon it is a rank as any other: restored, given steps, asked for snapshots and versions. To the
+//! program it is the package's other half. The program copies tensors into memory that is allocated and
+//! touched once; what hashes, serves and replicates them happens here and behind.
+//!
+//! Happy path: the shim attaches and says (rank 0) at which port the new gang's process group is to meet.
+//! With the daemon's restore every rank knows its fellows, and starts its program ([`gang`]). The program
+//! attaches, takes up its state, publishes it, and goes round: batch, figures, state, version ([`rank`]).
+//!
+//! The death of the program is the rank's death, told with the exception that it wrote.
+
+mod batch;
+pub mod gang;
+mod layout;
+mod page;
+mod rank;
+mod talk;
+mod words;
+mod work;
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use robust_proto::v1::host_message::Body;
+use robust_proto::v1::{Call, Hello, HostMessage, Peer, call};
+use robust_role::{Busy, Facts, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages, network};
+use robust_role::{DaemonEpoch, Deed};
+use robust_shared::fault::At;
+use robust_shared::ids::{InstanceId, Role};
+use robust_shared::job::{EngineWeights, Job, TrainerCommand, Verification};
+use robust_shared::phase::Phase;
+use robust_transport::Transport;
+use robust_tree::{Died, Signal, Tree};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+
+use crate::hands::engine as strike;
+use crate::home::Home;
+use crate::hosted::{Hosted, failure, says_why};
+use crate::process::{self, Command, OfTrainer};
+use crate::run::{LEDGER_EVERY, ShimError};
+use gang::{Member, Variables, exception_in, free_port};
+use page::Page;
+use rank::{Rank, Said};
+use words::{Answer, Attached, CanaryPrompt};
+use work::{Of, Raised, Served, Work};
+
+/// How often the program's page of phases is read.
+const PAGE_EVERY: Duration = Duration::from_millis(20);
+/// How long an exception's file may follow the death that it explains.
+const DYING: Duration = Duration::from_millis(20);
+/// As much of a log is read to find its last line.
+const LOG_TAIL: u64 = 4096;
+/// Tokens of the prompt that engines are verified by, and of the answer.
+const CANARY_TOKENS: u32 = 8;
+/// Spreads the prompt over the vocabulary; odd, so that its tokens differ.
+const CANARY_STRIDE: u32 = 37;
+
+/// The program's tree, once it runs: hands and samples look at it from other threads.
+type Running = Arc<OnceLock<Arc<Tree>>>;
+
+/// What ends a rank.
+enum End {
+    Link(LinkEnd),
+    Died(Died),
+    NeverAttached(Duration),
+}
+
+/// Everything that comes to a rank.
+struct Ears {
+    inbox: UnboundedReceiver<FromHost>,
+    questions: UnboundedReceiver<talk::Asked>,
+    served: UnboundedReceiver<Served>,
+    died: UnboundedReceiver<Died>,
+}
+
+/// A rank of the user's.
+struct Shim {
+    args: RoleArgs,
+    command: TrainerCommand,
+    home: Home,
+    link: Link,
+    running: Running,
+    hosted: Option<Hosted>,
+    deaths: UnboundedSender<Died>,
+    phase: Phase,
+    raised: Raised,
+    page: Page,
+    page_path: PathBuf,
+    /// Where the program's question is to be answered.
+    answer_to: Option<oneshot::Sender<Answer>>,
+    /// What [`Rank`] is made of when the gang is known.
+    work: Option<Work>,
+    canary: Option<CanaryPrompt>,
+    rank: Option<Rank<Work>>,
+    started: Option<Instant>,
+}
+
+/// Runs a rank until its link or its program ends. `started` is when the process began.
+pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, ShimError> {
+    let mut stages = Stages::since(started);
+    let command = args
+        .job
+        .trainer
+        .command
+        .clone()
+        .ok_or(ShimError::NoTrainer)?;
+    let (index, role) = (args.index, Role::Trainer);
+    let home = Home::of(
+        &args.snapshot_dir,
+        &format!("engine-{}", InstanceId { role, index }),
+    );
+    home.take()?;
+    stages.end("clearing");
+    let transport = Transport::start(args.transport()).map_err(robust_role::StartError::from)?;
+    let hello = Hello {
+        transport_addr: transport.addr().to_string(),
+        master_port: match args.index {
+            0 => free_port(args.bind)
+                .map_err(process::StartError::Ports)?
+                .into(),
+            _ => 0,
+        },
+        ..Hello::default()
+    };
+    let (facts, running) = (Facts::new(hello), Running::default());
+    let (link, inbox) = attach(args, runtime, &facts, &running, &transport);
+    link.phase(Phase::Init, 0);
+    stages.end("transport and attach");
+    tracing::info!("start: {}", stages.line());
+    let _on_runtime = runtime.enter();
+    let io = |path: PathBuf, error: std::io::Error| ShimError::File {
+        path,
+        reason: error.to_string(),
+    };
+    let (asks, questions) = mpsc::unbounded_channel();
+    talk::listen(&home.socket(), asks).map_err(|error| io(home.socket(), error))?;
+    let page_path = home.run().join("phases");
+    let page = Page::make(&page_path).map_err(|error| io(page_path.clone(), error))?;
+    let (serves, served) = mpsc::unbounded_channel();
+    let (deaths, died) = mpsc::unbounded_channel();
+    let raised = Raised::default();
+    let canary = canary_prompt(&args.job);
+    let of = Of {
+        rank: args.index,
+        ranks: args.job.trainer.ranks,
+        generation: args.generation,
+        chunk_bytes: args.job.weights.chunk_bytes(),
+        snapshots: args.snapshot_dir.clone(),
+        own: home.run(),
+        canary: canary.clone(),
+    };
+    let work = Work::new(
+        of,
+        link.clone(),
+        facts,
+        transport,
+        serves,
+        Rc::clone(&raised),
+    );
+    let mut shim = Shim {
+        args: args.clone(),
+        command,
+        home,
+        link,
+        running,
+        hosted: None,
+        deaths,
+        phase: Phase::Init,
+        raised,
+        page,
+        page_path,
+        answer_to: None,
+        work: Some(work),
+        canary,
+        rank: None,
+        started: None,
+    };
+    let mut ears = Ears {
+        inbox,
+        questions,
+        served,
+        died,
+    };
+    let end = runtime.block_on(shim.serve(&mut ears))?;
+    runtime.block_on(shim.finish(end, ears))
+}
+
+fn attach(
+    args: &RoleArgs,
+    runtime: &Handle,
+    facts: &Facts,
+    running: &Running,
+    transport: &Transport,
+) -> (Link, UnboundedReceiver<FromHost>) {
+    let (hello, watched) = (facts.clone(), Arc::clone(running));
+    let config = LinkConfig {
+        busy: Busy::told_by(move || watched.get().map_or(Duration::ZERO, |t| t.cpu_time())),
+        ..args.link(Role::Trainer)
+    };
+    let (struck, transport) = (Arc::clone(running), transport.clone());
+    let hands = move |deed, at: Option<At>| match (deed, struck.get()) {
+        (Deed::KillEngineChild | Deed::KillEngineLeader | Deed::HangEngine, Some(tree)) => {
+            strike(tree, deed)
+        }
+        (deed, _) => network(transport.clone())(deed, at),
+    };
+    robust_role::start(runtime, config, move || hello.hello(), hands)
+}
+
+/// What published weights are asked, where the job's engines are verified by it.
+fn canary_prompt(job: &Job) -> Option<CanaryPrompt> {
+    let command = job.rollout.command.as_ref()?;
+    let asked = command.verify.contains(&Verification::Canary);
+    let loaded = !matches!(command.weights, EngineWeights::Theirs | EngineWeights::None);
+    if !(asked && loaded) {
+        return None;
+    }
+    let config = std::fs::read(job.model.path.as_ref()?.join("config.json")).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
+    let vocabulary = u32::try_from(config["vocab_size"].as_u64()?).ok()?;
+    let longest = config["max_position_embeddings"].as_u64();
+    let longest = longest.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX));
+    // A model whose sequences are shorter than prompt and answer gets what fits.
+    let prompt = CANARY_TOKENS.min(longest / 2).max(1);
+    Some(CanaryPrompt {
+        prompt_ids: (1..=prompt)
+            .map(|at| at * CANARY_STRIDE % vocabulary)
+            .collect(),
+        tokens: CANARY_TOKENS.min(longest.saturating_sub(prompt)).max(1),
+    })
+}
+
+/// The last line of this instance's log, which the program has written to, too: the reason of an end that
+/// left no other.
+fn last_line() -> Option<String> {
+    let log = std::fs::read_link("/proc/self/fd/2").ok()?;
+    let file = std::fs::File::open(log).ok().filter(is_regular)?;
+    let length = file.metadata().ok()?.len();
+    let wanted = LOG_TAIL.min(length);
+    let mut tail = vec![0; wanted as usize];
+    file.read_exact_at(&mut tail, length - wanted).ok()?;
+    let text = String::from_utf8_lossy(&tail);
+    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    Some(line.trim().to_owned())
+}
+
+fn is_regular(file: &std::fs::File) -> bool {
+    file.metadata().is_ok_and(|m| m.is_file())
+}
+
+impl Shim {
+    /// Serves both sides until there is an end.
+    async fn serve(&mut self, ears: &mut Ears) -> Result<End, ShimError> {
+        let mut looks = tokio::time::interval(PAGE_EVERY);
+        let mut notes = tokio::time::interval(LEDGER_EVERY);
+        for every in [&mut looks, &mut notes] {
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                Some(death) = ears.died.recv() => return Ok(End::Died(death)),
+                message = ears.inbox.recv() => match message {
+                    Some(FromHost::Message(epoch, message)) => self.obey(epoch, *message)?,
+                    Some(FromHost::Ended(end)) => return Ok(End::Link(end)),
+                    None => return Ok(End::Link(LinkEnd::Shutdown)),
+                },
+                Some((ask, to)) = ears.questions.recv() => {
+                    self.tell_phases();
+                    self.answer_to = Some(to);
+                    if let Some(rank) = &mut self.rank {
+                        rank.on_ask(ask);
+                    }
+                }
+                Some((version, served)) = ears.served.recv() => {
+                    if let Some(rank) = &mut self.rank {
+                        rank.on_served(version, served);
+                    }
+                }
+                _ = looks.tick() => {
+                    self.tell_phases();
+                    if let Some(late) = self.is_late() {
+                        return Ok(End::NeverAttached(late));
+                    }
+                }
+                _ = notes.tick() => self.hosted.iter_mut().for_each(Hosted::note),
+            }
+            self.say();
+        }
+    }
+
+    fn obey(&mut self, epoch: DaemonEpoch, message: HostMessage) -> Result<(), ShimError> {
+        let Some(Body::Call(call)) = message.body else {
+            tracing::warn!(?message.body, "not for a trainer");
+            return Ok(());
+        };
+        if let Call {
+            body: Some(call::Body::Restore(restore)),
+            ..
+        } = &call
+            && self.rank.is_none()
+        {
+            self.start_program(&restore.peers)?;
+        }
+        match &mut self.rank {
+            Some(rank) => rank.on_call(epoch, call),
+            None => tracing::warn!(key = call.key, "a call before the gang is known"),
+        }
+        Ok(())
+    }
+
+    /// The gang is known: the program is started as one of it.
+    fn start_program(&mut self, peers: &[Peer]) -> Result<(), ShimError> {
+        let Some(work) = self.work.take() else {
+            return Ok(());
+        };
+        let member = Member::of(self.args.index, peers).ok_or_else(|| {
+            let ranks = peers.len();
+            ShimError::NeverUp(format!("the gang of {ranks} ranks has no port to meet at"))
+        })?;
+        let devices = std::env::var_os(robust_shared::job::DEVICES_VARIABLE).is_some();
+        let member = match devices {
+            true => member.alone_on_its_devices(),
+            false => member,
+        };
+        let variables = self.variables(&member);
+        let of = OfTrainer {
+            job: &self.args.job,
+            member: &member,
+            incarnation: self.args.incarnation,
+            generation: self.args.generation,
+            advertise: self.args.bind,
+            variables: &variables,
+        };
+        let command = Command::of_trainer(&of, &self.command, &self.home)?;
+        // What an earlier life wrote is no explanation of this one's end.
+        let _ = std::fs::remove_file(self.error_file());
+        let (hosted, _) = Hosted::start(command, &self.home, self.deaths.clone())?;
+        let _ = self.running.set(Arc::clone(&hosted.tree));
+        self.hosted = Some(hosted);
+        self.started = Some(Instant::now());
+        let attached = Attached {
+            rank: member.rank,
+            world_size: member.world_size,
+            local_rank: member.local_rank,
+            generation: self.args.generation,
+            incarnation: self.args.incarnation,
+            job: self.args.job.job.name.clone(),
+            model: self.args.model_folder()?.to_owned(),
+            page: self.page_path.clone(),
+            canary: self.canary.clone(),
+        };
+        self.rank = Some(Rank::new(attached, work));
+        Ok(())
+    }
+
+    fn error_file(&self) -> PathBuf {
+        self.home.run().join("error.json")
+    }
+
+    fn variables(&self, member: &Member) -> Variables {
+        let (name, generation) = (&self.args.job.job.name, self.args.generation);
+        let mut variables = member.environment(name, generation, &self.error_file());
+        let own = [
+            // As torchrun has it: ranks that share a host would spin against each other.
+            ("OMP_NUM_THREADS", "1".to_owned()),
+            // Its log is read while it runs.
+            ("PYTHONUNBUFFERED", "1".to_owned()),
+            ("ROBUST_SOCKET", self.home.socket().display().to_string()),
+            ("ROBUST_SHM", self.home.run().display().to_string()),
+            ("ROBUST_INDEX", member.rank.to_string()),
+            ("ROBUST_INCARNATION", self.args.incarnation.to_string()),
+            ("ROBUST_GENERATION", generation.to_string()),
+        ];
+        variables.extend(own.map(|(key, text)| (key.into(), text.into())));
+        variables
+    }
+
+    /// Tells the daemon what the program wrote on its page.
+    fn tell_phases(&mut self) {
+        for change in self.page.changes() {
+            match Phase::from_str(&change.phase) {
+                Ok(phase) => {
+                    self.phase = phase;
+                    self.link.phase(phase, change.step);
+                    self.raise();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the program's page has a phase of no trainer")
+                }
+            }
+        }
+        self.raise();
+    }
+
+    /// An exception that is asked for where the program is now reaches it with its next question.
+    fn raise(&self) {
+        if let Err(injected) = self.link.raise(self.phase) {
+            self.raised.set(Some(injected.to_string()));
+        }
+    }
+
+    /// How long it may take to attach, if it took longer.
+    fn is_late(&self) -> Option<Duration> {
+        let limit = self.command.ready.timeout();
+        let attached = self.rank.as_ref().is_some_and(Rank::is_attached);
+        let late = self
+            .started
+            .is_some_and(|started| started.elapsed() > limit);
+        (late && !attached).then_some(limit)
+    }
+
+    /// Passes on what the rank has to say.
+    fn say(&mut self) {
+        let Some(rank) = &mut self.rank else { return };
+        for said in rank.said() {
+            match said {
+                Said::Reply(epoch, reply) => self.link.reply(epoch, reply),
+                Said::Answer(answer) => {
+                    if let (Answer::Attached(_), Some(hosted)) = (&answer, &self.hosted) {
+                        hosted.tree.ready();
+                    }
+                    if let Some(to) = self.answer_to.take() {
+                        // It may have ended meanwhile.
+                        let _ = to.send(answer);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A program that is told to end may do so by itself first: its loop over batches ends. One that died
+    /// or never attached is not waited for.
+    async fn finish(mut self, end: End, mut ears: Ears) -> Result<LinkEnd, ShimError> {
+        let was_up = self.rank.as_ref().is_some_and(Rank::is_attached);
+        match end {
+            End::Link(end) => {
+                if end == LinkEnd::Shutdown {
+                    self.let_end(&mut ears).await;
+                }
+                if let Some(hosted) = self.hosted.take() {
+                    hosted.end(&process::gently(&self.command.stop));
+                }
+                Ok(end)
+            }
+            End::Died(death) => {
+                tokio::time::sleep(DYING).await;
+                let told = exception_in(&self.error_file()).or_else(last_line);
+                let reason = match told {
+                    Some(exception) => format!("{death}: {exception}"),
+                    None => death.to_string(),
+                };
+                self.kill();
+                Err(failure("program", was_up, says_why(&death), reason))
+            }
+            End::NeverAttached(limit) => {
+                self.kill();
+                let reason = format!(
+                    "it did not call robustrl.attach() within {} s (trainer.command.ready.timeout_s)",
+                    limit.as_secs_f64()
+                );
+                Err(failure("program", false, true, reason))
+            }
+        }
+    }
+
+    fn kill(&self) {
+        if let Some(hosted) = &self.hosted {
+            hosted.tree.signal(Signal::KILL);
+        }
+    }
+
+    /// Answers that the job is over, until the program ends or its grace does.
+    async fn let_end(&mut self, ears: &mut Ears) {
+        if let Some(rank) = &mut self.rank {
+            rank.on_over();
+        }
+        self.say();
+        if self.hosted.is_none() {
+            return;
+        }
+        let grace = tokio::time::sleep(self.command.stop.grace());
+        tokio::pin!(grace);
+        loop {
+            tokio::select! {
+                () = &mut grace => return,
+                Some(_) = ears.died.recv() => return,
+                Some((ask, to)) = ears.questions.recv() => {
+                    self.answer_to = Some(to);
+                    if let Some(rank) = &mut self.rank {
+                        rank.on_ask(ask);
+                    }
+                    self.say();
+                }
+            }
+        }
+    }
+}

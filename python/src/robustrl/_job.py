@@ -1,0 +1,269 @@
+"""A rank of the training gang, as its own program sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping
+
+import torch
+
+from ._canary import answer
+from ._files import Mapped, described, read_safetensors
+from ._page import PHASES, Page
+from ._state import flatten, restore, whole
+from ._wire import PROTOCOL, JobOver, Refused, Wire
+
+_VERSION = "0.1.0"
+
+
+@dataclass
+class Batch:
+    """This rank's share of a step's batch. ``n`` samples, ``t`` tokens of the longest one.
+
+    What is about the next token has ``t - 1`` columns: column ``i`` is about token ``i + 1``.
+    """
+
+    step: int
+    """The step that it is for; the state after it is of this step."""
+    batch_tokens: int
+    """Trainable tokens of the whole batch, of all ranks: the divisor of a sum over tokens."""
+    ids: torch.Tensor
+    """int64 ``[n, t]``: prompt, turns and tool results; 0 after a sample's end."""
+    lengths: torch.Tensor
+    """int64 ``[n]``: tokens of each sample."""
+    mask: torch.Tensor
+    """float32 ``[n, t - 1]``: 1 where the model made the next token, else 0."""
+    rollout_logprobs: torch.Tensor
+    """float32 ``[n, t - 1]``: natural logarithm of the next token's probability where it was made."""
+    advantages: torch.Tensor
+    """float32 ``[n]``: by group, of the whole batch's rewards."""
+    rewards: torch.Tensor
+    """float32 ``[n]``."""
+    trajectories: torch.Tensor
+    """int64 ``[n]``: each sample's key in ``robustctl traj``."""
+
+
+class Job:
+    """One life of this rank. Made by :func:`attach`; without a daemon every call is a no-op."""
+
+    rank: int
+    """This rank, from 0."""
+    world_size: int
+    """Ranks of the gang."""
+    local_rank: int
+    """Number among the ranks of this host; 0 where the rank sees its own devices alone."""
+    generation: int
+    """Lives of the gang so far, from 1; 0 without a daemon."""
+    model: str
+    """Folder of the initial weights (Hugging Face layout); empty without a daemon."""
+    attached: bool
+    """Whether there is a daemon."""
+
+    def __init__(self, wire: Wire | None, told: Mapping[str, Any]) -> None:
+        self._wire = wire
+        self.attached = wire is not None
+        self.rank = told["rank"]
+        self.world_size = told["world_size"]
+        self.local_rank = told["local_rank"]
+        self.generation = told["generation"]
+        self.incarnation = told["incarnation"]
+        self.name = told["job"]
+        self.model = told["model"]
+        self._canary = told.get("canary")
+        self._page = Page(told["page"]) if wire is not None else None
+        self._phases: list[str] = []
+        self._step = 0
+        self._objects: Mapping[str, Any] = {}
+        self._files: dict[str, Mapped] = {}
+        self._enter("init")
+
+    # ---- phases -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """What the program does within: the rules judge by it, and the console shows it. Nests.
+
+        ``old_logprob``, ``ref_logprob`` and ``update`` are computing: a rank that uses no processor in them
+        counts as hung. Raises ValueError for a name that no rule knows.
+        """
+        if name not in PHASES:
+            raise ValueError(f"robustrl: there is no phase {name!r}; those of a trainer are {', '.join(PHASES)}")
+        self._phases.append(name)
+        self._enter(name)
+        try:
+            yield
+        finally:
+            self._phases.pop()
+            self._enter(self._phases[-1] if self._phases else "update")
+
+    def _enter(self, name: str) -> None:
+        if self._page is not None:
+            self._page.enter(name, self._step)
+
+    # ---- state --------------------------------------------------------------------------------
+
+    def restore(self, objects: Mapping[str, Any]) -> int:
+        """Gives the objects the newest kept state, and returns its step: 0 where there is none yet, and the
+        objects stay as they are.
+
+        ``objects``: by name, whatever has ``state_dict()`` and ``load_state_dict()``: modules, optimisers,
+        schedulers, and objects of your own. From here on :meth:`commit` keeps them. Tensors of FSDP2 are kept
+        as this rank's shards. Raises Refused where the state cannot be read.
+        """
+        self._objects = dict(objects)
+        if self._wire is None:
+            return 0
+        while True:
+            told = self._wire.ask("restore")
+            self._step = told["step"]
+            self._enter("load_checkpoint")
+            error = self._take_up(told["place"])
+            try:
+                self._wire.ask("restored", step=self._step, error=error)
+                break
+            except Refused:
+                # The daemon may know of another place; asked again, the shim waits for it.
+                print(f"robustrl: the state of step {self._step} could not be taken up: {error}", file=sys.stderr)
+        self._enter("await_batch")
+        return self._step
+
+    def _take_up(self, place: Mapping[str, Any] | None) -> str | None:
+        if place is None:
+            return None if self._step == 0 else "there is no kept state of it, but the initial weights"
+        try:
+            file = Mapped(place["path"])
+            tensors = {placed["name"]: file.tensor(place["data"], placed) for placed in place["tensors"]}
+            restore(self._objects, tensors)
+        except Exception as error:  # whatever an object's own load_state_dict raises
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def commit(self, **figures: float | torch.Tensor) -> None:
+        """The step is done: keeps the state of the objects that restore() was given, and returns once the step
+        is on record. Whatever happens then, training goes on from there.
+
+        ``figures``: numbers by name. ``loss`` and ``grad_norm`` are shown (averaged over the ranks), and so are
+        ``clip_fraction``, ``entropy`` and ``kl``. One that is NaN or infinite is a fault of the step: the call
+        does not return, and the gang is restarted from the step before.
+        """
+        if self._wire is None:
+            return
+        if not self._objects:
+            raise Refused("robustrl: commit() keeps the objects that restore() was given; call job.restore({...}) first")
+        tensors = flatten(self._objects)
+        told = self._wire.ask(
+            "figures",
+            step=self._step,
+            figures={name: _text(value) for name, value in figures.items()},
+            tensors=[described(name, tensor) for name, tensor in tensors.items()],
+        )
+        self._enter("snapshot")
+        self._write(told["place"], tensors)
+        self._wire.ask("written", step=self._step)
+        self._enter("await_batch")
+
+    def _write(self, place: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
+        """Copies into memory that stays mapped, so that no copy but the first pays for page faults."""
+        path = place["path"]
+        end = place["data"] + max((placed["end"] for placed in place["tensors"]), default=0)
+        file = self._files.get(path)
+        if file is None or len(file) < end:
+            file = self._files[path] = Mapped(path, writable=True)
+        for placed in place["tensors"]:
+            if placed["end"] > placed["start"]:
+                file.tensor(place["data"], placed).copy_(tensors[placed["name"]])
+
+    # ---- weights ------------------------------------------------------------------------------
+
+    def publish(self, named: Any, canary: Mapping[str, Any] | None = None) -> None:
+        """Publishes the weights of the present step to all engines. Returns when they are copied; hashing and
+        sending happen behind.
+
+        ``named``: a module with Hugging Face's names, or pairs of name and tensor. Every rank calls it with the
+        same weights, full or as DTensors, which are gathered one at a time. They travel as float32. To be
+        called after restore(), and after each commit().
+
+        ``canary``: what these weights answer to ``job.canary_prompt``, where the job's engines are verified by
+        it: ``ids``, ``logprobs`` (natural logarithm) and ``margins`` (to the second token), each a list. It is
+        computed here where ``named`` is a module whose ``module(ids).logits`` are a language model's.
+        """
+        if self._wire is None:
+            return
+        self._enter("publish")
+        if self._canary is not None and canary is None and hasattr(named, "named_parameters"):
+            canary = answer(named, self._canary)
+        tensors = {name: tensor.to(torch.float32) for name, tensor in whole(named)}
+        layout = [described(name, tensor) for name, tensor in tensors.items()]
+        told = self._wire.ask("publish", version=self._step, tensors=layout)
+        # The file of a version is made anew when the layout changes.
+        self._write(told["place"], tensors)
+        self._wire.ask("published", version=self._step, canary=canary)
+        self._enter("await_batch")
+
+    @property
+    def canary_prompt(self) -> list[int] | None:
+        """Tokens whose greedy continuation publish() is to be given; None where no engine is verified by it."""
+        return None if self._canary is None else list(self._canary["prompt_ids"])
+
+    # ---- batches ------------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[Batch]:
+        """Yields this rank's share of one batch after the other, until the job is over. After a restart the
+        batch that was not committed comes again, the same samples. Each must be committed before the next.
+        """
+        if self._wire is None:
+            return
+        while True:
+            self._enter("await_batch")
+            try:
+                told = self._wire.ask("batch")
+            except JobOver:
+                return
+            self._step = told["step"]
+            tensors = dict(read_safetensors(told["path"]))
+            self._enter("update")
+            yield Batch(step=self._step, batch_tokens=told["batch_tokens"], **tensors)
+
+
+def _text(value: float | torch.Tensor) -> str:
+    return repr(float(value.detach() if isinstance(value, torch.Tensor) else value))
+
+
+def attach() -> Job:
+    """Attaches this process to its rank. Call it once, before ``init_process_group``.
+
+    Where ``robustd`` did not start it the job is one of a single process (or what ``torchrun`` says), and every
+    call of it a no-op. Raises Refused where the package and robust-shim are of different versions.
+    """
+    path = os.environ.get("ROBUST_SOCKET")
+    if not path:
+        number = lambda name, other: int(os.environ.get(name, other))  # noqa: E731
+        alone = {"generation": 0, "incarnation": 0, "job": "", "model": "", "page": ""}
+        ranks = {"rank": number("RANK", 0), "world_size": number("WORLD_SIZE", 1), "local_rank": number("LOCAL_RANK", 0)}
+        return Job(None, {**alone, **ranks})
+    _tell_exceptions()
+    wire = Wire(path)
+    return Job(wire, wire.ask("attach", protocol=PROTOCOL, pid=os.getpid(), package=_VERSION))
+
+
+def _tell_exceptions() -> None:
+    """An exception that nobody handles is written where robust-shim looks for it, as torchelastic's ``record``
+    does (``torch/distributed/elastic/multiprocessing/errors``)."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if path and not os.path.exists(path):
+            text = "".join(traceback.format_exception(kind, error, trace))
+            message = {"message": f"{kind.__name__}: {error}", "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}}
+            with contextlib.suppress(OSError), open(path, "w") as file:
+                json.dump({"message": message}, file)
+        before(kind, error, trace)
+
+    sys.excepthook = hook
