@@ -33,7 +33,7 @@ pub fn holds(folder: &Path) -> bool {
     /// What a tmpfs says it is.
     const TMPFS: i64 = 0x0102_1994;
     // What cannot be told is taken for memory, as it is unless somebody said otherwise.
-    rustix::fs::statfs(folder).map_or(true, |found| found.f_type as i64 == TMPFS)
+    rustix::fs::statfs(folder).map_or(true, |found| found.f_type == TMPFS)
 }
 
 /// Refuses what is more than there is now; where that cannot be seen, nothing.
