@@ -1,5 +1,6 @@
 # make demo   set up, build in release mode, run the demo job to its end
 # make demo-vllm, make demo-sglang   the same with real engines as rollouts
+# make demo-torch, make demo-torch-vllm   the same with a PyTorch trainer, and with vLLM beside it
 # make test   set up, run every test
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode
@@ -13,7 +14,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup python build man install demo demo-vllm demo-sglang test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-torch-vllm test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
@@ -44,8 +45,16 @@ demo-vllm demo-sglang: build
 	@scripts/engines.sh
 	@scripts/engines.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
 
+# The demo with a trainer of the user's, whose python is set up first (0.6 GB, once).
+demo-torch: build python
+	@scripts/torch.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
+
+demo-torch-vllm: build python
+	@scripts/engines.sh
+	@scripts/torch.sh --run scripts/engines.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
+
 # The end-to-end tests start the programs of the same profile, so those are built first.
-test: setup
+test: setup python
 	$(CARGO) build --locked $(BINS) -p fake-engine --bins
 	@scripts/test.sh
 

@@ -178,3 +178,20 @@ fn a_program_that_forgets_to_restore_is_told_what_to_call() {
         "{said}"
     );
 }
+
+#[test]
+fn the_packages_own_tests_pass() {
+    let python = example("../python");
+    let run = std::process::Command::new(robust_tests::torch_python())
+        .args(["-m", "unittest", "discover", "-s", "tests"])
+        .current_dir(&python)
+        .env("PYTHONPATH", "src")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+}

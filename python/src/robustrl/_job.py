@@ -150,10 +150,16 @@ class Job:
 
         ``figures``: numbers by name. ``loss`` and ``grad_norm`` are shown (averaged over the ranks), and so are
         ``clip_fraction``, ``entropy`` and ``kl``. One that is NaN or infinite is a fault of the step: the call
-        does not return, and the gang is restarted from the step before.
+        does not return, and the gang is restarted from the step before. Where the job is over meanwhile it
+        returns without having kept the step, and ``batches()`` ends.
         """
         if self._wire is None:
             return
+        with contextlib.suppress(JobOver):
+            self._commit(figures)
+
+    def _commit(self, figures: Mapping[str, float | torch.Tensor]) -> None:
+        assert self._wire is not None
         if not self._objects:
             raise Refused("robustrl: commit() keeps the objects that restore() was given; call job.restore({...}) first")
         tensors = flatten(self._objects)
@@ -193,6 +199,10 @@ class Job:
         it: ``ids``, ``logprobs`` (natural logarithm) and ``margins`` (to the second token), each a list. It is
         computed here where ``named`` is a module whose ``module(ids).logits`` are a language model's.
         """
+        with contextlib.suppress(JobOver):
+            self._publish(named, canary)
+
+    def _publish(self, named: Any, canary: Mapping[str, Any] | None) -> None:
         if self._wire is None:
             return
         self._enter("publish")

@@ -30,18 +30,27 @@ class Wire:
         try:
             self._socket.connect(path)
         except OSError as error:
+            self._socket.close()
             raise ConnectionError(
                 f"robustrl: cannot reach the rank's robust-shim at {path} ({error}); ROBUST_SOCKET is set by "
                 "it for the program it starts: unset it to run the program alone"
             ) from error
         self._lines = self._socket.makefile("rb")
 
+    def close(self) -> None:
+        """Speaks no more."""
+        self._lines.close()
+        self._socket.close()
+
     def ask(self, what: str, **fields: Any) -> dict[str, Any]:
         """Asks and waits for the answer. Raises Refused, or JobOver where the job ends instead."""
         if os.getpid() != self._pid:
             raise Refused("robustrl: this process was forked from the one that attached, which alone may speak for the rank")
-        self._socket.sendall(json.dumps({"ask": what, **fields}).encode() + b"\n")
-        line = self._lines.readline()
+        try:
+            self._socket.sendall(json.dumps({"ask": what, **fields}).encode() + b"\n")
+            line = self._lines.readline()
+        except OSError:
+            line = b""
         if not line:
             # The shim is gone, and this program with it in a moment.
             raise JobOver("the rank's robust-shim ended")

@@ -125,6 +125,7 @@ fn samples() -> Vec<Sample> {
         old_logprobs: vec![-3.0; ids.len() - 1],
         advantage: 0.5,
         ids,
+        ..Default::default()
     };
     vec![sample; 32]
 }
@@ -159,6 +160,7 @@ fn a_killed_gang_trains_again_within_seconds() {
                 incarnation,
                 transport_addr,
                 gradients: hello.gradients,
+                ..Default::default()
             });
         }
         peers.sort_by_key(|peer| peer.rank);

@@ -92,6 +92,7 @@ impl Gang<'_> {
             incarnation: *incarnation,
             transport_addr: hello.transport_addr.clone(),
             gradients: hello.gradients.clone(),
+            ..Default::default()
         };
         self.ranks.iter().enumerate().map(peer).collect()
     }
@@ -186,7 +187,7 @@ fn share(step: u64, rank: u64) -> Vec<Sample> {
                 -0.7
             },
             ids,
-            old_logprobs: Vec::new(),
+            ..Default::default()
         }
     };
     (0..3).map(sample).collect()
