@@ -27,6 +27,7 @@ pub mod drill;
 pub mod ettr;
 pub mod fault;
 pub mod figure;
+pub mod footprint;
 pub mod grpo;
 pub mod hardware;
 pub mod hash;

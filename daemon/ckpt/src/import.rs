@@ -1,5 +1,5 @@
 //! Looking at a Hugging Face folder before a job begins from it.
-use crate::{CkptError, image};
+use crate::{CkptError, WeightFiles};
 use std::path::{Path, PathBuf};
 
 /// A model folder that a job can begin from.
@@ -15,7 +15,7 @@ pub struct Imported {
     pub tokenizer: Option<PathBuf>,
 }
 
-/// Checks architecture, weights' header and file length. That every tensor has the architecture's
+/// Checks architecture, the weights' headers and files' lengths. That every tensor has the architecture's
 /// shape is checked by the roles when they load it.
 pub fn look_at(folder: &Path) -> Result<Imported, CkptError> {
     let folder = folder
@@ -32,7 +32,9 @@ pub fn look_at(folder: &Path) -> Result<Imported, CkptError> {
             return Err(CkptError::bad(&config, reason));
         }
     }
-    let (tensors, bytes) = weights(&folder.join("model.safetensors"))?;
+    let tensors = WeightFiles::find(&folder)?.tensors()?;
+    let bytes = tensors.values().map(|tensor| tensor.bytes).sum();
+    let tensors = tensors.len();
     let tokenizer = Some(folder.join("tokenizer.json")).filter(|t| t.exists());
     Ok(Imported {
         folder,
@@ -40,19 +42,6 @@ pub fn look_at(folder: &Path) -> Result<Imported, CkptError> {
         bytes,
         tokenizer,
     })
-}
-
-fn weights(path: &Path) -> Result<(usize, u64), CkptError> {
-    let header = image::header(path)?;
-    let tensors = header.tensors.tensors();
-    let end = tensors.values().map(|t| t.data_offsets.1 as u64).max();
-    let (there, bytes) = (header.bytes, end.unwrap_or(0));
-    let expected = header.data + bytes;
-    if there != expected {
-        let reason = format!("it has {there} bytes, its header says {expected}");
-        return Err(CkptError::bad(path, reason));
-    }
-    Ok((tensors.len(), bytes))
 }
 
 #[cfg(test)]

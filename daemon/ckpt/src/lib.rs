@@ -25,6 +25,7 @@ pub mod manifest;
 pub mod pin;
 mod retention;
 pub mod slot;
+pub mod weight_files;
 
 pub use aside::{Aside, aside, set_aside};
 pub use error::CkptError;
@@ -34,6 +35,7 @@ pub use find::{
 };
 pub use import::{Imported, look_at};
 pub use retention::{Known, Retention};
+pub use weight_files::{StoredTensor, WeightFiles};
 
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::time::Time;

@@ -78,6 +78,12 @@ impl Slots {
         }
     }
 
+    /// Bytes that the slots take already: what a rank before this one left.
+    pub fn bytes(&self) -> u64 {
+        let files = [0, 1].map(|slot| std::fs::metadata(self.path(slot)));
+        files.into_iter().flatten().map(|file| file.len()).sum()
+    }
+
     /// Allocates both slots ahead of the first snapshot. What they hold stays: it may be what the
     /// gang is about to restore.
     pub fn prepare(&mut self, elements: usize) -> Result<(), CkptError> {

@@ -9,6 +9,7 @@ use crate::grpc::{for_nodes, loopback_only};
 use crate::nodes::Secret;
 use crate::services;
 use crate::traces;
+use robust_ckpt::WeightFiles;
 use robust_remote::Remote;
 use robust_shared::job::Job;
 use std::fs::{self, File};
@@ -74,6 +75,11 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
             path: file.path.clone(),
             source,
         })?;
+    }
+    if let Some(folder) = &job.model.path {
+        let there = WeightFiles::find(folder).and_then(|weights| weights.open());
+        let job = path.clone();
+        there.map_err(|source| Failure::Weights { job, source })?;
     }
     let remote = job.checkpoint.remote.as_deref();
     let remote = remote.map(Remote::open).transpose()?;

@@ -10,6 +10,7 @@ use crate::services::ServicesError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
 use crate::traces::TracesError;
+use robust_ckpt::CkptError;
 use robust_remote::RemoteError;
 use robust_shared::job::{JobError, NoSuchDevice};
 use std::io;
@@ -57,6 +58,14 @@ pub enum Failure {
         path: PathBuf,
         /// The system's words.
         source: io::Error,
+    },
+    /// The model's weights are not whole.
+    #[error("model.path in {job}: {source}")]
+    Weights {
+        /// The job file.
+        job: PathBuf,
+        /// What is wrong with which file.
+        source: CkptError,
     },
     /// The object store cannot be used.
     #[error("checkpoint.remote: {0}")]
@@ -141,9 +150,11 @@ impl Failure {
             | Self::Devices(_) => ExitCode::BadJob,
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
-            Self::Remote(_) | Self::Missing { .. } | Self::NoWorker { .. } | Self::Warmup(_) => {
-                ExitCode::Environment
-            }
+            Self::Remote(_)
+            | Self::Missing { .. }
+            | Self::Weights { .. }
+            | Self::NoWorker { .. }
+            | Self::Warmup(_) => ExitCode::Environment,
             Self::Listen(ListenError::PathTooLong { .. } | ListenError::Mode(_)) => ExitCode::Store,
             Self::Listen(_) => ExitCode::Address,
             Self::Store(StoreError::Locked { .. })

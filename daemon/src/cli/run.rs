@@ -30,7 +30,7 @@ use crate::metrics;
 use crate::nodes::{Digests, JobToken, Shards};
 use crate::router::Serving;
 use crate::services::{self, Services};
-use crate::state::{StateDir, give_back, make_private_dir, write_job};
+use crate::state::{StateDir, give_back, make_private_dir, remove_of_earlier_boots, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::telemetry::Telemetry;
@@ -248,6 +248,7 @@ impl Daemon {
             return Ok(ended(&asked, &Outcome::Stopped));
         }
         make_private_dir(&self.state.snapshots())?;
+        remove_of_earlier_boots(&self.state.snapshots())?;
         let leases = Leases::default();
         let (parts, mut world) = assemble(
             &self.prepared,

@@ -114,14 +114,18 @@ impl Served {
         self.by_process.remove(&process);
     }
 
-    /// The model's tensors in the flat buffer, which are the same in every version; empty while no
-    /// version is known.
+    /// The model's tensors in the trainer's flat buffer, which are the same in every version; empty while
+    /// no version is known.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let holders = self.by_process.values();
         let mut known = holders.flat_map(|holder| holder.whole.values());
         let manifest = known.find_map(|served| served.manifest.as_ref());
         let tensors = manifest.map(robust_proto::manifest::tensors);
-        tensors.unwrap_or_default()
+        tensors
+            .unwrap_or_default()
+            .into_iter()
+            .map(in_state)
+            .collect()
     }
 
     /// What a process has of a version.
@@ -206,6 +210,19 @@ pub fn pull_order<T: Fn(usize) -> Task>(
         manifest: Some(manifest.clone()),
         canary: served.canary(version).cloned(),
     })
+}
+
+/// A published tensor as the trainer's state has it: in float32 also where versions are bfloat16.
+fn in_state(tensor: TensorSpec) -> TensorSpec {
+    match tensor.dtype.as_str() {
+        "BF16" => TensorSpec {
+            dtype: "F32".to_owned(),
+            offset: tensor.offset * 2,
+            bytes: tensor.bytes * 2,
+            ..tensor
+        },
+        _ => tensor,
+    }
 }
 
 #[cfg(test)]
@@ -329,6 +346,23 @@ mod tests {
         let sources = [(B, "b:1".to_owned())];
         let order = pull_order(&served, V, &sources, halves).unwrap();
         assert_eq!(order.canary, Some(canary));
+    }
+
+    #[test]
+    fn tensors_of_a_bfloat16_version_are_those_of_the_trainers_float32() {
+        let published = TensorSpec {
+            name: "w".to_owned(),
+            dtype: "BF16".to_owned(),
+            shape: vec![2, 3],
+            offset: 8,
+            bytes: 12,
+        };
+        let of_state = in_state(published.clone());
+        assert_eq!((of_state.offset, of_state.bytes), (16, 24));
+        assert_eq!(
+            (of_state.dtype.as_str(), of_state.shape),
+            ("F32", published.shape)
+        );
     }
 
     #[test]

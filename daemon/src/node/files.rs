@@ -73,7 +73,24 @@ pub(super) async fn fetch(
             one(upstream, &file.name, &path, digest).await?;
         }
     }
+    remove_others(&folder, &welcome.files)?;
     write_job(state, &state.job_json(), &welcome.job)
+}
+
+/// Removes files of an earlier job: one with all weights would be read before this one's shards.
+fn remove_others(folder: &Path, files: &[v1::JobFile]) -> Result<(), FilesError> {
+    let at = |source| FilesError::Io {
+        path: folder.to_owned(),
+        source,
+    };
+    for entry in fs::read_dir(folder).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        let name = entry.file_name();
+        if !files.iter().any(|file| name == file.name.as_str()) {
+            fs::remove_file(entry.path()).map_err(at)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a job with the paths that its files have here.
@@ -135,6 +152,22 @@ pub(super) fn client(upstream: &Upstream) -> NodeHostClient<tonic::transport::Ch
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn weights_of_an_earlier_job_do_not_stay_beside_the_shards_of_this_one() {
+        let temp = tempfile::tempdir().unwrap();
+        for name in ["model.safetensors", "a.safetensors"] {
+            fs::write(temp.path().join(name), "w").unwrap();
+        }
+        let shard = v1::JobFile {
+            name: "a.safetensors".to_owned(),
+            ..Default::default()
+        };
+        remove_others(temp.path(), &[shard]).unwrap();
+        let left: Vec<_> = fs::read_dir(temp.path()).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].file_name(), "a.safetensors");
+    }
 
     #[tokio::test]
     async fn a_name_that_leads_out_of_the_folder_is_refused() {

@@ -16,7 +16,7 @@ mod job_file;
 mod shm;
 
 pub use job_file::{JobFileError, WrittenJob, write_job};
-pub use shm::{give_back, snapshot_dir};
+pub use shm::{give_back, remove_of_earlier_boots, snapshot_dir};
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};

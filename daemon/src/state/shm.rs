@@ -10,10 +10,49 @@ const GONE: Duration = Duration::from_secs(5);
 /// Pause between looks at whether they are.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Where snapshots lie unless [`FOLDER_VARIABLE`] says otherwise.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Names another folder for them: one on a disk, for a machine whose memory does not hold two copies of
+/// weights and optimiser besides those that are trained. The pages are then the kernel's to write back.
+const FOLDER_VARIABLE: &str = "ROBUST_SHM";
+/// A number that the kernel draws when the machine starts.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The folder in shared memory that belongs to this state directory.
 pub fn snapshot_dir(state: &Path) -> PathBuf {
+    match std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
+        None => Path::new(SHARED_MEMORY).join(name(state)),
+        Some(folder) => {
+            let boot = std::fs::read_to_string(BOOT).unwrap_or_default();
+            on_disk(Path::new(&folder), state, boot.trim())
+        }
+    }
+}
+
+fn name(state: &Path) -> String {
     let digest = blake3::hash(state.as_os_str().as_encoded_bytes()).to_hex();
-    Path::new("/dev/shm").join(format!("robust-{}", &digest[..16]))
+    format!("robust-{}", &digest[..16])
+}
+
+/// Memory forgets when the machine goes down, and so must a folder on a disk: of pages that were not
+/// written yet a slot's seal knows nothing. So every start of the machine has a folder of its own.
+fn on_disk(folder: &Path, state: &Path, boot: &str) -> PathBuf {
+    folder.join(name(state)).join(boot)
+}
+
+/// Removes what lies in a folder on a disk since before the machine was started anew.
+pub fn remove_of_earlier_boots(snapshots: &Path) -> Result<(), StateDirError> {
+    let of_memory = snapshots.parent() == Some(Path::new(SHARED_MEMORY));
+    let Some(boots) = snapshots.parent().filter(|_| !of_memory) else {
+        return Ok(());
+    };
+    let others = std::fs::read_dir(boots).into_iter().flatten().flatten();
+    for other in others.map(|entry| entry.path()) {
+        if other != snapshots {
+            remove_folder(&other)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes the folder at the end of the job, after what broken engines and services left in shared memory:
@@ -57,7 +96,21 @@ fn end_processes(owner: &OsStr) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn on_a_disk_snapshots_of_before_the_machine_was_started_anew_are_gone() {
+        let disk = tempfile::tempdir().unwrap();
+        let of = |state: &str, boot| on_disk(disk.path(), Path::new(state), boot);
+        for (state, boot) in [("/a", "old"), ("/a", "new"), ("/b", "old")] {
+            std::fs::create_dir_all(of(state, boot)).unwrap();
+        }
+        remove_of_earlier_boots(&of("/a", "new")).unwrap();
+        assert!(of("/a", "new").exists() && of("/b", "old").exists());
+        assert!(!of("/a", "old").exists());
+        remove_of_earlier_boots(&Path::new(SHARED_MEMORY).join("robust-none")).unwrap();
+    }
 
     #[test]
     fn each_state_directory_has_its_own_folder_and_keeps_it() {

@@ -171,7 +171,6 @@ fn rollout(
         max_len: 64,
     };
     let mut engine = Engine::new(model.config(), sizes)?;
-    let s = tokenizer.specials();
     let mut trajectories = Vec::new();
     let request = |index: usize, t: &Trajectory| SeqRequest {
         key: index as u64,
@@ -181,7 +180,7 @@ fn rollout(
         position0: 0,
         max_new_tokens: args.max_tokens,
         temperature: args.temperature,
-        stop_tokens: vec![s.eos, s.call_end],
+        stop_tokens: tokenizer.specials().stops(),
     };
     for index in 0..prompts.len() * args.group {
         let ids = tokenizer.encode_prompt(&prompts[index / args.group].prompt)?;

@@ -20,6 +20,9 @@ pub enum StartError {
     /// The sampler refused its sizes.
     #[error(transparent)]
     Sampler(#[from] crate::model::sampler::SamplerError),
+    /// The role takes more memory than there is.
+    #[error(transparent)]
+    TooLarge(#[from] robust_shared::footprint::TooLarge),
     /// The weights' memory cannot be used.
     #[error(transparent)]
     Weights(#[from] crate::model::flat::LyingIn),

@@ -6,6 +6,7 @@ pub mod agent;
 pub mod doctor;
 mod error;
 pub mod manifest;
+pub mod memory;
 pub mod model;
 pub mod rollout;
 pub mod tool;

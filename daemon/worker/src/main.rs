@@ -15,6 +15,7 @@ use robust_role::{LinkEnd, RoleArgs};
 use robust_shared::job::Job;
 use robust_worker::StartError;
 use robust_worker::model::config::Qwen3Config;
+use robust_worker::model::qwen3::Qwen3;
 use robust_worker::model::tokenizer::Tokenizer;
 use robust_worker::model::{self, hf, warmup};
 use robust_worker::{agent, doctor, rollout, trainer};
@@ -47,6 +48,19 @@ enum Command {
         #[arg(long, default_value = "all")]
         net_devices: String,
     },
+    /// Makes a model of random weights, for measurements and tests of a shape whose weights are not at
+    /// hand.
+    RandomModel {
+        /// The shape: a Hugging Face config.json.
+        #[arg(long)]
+        config: PathBuf,
+        /// The model folder to write.
+        #[arg(long)]
+        out: PathBuf,
+        /// What the weights depend on besides the shape.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Makes the warm-start model.
     Warmup {
         /// The job file (.toml), or a resolved one (.json).
@@ -75,6 +89,11 @@ fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
         Command::Agent(process) => role(&process, started, agent::run),
         Command::Doctor { net_devices } => {
             println!("{}", doctor::report(&net_devices));
+            Ok(code::ENDED)
+        }
+        Command::RandomModel { config, out, seed } => {
+            let config = Qwen3Config::read(&config)?;
+            hf::save(&Qwen3::random(config, seed)?, &out)?;
             Ok(code::ENDED)
         }
         Command::Warmup { job, out } => make_warm_start(&job, &out).map(|()| code::ENDED),

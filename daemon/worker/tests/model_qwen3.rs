@@ -141,6 +141,73 @@ fn bfloat16_and_float16_weights_load_as_their_exact_values() {
     }
 }
 
+/// Writes a model's tensors to files of a folder, the first `of_first` of them to the first, with an
+/// index.
+fn save_sharded(model: &Qwen3, folder: &Path, of_first: usize) {
+    hf::save(model, folder).unwrap();
+    let whole = folder.join("model.safetensors");
+    let data = std::fs::read(&whole).unwrap();
+    std::fs::remove_file(&whole).unwrap();
+    let file = SafeTensors::deserialize(&data).unwrap();
+    let mut map = serde_json::Map::new();
+    let tensors: Vec<_> = file.iter().collect();
+    for (n, part) in [&tensors[..of_first], &tensors[of_first..]]
+        .iter()
+        .enumerate()
+    {
+        let name = format!("model-{:05}-of-00002.safetensors", n + 1);
+        for (tensor, _) in *part {
+            map.insert((*tensor).to_owned(), name.clone().into());
+        }
+        let bytes = safetensors::serialize(part.iter().cloned(), None).unwrap();
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+    let index = serde_json::json!({"metadata": {}, "weight_map": map}).to_string();
+    std::fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
+}
+
+#[test]
+fn a_sharded_model_loads_with_the_same_bytes_and_a_lost_shard_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Qwen3::random(Qwen3Config::demo(24), 3).unwrap();
+    save_sharded(&model, folder.path(), 11);
+    let loaded = hf::load(folder.path()).unwrap();
+    assert_eq!(loaded.params().as_bytes(), model.params().as_bytes());
+    std::fs::remove_file(folder.path().join("model-00002-of-00002.safetensors")).unwrap();
+    let error = hf::load(folder.path()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("model weights: cannot read") && error.contains("model-00002-of-00002"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_type_that_is_no_weights_is_refused_before_anything_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut model = Qwen3::random(Qwen3Config::demo(24), 3).unwrap();
+    hf::save(&model, folder.path()).unwrap();
+    let path = folder.path().join("model.safetensors");
+    let data = std::fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&data).unwrap();
+    let last = model.params().layout().last().unwrap().name.clone();
+    let views = file.iter().map(|(name, view)| {
+        let dtype = if name == last {
+            Dtype::I32
+        } else {
+            view.dtype()
+        };
+        let shape = view.shape().to_vec();
+        (name, TensorView::new(dtype, shape, view.data()).unwrap())
+    });
+    let bytes = safetensors::serialize(views, None).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    let before = model.params().as_bytes().to_vec();
+    let error = hf::load_into(&mut model, folder.path()).unwrap_err();
+    let why = format!("tensor {last}: has type I32, expected F32, BF16 or F16");
+    assert!(error.to_string().ends_with(&why), "{error}");
+    assert_eq!(model.params().as_bytes(), before);
+}
+
 #[test]
 fn refused_models_say_what_is_wrong_with_which_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +227,7 @@ fn refused_models_say_what_is_wrong_with_which_file() {
         ..demo.clone()
     };
     assert!(message(&bad).contains("model_type is \"llama\""));
-    assert!(message(&demo).contains("reading") && message(&demo).contains("model.safetensors"));
+    assert!(message(&demo).contains("it has neither model.safetensors nor"));
     hf::save(&Qwen3::random(demo.clone(), 1).unwrap(), folder.path()).unwrap();
     let bad = Qwen3Config {
         intermediate_size: 256,

@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use robust_shared::job::Dtype;
+use robust_transport::Buffer;
 use robust_worker::model::config::Qwen3Config;
+use robust_worker::model::flat::FlatParams;
 use robust_worker::model::qwen3::{KvCache, Qwen3, Rows};
 use robust_worker::model::sampler::{
     Engine, EngineConfig, FinishReason, MAX_ROWS, MIN_ROWS, SamplerError, SeqRequest, StepOut,
 };
 use robust_worker::model::single_thread;
+use tch::Kind;
 
 const SIZES: EngineConfig = EngineConfig {
     max_seqs: 64,
@@ -297,6 +301,41 @@ fn broken_weights_are_an_error_and_leave_no_trace_after_a_refresh() {
     assert_eq!(drain(&mut engine, &good)[&4], run(&good, SIZES, [4])[&4]);
 }
 
+/// A model whose weights are held as bfloat16, and one of float32 with the same values.
+fn rounded(model: &Qwen3) -> [Qwen3; 2] {
+    let (config, params) = (model.config().clone(), model.params());
+    let halves = params.tensor().to_kind(Kind::BFloat16);
+    let same = halves.to_kind(Kind::Float);
+    let mut wide = Qwen3::zeroed(config.clone()).unwrap();
+    wide.params_mut().copy_from(&same).unwrap();
+    let memory = Buffer::new(params.len() * 2).unwrap();
+    let singles = wide.params().as_bytes().as_chunks::<4>().0.iter();
+    // The upper half of a float32 that is one.
+    let bytes: Vec<u8> = singles.flat_map(|single| [single[2], single[3]]).collect();
+    memory.write_at(0, &bytes).unwrap();
+    let held = FlatParams::lying_as(Dtype::Bfloat16, params.layout().to_vec(), &memory).unwrap();
+    [Qwen3::with_params(config, held).unwrap(), wide]
+}
+
+#[test]
+fn weights_held_as_bfloat16_give_the_tokens_and_logprobs_of_their_values() {
+    let [held, wide] = rounded(&model());
+    let all = run(&held, SIZES, 0..64);
+    assert_eq!(all, run(&wide, SIZES, 0..64));
+    for count in [1, 2, 3, 7, 33] {
+        let some = run(&held, SIZES, 0..count);
+        assert!(
+            some.iter().all(|(key, tokens)| tokens == &all[key]),
+            "batch of {count}"
+        );
+    }
+    assert_ne!(
+        all,
+        run(&model(), SIZES, 0..64),
+        "rounding changes something"
+    );
+}
+
 /// The fact that the sampler rests on, for the demo's shape and for one with odd sizes.
 #[test]
 fn a_rows_logits_are_bit_identical_for_every_batch_size_from_4_to_64() {
@@ -308,7 +347,10 @@ fn a_rows_logits_are_bit_identical_for_every_batch_size_from_4_to_64() {
         intermediate_size: 80,
         ..Qwen3Config::demo(37)
     };
-    for model in [model(), Qwen3::random(odd, 1).unwrap()] {
+    // An output layer that is widened in pieces.
+    let many_tokens = Qwen3::random(Qwen3Config::demo(9_000), 2).unwrap();
+    let [in_pieces, _] = rounded(&many_tokens);
+    for model in [model(), Qwen3::random(odd, 1).unwrap(), in_pieces] {
         let mut reference = Vec::new();
         for count in (MIN_ROWS as i64..=MAX_ROWS as i64).rev() {
             let mut cache = KvCache::new(model.config(), 64, 64);

@@ -365,7 +365,7 @@ fn the_demo_files_fit_together() {
     assert!(prompts.len() >= 2000);
     for prompt in &prompts {
         let ids = tokenizer.encode_prompt(&prompt.prompt).unwrap();
-        assert_eq!(ids[0], tokenizer.specials().bos);
+        assert_eq!(Some(ids[0]), tokenizer.specials().bos);
         assert_eq!(tokenizer.decode(&ids[1..]).unwrap(), prompt.prompt);
         tokenizer.encode(&prompt.answer).unwrap();
     }

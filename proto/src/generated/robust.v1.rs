@@ -4959,7 +4959,7 @@ pub struct NodeWelcome {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobFile {
-    /// config.json | model.safetensors | tokenizer.json
+    /// config.json | tokenizer.json | those of the weights and beside them
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]

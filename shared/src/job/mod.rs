@@ -116,7 +116,8 @@ pub struct Bounds {
 pub struct RequiredFile {
     /// Dotted key of the job file, without a service's name.
     pub key: &'static str,
-    /// The file or folder (or, for `model.path`, the folder's `config.json` and `model.safetensors`).
+    /// The file or folder (for `model.path` the folder's `config.json`; the weights beside it may be
+    /// one file or several).
     pub path: PathBuf,
 }
 
@@ -166,13 +167,11 @@ impl Job {
                 path: self.data.tokenizer.clone(),
             },
         ];
-        for name in ["config.json", "model.safetensors"] {
-            let folder = self.model.path.as_ref();
-            files.extend(folder.map(|f| RequiredFile {
-                key: "model.path",
-                path: f.join(name),
-            }));
-        }
+        let folder = self.model.path.as_ref();
+        files.extend(folder.map(|folder| RequiredFile {
+            key: "model.path",
+            path: folder.join("config.json"),
+        }));
         let mut also = |key, path: &PathBuf| {
             let path = path.clone();
             files.push(RequiredFile { key, path });

@@ -145,10 +145,6 @@ fn paths_become_absolute_against_the_job_files_folder() {
                 "/srv/fixtures/tokenizers/arith/tokenizer.json".into()
             ),
             ("model.path", "/srv/fixtures/jobs/model/config.json".into()),
-            (
-                "model.path",
-                "/srv/fixtures/jobs/model/model.safetensors".into()
-            ),
         ]
     );
     assert_eq!(fold_dots(Path::new("/../../a/./b/..")), Path::new("/a"));
@@ -217,6 +213,22 @@ const BAD: &[(&str, &str)] = &[
     (
         "budget_window",
         ":7:1: `restart.hang.window_s` is -1; it must be above 0 and at most 30 days, in seconds",
+    ),
+    (
+        "max_context_beyond_positions",
+        ":6:1: `rollout.max_context` is 65; it must be at most `model.config.max_position_embeddings` (64)",
+    ),
+    (
+        "max_context_for_no_answer",
+        ":5:2: `rollout.max_new_tokens` is 32; it must be below `rollout.max_context` (32)",
+    ),
+    (
+        "rollout_dtype_of_an_engine",
+        ":6:1: `rollout.dtype` is \"bfloat16\"; it is the built-in rollout's; say with `rollout.command.dtype` what numbers your engine holds",
+    ),
+    (
+        "rollout_dtype_of_a_trainer",
+        ":6:1: `rollout.dtype` is \"bfloat16\"; versions of a trainer of your own travel as float32; leave it out",
     ),
     (
         "duplicate_node",

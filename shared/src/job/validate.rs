@@ -1,7 +1,7 @@
 //! What a job file's values must be.
 use super::error::Problem;
 use super::placement::count_key;
-use super::{Job, Mode, ModelConfig};
+use super::{Dtype, Job, Mode, ModelConfig};
 use crate::core::{FaultKind, LONGEST_S, RuleSet};
 use crate::ids::Role;
 use std::collections::BTreeSet;
@@ -33,6 +33,7 @@ impl Job {
         self.check_numbers()?;
         self.check_windows()?;
         self.check_budgets()?;
+        self.check_context()?;
         self.check_model()?;
         self.check_batch()?;
         self.check_nodes()?;
@@ -214,6 +215,34 @@ impl Job {
                 0,
                 3_600_000,
             )?;
+        }
+        Ok(())
+    }
+
+    fn check_context(&self) -> Result<(), Problem> {
+        let r = &self.rollout;
+        if let Some(longest) = r.max_context {
+            whole("rollout.max_context", longest.into(), 2, 1 << 20)?;
+            if r.max_new_tokens >= longest {
+                let must = format!("it must be below `rollout.max_context` ({longest})");
+                return Err(bad("rollout.max_new_tokens", r.max_new_tokens, must));
+            }
+            let positions = self.model.config.max_position_embeddings;
+            if self.model.path.is_none() && longest > positions {
+                let must = format!(
+                    "it must be at most `model.config.max_position_embeddings` ({positions})"
+                );
+                return Err(bad("rollout.max_context", longest, must));
+            }
+        }
+        if r.dtype != Dtype::Float32 && self.trainer.command.is_some() {
+            let must = "versions of a trainer of your own travel as float32; leave it out";
+            return Err(bad("rollout.dtype", "\"bfloat16\"", must));
+        }
+        if r.dtype != Dtype::Float32 && r.command.is_some() {
+            let must = "it is the built-in rollout's; say with `rollout.command.dtype` what numbers your \
+                        engine holds";
+            return Err(bad("rollout.dtype", "\"bfloat16\"", must));
         }
         Ok(())
     }

@@ -147,14 +147,13 @@ impl<'a> Conversation<'a> {
     }
 
     async fn next_turn(&mut self) -> Result<Turn, Stop> {
-        let special = self.worker.tokenizer.specials();
         let context = [self.prompt_ids.as_slice(), &self.response].concat();
         let request = TurnRequest {
             trajectory: self.dispatch.trajectory,
             seed: self.dispatch.seed,
             turn: self.turns,
             context: &context,
-            stop: [special.eos, special.call_end],
+            stop: self.worker.tokenizer.specials().stops(),
         };
         let begun = Generated::begun(std::mem::take(&mut self.running));
         let mut kept = self.keeper(&begun);

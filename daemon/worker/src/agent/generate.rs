@@ -77,7 +77,7 @@ pub(super) struct TurnRequest<'a> {
     pub turn: u32,
     /// Prompt, turns and results before this turn.
     pub context: &'a [u32],
-    pub stop: [i64; 2],
+    pub stop: Vec<i64>,
 }
 
 /// A client for rollouts.

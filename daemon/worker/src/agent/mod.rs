@@ -38,6 +38,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use crate::StartError;
+use crate::memory;
 use crate::model::config::Qwen3Config;
 use crate::model::hf::CONFIG_FILE;
 use crate::model::tokenizer::Tokenizer;
@@ -143,7 +144,8 @@ fn prepare(
     (leases, rollouts, trouble, program): (Leases, Rollouts, Trouble, Option<PathBuf>),
 ) -> Result<Worker, StartError> {
     let job = &args.job;
-    let config = Qwen3Config::read(&args.model_folder()?.join(CONFIG_FILE))?;
+    let model = args.model_folder()?;
+    let config = Qwen3Config::read(&model.join(CONFIG_FILE))?;
     let (timeout, memory_mb) = (job.agent.tool.timeout(), job.agent.tool.memory_mb);
     let tool = match program {
         Some(program) => Calculator {
@@ -161,9 +163,9 @@ fn prepare(
         http: generate::client().map_err(|error| {
             StartError::io("making", "HTTP client", std::io::Error::other(error))
         })?,
-        tokenizer: Tokenizer::load(&job.data.tokenizer)?,
+        tokenizer: Tokenizer::of_job(job, model)?,
         tool,
-        max_len: config.max_position_embeddings as usize,
+        max_len: memory::shape(&config).context(job) as usize,
         max_turns: job.agent.max_turns,
         max_new_tokens: job.rollout.max_new_tokens as usize,
         temperature: job.rollout.temperature,

@@ -7,6 +7,9 @@ use tch::{Kind, Tensor};
 
 use super::flat::{self, FlatParams, WrongLength};
 
+/// Elements that a step updates at once: what it computes on the way is then small beside the state.
+const PIECE: usize = 1 << 20;
+
 /// Adam's settings.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -109,32 +112,40 @@ impl Adam {
             return Err(AdamError::NonFiniteGradient(grad_norm));
         }
         let clipped = c.grad_clip > 0.0 && grad_norm > c.grad_clip;
-        let grad = if clipped {
-            grad * (c.grad_clip / grad_norm)
-        } else {
-            grad.shallow_clone()
-        };
         self.step += 1;
+        let scale = clipped.then(|| c.grad_clip / grad_norm);
+        let total = params.len();
+        for first in (0..total).step_by(PIECE) {
+            let count = PIECE.min(total - first) as i64;
+            let part = |whole: &Tensor| whole.narrow(0, first as i64, count);
+            let of = [params.tensor(), &self.m, &self.v, grad].map(part);
+            self.update(of, scale);
+        }
+        Ok(AdamStats { grad_norm, clipped })
+    }
+
+    /// Updates a piece of parameters and moments by that of the gradient. Every element is computed by
+    /// itself, so pieces change no bit.
+    fn update(&self, [mut flat, mut m, mut v, grad]: [Tensor; 4], scale: Option<f64>) {
+        let c = self.config;
+        let grad = match scale {
+            Some(scale) => grad * scale,
+            None => grad,
+        };
         let (unbias1, unbias2) = (
             1.0 - c.beta1.powi(self.step as i32),
             1.0 - c.beta2.powi(self.step as i32),
         );
-        let _ = self
-            .m
-            .g_mul_scalar_(c.beta1)
-            .g_add_(&(&grad * (1.0 - c.beta1)));
-        let _ = self
-            .v
+        let _ = m.g_mul_scalar_(c.beta1).g_add_(&(&grad * (1.0 - c.beta1)));
+        let _ = v
             .g_mul_scalar_(c.beta2)
             .g_add_(&(grad.square() * (1.0 - c.beta2)));
-        let denominator = (self.v.sqrt() / unbias2.sqrt()).g_add_scalar_(c.eps);
-        let update = (&self.m / denominator) * (c.lr / unbias1);
-        let mut flat = params.tensor().shallow_clone();
+        let denominator = (v.sqrt() / unbias2.sqrt()).g_add_scalar_(c.eps);
+        let update = (&m / denominator) * (c.lr / unbias1);
         if c.weight_decay != 0.0 {
             let _ = flat.g_mul_scalar_(1.0 - c.lr * c.weight_decay);
         }
         let _ = flat.g_sub_(&update);
-        Ok(AdamStats { grad_norm, clipped })
     }
 
     /// First moments as bytes, in the parameters' order.

@@ -1,4 +1,4 @@
-//! All parameters in one contiguous float32 buffer.
+//! All parameters in one contiguous buffer of float32; a rollout's may be bfloat16.
 //!
 //! Order: by Hugging Face name, sorted as bytes (so `model.layers.10.` comes before
 //! `model.layers.2.`), each tensor row-major, without gaps. With tied embeddings there is no
@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use robust_shared::job::Dtype;
 use robust_transport::{Buffer, BufferError, Lent};
 use tch::{Device, Kind, Tensor};
 
 use super::config::Qwen3Config;
 
-/// Where one parameter lies in the buffer; `offset` and `len` count float32 elements.
+/// Where one parameter lies in the buffer; `offset` and `len` count elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
     /// Hugging Face name.
@@ -110,17 +111,26 @@ impl FlatParams {
         Self::of(flat, layout, None)
     }
 
-    /// The parameters that lie in a buffer, without a copy. It is lent to them for as long as they
-    /// live: refused while somebody writes into it or fetches.
+    /// The float32 parameters that lie in a buffer; see [`Self::lying_as`].
     pub fn lying_in(layout: Vec<TensorSpec>, memory: &Arc<Buffer>) -> Result<Self, LyingIn> {
+        Self::lying_as(Dtype::Float32, layout, memory)
+    }
+
+    /// The parameters that lie in a buffer as such numbers, without a copy. It is lent to them for as
+    /// long as they live: refused while somebody writes into it or fetches.
+    pub fn lying_as(
+        dtype: Dtype,
+        layout: Vec<TensorSpec>,
+        memory: &Arc<Buffer>,
+    ) -> Result<Self, LyingIn> {
         let total = elements(&layout);
-        let (expected, got) = (total * size_of::<f32>(), memory.len());
+        let (expected, got) = (total * size_of_element(dtype), memory.len());
         if expected != got {
             return Err(WrongLength { expected, got }.into());
         }
         let lent = memory.lend()?;
-        let (start, kind) = (memory.as_ptr()?, (Kind::Float, Device::Cpu));
-        // SAFETY: `total` float32 elements, page-aligned, initialised and of any bits. The loan keeps
+        let (start, kind) = (memory.as_ptr()?, (kind_of(dtype), Device::Cpu));
+        // SAFETY: `total` elements of that type, page-aligned, initialised and of any bits. The loan keeps
         // them there and unchanged as long as `Self` lives, and no clone of a tensor of such
         // parameters outlives that: the engine makes none, and changes none.
         #[allow(unsafe_code)]
@@ -129,14 +139,10 @@ impl FlatParams {
     }
 
     fn of(flat: Tensor, layout: Vec<TensorSpec>, memory: Option<Lent>) -> Self {
-        let view = |spec: &TensorSpec| {
-            let view = flat.narrow(0, spec.offset as i64, spec.len as i64);
-            // A detached view shares the memory but is a leaf of its own: its gradient has the
-            // tensor's size instead of the whole buffer's.
-            view.view(spec.shape.as_slice())
-                .detach()
-                .set_requires_grad(true)
-        };
+        // A detached view shares the memory but is a leaf of its own: its gradient has the tensor's
+        // size instead of the whole buffer's.
+        let trained = flat.kind() == Kind::Float;
+        let view = |spec| view(&flat, spec).detach().set_requires_grad(trained);
         let views = layout.iter().map(view).collect();
         Self {
             flat,
@@ -144,6 +150,21 @@ impl FlatParams {
             layout,
             _memory: memory,
         }
+    }
+
+    /// The same parameters in the same memory, whose gradients a backward pass adds to the flat tensor
+    /// that comes with them, zero now: no tensor has a gradient of its own beside it.
+    pub fn with_gradient(&self) -> (Self, Tensor) {
+        let gradient = self.flat.zeros_like();
+        let leaf = |spec: &TensorSpec| leaf(&view(&self.flat, spec), &view(&gradient, spec));
+        let views = self.layout.iter().map(leaf).collect();
+        let with = Self {
+            flat: self.flat.shallow_clone(),
+            views,
+            layout: self.layout.clone(),
+            _memory: None,
+        };
+        (with, gradient)
     }
 
     /// Where each tensor lies.
@@ -182,7 +203,7 @@ impl FlatParams {
 
     /// Size of the buffer in bytes.
     pub fn len_bytes(&self) -> usize {
-        self.len() * size_of::<f32>()
+        tensor_bytes(&self.flat).len()
     }
 
     /// The buffer's memory.
@@ -211,15 +232,45 @@ impl FlatParams {
     }
 }
 
+/// A tensor's part of a flat one.
+fn view(flat: &Tensor, spec: &TensorSpec) -> Tensor {
+    let part = flat.narrow(0, spec.offset as i64, spec.len as i64);
+    part.view(spec.shape.as_slice())
+}
+
+/// A leaf with this memory, whose gradient is added to that one. Only a backward pass gives a leaf a
+/// gradient at all; so a small one has it made, and then both take their real places.
+fn leaf(weights: &Tensor, gradient: &Tensor) -> Tensor {
+    let options = (weights.kind(), weights.device());
+    let mut leaf = Tensor::zeros([1], options).set_requires_grad(true);
+    leaf.sum(weights.kind()).backward();
+    leaf.grad().set_data(gradient);
+    leaf.set_data(weights);
+    leaf
+}
+
+/// The type of a tensor of such numbers.
+pub(crate) fn kind_of(dtype: Dtype) -> Kind {
+    match dtype {
+        Dtype::Float32 => Kind::Float,
+        Dtype::Bfloat16 => Kind::BFloat16,
+    }
+}
+
+/// Bytes of one such number.
+pub(crate) fn size_of_element(dtype: Dtype) -> usize {
+    kind_of(dtype).elt_size_in_bytes()
+}
+
 fn elements(layout: &[TensorSpec]) -> usize {
     layout.iter().map(|spec| spec.len).sum()
 }
 
-/// The memory of a contiguous float32 tensor on the CPU.
+/// The memory of a contiguous tensor on the CPU.
 pub(crate) fn tensor_bytes(tensor: &Tensor) -> &[u8] {
-    debug_assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float);
-    let len = tensor.numel() * size_of::<f32>();
-    // SAFETY: the buffers of this module are contiguous float32 tensors on the CPU that own
+    debug_assert!(tensor.is_contiguous());
+    let len = tensor.numel() * tensor.kind().elt_size_in_bytes();
+    // SAFETY: the buffers of this module are contiguous tensors on the CPU that own
     // `numel` elements at `data_ptr`, and the borrow of the tensor keeps them allocated.
     #[allow(unsafe_code)]
     unsafe {

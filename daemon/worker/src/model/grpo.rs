@@ -163,14 +163,14 @@ pub fn grpo_gradient(
         return Err(GrpoError::NoReference { sample });
     }
     let scale = 1.0 / total_tokens.max(1) as f64;
-    let mut grad = model.params().tensor().zeros_like();
+    // Each tensor's gradient is added to its place as soon as it is there: a gradient of a large model
+    // is never in memory twice.
+    let (model, grad) = model.with_gradient();
     let mut sums = [0.0; 5];
     for indices in micro_batches(batch, config.micro_batch) {
         let part = Columns::gather(batch, &indices, advantages);
-        let (loss, stats) = part.loss(model, config, scale);
-        let grads = Tensor::run_backward(&[&loss], model.params().views(), false, false);
-        let grads: Vec<Tensor> = grads.iter().map(|grad| grad.reshape([-1])).collect();
-        let _ = grad.g_add_(&Tensor::cat(&grads, 0));
+        let (loss, stats) = part.loss(&model, config, scale);
+        loss.backward();
         let stats = Vec::<f64>::try_from(stats.to_kind(Kind::Double)).unwrap_or_default();
         sums.iter_mut()
             .zip(stats)

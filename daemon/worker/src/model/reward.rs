@@ -3,7 +3,7 @@
 use super::tokenizer::Tokenizer;
 
 /// Reward of a response (everything after the prompt): 1 if what follows the last tool result is
-/// exactly the answer and `<eos>`, else 0. There is no part for form: a call without the right
+/// exactly the answer and a token that ends it, else 0. There is no part for form: a call without the right
 /// answer is worth nothing, so that nothing but the answer can be optimised.
 pub fn reward(tokenizer: &Tokenizer, response: &[i64], answer: &str) -> f64 {
     match final_answer(tokenizer, response) {
@@ -15,18 +15,18 @@ pub fn reward(tokenizer: &Tokenizer, response: &[i64], answer: &str) -> f64 {
 /// The final answer of a complete response: the text after the last tool result, or after the
 /// prompt if there was none. None if the response is cut off or has special tokens there.
 pub fn final_answer(tokenizer: &Tokenizer, response: &[i64]) -> Option<String> {
-    let s = tokenizer.specials();
+    let specials = tokenizer.specials();
     let (last, body) = response.split_last()?;
-    if *last != s.eos {
+    if !specials.eos.contains(last) {
         return None;
     }
+    let result_end = specials.tools.map(|tools| tools.res_end);
     let start = body
         .iter()
-        .rposition(|&id| id == s.res_end)
+        .rposition(|&id| Some(id) == result_end)
         .map_or(0, |at| at + 1);
     let tail = &body[start..];
-    let special = [s.pad, s.bos, s.eos, s.call, s.call_end, s.res, s.res_end];
-    if tail.is_empty() || tail.iter().any(|id| special.contains(id)) {
+    if tail.is_empty() || tail.iter().any(|id| specials.contains(*id)) {
         return None;
     }
     tokenizer.decode(tail).ok()

@@ -31,6 +31,12 @@ pub const MIN_ROWS: usize = 4;
 /// More rows than this were never compared.
 pub const MAX_ROWS: usize = 64;
 
+/// Sequences that there is room for at the start; the cache grows with those that come.
+const FIRST_SEQS: usize = 8;
+
+/// The slot of rows that only fill a batch up.
+const FILLER_SLOT: i64 = 0;
+
 /// Size of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -146,8 +152,9 @@ impl Engine {
             return refuse(format!("max_len must be 1 to the model's {longest}"));
         }
         // One slot more than sequences: rows that only fill a batch up use it.
-        let cache = KvCache::new(model, config.max_seqs + 1, config.max_len);
-        let free = (0..config.max_seqs as i64).rev().collect();
+        let slots = config.max_seqs.min(FIRST_SEQS) + 1;
+        let cache = KvCache::new(model, slots, config.max_len);
+        let free = (1..=config.max_seqs as i64).rev().collect();
         let vocab_size = model.vocab_size;
         let (running, waiting, keys) = Default::default();
         Ok(Self {
@@ -229,7 +236,7 @@ impl Engine {
         while rows.tokens.len() < MIN_ROWS {
             rows.tokens.push(0);
             rows.positions.push(0);
-            rows.slots.push(self.config.max_seqs as i64);
+            rows.slots.push(FILLER_SLOT);
         }
         let logits = tch::no_grad(|| model.forward_rows(&mut self.cache, &rows));
         self.sample(&logits, &sampled)
@@ -240,6 +247,11 @@ impl Engine {
             let (Some(slot), Some(request)) = (self.free.pop(), self.waiting.pop_front()) else {
                 return;
             };
+            if slot as usize >= self.cache.slots() {
+                // Twice as much, so that few sequences wait for a copy of the cache.
+                let slots = (self.cache.slots() * 2).max(slot as usize + 1);
+                self.cache.grow(slots.min(self.config.max_seqs + 1));
+            }
             let prompt_len = request.ids.len();
             self.running.push(Sequence {
                 request,

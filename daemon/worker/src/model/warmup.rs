@@ -245,16 +245,17 @@ impl Example {
         let mut ids = tokenizer.encode_prompt(&self.prompt)?;
         let mut mask = vec![0.0; ids.len()];
         if let Some((expression, result)) = &self.call {
-            ids.push(specials.call);
+            let tools = specials.tools.ok_or(TokenizerError::NoTools)?;
+            ids.push(tools.call);
             ids.extend(tokenizer.encode(expression)?);
-            ids.push(specials.call_end);
+            ids.push(tools.call_end);
             mask.resize(ids.len(), 1.0);
             // The result is the tool's, not the model's: nothing to imitate.
             ids.extend(tokenizer.encode_result(result)?);
             mask.resize(ids.len(), 0.0);
         }
         ids.extend(tokenizer.encode(&self.answer)?);
-        ids.push(specials.eos);
+        ids.extend(specials.eos.first());
         mask.resize(ids.len(), 1.0);
         Ok((ids, mask))
     }

@@ -8,6 +8,7 @@ use robust_engine::serve::{Facts, Figures};
 use robust_shared::job::Job;
 
 use super::engine::Standing;
+use crate::memory;
 use crate::model::config::Qwen3Config;
 use crate::model::tokenizer::{Tokenizer, TokenizerError};
 
@@ -31,11 +32,11 @@ struct Counts {
 impl About {
     /// Of a job's replica, whose model lies in `folder`.
     pub fn of(job: &Job, folder: &Path, config: &Qwen3Config) -> Result<Self, TokenizerError> {
-        let tokenizer = Tokenizer::load(&job.data.tokenizer)?;
+        let tokenizer = Tokenizer::of_job(job, folder)?;
         let facts = Facts {
             model_path: folder.display().to_string(),
             tokenizer_path: job.data.tokenizer.display().to_string(),
-            context_len: config.max_position_embeddings as usize,
+            context_len: memory::shape(config).context(job) as usize,
             max_running: job.rollout.max_running.max(1) as usize,
             robust_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
@@ -46,9 +47,10 @@ impl About {
         })
     }
 
-    /// The token at which replies end that do not ignore it.
-    pub fn eos(&self) -> Option<i64> {
-        self.tokenizer.as_ref().map(|t| t.specials().eos)
+    /// The tokens at which replies end that do not ignore them.
+    pub fn eos(&self) -> &[i64] {
+        let tokenizer = self.tokenizer.as_deref();
+        tokenizer.map_or(&[], |tokenizer| &tokenizer.specials().eos)
     }
 
     /// The text of tokens.

@@ -14,9 +14,9 @@ use crate::model::sampler::SeqRequest;
 /// More tokens than any context has.
 const AS_MANY_AS_FIT: usize = u32::MAX as usize;
 
-/// The name and the sequence of a request; the reason when it cannot be one. `eos` ends it too,
-/// unless it is to be ignored.
-pub(super) fn sequence(asked: &Asked, eos: Option<i64>) -> Result<(String, SeqRequest), Refusal> {
+/// The name and the sequence of a request; the reason when it cannot be one. Those of `eos` end it
+/// too, unless they are to be ignored.
+pub(super) fn sequence(asked: &Asked, eos: &[i64]) -> Result<(String, SeqRequest), Refusal> {
     static UNNAMED: AtomicU64 = AtomicU64::new(0);
     let number = UNNAMED.fetch_add(1, Ordering::Relaxed);
     let sampling = &asked.sampling;
@@ -25,7 +25,9 @@ pub(super) fn sequence(asked: &Asked, eos: Option<i64>) -> Result<(String, SeqRe
         return Err(Refusal::bad(format!("position {position0} is too large")));
     }
     let mut stop_tokens = sampling.stop_token_ids.clone();
-    stop_tokens.extend(eos.filter(|_| !sampling.ignore_eos));
+    if !sampling.ignore_eos {
+        stop_tokens.extend(eos);
+    }
     let rid = asked.rid.clone();
     let sequence = SeqRequest {
         key: 0,

@@ -206,7 +206,7 @@ async fn on_health_generate(State(shared): State<Shared>) -> Reply {
     let asked = Asked::read(
         br#"{"input_ids": [0], "sampling_params": {"max_new_tokens": 1, "temperature": 0.0}}"#,
     )?;
-    let sequence = generate::sequence(&asked, None)?;
+    let sequence = generate::sequence(&asked, &[])?;
     let replies = shared.start(&asked, sequence, true).await?;
     let reply = replies.whole().await;
     let finish = &reply["meta_info"]["finish_reason"];

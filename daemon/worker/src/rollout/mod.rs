@@ -30,6 +30,7 @@ use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
 use robust_role::pull::{self, Puller, Pulling};
 use robust_role::{FromHost, Link, LinkEnd, RoleArgs, Stages};
+use robust_shared::footprint::Need;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
@@ -37,9 +38,10 @@ use robust_weights::Slots;
 use tokio::runtime::Handle;
 
 use crate::StartError;
-use crate::manifest::tensor_specs;
+use crate::manifest::tensor_specs_of;
+use crate::memory;
 use crate::model::config::Qwen3Config;
-use crate::model::flat::{FlatParams, layout_of};
+use crate::model::flat::{FlatParams, layout_of, size_of_element};
 use crate::model::hf::CONFIG_FILE;
 use crate::model::qwen3::Qwen3;
 use crate::model::sampler::{Engine, EngineConfig, MAX_ROWS};
@@ -96,11 +98,13 @@ fn run(
     let model_folder = args.model_folder()?;
     let config = Qwen3Config::read(&model_folder.join(CONFIG_FILE))?;
     let about = About::of(&args.job, model_folder, &config)?;
+    let (shape, dtype) = (memory::shape(&config), args.job.rollout.dtype);
+    memory::check("a rollout", Need::of_rollout(&shape, &args.job))?;
     let layout = layout_of(&config);
     let elements: usize = layout.iter().map(|spec| spec.len).sum();
     stages.end("process");
     let transport = Transport::start(args.transport())?;
-    let slots = Slots::new(&transport, elements * size_of::<f32>())?;
+    let slots = Slots::new(&transport, elements * size_of_element(dtype))?;
     stages.end("transport");
     let listener = listen(args.bind)?;
     let http_addr = listener.local_addr().map_err(no_port)?;
@@ -111,7 +115,7 @@ fn run(
     let (link, mut inbox) = robust_role::start(runtime, args.link(role), hello, hands);
     link.phase(Phase::Init, 0);
     // The weights lie where they are fetched to: the parameters need no memory of their own.
-    let params = FlatParams::lying_in(layout.clone(), &slots.current())?;
+    let params = FlatParams::lying_as(dtype, layout.clone(), &slots.current())?;
     let engine = start_engine(args, Qwen3::with_params(config, params)?, link.clone())?;
     let commands = engine.commands();
     let weights: Weights = Arc::new({
@@ -121,8 +125,12 @@ fn run(
     runtime.spawn(http::run(listener, engine.commands(), weights, about));
     stages.end("model and http");
     tracing::info!(%http_addr, "start: {}", stages.line());
-    let tensors = tensor_specs(&layout);
-    let pulled = Arc::new(Pulled { commands, layout });
+    let tensors = tensor_specs_of(&layout, dtype);
+    let pulled = Arc::new(Pulled {
+        commands,
+        layout,
+        dtype,
+    });
     let filled = Arc::clone(&slots);
     let puller = Puller::start(transport, filled, tensors, pulled, link.clone(), pulling)?;
     loop {
@@ -155,7 +163,7 @@ fn start_engine(args: &RoleArgs, model: Qwen3, link: Link) -> Result<EngineThrea
     let sizes = EngineConfig {
         max_seqs: args.job.rollout.max_running.max(1) as usize,
         max_rows: MAX_ROWS,
-        max_len: model.config().max_position_embeddings as usize,
+        max_len: memory::shape(model.config()).context(&args.job) as usize,
     };
     let engine = Engine::new(model.config(), sizes)?;
     let swap = args.job.rollout.swap;

@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 
 use robust_role::pull::Engine;
 use robust_shared::ids::WeightVersion;
+use robust_shared::job::Dtype;
 use robust_transport::Buffer;
 use robust_weights::SwapError;
 
@@ -16,6 +17,8 @@ use crate::model::flat::{FlatParams, TensorSpec};
 pub(super) struct Pulled {
     pub commands: Commands,
     pub layout: Vec<TensorSpec>,
+    /// The numbers of a version.
+    pub dtype: Dtype,
 }
 
 impl Engine for Pulled {
@@ -29,7 +32,7 @@ impl Engine for Pulled {
     fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError> {
         let failed = |reason: String| SwapError::Failed(reason);
         let gone = || failed("the engine ended".to_owned());
-        let weights = FlatParams::lying_in(self.layout.clone(), buffer)
+        let weights = FlatParams::lying_as(self.dtype, self.layout.clone(), buffer)
             .map_err(|error| failed(error.to_string()))?;
         let (done, answer) = channel();
         let request = SwapRequest {

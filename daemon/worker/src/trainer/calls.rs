@@ -18,7 +18,7 @@ use robust_shared::phase::Phase;
 
 use super::canary;
 use super::exchange::{Exchange, ExchangeError};
-use super::regions::Regions;
+use super::regions::{self, Regions};
 use super::restore::{RestoreError, restore};
 use super::state::TrainState;
 use crate::model::adam::AdamError;
@@ -160,8 +160,8 @@ impl Work {
         };
         let statistics = [own.loss, own.clip_frac, own.entropy, kl];
         let region = &self.regions.gradients[(request.step % 2) as usize];
-        let bytes = crate::model::flat::tensor_bytes(&own.grad);
-        let (gradient, statistics) = self.exchange.sum(request.step, region, bytes, statistics)?;
+        let exchange = &mut self.exchange;
+        let (gradient, statistics) = exchange.sum(request.step, region, own.grad, statistics)?;
         let adam = self.state.apply(request.step, &gradient)?;
         self.facts.set_step(Some(request.step));
         let [loss, clip_fraction, entropy, kl] = statistics;
@@ -193,9 +193,9 @@ impl Work {
     fn publish(&mut self, request: &Publish) -> Result<ServedVersion, CallError> {
         self.in_order("publish", request.version, self.state.step)?;
         self.enter(Phase::Publish, request.version)?;
-        let bytes = self.state.model.params().as_bytes();
+        let (params, dtype) = (self.state.model.params(), self.regions.dtype);
         let weights = &mut self.regions.weights;
-        let mut served = weights.publish(request.version, |to| to.write_at(0, bytes))?;
+        let mut served = weights.publish(request.version, |to| regions::fill(to, params, dtype))?;
         let corrupt = |deed| deed == Deed::CorruptWeights;
         if self.link.take_fault(Phase::Publish, corrupt).is_some() {
             self.regions.weights.damage(request.version);

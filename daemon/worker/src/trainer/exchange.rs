@@ -13,6 +13,9 @@ use robust_proto::v1::Peer;
 use robust_transport::{
     Buffer, BufferError, Cancel, Exposed, FetchError, Part, RegionKey, Transport, TransportError,
 };
+use tch::Tensor;
+
+use crate::model::flat::{tensor_bytes, tensor_bytes_mut};
 
 /// Statistics that travel behind a gradient, each a little-endian float64.
 pub(super) const STATISTICS: usize = 4;
@@ -133,20 +136,27 @@ impl Exchange {
     }
 
     /// Fills `own` with this rank's gradient and statistics, and returns the sums over all ranks,
-    /// added up in rank order.
+    /// added up in rank order. A rank that is alone has the sums already.
     pub fn sum(
         &mut self,
         step: u64,
         own: &Exposed,
-        gradient: &[u8],
+        mut gradient: Tensor,
         statistics: [f64; STATISTICS],
-    ) -> Result<(Vec<f32>, [f64; STATISTICS]), ExchangeError> {
-        if self.ranks == 0 {
-            return Err(ExchangeError::Peers("not restored yet".into()));
+    ) -> Result<(Tensor, [f64; STATISTICS]), ExchangeError> {
+        match self.ranks {
+            0 => return Err(ExchangeError::Peers("not restored yet".into())),
+            1 => return Ok((gradient, statistics)),
+            _ => {}
+        }
+        let bytes = tensor_bytes(&gradient).len();
+        if own.buffer().len() != bytes + STATISTICS * 8 {
+            let why = format!("the job file has one rank, the gang {}", self.ranks);
+            return Err(ExchangeError::Peers(why));
         }
         own.buffer().with_bytes_mut(|region| {
-            let (head, tail) = region.split_at_mut(gradient.len());
-            head.copy_from_slice(gradient);
+            let (head, tail) = region.split_at_mut(bytes);
+            head.copy_from_slice(tensor_bytes(&gradient));
             for (slot, value) in tail.chunks_exact_mut(8).zip(statistics) {
                 slot.copy_from_slice(&value.to_le_bytes());
             }
@@ -169,7 +179,8 @@ impl Exchange {
             }
         }
         self.ready.retain(|(other, _)| *other >= step);
-        self.add_up(own, gradient.len())
+        let statistics = self.add_up(own, tensor_bytes_mut(&mut gradient))?;
+        Ok((gradient, statistics))
     }
 
     fn tell(&self, step: u64) -> Result<(), ExchangeError> {
@@ -257,32 +268,31 @@ impl Exchange {
         }
     }
 
-    fn add_up(
-        &self,
-        own: &Exposed,
-        bytes: usize,
-    ) -> Result<(Vec<f32>, [f64; STATISTICS]), ExchangeError> {
-        let mut total = vec![0.0f32; bytes / size_of::<f32>()];
+    /// Adds up what all ranks' regions have, into the memory of this rank's gradient, which was copied.
+    fn add_up(&self, own: &Exposed, total: &mut [u8]) -> Result<[f64; STATISTICS], ExchangeError> {
         let mut statistics = [0.0; STATISTICS];
         for rank in 0..self.ranks {
             let remote = self.remotes.iter().find(|remote| remote.rank == rank);
             let buffer = remote.map_or(own.buffer(), |remote| &remote.landing);
             buffer.with_bytes(|region| {
-                let (gradient, tail) = region.split_at(bytes);
-                add(&mut total, gradient, rank == 0);
+                let (gradient, tail) = region.split_at(total.len());
+                add(total, gradient, rank == 0);
                 for (sum, value) in statistics.iter_mut().zip(tail.as_chunks::<8>().0) {
                     *sum += f64::from_le_bytes(*value);
                 }
             })?;
         }
-        Ok((total, statistics))
+        Ok(statistics)
     }
 }
 
 /// Adds little-endian floats. The first addend is copied: 0 + -0 would lose the sign.
-fn add(total: &mut [f32], bytes: &[u8], first: bool) {
-    for (sum, value) in total.iter_mut().zip(bytes.as_chunks::<4>().0) {
-        let value = f32::from_le_bytes(*value);
-        *sum = if first { value } else { *sum + value };
+fn add(total: &mut [u8], bytes: &[u8], first: bool) {
+    if first {
+        return total.copy_from_slice(bytes);
+    }
+    let values = bytes.as_chunks::<4>().0.iter();
+    for (sum, value) in total.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+        *sum = (f32::from_le_bytes(*sum) + f32::from_le_bytes(*value)).to_le_bytes();
     }
 }

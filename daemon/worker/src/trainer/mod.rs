@@ -26,6 +26,7 @@ use robust_role::calls::Calls;
 use robust_role::snapshot::Slots;
 use robust_role::{Facts, FromHost, Link, LinkEnd, RoleArgs, Stages, network};
 use robust_shared::core::{RuleId, RuleSet};
+use robust_shared::footprint::Need;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
@@ -33,6 +34,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::StartError;
+use crate::memory;
 use crate::model::config::Qwen3Config;
 use crate::model::flat::{TensorSpec, layout_of};
 use crate::model::hf::CONFIG_FILE;
@@ -47,6 +49,15 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let mut stages = Stages::since(started);
     let folder = args.model_folder()?;
     let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
+    let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
+    let shape = memory::shape(&config);
+    let there = match memory::holds(&args.snapshot_dir) {
+        true => slots.bytes(),
+        // Snapshots on a disk take none.
+        false => u64::MAX,
+    };
+    let need = Need::of_trainer(&shape, &args.job, there);
+    memory::check("a rank of the trainer", need)?;
     let layout = layout_of(&config);
     stages.end("process");
     // The daemon can send the restore as soon as it knows where this rank's gradients are: that
@@ -70,7 +81,6 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let patience = exchange::patience(rules.time(RuleId::NodeLost, "window_s"));
     let transport = attached.transport.clone();
     let exchange = Exchange::new(transport, args.generation, args.index, patience);
-    let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
     let calls = Calls::of(args.generation);
     let work = Work {
         generation: args.generation,

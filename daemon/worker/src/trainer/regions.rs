@@ -4,18 +4,23 @@ use std::net::SocketAddr;
 
 use robust_proto::v1::Hello;
 use robust_role::serve::{Layout, Publisher, as_region};
-use robust_shared::job::Job;
-use robust_transport::{Buffer, Exposed, Transport, TransportError};
+use robust_shared::job::{Dtype, Job};
+use robust_transport::{Buffer, BufferError, Exposed, Transport, TransportError};
 
 use super::exchange::STATISTICS;
-use crate::manifest::tensor_specs;
-use crate::model::flat::TensorSpec;
+use crate::manifest::tensor_specs_of;
+use crate::model::flat::{FlatParams, TensorSpec, kind_of, size_of_element, tensor_bytes};
+
+/// Elements that are rounded at once.
+const PIECE: usize = 1 << 20;
 
 /// Two regions for gradients, by the step's parity, and what is published of the weights: what is
 /// still being read is not overwritten by the next one.
 pub(super) struct Regions {
     pub gradients: [Exposed; 2],
     pub weights: Publisher,
+    /// The numbers of what is published.
+    pub dtype: Dtype,
 }
 
 impl Regions {
@@ -26,16 +31,20 @@ impl Regions {
     ) -> Result<Self, TransportError> {
         let elements: usize = layout.iter().map(|spec| spec.len).sum();
         let expose = |bytes: usize| transport.expose(Buffer::new(bytes)?);
-        let (gradient, weights) = (elements * 4 + STATISTICS * 8, elements * 4);
+        let dtype = job.rollout.dtype;
+        // A rank that is alone has nobody who reads its gradient.
+        let read_by_others = if job.trainer.ranks > 1 { elements } else { 0 };
+        let gradient = read_by_others * 4 + STATISTICS * 8;
         let layout = Layout {
-            bytes: weights,
-            tensors: tensor_specs(layout),
+            bytes: elements * size_of_element(dtype),
+            tensors: tensor_specs_of(layout, dtype),
             chunk_bytes: job.weights.chunk_bytes(),
             ranks: job.trainer.ranks as usize,
         };
         Ok(Self {
             gradients: [expose(gradient)?, expose(gradient)?],
             weights: Publisher::new(transport, layout)?,
+            dtype,
         })
     }
 
@@ -52,4 +61,18 @@ impl Regions {
             ..Default::default()
         }
     }
+}
+
+/// Writes all weights into a buffer as such numbers, rounded to the nearest.
+pub(super) fn fill(to: &Buffer, params: &FlatParams, dtype: Dtype) -> Result<(), BufferError> {
+    if dtype == Dtype::Float32 {
+        return to.write_at(0, params.as_bytes());
+    }
+    for first in (0..params.len()).step_by(PIECE) {
+        let count = PIECE.min(params.len() - first);
+        let part = params.tensor().narrow(0, first as i64, count as i64);
+        let rounded = part.to_kind(kind_of(dtype));
+        to.write_at(first * size_of_element(dtype), tensor_bytes(&rounded))?;
+    }
+    Ok(())
 }

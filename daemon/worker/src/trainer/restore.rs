@@ -56,11 +56,7 @@ pub(super) fn restore(
                 "no snapshot: going on from the initial weights"
             );
         }
-        let initial = hf::load(folder)?;
-        state
-            .model
-            .params_mut()
-            .copy_from(initial.params().tensor())?;
+        hf::load_into(&mut state.model, folder)?;
         state.reset_optimiser();
     } else {
         from_shards(state, request)?;

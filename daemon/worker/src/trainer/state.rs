@@ -1,4 +1,5 @@
-//! Weights, optimiser and the mathematics of a step.
+//! Weights, optimiser and the mathematics of a step: all of it in float32, whatever the numbers of the
+//! initial weights and of published versions are.
 
 use robust_proto::v1::{Floats, Sample};
 use robust_role::RoleArgs;
@@ -116,9 +117,8 @@ impl TrainState {
     }
 
     /// One step of the optimiser with the whole batch's gradient.
-    pub fn apply(&mut self, step: u64, gradient: &[f32]) -> Result<AdamStats, AdamError> {
-        let gradient = Tensor::from_slice(gradient);
-        let stats = self.adam.step(self.model.params_mut(), &gradient)?;
+    pub fn apply(&mut self, step: u64, gradient: &Tensor) -> Result<AdamStats, AdamError> {
+        let stats = self.adam.step(self.model.params_mut(), gradient)?;
         self.step = step;
         Ok(stats)
     }

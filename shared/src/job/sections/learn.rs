@@ -6,8 +6,9 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// A Hugging Face folder (`config.json`, `model.safetensors`) of the Qwen3 architecture. With
-    /// it, `config` and `warmup` are not used; without it, a warm-up makes such a folder.
+    /// A Hugging Face folder of the Qwen3 architecture: `config.json` and `model.safetensors`, or shards
+    /// with `model.safetensors.index.json`, of float32, bfloat16 or float16. With it, `config` and
+    /// `warmup` are not used; without it, a warm-up makes such a folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Shape of the model that the warm-up trains.
@@ -103,6 +104,10 @@ pub struct Data {
     pub prompts: PathBuf,
     /// Hugging Face `tokenizer.json`.
     pub tokenizer: PathBuf,
+    /// Whether a prompt is put through the tokenizer's chat template, as the one message of a user: that
+    /// of `chat_template.jinja` or `tokenizer_config.json` beside the tokenizer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub chat_template: bool,
 }
 
 /// `[batch]`: samples of one step.

@@ -1,6 +1,6 @@
 //! Who works: `[trainer]`, `[rollout]`, `[agent]`.
 use super::super::units::millis;
-use super::command::RolloutCommand;
+use super::command::{Dtype, RolloutCommand};
 use super::trainer_command::TrainerCommand;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -79,6 +79,13 @@ pub struct Rollout {
     pub temperature: f64,
     /// Most tokens generated in one turn.
     pub max_new_tokens: u32,
+    /// Most tokens that prompt, turns and tool results of a trajectory have together: what keys and
+    /// values are kept for. As many as the model knows positions for if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_context: Option<u32>,
+    /// The numbers in which versions of the weights travel to the built-in rollouts and are held by them;
+    /// computed with is float32.
+    pub dtype: Dtype,
     /// When a replica goes over to weights that it verified.
     pub swap: Swap,
     /// The user's own engine. Absent: the built-in rollout.
@@ -98,6 +105,8 @@ impl Default for Rollout {
             max_running: 32,
             temperature: 1.0,
             max_new_tokens: 32,
+            max_context: None,
+            dtype: Dtype::Float32,
             swap: Swap::Step,
             command: None,
         }

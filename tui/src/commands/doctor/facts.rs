@@ -31,6 +31,8 @@ pub struct Facts {
     pub files: Option<Found<Limit>>,
     /// Memory that may be locked.
     pub memlock: Option<Found<Limit>>,
+    /// Bytes of memory that programs can still take.
+    pub memory: Option<Found<u64>>,
     /// Where snapshots lie.
     pub shm: Option<Found<Folder>>,
     /// Where the state lies.
@@ -69,9 +71,25 @@ pub struct JobFacts {
     /// Its own programs: engines and services.
     #[serde(default)]
     pub commands: Vec<CommandFacts>,
+    /// What its built-in roles take, where they all run on one node and the model is known.
+    #[serde(default)]
+    pub roles: Vec<RoleMemory>,
     /// The devices of its first node's slots, as they would be here; none where nobody takes any.
     #[serde(default)]
     pub devices: Option<Found<Assigned>>,
+}
+
+/// The memory that the processes of a built-in role take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleMemory {
+    /// The role.
+    pub role: String,
+    /// How many processes.
+    pub count: u32,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// What they consist of, in words.
+    pub parts: String,
 }
 
 /// The devices of a node's slots.

@@ -64,6 +64,18 @@ fn unescaped(text: &str) -> String {
     out + rest
 }
 
+/// Bytes of memory that programs can still take, as the kernel estimates them.
+pub(super) fn memory() -> Found<u64> {
+    let text =
+        std::fs::read_to_string("/proc/meminfo").map_err(|e| format!("/proc/meminfo: {e}"))?;
+    let available = text.lines().find_map(|line| {
+        let kib = line.strip_prefix("MemAvailable:")?.trim();
+        kib.strip_suffix(" kB")?.parse::<u64>().ok()
+    });
+    let kib = available.ok_or("/proc/meminfo has no MemAvailable")?;
+    Ok(kib * 1024)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -1,16 +1,15 @@
 //! What a job file asks of a machine.
-use super::super::facts::{Found, JobFacts};
+use super::super::facts::{Found, JobFacts, RoleMemory};
+use robust_ckpt::WeightFiles;
+use robust_shared::footprint::{Need, Shape};
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use serde_json::Value;
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 /// Weights, and Adam's two moments of each, as 32-bit numbers.
 const BYTES_PER_PARAMETER: u64 = 12;
-/// A header longer than this is none.
-const HEADER: u64 = 100 << 20;
 
 /// Reads the file; its paths are absolute.
 pub(super) fn load(path: &Path) -> Found<Job> {
@@ -32,6 +31,10 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
             format!("{}: {why}", file.path.display()),
         ))
     });
+    let weights = job.model.path.as_ref().and_then(|folder| {
+        let found = WeightFiles::find(folder).and_then(|weights| weights.tensors());
+        Some(("model.path".to_owned(), found.err()?.to_string()))
+    });
     let c = &job.checkpoint;
     let dated = job.job.steps.checked_div(c.keep_every).unwrap_or(0);
     let dated = u32::try_from(dated).unwrap_or(u32::MAX);
@@ -39,7 +42,7 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
         name: job.job.name.clone(),
         instances: Role::ALL.into_iter().map(|role| job.count(role)).sum(),
         nodes: u32::try_from(job.nodes.len()).unwrap_or(u32::MAX),
-        missing: missing.collect(),
+        missing: missing.chain(weights).collect(),
         state_bytes: parameters(&job).map(|n| n.saturating_mul(BYTES_PER_PARAMETER)),
         checkpoints: c
             .keep
@@ -48,55 +51,79 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
             .saturating_add(1),
         net_devices: job.weights.net_devices.clone(),
         commands: Vec::new(),
+        roles: shape(&job).map_or_else(Vec::new, |shape| roles(&job, &shape)),
         devices: None,
+    })
+}
+
+/// What the built-in roles of a job on one node take; how they lie on several is decided when it begins.
+fn roles(job: &Job, shape: &Shape) -> Vec<RoleMemory> {
+    if job.nodes.len() > 1 {
+        return Vec::new();
+    }
+    let of = |role: Role, need: &Need| RoleMemory {
+        role: role.to_string(),
+        count: job.count(role),
+        bytes: need.total(),
+        parts: need.to_string(),
+    };
+    let mut found = Vec::new();
+    if job.trainer.command.is_none() {
+        found.push(of(Role::Trainer, &Need::of_trainer(shape, job, 0)));
+    }
+    if job.rollout.command.is_none() {
+        let need = Need::of_rollout(shape, job);
+        found.extend([Role::Rollout, Role::Hybrid].map(|role| of(role, &need)));
+    }
+    found.retain(|role| role.count > 0);
+    found
+}
+
+/// The model's shape, where it is known.
+fn shape(job: &Job) -> Option<Shape> {
+    let Some(folder) = &job.model.path else {
+        let (c, vocabulary) = (&job.model.config, vocabulary(&job.data.tokenizer)?);
+        return Some(Shape {
+            hidden: c.hidden_size.into(),
+            layers: c.num_hidden_layers.into(),
+            heads: c.num_attention_heads.into(),
+            kv_heads: c.num_key_value_heads.into(),
+            head: c.head_dim.into(),
+            inner: c.intermediate_size.into(),
+            vocabulary,
+            positions: c.max_position_embeddings.into(),
+            tied: true,
+        });
+    };
+    let text = std::fs::read(folder.join("config.json")).ok()?;
+    let config: Value = serde_json::from_slice(&text).ok()?;
+    let number = |key: &str| config.get(key)?.as_u64();
+    Some(Shape {
+        hidden: number("hidden_size")?,
+        layers: number("num_hidden_layers")?,
+        heads: number("num_attention_heads")?,
+        kv_heads: number("num_key_value_heads")?,
+        head: number("head_dim")?,
+        inner: number("intermediate_size")?,
+        vocabulary: number("vocab_size")?,
+        positions: number("max_position_embeddings")?,
+        tied: config["tie_word_embeddings"].as_bool().unwrap_or(false),
     })
 }
 
 /// The model's elements, where they are known.
 pub(super) fn parameters(job: &Job) -> Option<u64> {
     match &job.model.path {
-        Some(folder) => of_safetensors(&folder.join("model.safetensors")),
-        None => of_shape(job, vocabulary(&job.data.tokenizer)?),
+        Some(folder) => of_safetensors(folder),
+        None => shape(job).map(|shape| shape.parameters()),
     }
 }
 
-/// The elements of all tensors of a file, from its header.
-fn of_safetensors(path: &Path) -> Option<u64> {
-    let mut file = File::open(path).ok()?;
-    let mut length = [0; 8];
-    file.read_exact(&mut length).ok()?;
-    let length = u64::from_le_bytes(length);
-    if length > HEADER {
-        return None;
-    }
-    let mut header = Vec::new();
-    file.take(length).read_to_end(&mut header).ok()?;
-    let header: Value = serde_json::from_slice(&header).ok()?;
-    let shapes = header
-        .as_object()?
-        .values()
-        .filter_map(|t| t.get("shape")?.as_array());
-    let elements = |shape: &Vec<Value>| shape.iter().filter_map(Value::as_u64).product::<u64>();
-    Some(shapes.map(elements).sum())
-}
-
-/// Of the warm start's shape: tied embedding, attention, gated feed-forward, norms.
-fn of_shape(job: &Job, vocabulary: u64) -> Option<u64> {
-    let c = &job.model.config;
-    let [hidden, layers, heads, kv_heads, head, inner] = [
-        c.hidden_size,
-        c.num_hidden_layers,
-        c.num_attention_heads,
-        c.num_key_value_heads,
-        c.head_dim,
-        c.intermediate_size,
-    ]
-    .map(u64::from);
-    let attention = 2 * hidden * head * (heads + kv_heads) + 2 * head;
-    let layer = attention + 3 * hidden * inner + 2 * hidden;
-    layers
-        .checked_mul(layer)?
-        .checked_add(hidden * (vocabulary + 1))
+/// The elements of all tensors, from the files' headers.
+fn of_safetensors(folder: &Path) -> Option<u64> {
+    let tensors = WeightFiles::find(folder).ok()?.tensors().ok()?;
+    let elements = |shape: &[usize]| shape.iter().map(|&size| size as u64).product::<u64>();
+    Some(tensors.values().map(|tensor| elements(&tensor.shape)).sum())
 }
 
 fn vocabulary(tokenizer: &Path) -> Option<u64> {
@@ -135,8 +162,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_model_of_qwen3_06bs_shape_takes_is_known_from_its_config() {
+        let mut job = load(&fixture("jobs/qwen3-0.6b.toml")).unwrap();
+        job.model.path = Some(fixture("models/qwen3-0.6b"));
+        let found = roles(&job, &shape(&job).unwrap());
+        let named: Vec<_> = found.iter().map(|r| (r.role.as_str(), r.count)).collect();
+        assert_eq!(named, [("trainer", 1), ("rollout", 1)]);
+        assert!(
+            found[0]
+                .parts
+                .contains("Adam's two moments in float32 6.66 GiB")
+        );
+        job.rollout.max_context = None;
+        let unbounded = roles(&job, &shape(&job).unwrap());
+        assert!(
+            unbounded[1].bytes > 20 * found[1].bytes / 2,
+            "{unbounded:?}"
+        );
+    }
+
+    #[test]
     fn a_models_elements_are_counted_from_its_header() {
-        let found = of_safetensors(&fixture("qwen3_tiny/model.safetensors")).unwrap();
+        let found = of_safetensors(&fixture("qwen3_tiny")).unwrap();
         let bytes = std::fs::metadata(fixture("qwen3_tiny/model.safetensors"))
             .unwrap()
             .len();

@@ -95,6 +95,7 @@ async fn folders_and_disk(
     bar: &ProgressBar,
 ) {
     bar.set_message("disks");
+    facts.memory = Some(within(folders::memory).await);
     facts.shm = Some(within(|| folders::look("/dev/shm".into())).await);
     facts.tmp = Some(within(|| folders::look(std::env::temp_dir())).await);
     let dir = state_dir.clone();

@@ -1,6 +1,6 @@
 //! Limits, memory and disks.
 use super::super::check::Check;
-use super::super::facts::{Facts, Folder, Found, JobFacts, Limit, Written};
+use super::super::facts::{Facts, Folder, Found, JobFacts, Limit, RoleMemory, Written};
 use crate::format::bytes;
 
 /// File systems whose files lie on another machine.
@@ -37,7 +37,8 @@ const SLOW_MB_S: f64 = 200.0;
 
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     let job = facts.job.as_ref().and_then(|job| job.as_ref().ok());
-    vec![
+    let mut checks = Vec::from_iter(job.and_then(|job| memory(facts.memory.as_ref(), &job.roles)));
+    checks.extend([
         shared_memory(facts.shm.as_ref(), job),
         open_files(facts.files.as_ref(), job),
         memlock(facts.memlock.as_ref(), &facts.rdma, facts.driver.nodes),
@@ -45,7 +46,41 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
         disk_space(facts.state.as_ref(), job),
         disk_speed(facts.disk.as_ref(), job),
         temporary(facts.tmp.as_ref()),
-    ]
+    ]);
+    checks
+}
+
+/// Whether the built-in roles fit beside each other; none where it is not known what they take.
+fn memory(available: Option<&Found<u64>>, roles: &[RoleMemory]) -> Option<Check> {
+    const NAME: &str = "memory";
+    if roles.is_empty() {
+        return None;
+    }
+    let available = match have(NAME, available) {
+        Ok(available) => *available,
+        Err(check) => return Some(check),
+    };
+    let each = roles
+        .iter()
+        .map(|of| of.bytes.saturating_mul(of.count.into()));
+    let needed = each.fold(0, u64::saturating_add);
+    let named = roles
+        .iter()
+        .map(|of| format!("{} {} {}", of.count, of.role, bytes(of.bytes)));
+    let found = format!(
+        "{} available; the job's roles take at most {}: {}",
+        bytes(available),
+        bytes(needed),
+        named.collect::<Vec<_>>().join(", ")
+    );
+    if needed <= available {
+        return Some(Check::ok(NAME, found));
+    }
+    let largest = roles.iter().max_by_key(|of| of.bytes)?;
+    let found = format!("{found}; of these a {} has {}", largest.role, largest.parts);
+    let fix = "lower rollout.max_context, rollout.max_running or train.micro_batch, set rollout.dtype = \
+               \"bfloat16\", or spread the roles over nodes";
+    Some(Check::fail(NAME, found, fix))
 }
 
 fn have<'a, T>(name: &'static str, fact: Option<&'a Found<T>>) -> Result<&'a T, Check> {

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::super::check::Verdict;
 use super::super::facts::{
-    Address, Answer, CommandFacts, EngineFacts, Folder, Found, Limit, Peer, Port, Process, Ucx,
-    Written,
+    Address, Answer, CommandFacts, EngineFacts, Folder, Found, Limit, Peer, Port, Process,
+    RoleMemory, Ucx, Written,
 };
 use super::*;
 use crate::commands::doctor::{Saved, text};
@@ -190,6 +190,37 @@ fn snapshots_must_fit_into_shared_memory_twice() {
         f.job = None;
     };
     assert_eq!(with("shared memory", unknown), Verdict::Warn);
+}
+
+#[test]
+fn roles_that_do_not_fit_beside_each_other_are_refused_with_the_keys_to_change() {
+    let with_roles = |available: u64| {
+        let mut facts = fixture("h200_node");
+        facts.memory = Some(Ok(available << 30));
+        let role = |role: &str, count, gib: u64| RoleMemory {
+            role: role.to_owned(),
+            count,
+            bytes: gib << 30,
+            parts: "keys and values 9 GiB".to_owned(),
+        };
+        if let Some(Ok(job)) = &mut facts.job {
+            job.roles = vec![role("trainer", 1, 8), role("rollout", 2, 12)];
+        }
+        let checks = all(&facts);
+        checks
+            .into_iter()
+            .find(|check| check.name == "memory")
+            .unwrap()
+    };
+    assert_eq!(with_roles(32).verdict, Verdict::Ok);
+    let refused = with_roles(31);
+    assert_eq!(refused.verdict, Verdict::Fail);
+    let (found, fix) = (&refused.found, refused.fix.as_deref().unwrap());
+    assert!(
+        found.contains("1 trainer") && found.contains("a rollout has keys and values"),
+        "{found}"
+    );
+    assert!(fix.contains("rollout.max_context"), "{fix}");
 }
 
 #[test]

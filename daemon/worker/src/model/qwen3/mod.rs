@@ -4,14 +4,24 @@
 //! rows of one slot, a token being generated is one. Every row runs through kernels of the same
 //! shape whatever it is, so its logits depend only on its own sequence; see [`super::sampler`].
 
+mod kv_cache;
+mod rows;
+
 use tch::{Device, IndexOp, Kind, Tensor};
 
 use super::config::{ConfigError, Qwen3Config};
 use super::flat::{FlatParams, layout_of};
 use super::rng::Stream;
 
+pub use kv_cache::KvCache;
+pub use rows::Rows;
+
 /// Standard deviation of the initial weights, as in the published models.
 const INIT_STD: f64 = 0.02;
+
+/// Tokens whose rows of a bfloat16 output layer are widened at once: some 16 MiB for a width of 1024,
+/// which the allocator hands out again and again without going to the kernel.
+const WIDENED_ROWS: i64 = 4096;
 
 /// A model with its weights.
 #[derive(Debug)]
@@ -28,7 +38,7 @@ pub struct Qwen3 {
 }
 
 /// Indices of a layer's tensors among the views.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Layer {
     input_norm: usize,
     post_norm: usize,
@@ -41,62 +51,6 @@ struct Layer {
     gate: usize,
     up: usize,
     down: usize,
-}
-
-/// Keys and values of all slots, one pair of [slots * kv heads * capacity, head_dim] a layer.
-#[derive(Debug)]
-pub struct KvCache {
-    layers: Vec<(Tensor, Tensor)>,
-    slots: i64,
-    capacity: i64,
-}
-
-/// Rows to compute at once; the three lists have one element a row.
-#[derive(Debug, Clone, Default)]
-pub struct Rows {
-    /// Tokens to feed.
-    pub tokens: Vec<i64>,
-    /// Their positions in their sequences.
-    pub positions: Vec<i64>,
-    /// Their sequences' slots in the cache.
-    pub slots: Vec<i64>,
-}
-
-/// What the layers of one incremental forward share.
-struct RowContext {
-    cos: Tensor,
-    sin: Tensor,
-    mask: Tensor,
-    slots: Tensor,
-    write_at: Tensor,
-}
-
-impl KvCache {
-    /// An empty cache for `slots` sequences of up to `capacity` tokens.
-    pub fn new(config: &Qwen3Config, slots: usize, capacity: usize) -> Self {
-        let (slots, capacity) = (slots as i64, capacity as i64);
-        let shape = [
-            slots * config.num_key_value_heads * capacity,
-            config.head_dim,
-        ];
-        let zeros = || Tensor::zeros(shape, (Kind::Float, Device::Cpu));
-        let layers = (0..config.num_hidden_layers)
-            .map(|_| (zeros(), zeros()))
-            .collect();
-        Self {
-            layers,
-            slots,
-            capacity,
-        }
-    }
-
-    /// Zeroes everything, so that not even a NaN of earlier weights remains.
-    pub fn clear(&mut self) {
-        for (keys, values) in &mut self.layers {
-            let _ = keys.zero_();
-            let _ = values.zero_();
-        }
-    }
 }
 
 impl Qwen3 {
@@ -158,17 +112,21 @@ impl Qwen3 {
     /// A model with random weights that depend on the seed alone.
     pub fn random(config: Qwen3Config, seed: u64) -> Result<Self, ConfigError> {
         let mut model = Self::zeroed(config)?;
-        let mut values = vec![1.0f32; model.params.len()];
-        for (stream, spec) in model.params.layout().iter().enumerate() {
+        let layout = model.params.layout().to_vec();
+        let bytes = model.params.as_bytes_mut();
+        for (stream, spec) in layout.iter().enumerate() {
+            let mut stream = Stream::new(seed, stream as u64);
             // Norms start at one.
-            if spec.shape.len() > 1 {
-                let mut stream = Stream::new(seed, stream as u64);
-                let range = spec.offset..spec.offset + spec.len;
-                values[range].fill_with(|| (stream.normal() * INIT_STD) as f32);
+            let is_norm = spec.shape.len() == 1;
+            let mut next = || match is_norm {
+                true => 1.0f32,
+                false => (stream.normal() * INIT_STD) as f32,
+            };
+            let of = &mut bytes[spec.offset * 4..(spec.offset + spec.len) * 4];
+            for value in of.as_chunks_mut::<4>().0 {
+                *value = next().to_le_bytes();
             }
         }
-        let filled = model.params.copy_from(&Tensor::from_slice(&values));
-        debug_assert!(filled.is_ok());
         Ok(model)
     }
 
@@ -187,6 +145,23 @@ impl Qwen3 {
         &mut self.params
     }
 
+    /// The same model, whose gradients a backward pass adds to the flat tensor that comes with it; see
+    /// [`FlatParams::with_gradient`].
+    pub fn with_gradient(&self) -> (Self, Tensor) {
+        let (params, gradient) = self.params.with_gradient();
+        let with = Self {
+            config: self.config.clone(),
+            params,
+            layers: self.layers.clone(),
+            embed: self.embed,
+            final_norm: self.final_norm,
+            head: self.head,
+            cos: self.cos.shallow_clone(),
+            sin: self.sin.shallow_clone(),
+        };
+        (with, gradient)
+    }
+
     /// Other weights of the same layout from now on; returns those before.
     pub fn replace_params(&mut self, params: FlatParams) -> FlatParams {
         debug_assert_eq!(self.params.layout(), params.layout());
@@ -198,14 +173,13 @@ impl Qwen3 {
     pub fn forward(&self, ids: &Tensor) -> Tensor {
         let (_, length) = ids.size2().unwrap_or((0, 0));
         let (cos, sin) = (self.cos.i(..length), self.sin.i(..length));
-        let mut hidden = Tensor::embedding(self.weight(self.embed), ids, -1, false, false);
+        let mut hidden = self.embedded(ids);
         for layer in &self.layers {
             let normed = self.norm(&hidden, layer.input_norm);
             hidden = &hidden + self.attention(layer, &normed, &cos, &sin);
             hidden = &hidden + self.feed_forward(layer, &self.norm(&hidden, layer.post_norm));
         }
-        self.norm(&hidden, self.final_norm)
-            .linear(self.weight(self.head), None::<&Tensor>)
+        self.logits(&self.norm(&hidden, self.final_norm))
     }
 
     /// Logprobs [B, T-1] of each token given those before it, at a sampling temperature.
@@ -228,23 +202,42 @@ impl Qwen3 {
         logits.log_softmax(-1, Kind::Float)
     }
 
-    /// Logits [R, V] of rows; writes their keys and values into the cache first, so rows of one
-    /// sequence may come together. Slots and positions must lie inside the cache.
-    pub fn forward_rows(&self, cache: &mut KvCache, rows: &Rows) -> Tensor {
-        let context = self.row_context(cache, rows);
-        let ids = Tensor::from_slice(&rows.tokens);
-        let mut hidden = Tensor::embedding(self.weight(self.embed), &ids, -1, false, false);
-        for (layer, (keys, values)) in self.layers.iter().zip(&mut cache.layers) {
-            let normed = self.norm(&hidden, layer.input_norm);
-            hidden = &hidden + self.attention_rows(layer, &normed, &context, keys, values);
-            hidden = &hidden + self.feed_forward(layer, &self.norm(&hidden, layer.post_norm));
+    /// A tensor to compute with, which is always float32: one that is held as bfloat16 is widened for as
+    /// long as it is used, exactly, so that the kernels are the same and their results depend on the
+    /// sequence alone.
+    fn weight(&self, index: usize) -> Tensor {
+        let held = &self.params.views()[index];
+        match held.kind() {
+            Kind::Float => held.shallow_clone(),
+            _ => held.to_kind(Kind::Float),
         }
-        self.norm(&hidden, self.final_norm)
-            .linear(self.weight(self.head), None::<&Tensor>)
     }
 
-    fn weight(&self, index: usize) -> &Tensor {
-        &self.params.views()[index]
+    fn linear(&self, x: &Tensor, index: usize) -> Tensor {
+        x.linear(&self.weight(index), None::<&Tensor>)
+    }
+
+    fn embedded(&self, ids: &Tensor) -> Tensor {
+        let table = &self.params.views()[self.embed];
+        let rows = Tensor::embedding(table, ids, -1, false, false);
+        match rows.kind() {
+            Kind::Float => rows,
+            _ => rows.to_kind(Kind::Float),
+        }
+    }
+
+    /// The output layer. Its table is the largest tensor by far: one held as bfloat16 is widened a piece
+    /// at a time.
+    fn logits(&self, x: &Tensor) -> Tensor {
+        let table = &self.params.views()[self.head];
+        if table.kind() == Kind::Float {
+            return x.linear(table, None::<&Tensor>);
+        }
+        let pieces = table.split(WIDENED_ROWS, 0);
+        let logits = pieces
+            .iter()
+            .map(|piece| x.linear(&piece.to_kind(Kind::Float), None::<&Tensor>));
+        Tensor::cat(&logits.collect::<Vec<_>>(), -1)
     }
 
     fn norm(&self, x: &Tensor, index: usize) -> Tensor {
@@ -252,19 +245,19 @@ impl Qwen3 {
         let inverse = (x.square().mean_dim([-1i64].as_slice(), true, Kind::Float)
             + self.config.rms_norm_eps)
             .rsqrt();
-        x * inverse * weight
+        x * inverse * &weight
     }
 
     fn feed_forward(&self, layer: &Layer, x: &Tensor) -> Tensor {
-        let gate = x.linear(self.weight(layer.gate), None::<&Tensor>).silu();
-        let up = x.linear(self.weight(layer.up), None::<&Tensor>);
-        (gate * up).linear(self.weight(layer.down), None::<&Tensor>)
+        let gate = self.linear(x, layer.gate).silu();
+        let up = self.linear(x, layer.up);
+        self.linear(&(gate * up), layer.down)
     }
 
     /// Projects to heads [.., heads, head_dim] and normalises queries and keys.
     fn heads(&self, layer: &Layer, x: &Tensor) -> (Tensor, Tensor, Tensor) {
         let split = |index: usize| {
-            let y = x.linear(self.weight(index), None::<&Tensor>);
+            let y = self.linear(x, index);
             let mut shape = y.size();
             shape.pop();
             shape.extend([-1, self.config.head_dim]);
@@ -292,66 +285,11 @@ impl Qwen3 {
         );
         let (batch, length) = (x.size()[0], x.size()[1]);
         let mixed = mixed.transpose(1, 2).reshape([batch, length, -1]);
-        mixed.linear(self.weight(layer.o), None::<&Tensor>)
+        self.linear(&mixed, layer.o)
     }
 
     fn groups(&self) -> i64 {
         self.config.num_attention_heads / self.config.num_key_value_heads
-    }
-
-    fn row_context(&self, cache: &KvCache, rows: &Rows) -> RowContext {
-        let (capacity, kv_heads) = (cache.capacity, self.config.num_key_value_heads);
-        debug_assert!(rows.slots.iter().all(|&slot| slot < cache.slots));
-        let positions = Tensor::from_slice(&rows.positions);
-        let future =
-            Tensor::arange(capacity, (Kind::Int64, Device::Cpu)).gt_tensor(&positions.unsqueeze(1));
-        let mask = future.zeros_like().to_kind(Kind::Float);
-        let mask = mask.masked_fill(&future, f64::NEG_INFINITY);
-        let write_at: Vec<i64> = rows
-            .slots
-            .iter()
-            .zip(&rows.positions)
-            .flat_map(|(slot, position)| {
-                (0..kv_heads).map(move |head| (slot * kv_heads + head) * capacity + position)
-            })
-            .collect();
-        RowContext {
-            cos: self.cos.index_select(0, &positions).unsqueeze(1),
-            sin: self.sin.index_select(0, &positions).unsqueeze(1),
-            mask: mask.view([-1, 1, 1, capacity]),
-            slots: Tensor::from_slice(&rows.slots),
-            write_at: Tensor::from_slice(&write_at),
-        }
-    }
-
-    fn attention_rows(
-        &self,
-        layer: &Layer,
-        x: &Tensor,
-        context: &RowContext,
-        keys: &mut Tensor,
-        values: &mut Tensor,
-    ) -> Tensor {
-        let (head_dim, kv_heads) = (self.config.head_dim, self.config.num_key_value_heads);
-        let (rows, capacity) = (x.size()[0], context.mask.size()[3]);
-        let (q, k, v) = self.heads(layer, x);
-        let q = rotate(&q, &context.cos, &context.sin);
-        let k = rotate(&k, &context.cos, &context.sin);
-        let _ = keys.index_copy_(0, &context.write_at, &k.reshape([-1, head_dim]));
-        let _ = values.index_copy_(0, &context.write_at, &v.reshape([-1, head_dim]));
-        let gather = |cache: &Tensor| {
-            cache
-                .view([-1, kv_heads * capacity * head_dim])
-                .index_select(0, &context.slots)
-                .view([rows * kv_heads, capacity, head_dim])
-        };
-        let q = q.reshape([rows * kv_heads, self.groups(), head_dim]) / (head_dim as f64).sqrt();
-        let scores = q.bmm(&gather(keys).transpose(1, 2));
-        let scores = scores.view([rows, kv_heads, self.groups(), capacity]) + &context.mask;
-        let weights = scores.softmax(-1, Kind::Float);
-        let weights = weights.view([rows * kv_heads, self.groups(), capacity]);
-        let mixed = weights.bmm(&gather(values)).reshape([rows, -1]);
-        mixed.linear(self.weight(layer.o), None::<&Tensor>)
     }
 }
 
