@@ -79,9 +79,10 @@ asan: setup
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" CARGO_TARGET_DIR="$(TARGET_DIR)/asan" \
 	$(CARGO) $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo nextest run || echo test) --locked -p robust-transport --target $(shell rustc -vV | sed -n 's/^host: //p')
 
-bench: setup
+bench: setup python
 	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
 	@scripts/bench.sh "$(TARGET_DIR)/release"
+	@scripts/torch.sh --run scripts/bench_torch.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"
 
 # What hosting the real engines costs, and how fast they are back when they are killed (half an hour).
 bench-engines: setup

@@ -4,7 +4,7 @@ import unittest
 
 import torch
 
-from robustrl._state import PLAIN, flatten, restore, whole
+from robustrl._state import PLAIN, flatten, pairs, restore
 
 
 class Counter:
@@ -68,7 +68,7 @@ class State(unittest.TestCase):
     def test_tied_weights_are_published_once(self):
         model = torch.nn.Sequential(torch.nn.Embedding(4, 2), torch.nn.Linear(2, 4, bias=False))
         model[1].weight = model[0].weight
-        self.assertEqual([name for name, _ in whole(model)], ["0.weight"])
+        self.assertEqual([name for name, _ in pairs(model)], ["0.weight"])
 
 
 if __name__ == "__main__":

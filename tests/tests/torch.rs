@@ -87,6 +87,19 @@ fn a_loss_that_is_no_number_and_an_exception_are_told_for_what_they_are() {
     );
 }
 
+#[test]
+fn a_gang_whose_weights_lie_in_shards_goes_on_after_a_kill_from_its_shards() {
+    let folder = example("grpo_fsdp").to_string_lossy().into_owned();
+    let job = torch_job()
+        .set("trainer.command", "cwd", folder)
+        .set("job", "steps", 12);
+    let mut daemon = start_torch(&job);
+    daemon.until_step(3);
+    restarted(&mut daemon, &["--kill", "trainer", "--index", "1"]);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert_consumed_once(&daemon.state_dir(), 12, 16);
+}
+
 /// The bytes of a checkpoint's shards, weights and optimiser, in rank order.
 fn checkpoint(daemon: &Daemon, step: u64) -> Vec<Vec<u8>> {
     let folder = daemon.state_dir().join(format!("ckpt/step-{step}"));

@@ -21,6 +21,10 @@ const TOKENIZER: &str = "tokenizer.json";
 /// What makes `AutoTokenizer` read a bare `tokenizer.json`.
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
+/// What a shard lacks that is no built-in trainer's.
+const NOT_PARAMS: &str = "`params`: it is the state of a program of [trainer.command], which saves a model of its own in \
+                          a folder (`save_pretrained`), or of no trainer at all";
+
 /// What was exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
@@ -148,7 +152,7 @@ fn part(path: &Path) -> Result<Part, CkptError> {
     let params = header
         .tensors
         .info("params")
-        .ok_or_else(|| lacks("`params`"))?;
+        .ok_or_else(|| lacks(NOT_PARAMS))?;
     let metadata = header.tensors.metadata().as_ref();
     let first = metadata.and_then(|m| m.get("first")?.parse::<u64>().ok());
     let first = first.ok_or_else(|| lacks("`first` in its metadata"))? * 4;

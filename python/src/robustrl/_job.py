@@ -16,7 +16,7 @@ import torch
 from ._canary import answer
 from ._files import Mapped, described, read_safetensors
 from ._page import PHASES, Page
-from ._state import flatten, restore, whole
+from ._state import flatten, pairs, restore, whole
 from ._wire import PROTOCOL, JobOver, Refused, Wire
 
 _VERSION = "0.1.0"
@@ -183,7 +183,7 @@ class Job:
             file = self._files[path] = Mapped(path, writable=True)
         for placed in place["tensors"]:
             if placed["end"] > placed["start"]:
-                file.tensor(place["data"], placed).copy_(tensors[placed["name"]])
+                file.tensor(place["data"], placed).copy_(whole(tensors[placed["name"]]))
 
     # ---- weights ------------------------------------------------------------------------------
 
@@ -208,10 +208,9 @@ class Job:
         self._enter("publish")
         if self._canary is not None and canary is None and hasattr(named, "named_parameters"):
             canary = answer(named, self._canary)
-        tensors = {name: tensor.to(torch.float32) for name, tensor in whole(named)}
-        layout = [described(name, tensor) for name, tensor in tensors.items()]
+        tensors = dict(pairs(named))
+        layout = [{"name": name, "dtype": "F32", "shape": list(tensor.shape)} for name, tensor in tensors.items()]
         told = self._wire.ask("publish", version=self._step, tensors=layout)
-        # The file of a version is made anew when the layout changes.
         self._write(told["place"], tensors)
         self._wire.ask("published", version=self._step, canary=canary)
         self._enter("await_batch")

@@ -122,9 +122,13 @@ def _like(path: str, kept: torch.Tensor, before: Any) -> torch.Tensor:
     )
 
 
-def whole(named: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and full tensors of a module, or of pairs as they are. Of a sharded tensor every rank gathers all."""
-    pairs = named.named_parameters() if hasattr(named, "named_parameters") else named
-    for name, tensor in pairs.items() if isinstance(pairs, Mapping) else pairs:
-        tensor = tensor.detach()
-        yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+def pairs(named: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of a module, or of pairs as they are; a sharded tensor has the shape of the whole."""
+    of = named.named_parameters() if hasattr(named, "named_parameters") else named
+    for name, tensor in of.items() if isinstance(of, Mapping) else of:
+        yield name, tensor.detach()
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The full tensor. Of a sharded one every rank gathers all, and all ranks must ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -13,7 +13,7 @@
 //!
 //! Happy path: the shim attaches and says (rank 0) at which port the new gang's process group is to meet.
 //! With the daemon's restore every rank knows its fellows, and starts its program ([`gang`]). The program
-//! attaches, takes up its state, publishes it, and goes round: batch, figures, state, version ([`rank`]).
+//! attaches, takes up its state, publishes it, and goes round: batch, figures, state, version (`rank`).
 //!
 //! The death of the program is the rank's death, told with the exception that it wrote.
 

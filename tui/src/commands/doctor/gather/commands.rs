@@ -5,6 +5,7 @@ use indicatif::ProgressBar;
 use robust_shared::ids::Role;
 use robust_shared::job::{
     Dtype, EngineKind, EngineWeights, Job, Placeholder, RolloutCommand, Service, Template,
+    TrainerCommand,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -36,6 +37,9 @@ pub(super) async fn all(job: &Job, bar: &ProgressBar) -> Vec<CommandFacts> {
         let mut facts = program.look("rollout.command");
         facts.engine = Some(engine(job, command, &program, &facts.program, bar).await);
         found.push(facts);
+    }
+    if let Some(command) = &job.trainer.command {
+        found.push(Program::of_trainer(command).look("trainer.command"));
     }
     for (name, service) in &job.services {
         bar.set_message(format!("service {name}"));
@@ -111,6 +115,15 @@ async fn namespace() -> Found<()> {
 }
 
 impl<'a> Program<'a> {
+    fn of_trainer(c: &'a TrainerCommand) -> Self {
+        Self {
+            argv: &c.argv,
+            env: &c.env,
+            inherit: &c.inherit,
+            cwd: &c.cwd,
+        }
+    }
+
     fn of_rollout(c: &'a RolloutCommand) -> Self {
         Self {
             argv: &c.argv,
