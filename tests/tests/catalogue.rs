@@ -72,6 +72,7 @@ drills! {
     a_source_that_dies_in_a_pull = "source-dies-in-pull";
     a_trainer_that_dies_in_a_publish = "trainer-dies-in-publish";
     a_tool_that_hangs = "tool-hangs";
+    a_tool_that_dies = "tool-dies";
     a_full_disk = "disk-full";
     the_leaders_crash = "leader-crash";
     a_corrupt_checkpoint = "corrupt-checkpoint";
@@ -124,7 +125,7 @@ fn every_drill_of_the_catalogue_can_be_run_and_has_a_test() {
 }
 
 /// Rows of the design's tables and the faults that can be injected.
-const ROWS: [&str; 48] = [
+const ROWS: [&str; 50] = [
     "detect exit",
     "detect node lost",
     "detect trainer idle",
@@ -137,6 +138,7 @@ const ROWS: [&str; 48] = [
     "detect corruption",
     "detect verified load",
     "detect poison",
+    "never a sample",
     "restart role",
     "restart trainer",
     "restart rollout",
@@ -162,6 +164,7 @@ const ROWS: [&str; 48] = [
     "fault stall-network",
     "fault cut-network",
     "fault hang-tool",
+    "fault kill-tool",
     "fault kill-engine-child",
     "fault kill-engine-leader",
     "fault hang-engine",

@@ -66,6 +66,7 @@ fn assemble(
         // Each committed step consumed exactly one batch (I-3).
         trajectories: steps.len() as u64 * samples_per_step,
         trajectories_stale: status.trajectories_stale,
+        trajectories_given_back: status.trajectories_given_back,
         reason: status.reason.clone(),
         hosted: status.hosted.clone(),
         promises: status.promises.clone(),

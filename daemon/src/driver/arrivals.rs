@@ -252,14 +252,12 @@ impl Driver {
         match &body {
             Body::Reply(reply) => return self.calls.answer(incarnation, reply.clone()),
             Body::Sample(sample) => {
-                let (tokens_total, running) = (sample.tokens_total, sample.running);
-                self.link_samples.insert(
-                    incarnation,
-                    LinkSample {
-                        tokens_total,
-                        running,
-                    },
-                );
+                let said = LinkSample {
+                    tokens_total: sample.tokens_total,
+                    running: sample.running,
+                    tool_failures: sample.tool_failures,
+                };
+                self.link_samples.insert(incarnation, said);
                 return;
             }
             Body::PullDone(v1::PullDone {
@@ -328,6 +326,7 @@ impl Driver {
             disk_read_bytes: usage.disk_read_bytes,
             disk_write_bytes: usage.disk_write_bytes,
             accelerator: usage.accelerator,
+            tool_failures: link.tool_failures,
         };
         self.inputs.push_back(Input::Sampled {
             incarnation,

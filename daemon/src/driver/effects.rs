@@ -3,7 +3,7 @@ use super::hands::SpawnOrder;
 use super::happening::{Happening, Struck};
 use super::{Driver, Life, probe};
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, Output, Record, Refusal, Reply};
+use robust_shared::core::{Input, Output, Record, Refusal, Reply, ReturnedBy};
 use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
 use std::time::Duration;
 
@@ -178,6 +178,7 @@ impl Driver {
                     incarnation: agent,
                     trajectory,
                     reason,
+                    by: ReturnedBy::Daemon,
                 });
             }
         };

@@ -120,6 +120,7 @@ const STATUS_MAX: Duration = Duration::from_millis(500);
 struct LinkSample {
     tokens_total: u64,
     running: u32,
+    tool_failures: u64,
 }
 
 /// A request for a rollout that waits for its answer.

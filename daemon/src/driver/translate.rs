@@ -1,6 +1,6 @@
 //! From a role's words to the core's inputs. Nonsense is refused here, not in the core.
 use robust_proto::v1::{self, pull_done, role_message::Body};
-use robust_shared::core::{Hello, Input, PullFailure};
+use robust_shared::core::{Hello, Input, PullFailure, ReturnedBy};
 use robust_shared::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use robust_shared::phase::UnknownPhase;
 
@@ -53,6 +53,7 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
             incarnation,
             trajectory: TrajectoryId::from_key(returned.trajectory),
             reason: returned.reason.clone(),
+            by: ReturnedBy::Worker,
         }),
     })
 }

@@ -111,6 +111,9 @@ pub struct ActivitySample {
     pub tokens_total: u64,
     #[prost(uint32, tag = "3")]
     pub running: u32,
+    /// agents: calls of this life that failed by no doing of the model's
+    #[prost(uint64, tag = "20")]
+    pub tool_failures: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -426,7 +429,7 @@ pub struct RoleFault {
     /// robust_shared::fault::At; empty: now
     #[prost(string, tag = "3")]
     pub at: ::prost::alloc::string::String,
-    /// stall-network, hang-tool: for so long
+    /// stall-network, hang-tool, kill-tool: for so long
     #[prost(double, tag = "4")]
     pub seconds: f64,
     /// stall-network, cut-network: the other one, `rollout-1`
@@ -2300,6 +2303,9 @@ pub struct Status {
     /// took engines along: handed out no more, trained on by no step
     #[prost(uint64, tag = "62")]
     pub trajectories_set_aside: u64,
+    /// times: a tool or environment failed, no sample; each goes on elsewhere
+    #[prost(uint64, tag = "160")]
+    pub trajectories_given_back: u64,
     /// of the last snapshot, on other nodes
     #[prost(message, optional, tag = "44")]
     pub replicas: ::core::option::Option<ReplicaStatus>,
@@ -2556,6 +2562,9 @@ pub struct RoleStatus {
     /// ranks: how long the last whole step took
     #[prost(uint64, optional, tag = "97")]
     pub step_ms: ::core::option::Option<u64>,
+    /// agents: calls of all lives that failed by no doing of the model's
+    #[prost(uint64, tag = "98")]
+    pub tool_failures: u64,
 }
 /// Why the process of a place was replaced.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -2720,6 +2729,9 @@ pub struct Report {
     /// older than max_staleness at their end, generated again
     #[prost(uint64, tag = "20")]
     pub trajectories_stale: u64,
+    /// times: a tool or environment failed, no sample
+    #[prost(uint64, tag = "60")]
+    pub trajectories_given_back: u64,
     /// put in by robustctl, from GetHistory
     #[prost(message, optional, tag = "80")]
     pub history: ::core::option::Option<History>,

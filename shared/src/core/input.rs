@@ -179,7 +179,8 @@ pub enum Input {
         /// The oldest weight version that produced any of its spans.
         oldest_version: WeightVersion,
     },
-    /// An agent worker gives a trajectory back unfinished.
+    /// An agent worker gives a trajectory back unfinished: it cannot go on, and by no doing of the
+    /// model's. It is no sample; whoever gets it next goes on from what is stored.
     TrajectoryReturned {
         /// The agent that held the lease.
         incarnation: Incarnation,
@@ -187,6 +188,9 @@ pub enum Input {
         trajectory: TrajectoryId,
         /// Why.
         reason: String,
+        /// Who could not go on.
+        #[serde(default)]
+        by: ReturnedBy,
     },
     /// An agent worker wants a rollout for a turn.
     RouteRequested {
@@ -311,6 +315,20 @@ pub struct Sample {
     /// accelerator that is. Only differences count.
     #[serde(default)]
     pub accelerator: Option<Duration>,
+    /// Tool calls of this incarnation that failed by no doing of the model's (agents).
+    #[serde(default)]
+    pub tool_failures: u64,
+}
+
+/// Who could not go on with a trajectory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReturnedBy {
+    /// The agent worker that holds it.
+    #[default]
+    Worker,
+    /// The daemon, before the worker heard of it.
+    Daemon,
 }
 
 /// What a call to the gang failed by.

@@ -2,6 +2,7 @@
 use super::armed::Armed;
 use super::budget::Strikes;
 use super::context::Turn;
+use super::detect::agent_unable::GivenBack;
 use super::input::{Hello, Sample};
 use super::nodes::SlotRef;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVersion};
@@ -178,6 +179,9 @@ pub struct Instance {
     pub cpu: f64,
     /// Tokens of its earlier lives.
     pub tokens_before: u64,
+    /// Failures of its earlier lives' tools.
+    #[serde(default)]
+    pub tool_failures_before: u64,
     /// Restarts since the job began.
     pub restarts: u32,
     /// Times its process was replaced without a fault.
@@ -211,6 +215,9 @@ pub struct Instance {
     /// Rollout: pulls in a row that failed without any source's fault.
     #[serde(default)]
     pub own_failures: u32,
+    /// Agent worker: what it gave back since it last finished a trajectory.
+    #[serde(default)]
+    pub given_back: GivenBack,
     /// Rollout: the figures of the running or last pull.
     pub pull_seen: Option<PullSeen>,
     /// Rollout: it is being probed until then, and gets no traffic.
@@ -271,6 +278,7 @@ impl Instance {
             tokens_per_s: 0.0,
             cpu: 0.0,
             tokens_before: 0,
+            tool_failures_before: 0,
             restarts: 0,
             replaced: 0,
             restarted: VecDeque::new(),
@@ -284,6 +292,7 @@ impl Instance {
             readable: None,
             avoid: Vec::new(),
             own_failures: 0,
+            given_back: GivenBack::default(),
             pull_seen: None,
             suspect: None,
             health: Health::default(),
@@ -311,6 +320,7 @@ impl Instance {
             tokens_at: now,
             last_sign: now,
             tokens_before: self.tokens_before + self.sample.tokens_total,
+            tool_failures_before: self.tool_failures_before + self.sample.tool_failures,
             restarts: self.restarts,
             replaced: self.replaced,
             restarted: std::mem::take(&mut self.restarted),
@@ -433,6 +443,7 @@ impl Instance {
         let tokens_total = sample.tokens_total.max(self.sample.tokens_total);
         self.sample = Sample {
             tokens_total,
+            tool_failures: sample.tool_failures.max(self.sample.tool_failures),
             busy: sample.busy.max(self.sample.busy),
             ..sample
         };

@@ -321,8 +321,9 @@ impl Core {
                 incarnation,
                 trajectory,
                 reason,
+                by,
             } => {
-                self.on_returned(incarnation, trajectory, &reason);
+                self.on_returned(incarnation, trajectory, &reason, by);
             }
             Input::RouteRequested {
                 ticket,

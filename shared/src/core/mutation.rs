@@ -69,11 +69,15 @@ pub enum Mutation {
     PoisonIgnored,
     /// One engine that died is enough to blame whoever was alone on it.
     PoisonTakesInnocent,
+    /// What an agent worker gives back is trained on, with no reward.
+    TrainReturned,
+    /// An agent worker may give back for ever.
+    ForgetReturned,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 32] = [
+    pub const ALL: [Mutation; 34] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -106,6 +110,8 @@ impl Mutation {
         Mutation::BeginPaused,
         Mutation::PoisonIgnored,
         Mutation::PoisonTakesInnocent,
+        Mutation::TrainReturned,
+        Mutation::ForgetReturned,
     ];
 }
 

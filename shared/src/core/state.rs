@@ -79,6 +79,9 @@ pub struct State {
     /// Trajectories that took engines along and are trained on by no step.
     #[serde(default)]
     pub(super) set_aside: u64,
+    /// Times that a trajectory was given back unfinished.
+    #[serde(default)]
+    pub(super) given_back: u64,
     /// Engines that died with requests in flight, and nobody is to blame yet.
     #[serde(default)]
     pub(super) deaths: Deaths,
@@ -248,6 +251,7 @@ impl State {
             discarded: 0,
             stale: 0,
             set_aside: 0,
+            given_back: 0,
             deaths: Deaths::default(),
             task_restarts: 0,
             next_fault: 1,

@@ -22,6 +22,7 @@ pub enum Kind {
     StallNetwork,
     CutNetwork,
     HangTool,
+    KillTool,
     KillEngineChild,
     KillEngineLeader,
     HangEngine,
@@ -62,7 +63,7 @@ const SERVERS: &[Role] = &[Role::Trainer, Role::Hybrid, Role::Rollout];
 
 impl Kind {
     /// Every kind, in the order they are shown.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Kill,
         Kind::Exit,
         Kind::Hang,
@@ -74,6 +75,7 @@ impl Kind {
         Kind::StallNetwork,
         Kind::CutNetwork,
         Kind::HangTool,
+        Kind::KillTool,
         Kind::KillEngineChild,
         Kind::KillEngineLeader,
         Kind::HangEngine,
@@ -99,6 +101,7 @@ impl Kind {
             Kind::StallNetwork => "stall-network",
             Kind::CutNetwork => "cut-network",
             Kind::HangTool => "hang-tool",
+            Kind::KillTool => "kill-tool",
             Kind::KillEngineChild => "kill-engine-child",
             Kind::KillEngineLeader => "kill-engine-leader",
             Kind::HangEngine => "hang-engine",
@@ -125,6 +128,7 @@ impl Kind {
             Kind::StallNetwork => "it answers nothing to one puller of its weights, for so long",
             Kind::CutNetwork => "it closes the connection to one puller of its weights",
             Kind::HangTool => "its tool does not answer, for so long",
+            Kind::KillTool => "SIGKILL to every process of its tool, for so long",
             Kind::KillEngineChild => "SIGKILL to the busiest process its engine started",
             Kind::KillEngineLeader => "SIGKILL to its engine's first process alone",
             Kind::HangEngine => "SIGSTOP to all processes of its engine",
@@ -159,6 +163,7 @@ impl Kind {
             | Kind::StallNetwork
             | Kind::CutNetwork
             | Kind::HangTool
+            | Kind::KillTool
             | Kind::KillEngineChild
             | Kind::KillEngineLeader
             | Kind::HangEngine => Carrier::Role,
@@ -183,7 +188,7 @@ impl Kind {
                 SERVERS
             }
             Kind::Nan => &[Role::Trainer],
-            Kind::HangTool => &[Role::Agent],
+            Kind::HangTool | Kind::KillTool => &[Role::Agent],
             Kind::KillEngineChild | Kind::KillEngineLeader | Kind::HangEngine => REPLICAS,
             Kind::CorruptCheckpoint | Kind::LoseNode | Kind::DiskFull | Kind::LeaderCrash => &[],
         }

@@ -70,6 +70,11 @@ pub enum Fault {
         /// For so long.
         lasts: Duration,
     },
+    /// SIGKILL to every process of its tool.
+    KillTool {
+        /// For so long.
+        lasts: Duration,
+    },
     /// SIGKILL to the busiest process that its engine started.
     KillEngineChild,
     /// SIGKILL to its engine's first process; what that one started is left.
@@ -114,6 +119,7 @@ impl Fault {
             Fault::StallNetwork { .. } => Kind::StallNetwork,
             Fault::CutNetwork { .. } => Kind::CutNetwork,
             Fault::HangTool { .. } => Kind::HangTool,
+            Fault::KillTool { .. } => Kind::KillTool,
             Fault::KillEngineChild => Kind::KillEngineChild,
             Fault::KillEngineLeader => Kind::KillEngineLeader,
             Fault::HangEngine => Kind::HangEngine,
@@ -155,6 +161,12 @@ impl Fault {
             Fault::HangTool { lasts } => {
                 format!("left without an answer of its tool for {} s", secs(lasts))
             }
+            Fault::KillTool { lasts } => {
+                format!(
+                    "made to kill every process of its tool for {} s",
+                    secs(lasts)
+                )
+            }
             Fault::KillEngineChild => "made to kill a process of its engine".to_owned(),
             Fault::KillEngineLeader => "made to kill its engine's first process".to_owned(),
             Fault::HangEngine => "made to stop its engine".to_owned(),
@@ -178,7 +190,9 @@ impl fmt::Display for Fault {
             Fault::Slow { percent, lasts } => write!(f, " {percent}% {}s", secs(lasts)),
             Fault::StallNetwork { peer, lasts } => write!(f, " {peer} {}s", secs(lasts)),
             Fault::CutNetwork { peer } => write!(f, " {peer}"),
-            Fault::HangTool { lasts } | Fault::DiskFull { lasts } => write!(f, " {}s", secs(lasts)),
+            Fault::HangTool { lasts } | Fault::KillTool { lasts } | Fault::DiskFull { lasts } => {
+                write!(f, " {}s", secs(lasts))
+            }
             Fault::LoseNode { node } => write!(f, " {node}"),
             Fault::Hardware { event } => write!(f, " {event}"),
             _ => Ok(()),

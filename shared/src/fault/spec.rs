@@ -157,6 +157,9 @@ impl Spec {
             Kind::CutNetwork => Fault::CutNetwork {
                 peer: self.peer(kind)?,
             },
+            Kind::KillTool => Fault::KillTool {
+                lasts: self.lasts(kind)?,
+            },
             Kind::HangTool => Fault::HangTool {
                 lasts: self.lasts(kind)?,
             },
@@ -187,13 +190,14 @@ impl Spec {
     }
 
     fn check_extra(&self, kind: Kind) -> Result<(), FaultError> {
-        use Kind::{CutNetwork, DiskFull, Exit, HangTool, Hardware, LoseNode, Slow, StallNetwork};
+        use Kind::StallNetwork;
+        use Kind::{CutNetwork, DiskFull, Exit, HangTool, Hardware, KillTool, LoseNode, Slow};
         let given: [(&'static str, bool, &[Kind]); 6] = [
             ("code", self.code.is_some(), &[Exit]),
             (
                 "seconds",
                 self.seconds.is_some(),
-                &[Slow, StallNetwork, HangTool, DiskFull],
+                &[Slow, StallNetwork, HangTool, KillTool, DiskFull],
             ),
             ("percent", self.percent.is_some(), &[Slow]),
             ("peer", self.peer.is_some(), &[StallNetwork, CutNetwork]),
@@ -274,6 +278,7 @@ impl From<&Fault> for Spec {
             }
             Fault::StallNetwork { lasts, .. }
             | Fault::HangTool { lasts }
+            | Fault::KillTool { lasts }
             | Fault::DiskFull { lasts } => spec.seconds = Some(lasts.as_secs_f64()),
             Fault::LoseNode { node } => spec.node = Some(node.clone()),
             Fault::Hardware { event } => spec.event = Some(event.to_string()),

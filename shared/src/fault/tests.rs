@@ -22,6 +22,7 @@ fn samples() -> Vec<Fault> {
         Fault::StallNetwork { peer, lasts },
         Fault::CutNetwork { peer },
         Fault::HangTool { lasts },
+        Fault::KillTool { lasts },
         Fault::KillEngineChild,
         Fault::KillEngineLeader,
         Fault::HangEngine,

@@ -315,4 +315,21 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
         "service_unknown_pool",
         ":7:1: `service.judge.pool` names pool `rolout`, which no node has; did you mean `rollout`?",
     ),
+    (
+        "trainer_command_hybrid",
+        ":6:2: `trainer.hybrid` is true; a program of the user's keeps its device's memory while it waits, so no engine \
+         can share its slot; set `trainer.hybrid = false`",
+    ),
+    (
+        "trainer_command_key",
+        ":6:1: unknown key `trainer.command.launcher`; the keys here are `argv`, `cwd`, `env`, `inherit`, `ports`, \
+         `ready` and `stop`",
+    ),
+    (
+        "trainer_command_placeholder_of_an_engine",
+        ":5:43: `trainer.command.argv.3` has `{uds}`, which has no meaning for a trainer; those that have are \
+         `{index}`, `{incarnation}`, `{generation}`, `{rank}`, `{world_size}`, `{local_rank}`, `{slots}`, `{devices}`, \
+         `{port}`, `{bind}`, `{advertise}`, `{model}`, `{job}`, `{state}`, `{shm}`, `{rollouts}`, `{service.NAME}` and \
+         `{env:NAME}`",
+    ),
 ];

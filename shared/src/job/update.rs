@@ -31,6 +31,8 @@ const KEYS: [(Role, &[&str]); 3] = [
             "agent.max_turns",
             "agent.tool.timeout_ms",
             "agent.tool.memory_mb",
+            "agent.tool.retries",
+            "agent.tool.retry_ms",
             "rollout.max_new_tokens",
         ],
     ),

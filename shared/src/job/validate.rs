@@ -117,6 +117,8 @@ impl Job {
         whole("agent.durable_every_ms", a.durable_every_ms, 0, 600_000)?;
         whole("agent.tool.timeout_ms", a.tool.timeout_ms, 1, 3_600_000)?;
         whole("agent.tool.memory_mb", a.tool.memory_mb, 16, 1 << 20)?;
+        whole("agent.tool.retries", a.tool.retries.into(), 0, 1000)?;
+        whole("agent.tool.retry_ms", a.tool.retry_ms, 0, 60_000)?;
         let kept = &self.checkpoint;
         whole("checkpoint.keep", kept.keep.into(), 1, 10_000)?;
         whole("checkpoint.keep_every", kept.keep_every, 0, 1 << 40)?;

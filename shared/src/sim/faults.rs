@@ -93,6 +93,8 @@ pub enum Fault {
     /// A trajectory of the batch after so many from now ends every engine that generates for it: its
     /// group and its number in that.
     Poison(u64, u32, u32),
+    /// The tool of an agent worker works at nothing for so many milliseconds; 0: as long as it lives.
+    BreakTool(InstanceId, u64),
 }
 
 /// A fault and the time from the one before.
@@ -143,6 +145,7 @@ impl Schedule {
         schedule.draw_control(&config);
         schedule.draw_start_ups(&config);
         schedule.draw_poison();
+        schedule.draw_tools(&config);
         schedule
     }
 
@@ -163,6 +166,25 @@ impl Schedule {
             fault: Fault::Poison(ahead, group, member),
         };
         self.faults.insert(at.min(self.faults.len()), timed);
+    }
+
+    /// Tools that die, for a moment or for good; with dice of their own too.
+    fn draw_tools(&mut self, config: &CoreConfig) {
+        let mut dice = Dice::keyed(self.seed, 6);
+        if !dice.chance(200) {
+            return;
+        }
+        for index in 0..config.agents {
+            let after_ms = dice.below(2000);
+            let for_ms = match dice.chance(400) {
+                true => 0,
+                false => 1 + dice.below(8000),
+            };
+            let fault = Fault::BreakTool(id(Role::Agent, index), for_ms);
+            let at = dice.below(self.faults.len() as u64 + 1);
+            let timed = Timed { after_ms, fault };
+            self.faults.insert(usize::try_from(at).unwrap_or(0), timed);
+        }
     }
 
     /// An operator who pauses, resumes and restarts between all else; with dice of their own too.
@@ -278,6 +300,8 @@ fn quick_rules() -> RuleSet {
         .with(RuleId::AgentSilent, "window_s", 4.0)
         .with(RuleId::AttachOverdue, "window_s", 10.0)
         .with(RuleId::ContextSwitch, "window_s", 5.0)
+        .with(RuleId::AgentUnable, "times", 3.0)
+        .with(RuleId::AgentUnable, "lasting_s", 2.0)
 }
 
 impl Weather {
@@ -444,6 +468,10 @@ impl Fault {
                 group: *group,
                 member: *member,
             }),
+            Fault::BreakTool(who, for_ms) => {
+                let lasts = (*for_ms > 0).then(|| ms(*for_ms));
+                world.break_tool(*who, lasts);
+            }
         }
     }
 }

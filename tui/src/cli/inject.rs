@@ -8,8 +8,8 @@ use robust_shared::ids::Role;
 #[derive(Debug, ClapArgs)]
 #[command(group(clap::ArgGroup::new("fault").required(true).args([
     "kill", "exit", "hang", "slow", "oom", "exception", "nan", "corrupt_weights", "stall_network",
-    "cut_network", "hang_tool", "kill_engine_child", "kill_engine_leader", "hang_engine", "lose_slot",
-    "hardware", "lose_node", "corrupt_checkpoint", "disk_full", "leader_crash", "disarm",
+    "cut_network", "hang_tool", "kill_tool", "kill_engine_child", "kill_engine_leader", "hang_engine",
+    "lose_slot", "hardware", "lose_node", "corrupt_checkpoint", "disk_full", "leader_crash", "disarm",
 ])))]
 pub struct InjectArgs {
     /// Kill (SIGKILL) an instance of this role
@@ -45,6 +45,9 @@ pub struct InjectArgs {
     /// Let its tool not answer, for --seconds (agent)
     #[arg(long, value_name = "ROLE", value_parser = role())]
     pub hang_tool: Option<Role>,
+    /// Kill every process of its tool, for --seconds (agent)
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub kill_tool: Option<Role>,
     /// Kill the busiest process that its engine started (rollouts of [rollout.command])
     #[arg(long, value_name = "ROLE", value_parser = role())]
     pub kill_engine_child: Option<Role>,
@@ -126,6 +129,7 @@ impl InjectArgs {
             (Kind::StallNetwork, self.stall_network),
             (Kind::CutNetwork, self.cut_network),
             (Kind::HangTool, self.hang_tool),
+            (Kind::KillTool, self.kill_tool),
             (Kind::KillEngineChild, self.kill_engine_child),
             (Kind::KillEngineLeader, self.kill_engine_leader),
             (Kind::HangEngine, self.hang_engine),

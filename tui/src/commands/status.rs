@@ -165,8 +165,18 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
         } + &match s.trajectories_stale {
             0 => String::new(),
             stale => format!(", {stale} too old and generated again"),
-        },
+        } + &tools(s),
     )
+}
+
+/// What tools and environments failed at: no sample, and nothing to see where none did.
+fn tools(s: &v1::Status) -> String {
+    let failures: u64 = s.roles.iter().map(|r| r.tool_failures).sum();
+    match (s.trajectories_given_back, failures) {
+        (0, 0) => String::new(),
+        (0, failures) => format!(", {failures} tool calls made again"),
+        (back, failures) => format!(", {back} given back after {failures} tool failures"),
+    }
 }
 
 fn nodes(all: &[v1::NodeStatus]) -> Table {

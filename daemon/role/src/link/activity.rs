@@ -50,5 +50,6 @@ pub(super) fn sample(busy: &Busy, counters: &Counters) -> ActivitySample {
         busy_us: u64::try_from((busy.0)().as_micros()).unwrap_or(u64::MAX),
         tokens_total: counters.tokens_total.load(Ordering::Relaxed),
         running: counters.running.load(Ordering::Relaxed),
+        tool_failures: counters.tool_failures.load(Ordering::Relaxed),
     }
 }

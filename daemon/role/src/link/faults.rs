@@ -57,6 +57,11 @@ pub enum Deed {
         /// For how long.
         lasts: Duration,
     },
+    /// Every process of the tool is killed.
+    KillTool {
+        /// For how long.
+        lasts: Duration,
+    },
     /// The busiest process that the engine's first one started is killed.
     KillEngineChild,
     /// The engine's first process is killed.
@@ -163,7 +168,9 @@ impl Armed {
         match (role, self.deed) {
             (_, Deed::Nan) | (Role::Trainer, Deed::CorruptWeights) => true,
             (Role::Trainer, Deed::Exception) => at.is_some_and(|at| at != Phase::AwaitBatch),
-            (Role::Agent, Deed::HangTool { .. }) => at == Some(Phase::AwaitingTool),
+            (Role::Agent, Deed::HangTool { .. } | Deed::KillTool { .. }) => {
+                at == Some(Phase::AwaitingTool)
+            }
             _ => false,
         }
     }
@@ -191,6 +198,7 @@ fn deed(kind: Kind, order: &RoleFault) -> Result<Deed, String> {
         Kind::StallNetwork => network(Trouble::Stall, lasts?),
         Kind::CutNetwork => network(Trouble::Cut, lasts?.max(CUT)),
         Kind::HangTool => Ok(Deed::HangTool { lasts: lasts? }),
+        Kind::KillTool => Ok(Deed::KillTool { lasts: lasts? }),
         Kind::KillEngineChild => Ok(Deed::KillEngineChild),
         Kind::KillEngineLeader => Ok(Deed::KillEngineLeader),
         Kind::HangEngine => Ok(Deed::HangEngine),

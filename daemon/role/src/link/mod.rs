@@ -71,6 +71,8 @@ pub struct Counters {
     pub tokens_total: AtomicU64,
     /// Requests or conversations under way.
     pub running: AtomicU32,
+    /// Tool calls that failed so far, and not by what they asked for; never goes back.
+    pub tool_failures: AtomicU64,
 }
 
 /// Why there will be no further link.
@@ -247,6 +249,12 @@ impl Link {
             .counters
             .tokens_total
             .fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// Counts a tool call that failed, and not by what it asked for.
+    pub fn add_tool_failure(&self) {
+        let failures = &self.shared.counters.tool_failures;
+        failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sets the number of requests under way.

@@ -26,6 +26,10 @@ impl Snapshot {
         sheet.counters("instance_restarts", help, restarts)?;
         let tokens = self.each(|r| engine(r).then_some(r.tokens_total));
         sheet.counters("tokens", "Tokens generated, by all lives.", tokens)?;
+        let failures = self.each(|r| (r.role == "agent").then_some(r.tool_failures));
+        let help = "Tool calls that failed by no doing of the model's, by all lives: each was made again, \
+                    or its trajectory given back. Normal: 0.";
+        sheet.counters("tool_failures", help, failures)?;
         let requests = self.each(|r| (r.role != "trainer").then_some(f64::from(r.running)));
         let help = "Requests a rollout runs, and trajectories an agent worker holds.";
         sheet.gauges("instance_requests", help, requests)?;

@@ -100,7 +100,11 @@ impl Snapshot {
         let lost = lost.map(|(cause, n)| (labels([("cause", cause)]), n));
         let help = "Trajectories thrown away and generated again: too old to train on, which is \
                     rare unless an engine serves old weights; or by policy `task`.";
-        sheet.counters("trajectories_discarded", help, lost)
+        sheet.counters("trajectories_discarded", help, lost)?;
+        let back = [(Labels::new(), s.trajectories_given_back)];
+        let help = "Times that an agent worker gave a trajectory back, because its tool or environment \
+                    failed by no doing of the model's: no sample, and it goes on elsewhere. Normal: 0.";
+        sheet.counters("trajectories_given_back", help, back)
     }
 
     pub(super) fn services(&self, sheet: &mut Sheet<'_>) -> fmt::Result {

@@ -70,6 +70,11 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
 
 /// A status in which every figure is there.
 fn everything() -> v1::Status {
+    let agent = v1::RoleStatus {
+        role: "agent".to_owned(),
+        tool_failures: 5,
+        ..Default::default()
+    };
     let node = |name: &str, state: &str, cordoned| v1::NodeStatus {
         name: name.to_owned(),
         state: state.to_owned(),
@@ -102,6 +107,7 @@ fn everything() -> v1::Status {
             ..Default::default()
         }],
         incidents: vec![incident(1, "recovered"), incident(2, "recovering")],
+        roles: [status().roles, vec![agent]].concat(),
         ..status()
     }
 }

@@ -8,6 +8,7 @@ use super::Worker;
 use super::generate::{Generated, TurnError, TurnRequest};
 use super::host::Refusal;
 use super::kept::Kept;
+use super::tools::Unable;
 use crate::model::reward;
 
 /// How far a trajectory is.
@@ -47,6 +48,12 @@ impl From<TurnError> for Stop {
             TurnError::Void => Stop::Void,
             TurnError::Failed(reason) => Stop::Failed(reason),
         }
+    }
+}
+
+impl From<Unable> for Stop {
+    fn from(unable: Unable) -> Self {
+        Stop::Failed(unable.to_string())
     }
 }
 
@@ -149,32 +156,40 @@ impl<'a> Conversation<'a> {
             stop: self.worker.tokenizer.specials().stops(),
         };
         let begun = Generated::begun(std::mem::take(&mut self.running));
-        let kept = self.keeper(&begun);
-        let generated = self.worker.generate(&request, begun, kept).await?;
+        let mut kept = self.keeper(&begun);
+        let generated = self.worker.generate(&request, begun, &mut kept).await?;
         let ids: Vec<i64> = generated.ids().map(i64::from).collect();
-        let index = self.turns;
         let call = self.worker.tokenizer.parse_call(&ids);
+        let last = self.turns + 1 >= self.worker.max_turns;
         let mut turn = Turn {
-            index,
-            spans: generated.spans,
+            index: self.turns,
             ..Default::default()
         };
-        let last = self.turns + 1 >= self.worker.max_turns;
         if let Some(call) = call.filter(|_| !last) {
             let room = self
                 .worker
                 .max_len
                 .saturating_sub(context.len() + ids.len());
-            (turn.tool_result, turn.tool_ids) = self.call_tool(&call, room).await;
+            (turn.tool_result, turn.tool_ids) = match self.call_tool(&call, room).await {
+                Ok(answer) => answer,
+                Err(unable) => {
+                    // Whoever goes on makes the same call: to generate the turn again until one
+                    // comes that needs no tool would choose the samples by what the machine can.
+                    kept.settle(&generated).await?;
+                    return Err(unable.into());
+                }
+            };
             turn.tool_call = call;
         }
+        turn.spans = generated.spans;
         Ok(turn)
     }
 
-    /// The tool's answer as text and as tokens. A failure is an empty result, for the model to
-    /// make of it what it can; an answer that does not fit ends the conversation.
-    async fn call_tool(&self, call: &str, room: usize) -> (String, Vec<u32>) {
-        let (text, shown) = match self.worker.ask_tool(call).await {
+    /// The tool's answer as text and as tokens. What is wrong with the call is an empty result, for
+    /// the model to make of it what it can; an answer that does not fit ends the conversation. That
+    /// the tool is unable to answer is no result at all.
+    async fn call_tool(&self, call: &str, room: usize) -> Result<(String, Vec<u32>), Unable> {
+        let (text, shown) = match self.worker.ask_tool(call).await? {
             Ok(value) => (value.clone(), value),
             Err(error) => (format!("error: {error}"), String::new()),
         };
@@ -184,11 +199,11 @@ impl<'a> Conversation<'a> {
             .or_else(|_| tokenizer.encode_result(""));
         let ids = to_u32(&ids.unwrap_or_default());
         // One more token must fit, or there would be nothing to generate.
-        if ids.len() < room {
+        Ok(if ids.len() < room {
             (text, ids)
         } else {
             (text, Vec::new())
-        }
+        })
     }
 
     async fn finish(self) -> Result<(), Stop> {

@@ -201,7 +201,7 @@ impl Worker {
         &self,
         request: &TurnRequest<'_>,
         mut turn: Generated,
-        mut kept: Kept,
+        kept: &mut Kept,
     ) -> Result<Generated, TurnError> {
         for attempt in 0u64.. {
             if attempt > 0 {
@@ -224,7 +224,7 @@ impl Worker {
             };
             let rollout = self.rollouts.wait_for(route.rollout);
             let streamed = tokio::select! {
-                streamed = self.stream(request, &ticket, &mut turn, &mut kept) => streamed,
+                streamed = self.stream(request, &ticket, &mut turn, kept) => streamed,
                 () = rollout.gone() => Err(Broken::Elsewhere("its machine is lost".into())),
             };
             ticket.open = streamed.is_err();

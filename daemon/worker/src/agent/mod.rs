@@ -6,7 +6,8 @@
 //!                                 │     └───────────┘ (goes on elsewhere           ▼       │
 //!                                 │                    from the tokens so far)    tool     │
 //!                                 │  AppendSpans (durable), again and again        │       │
-//!                                 └──────────── AppendTurn (durable) ◄─────────────┘       ▼
+//!                                 └──────────── AppendTurn (durable) ◄─────────────┤       ▼
+//!                                       its tool is unable: given back ◄───────────┘
 //!                                                            AppendTurn ──► reward ──► Finish
 //! ```
 //!
@@ -46,7 +47,7 @@ use crate::tool::Calculator;
 use conversation::Conversation;
 use host::Host;
 use rollouts::Rollouts;
-use tools::{Hang, Tools};
+use tools::{Tools, Trouble};
 
 /// What all conversations of a worker share.
 struct Worker {
@@ -108,8 +109,8 @@ fn run_with(
         rollouts: awaited.awaited(),
         ..Default::default()
     };
-    let hang = Hang::default();
-    let struck = hang.clone();
+    let trouble = Trouble::default();
+    let struck = trouble.clone();
     let hands = move |deed, at| struck.strike(deed, at);
     let (link, mut inbox) = robust_role::start(runtime, args.link(Role::Agent), hello, hands);
     link.phase(Phase::Init, 0);
@@ -117,7 +118,7 @@ fn run_with(
         args,
         runtime,
         link,
-        (leases, rollouts, hang, program),
+        (leases, rollouts, trouble, program),
     )?);
     stages.end("attach and tokenizer");
     tracing::info!("start: {}", stages.line());
@@ -140,7 +141,7 @@ fn prepare(
     args: &RoleArgs,
     runtime: &Handle,
     link: Link,
-    (leases, rollouts, hang, program): (Leases, Rollouts, Hang, Option<PathBuf>),
+    (leases, rollouts, trouble, program): (Leases, Rollouts, Trouble, Option<PathBuf>),
 ) -> Result<Worker, StartError> {
     let job = &args.job;
     let model = args.model_folder()?;
@@ -173,7 +174,7 @@ fn prepare(
         reporting: Mutex::default(),
         leases,
         rollouts,
-        tools: Tools::new(hang),
+        tools: Tools::new(trouble, &job.agent.tool),
     })
 }
 

@@ -2,9 +2,9 @@
 //!
 //! It bounds its own memory, processor time, files and children before it looks at the expression,
 //! and dies with the agent worker that started it. The value goes to stdout, a refusal to stderr
-//! with exit code 1; 2 is wrong usage. With a time to sleep it answers only after that, for drills of a
-//! tool that hangs. It links neither libtorch nor UCX, so it starts in a
-//! millisecond.
+//! with exit code 1; 2 is that it could not begin: wrong usage, or a bound that cannot be set. With a
+//! time to sleep it answers only after that, for drills of a tool that hangs. It links neither libtorch
+//! nor UCX, so it starts in a millisecond.
 
 #[path = "../tool/calc.rs"]
 mod calc;
@@ -63,9 +63,10 @@ fn main() -> ExitCode {
 
 fn confine(memory_mb: u64, cpu_s: u64) -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    // At the lower bound of processor time comes a signal that says which bound it was.
+    setrlimit(Resource::RLIMIT_CPU, cpu_s, cpu_s.saturating_add(1))?;
     let bounds = [
         (Resource::RLIMIT_AS, memory_mb.saturating_mul(1 << 20)),
-        (Resource::RLIMIT_CPU, cpu_s),
         (Resource::RLIMIT_FSIZE, 0),
         (Resource::RLIMIT_NOFILE, 3),
         (Resource::RLIMIT_CORE, 0),

@@ -1,26 +1,27 @@
 //! Runs a conversation's tool call in a process of its own.
 //!
 //! The child gets no input, no environment and no open files, its own process group, bounds on
-//! memory and processor time that it sets itself, and a deadline that is kept here: at the end of
-//! it the whole group is killed.
+//! memory and processor time, and a deadline that is kept here: at the end of it the whole group is
+//! killed. Whose doing it is when there is no value then: [`outcome`].
 
 mod calc;
+mod group;
+pub mod outcome;
 
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rustix::process;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
 pub use calc::{CalcError, evaluate};
-
-/// Bytes of output that are read; more counts as an error.
-const MAX_OUTPUT_BYTES: u64 = 4096;
+use group::Group;
+pub use outcome::{CallError, Infrastructure, ToolError};
+use outcome::{End, MAX_OUTPUT_BYTES, Seen, not_started};
 
 /// The calculator and its bounds.
 #[derive(Debug, Clone)]
@@ -33,24 +34,17 @@ pub struct Calculator {
     pub memory_mb: u64,
 }
 
-/// Why a tool call has no value. The conversation goes on with an empty result.
-#[derive(Debug, thiserror::Error)]
-pub enum ToolError {
-    /// The program could not be started or waited for.
-    #[error("running {program}: {source}")]
-    Run {
-        /// The program.
-        program: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The deadline passed; the process group was killed.
-    #[error("no result after {0:?}")]
-    Timeout(Duration),
-    /// The tool refused the expression or was killed by a bound.
-    #[error("{0}")]
-    Failed(String),
+/// What befalls a call, for drills.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drilled {
+    /// It does not answer for so long.
+    pub sleep: Duration,
+    /// It is killed before it answers.
+    pub killed: bool,
 }
+
+/// A tool that is to be killed is still there when it is.
+const NOT_YET: Duration = Duration::from_secs(3600);
 
 impl Calculator {
     /// The calculator beside this executable.
@@ -69,22 +63,52 @@ impl Calculator {
 
     /// The value of an expression, as text.
     pub async fn run(&self, expression: &str) -> Result<String, ToolError> {
-        self.run_after(expression, Duration::ZERO).await
+        self.run_drilled(expression, Drilled::default()).await
     }
 
-    /// For drills: the same by a tool that does not answer for so long.
-    pub async fn run_after(&self, expression: &str, sleep: Duration) -> Result<String, ToolError> {
-        let failed = |source| ToolError::Run {
-            program: self.program.clone(),
-            source,
+    /// The same by a tool that something befalls.
+    pub async fn run_drilled(
+        &self,
+        expression: &str,
+        drilled: Drilled,
+    ) -> Result<String, ToolError> {
+        let mut child = self
+            .command(expression, drilled)
+            .spawn()
+            .map_err(|source| not_started(self.program.clone(), source))?;
+        let group = Group::of(child.id());
+        self.bound(child.id()).map_err(Infrastructure::Unread)?;
+        if drilled.killed {
+            group.kill();
+        }
+        let seen = match tokio::time::timeout(self.timeout, seen(&mut child)).await {
+            Ok(seen) => seen.map_err(Infrastructure::Unread)?,
+            Err(_) => {
+                let computed = group.computed();
+                group.kill();
+                // Reaped here, so that no zombie stays; a killed process ends by itself.
+                let _ = child.wait().await;
+                Seen {
+                    end: End::Overdue(computed),
+                    stdout: Vec::new(),
+                    stderr: Vec::new(),
+                }
+            }
         };
-        // Processor time is counted in whole seconds; the deadline is the finer bound.
-        let cpu_s = self.timeout.as_secs() + 1;
+        seen.judge(self.timeout)
+    }
+
+    fn command(&self, expression: &str, drilled: Drilled) -> Command {
+        let sleep = match drilled.killed {
+            true => NOT_YET,
+            false => drilled.sleep,
+        };
         let sleep_ms = (!sleep.is_zero()).then(|| sleep.as_millis().to_string());
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args([
                 self.memory_mb.to_string(),
-                cpu_s.to_string(),
+                self.cpu_s().to_string(),
                 expression.to_owned(),
             ])
             .args(sleep_ms)
@@ -94,69 +118,73 @@ impl Calculator {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(failed)?;
-        let group = child.id();
-        self.bound(group).map_err(failed)?;
-        match tokio::time::timeout(self.timeout, output(&mut child)).await {
-            Ok(Ok((true, text, _))) => Ok(text),
-            Ok(Ok((false, _, reason))) => Err(ToolError::Failed(reason)),
-            Ok(Err(error)) => Err(failed(error)),
-            Err(_) => {
-                kill(group);
-                // Reaped here, so that no zombie stays; a killed process ends by itself.
-                let _ = child.wait().await;
-                Err(ToolError::Timeout(self.timeout))
-            }
-        }
+            .kill_on_drop(true);
+        command
     }
-}
 
-impl Calculator {
-    /// Bounds the child's memory from outside as well: also a program that does not do it itself
-    /// is bounded, and its children with it.
+    /// Processor time is counted in whole seconds; the deadline is the finer bound.
+    fn cpu_s(&self) -> u64 {
+        self.timeout.as_secs() + 1
+    }
+
+    /// Bounds the child from outside as well: also a program that does not do it itself is bounded,
+    /// and its children with it.
     fn bound(&self, child: Option<u32>) -> io::Result<()> {
         let pid = child
             .and_then(|pid| i32::try_from(pid).ok())
             .and_then(process::Pid::from_raw);
         // Without a pid the call would bound this process.
         let Some(pid) = pid else { return Ok(()) };
-        let bytes = Some(self.memory_mb.saturating_mul(1 << 20));
-        let bound = process::Rlimit {
-            current: bytes,
-            maximum: bytes,
-        };
-        match process::prlimit(Some(pid), process::Resource::As, bound) {
-            // It has ended already.
-            Err(rustix::io::Errno::SRCH) => Ok(()),
-            result => result.map(|_| ()).map_err(io::Error::from),
+        let memory = self.memory_mb.saturating_mul(1 << 20);
+        let bounds = [
+            (process::Resource::As, memory, memory),
+            // At the lower one comes a signal that says which bound it was.
+            (process::Resource::Cpu, self.cpu_s(), self.cpu_s() + 1),
+        ];
+        for (resource, current, maximum) in bounds {
+            let bound = process::Rlimit {
+                current: Some(current),
+                maximum: Some(maximum),
+            };
+            match process::prlimit(Some(pid), resource, bound) {
+                // It has ended already.
+                Err(rustix::io::Errno::SRCH) => return Ok(()),
+                result => drop(result?),
+            }
         }
+        Ok(())
     }
 }
 
-async fn output(child: &mut Child) -> io::Result<(bool, String, String)> {
+/// Waits for a child's end, and what it said.
+async fn seen(child: &mut Child) -> io::Result<Seen> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (text, reason) = tokio::join!(read(stdout), read(stderr));
-    let status = child.wait().await?;
-    let reason = match reason?.as_str() {
-        "" => status.to_string(),
-        reason => reason.to_owned(),
-    };
-    Ok((status.success(), text?, reason))
+    let (stdout, stderr) = tokio::join!(read(stdout), read(stderr));
+    let end = end(child.wait().await?);
+    Ok(Seen {
+        end,
+        stdout: stdout?,
+        stderr: stderr?,
+    })
 }
 
-async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<String> {
+fn end(status: ExitStatus) -> End {
+    use std::os::unix::process::ExitStatusExt;
+    let signal = status.signal().and_then(|s| Signal::try_from(s).ok());
+    match (status.code(), signal) {
+        (Some(code), _) => End::Exited(code),
+        (None, Some(signal)) => End::Killed(signal),
+        // A real-time signal, which has no name; it killed all the same.
+        (None, None) => End::Killed(Signal::SIGKILL),
+    }
+}
+
+/// All that is said, or one byte more than is read of it.
+async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes).await?;
+        let most = MAX_OUTPUT_BYTES as u64 + 1;
+        pipe.take(most).read_to_end(&mut bytes).await?;
     }
-    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
-}
-
-fn kill(group: Option<u32>) {
-    if let Some(group) = group.and_then(|pid| i32::try_from(pid).ok()) {
-        // It may just have ended by itself.
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-    }
+    Ok(bytes)
 }

@@ -15,6 +15,7 @@ use robust_proto::v1::{
     AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Revoke, Shutdown, Span, Turn,
 };
 use robust_role::LinkEnd;
+use robust_shared::job::Agent;
 use robust_worker::agent;
 use robust_worker::model::tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -183,6 +184,11 @@ fn scene(rollouts: &[&FakeRollout]) -> Scene {
 
 /// Tokens of a turn under way are stored so far apart.
 pub fn scene_with(rollouts: &[&FakeRollout], durable_every_ms: u64) -> Scene {
+    scene_of(rollouts, |agent| agent.durable_every_ms = durable_every_ms)
+}
+
+/// A worker of a job that says so of it.
+pub fn scene_of(rollouts: &[&FakeRollout], says: impl FnOnce(&mut Agent)) -> Scene {
     let folder = tempfile::tempdir().unwrap();
     let host = FakeHost::start(folder.path());
     host.route_to(
@@ -192,7 +198,7 @@ pub fn scene_with(rollouts: &[&FakeRollout], durable_every_ms: u64) -> Scene {
             .collect::<Vec<_>>(),
     );
     let mut args = args(folder.path(), &host, 0, AGENT);
-    args.job.agent.durable_every_ms = durable_every_ms;
+    says(&mut args.job.agent);
     let agent = Running::start(args, |args, runtime, started| {
         let calculator = env!("CARGO_BIN_EXE_robust-calc").into();
         agent::run_with_calculator(calculator, args, runtime, started)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use robust_worker::tool::{Calculator, ToolError};
+use robust_worker::tool::{Calculator, CallError, Drilled, Infrastructure, ToolError};
 
 use super::fixture::runtime;
 
@@ -12,6 +12,22 @@ fn calculator() -> Calculator {
         program: env!("CARGO_BIN_EXE_robust-calc").into(),
         timeout: Duration::from_secs(20),
         memory_mb: 64,
+    }
+}
+
+#[track_caller]
+fn by_the_model(result: Result<String, ToolError>) -> CallError {
+    match result {
+        Err(ToolError::Call(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn infrastructure(result: Result<String, ToolError>) -> Infrastructure {
+    match result {
+        Err(ToolError::Infrastructure(failure)) => failure,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -34,11 +50,11 @@ fn a_call_gives_the_value_and_a_bad_one_the_reason() {
         ("--help", "syntax error at character 2"),
         ("", "syntax error at character 0"),
     ] {
-        let error = runtime.block_on(tool.run(expression)).unwrap_err();
+        let error = by_the_model(runtime.block_on(tool.run(expression)));
         assert_eq!(error.to_string(), reason, "{expression}");
     }
     let deep = "(".repeat(3000);
-    let error = runtime.block_on(tool.run(&deep)).unwrap_err();
+    let error = by_the_model(runtime.block_on(tool.run(&deep)));
     assert_eq!(error.to_string(), "nested deeper than 200");
 }
 
@@ -53,8 +69,11 @@ fn a_tool_that_hangs_is_killed_with_its_whole_group_at_the_deadline() {
         ..calculator()
     };
     let began = Instant::now();
-    let error = runtime().block_on(tool.run("1")).unwrap_err();
-    assert!(matches!(error, ToolError::Timeout(_)), "{error}");
+    let failure = infrastructure(runtime().block_on(tool.run("1")));
+    assert!(
+        matches!(failure, Infrastructure::Silent { .. }),
+        "{failure}"
+    );
     assert!(began.elapsed() < Duration::from_secs(30));
     let child = std::fs::read_to_string(marker).unwrap();
     let state = format!("/proc/{}/stat", child.trim());
@@ -70,13 +89,13 @@ fn a_tool_that_hangs_is_killed_with_its_whole_group_at_the_deadline() {
 fn memory_beyond_the_bound_is_refused_by_the_system() {
     let folder = tempfile::tempdir().unwrap();
     let text = "while /bin/dd if=/dev/zero of=/dev/null bs=200M count=1; do :; done 2>/dev/null\n\
-                echo no memory >&2; exit 7";
+                echo no memory >&2; exit 1";
     let tool = Calculator {
         program: script(&folder, text),
         ..calculator()
     };
-    let error = runtime().block_on(tool.run("1+1")).unwrap_err();
-    assert_eq!(error.to_string(), "no memory");
+    let refused = CallError::Refused("no memory".to_owned());
+    assert_eq!(by_the_model(runtime().block_on(tool.run("1+1"))), refused);
     assert_eq!(runtime().block_on(calculator().run("1+1")).unwrap(), "2");
 }
 
@@ -89,5 +108,65 @@ fn endless_output_is_cut_off() {
         timeout: Duration::from_secs(2),
         ..calculator()
     };
-    assert!(runtime().block_on(tool.run("1")).is_err());
+    let error = by_the_model(runtime().block_on(tool.run("1")));
+    assert_eq!(error, CallError::Verbose);
+}
+
+#[test]
+fn what_no_program_can_be_given_is_no_expression() {
+    let (runtime, tool) = (runtime(), calculator());
+    for expression in ["1\0+1", &"1+".repeat(100_000)] {
+        let error = by_the_model(runtime.block_on(tool.run(expression)));
+        let refused = CallError::Refused("not an expression".to_owned());
+        assert_eq!(error, refused);
+    }
+}
+
+#[test]
+fn a_call_that_computes_until_its_deadline_is_over_its_bound_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    // So many that they get half a core together also where others compute.
+    let text = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (while :; do :; done) & done; wait";
+    let tool = Calculator {
+        program: script(&folder, text),
+        timeout: Duration::from_secs(2),
+        ..calculator()
+    };
+    let error = by_the_model(runtime().block_on(tool.run("1")));
+    assert!(matches!(error, CallError::Computes(_)), "{error}");
+}
+
+#[test]
+fn a_tool_that_is_killed_or_breaks_or_cannot_be_started_says_nothing_of_its_expression() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let drilled = Drilled {
+        killed: true,
+        ..Drilled::default()
+    };
+    let killed = runtime.block_on(calculator().run_drilled("12+34", drilled));
+    let killed = infrastructure(killed).to_string();
+    assert_eq!(killed, "the tool was killed by SIGKILL");
+    let by = |text: &str| {
+        let program = script(&folder, text);
+        let tool = Calculator {
+            program,
+            ..calculator()
+        };
+        infrastructure(runtime.block_on(tool.run("12+34"))).to_string()
+    };
+    assert_eq!(by("kill -ABRT $$"), "the tool was killed by SIGABRT");
+    assert_eq!(
+        by("echo no bounds >&2; exit 2"),
+        "the tool broke with exit code 2: no bounds"
+    );
+    let missing = Calculator {
+        program: folder.path().join("no such tool"),
+        ..calculator()
+    };
+    let missing = infrastructure(runtime.block_on(missing.run("12+34")));
+    assert!(
+        matches!(missing, Infrastructure::NotStarted { .. }),
+        "{missing}"
+    );
 }

@@ -13,6 +13,7 @@
 //!              └── probe ok ─────┘
 //! ```
 pub mod agent_silent;
+pub mod agent_unable;
 pub mod attach_overdue;
 pub mod context_switch;
 pub mod corruption;
@@ -50,7 +51,7 @@ use super::{Core, Mutation};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 
 /// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 19] = [
+pub static RULES: [&Rule; 20] = [
     &exit::RULE,
     &exit::SPAWN,
     &attach_overdue::RULE,
@@ -70,6 +71,7 @@ pub static RULES: [&Rule; 19] = [
     &hardware::RULE,
     &paused_too_long::RULE,
     &poison::RULE,
+    &agent_unable::RULE,
 ];
 
 impl Core {

@@ -44,6 +44,8 @@ pub enum RuleId {
     PausedTooLong,
     /// A trajectory takes engines along.
     Poison,
+    /// An agent worker gives everything back.
+    AgentUnable,
 }
 
 /// A detection rule. What is in force for it in a job is in [`super::RuleSet`].

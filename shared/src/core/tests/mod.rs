@@ -5,6 +5,7 @@ mod control;
 mod detection;
 mod exits;
 mod faults;
+mod given_back;
 mod health;
 mod modes;
 mod nodes;

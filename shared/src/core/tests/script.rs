@@ -22,7 +22,7 @@ pub const AGENT: InstanceId = InstanceId {
     index: 0,
 };
 
-pub fn t(batch: u64, group: u32, member: u32) -> TrajectoryId {
+pub const fn t(batch: u64, group: u32, member: u32) -> TrajectoryId {
     TrajectoryId {
         batch,
         group,

@@ -4,7 +4,8 @@
 //!            dispatch                finish (durable)          commit of its batch
 //!  pending ───────────► leased ───────────────────► finished ───────────────────► (gone)
 //!     ▲                   │
-//!     └───────────────────┘ returned, or its agent worker died; what is stored stays (I-2)
+//!     └───────────────────┘ given back (its tool or environment failed: no sample), or its agent
+//!                           worker died; what is stored stays (I-2)
 //!
 //!  pending, leased ── took engines along (`poison`) ──► set aside ── commit of its batch ──► (gone)
 //! ```
@@ -17,8 +18,10 @@ pub use stale::staleness;
 pub use table::{Place, Trajectories};
 
 use super::config::Mode;
+use super::detect::agent_unable::GivenBack;
+use super::input::ReturnedBy;
 use super::output::{Output, Severity};
-use super::{Core, JobState};
+use super::{Core, JobState, Mutation};
 use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use std::time::Duration;
@@ -120,25 +123,38 @@ impl Core {
         }
         if let Some(a) = self.s.instances.life_mut(agent) {
             a.strikes.clear();
+            a.given_back = GivenBack::default();
             a.last_sign = now;
         }
     }
 
-    /// An agent worker gave a trajectory back.
-    pub(super) fn on_returned(&mut self, agent: Incarnation, id: TrajectoryId, reason: &str) {
+    /// An agent worker gave a trajectory back: an infrastructure failure is never a sample, so it has
+    /// no reward and its step waits for it. It is generated on from what is stored.
+    pub(super) fn on_returned(
+        &mut self,
+        agent: Incarnation,
+        id: TrajectoryId,
+        reason: &str,
+        by: ReturnedBy,
+    ) {
         if !self.holds_lease(agent, id) {
             return;
         }
         let now = self.now;
         let until = |returns: u32| now + RETURN_DELAY * returns.min(25);
         self.s.trajectories.give_back(id, until);
+        if self.config.mutant(Mutation::TrainReturned) {
+            let (reward, oldest) = (0.0, WeightVersion(id.batch.saturating_sub(1)));
+            let finished = Place::Finished { reward, oldest };
+            self.s.trajectories.set(id, finished);
+        }
         let who = self.s.instances.life(agent).map(|a| a.id);
-        self.event(
-            Severity::Warn,
-            "returned",
-            who,
-            format!("trajectory {id} given back: {reason}"),
-        );
+        let text = format!("trajectory {id} given back, no sample: {reason}");
+        self.event(Severity::Warn, "returned", who, text);
+        self.s.given_back += 1;
+        if by == ReturnedBy::Worker {
+            self.note_given_back(agent, reason);
+        }
     }
 
     /// An agent worker linked: what it holds and what the table says are brought together.

@@ -164,12 +164,22 @@ pub struct Tool {
     pub timeout_ms: u64,
     /// Address space in MiB.
     pub memory_mb: u64,
+    /// Tries after the first one of a call that failed by no doing of the model's. Then its
+    /// trajectory is given back.
+    pub retries: u32,
+    /// The wait before the first of them in milliseconds; it doubles with each further one.
+    pub retry_ms: u64,
 }
 
 impl Tool {
     /// `timeout_ms` as a duration.
     pub fn timeout(&self) -> Duration {
         millis(self.timeout_ms)
+    }
+
+    /// `retry_ms` as a duration.
+    pub fn retry_wait(&self) -> Duration {
+        millis(self.retry_ms)
     }
 }
 
@@ -178,6 +188,8 @@ impl Default for Tool {
         Self {
             timeout_ms: 2_000,
             memory_mb: 256,
+            retries: 2,
+            retry_ms: 100,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::sim::dice::Dice;
 use std::time::Duration;
 
 /// An agent worker tries so often what the daemon does not answer.
-const AGAIN: Duration = Duration::from_millis(100);
+pub(super) const AGAIN: Duration = Duration::from_millis(100);
 /// The shim's exit code when its engine ended.
 const ENGINE_ENDED: i32 = 6;
 /// Tools that take less are not worth a change of phase.
@@ -94,7 +94,7 @@ impl World {
         self.oldest.get(&trajectory).copied().unwrap_or_default()
     }
 
-    fn work(&self, d: Doing) -> Option<Work> {
+    pub(super) fn work(&self, d: Doing) -> Option<Work> {
         let p = self.procs.get(&d.agent).filter(|p| p.alive)?;
         p.held
             .get(&d.trajectory)
@@ -164,7 +164,7 @@ impl World {
         )
     }
 
-    fn turns_of(&self, t: TrajectoryId) -> u32 {
+    pub(super) fn turns_of(&self, t: TrajectoryId) -> u32 {
         let mut dice = Dice::keyed(self.seed, !t.key());
         let more = dice.below(u64::from(self.timing.turns.max(1)));
         1 + u32::try_from(more).unwrap_or(0)
@@ -237,7 +237,7 @@ impl World {
         if let Some(w) = p.and_then(|p| p.held.get_mut(&d.trajectory)) {
             w.oldest = by;
         }
-        self.append(d);
+        self.call_tool(d);
     }
 
     /// The store's door: a turn is acknowledged once it is durable; a void lease is refused.

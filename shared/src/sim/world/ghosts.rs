@@ -1,6 +1,6 @@
 //! Messages that come far too late: what an earlier life of a place, or an earlier gang, once said.
 use super::{Happening, World};
-use crate::core::{CallFault, Exit, Hello, Input, PullFailure, Sample, StepMetrics};
+use crate::core::{CallFault, Exit, Hello, Input, PullFailure, ReturnedBy, Sample, StepMetrics};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use std::time::Duration;
@@ -82,6 +82,7 @@ impl World {
                 incarnation,
                 trajectory,
                 reason: "late".to_owned(),
+                by: ReturnedBy::Worker,
             },
             Input::Detached { incarnation },
             Input::SpawnFailed {

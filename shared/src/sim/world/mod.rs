@@ -30,6 +30,7 @@ mod streams;
 mod strike;
 mod switch;
 mod timing;
+mod tools;
 mod trainer;
 
 pub use check::{Checker, Violation};
@@ -79,6 +80,8 @@ enum Happening {
     Generated(agents::Doing, Incarnation, u64),
     Answered(agents::Doing, u64, Option<WeightVersion>),
     Append(agents::Doing),
+    /// An agent worker has tried its tool as often as it may.
+    ToolTried(agents::Doing),
     Samples,
     Ghosts(InstanceId),
     /// A process's start or end, as its node sees it.
@@ -365,6 +368,7 @@ impl World {
             Happening::Generated(doing, rollout, ticket) => self.generated(doing, rollout, ticket),
             Happening::Answered(doing, ticket, by) => self.answered(doing, ticket, by),
             Happening::Append(doing) => self.append(doing),
+            Happening::ToolTried(doing) => self.tool_tried(doing),
             Happening::Samples => self.samples(),
             Happening::Ghosts(who) => self.haunt(who),
             Happening::Retires(life) => self.retires(life),

@@ -111,6 +111,8 @@ pub struct Proc {
     pub busy: Duration,
     /// A call to it failed though it lives.
     pub raised: bool,
+    /// Agent worker: until when its tool works at nothing; 0: it always did.
+    pub(super) tool_broken: Time,
     /// When it recovered by itself from whatever it had; 0: never had anything.
     pub(super) well_at: Time,
     /// Hybrid: it computes nothing and sends requests away.
@@ -153,6 +155,7 @@ impl Proc {
             tokens: 0,
             busy: Duration::ZERO,
             raised: false,
+            tool_broken: Time(0),
             well_at: Time(0),
             paused: false,
             switch_at: now,

@@ -65,6 +65,9 @@ fn summary(run: &Run<'_>, paint: Paint) -> String {
         match r.trajectories_stale {
             0 => String::new(),
             stale => format!(", {stale} more were too old to train on"),
+        } + &match r.trajectories_given_back {
+            0 => String::new(),
+            back => format!(", {back} times given back: a tool failed, no sample"),
         },
         run.incidents_total(),
     );

@@ -242,6 +242,10 @@ pub fn on_two_nodes() -> v1::Status {
         failing: "the bucket does not answer".into(),
     });
     (s.checkpoints_skipped, s.trajectories_stale) = (3, 12);
+    s.trajectories_given_back = 5;
+    if let Some(agent) = s.roles.iter_mut().find(|r| r.role == "agent") {
+        agent.tool_failures = 17;
+    }
     (s.disk_total_bytes, s.disk_free_bytes) = (400 << 30, 31 << 30);
     s.nodes[1].cordoned = true;
     s.nodes[1].lost = vec![v1::Slot {

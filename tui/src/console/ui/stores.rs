@@ -191,6 +191,14 @@ fn summary(state: &State, s: &Status) -> Vec<Line<'static>> {
         );
         say("warn", text);
     }
+    let failures: u64 = s.roles.iter().map(|r| r.tool_failures).sum();
+    if s.trajectories_given_back + failures > 0 {
+        let back = s.trajectories_given_back;
+        let text = format!(
+            "no samples: {failures} tool calls that failed, {back} trajectories given back"
+        );
+        say("warn", text);
+    }
     lines
 }
 

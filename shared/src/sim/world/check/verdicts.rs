@@ -249,6 +249,7 @@ impl World {
             let echo = m.well_at + ECHO > self.now && m.well_at.0 > 0;
             m.trouble.is_some() || echo || !self.machines.linked(p.machine)
         });
-        !p.serves() || p.start != Start::Fine || broken || unlinked || echo || apart
+        let tool = p.tool_broken + ECHO > self.now && p.tool_broken.0 > 0;
+        !p.serves() || tool || p.start != Start::Fine || broken || unlinked || echo || apart
     }
 }

@@ -1,0 +1,73 @@
+//! Agent unable: an agent worker that gives back one trajectory after the other and ends none. It lives,
+//! it moves, and its tool or environment is broken: nothing that the model did is to blame, so none of
+//! them is a sample, and each goes on elsewhere from what is stored of it.
+//!
+//! ```text
+//!  given back ──► pending again, after a wait that grows ──► another worker, or this one again
+//!      │
+//!      └─ `times` in a row and for `lasting_s`, none finished between ──► restart the worker
+//!                                                         again and again ──► its budget (I-7)
+//! ```
+//! A machine that has no memory for a moment gives back many at once: the time is what tells it from
+//! a tool that is broken for good. Then restarts do not help either, and the budget of their kind says
+//! what comes next: the task, and in the end the job fails with this verdict instead of going round for
+//! ever.
+use super::{Rule, RuleId, Verdict};
+use crate::core::{Core, FaultKind, Mutation};
+use crate::ids::{Incarnation, Role};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// An agent worker that ends nothing.
+pub const RULE: Rule = Rule {
+    id: RuleId::AgentUnable,
+    name: "agent unable",
+    roles: &[Role::Agent],
+    phases: &[],
+    signal: "it gave back `times` trajectories in a row for longer than `lasting_s`, and finished none \
+             between",
+    action: "restart it; what it gives back is no sample, and goes on elsewhere",
+    kind: Some(FaultKind::Exception),
+    settings: &[
+        super::Setting::count("times", 8.0, 1.0, 1_000_000.0),
+        super::Setting::number("lasting_s", 30.0, 0.0, super::LONGEST_S),
+    ],
+};
+
+/// Trajectories given back by one life of an agent worker, none finished between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenBack {
+    /// How many.
+    pub times: u32,
+    /// When the first of them was.
+    pub since: Time,
+}
+
+impl Core {
+    /// An agent worker gave a trajectory back. If that is all it does, it is the worker's fault.
+    pub(in crate::core) fn note_given_back(&mut self, agent: Incarnation, reason: &str) {
+        let now = self.now;
+        let Some(a) = self.s.instances.life_mut(agent) else {
+            return;
+        };
+        if a.given_back.times == 0 {
+            a.given_back.since = now;
+        }
+        a.given_back.times += 1;
+        let (who, row, condemned) = (a.id, a.given_back, a.condemned.is_some());
+        let rules = &self.config.rules;
+        let times = rules.number(RuleId::AgentUnable, "times") as u32;
+        let lasting = rules.number(RuleId::AgentUnable, "lasting_s");
+        let lasts = now.since(row.since) >= Duration::from_secs_f64(lasting);
+        if row.times < times || !lasts || condemned || self.config.mutant(Mutation::ForgetReturned)
+        {
+            return;
+        }
+        let reason = format!(
+            "gave back {} trajectories in a row and finished none: {reason}",
+            row.times
+        );
+        self.fault(Verdict::new(who, RuleId::AgentUnable, reason));
+    }
+}
