@@ -68,7 +68,7 @@ impl Asked {
 #[derive(Debug)]
 pub enum Begun {
     /// There is nothing to do.
-    Answered(CallReply),
+    Answered(Box<CallReply>),
     /// This is to be done, and [`Calls::end`] called with what came of it.
     New(Asked, Body),
 }
@@ -96,7 +96,7 @@ impl Calls {
         perform: impl FnOnce(Body) -> Result<Answer, Failure>,
     ) -> CallReply {
         match self.begin(call) {
-            Begun::Answered(reply) => reply,
+            Begun::Answered(reply) => *reply,
             Begun::New(asked, body) => self.end(asked, perform(body)),
         }
     }
@@ -110,11 +110,11 @@ impl Calls {
         };
         if let Some(answer) = self.known(&asked.key) {
             tracing::debug!(key = asked.key, "call answered from memory");
-            return Begun::Answered(asked.reply(Ok(answer)));
+            return Begun::Answered(Box::new(asked.reply(Ok(answer))));
         }
         match self.admit(call) {
             Ok(body) => Begun::New(asked, body),
-            Err(failure) => Begun::Answered(asked.reply(Err(failure))),
+            Err(failure) => Begun::Answered(Box::new(asked.reply(Err(failure)))),
         }
     }
 

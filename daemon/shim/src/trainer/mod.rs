@@ -429,7 +429,7 @@ impl Shim {
         let Some(rank) = &mut self.rank else { return };
         for said in rank.said() {
             match said {
-                Said::Reply(epoch, reply) => self.link.reply(epoch, reply),
+                Said::Reply(epoch, reply) => self.link.reply(epoch, *reply),
                 Said::Answer(answer) => {
                     if let (Answer::Attached(_), Some(hosted)) = (&answer, &self.hosted) {
                         hosted.tree.ready();

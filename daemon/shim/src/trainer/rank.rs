@@ -59,7 +59,7 @@ pub trait Hands {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
     /// To the daemon.
-    Reply(DaemonEpoch, CallReply),
+    Reply(DaemonEpoch, Box<CallReply>),
     /// To its program.
     Answer(Answer),
 }
@@ -99,7 +99,7 @@ enum Version {
     None,
     Begun(u64),
     /// And what is served, as soon as it is.
-    Told(u64, Option<Result<ServedVersion, String>>),
+    Told(u64, Option<Box<Result<ServedVersion, String>>>),
 }
 
 /// A rank.
@@ -195,7 +195,7 @@ impl<H: Hands> Rank<H> {
     /// A version that the program wrote is served now, or cannot be.
     pub fn on_served(&mut self, version: u64, served: Result<ServedVersion, String>) {
         if self.version == Version::Told(version, None) {
-            self.version = Version::Told(version, Some(served));
+            self.version = Version::Told(version, Some(Box::new(served)));
         }
         self.go_on();
     }
@@ -474,7 +474,7 @@ impl<H: Hands> Rank<H> {
         let Version::Told(version, Some(served)) = &self.version else {
             return;
         };
-        let served = served.clone();
+        let served = (**served).clone();
         if let Some(due) = self.publish.take_if(|due| due.body == *version) {
             self.end(due, served.map(Reply::Publish));
         }
@@ -483,7 +483,7 @@ impl<H: Hands> Rank<H> {
     fn end_train(&mut self, result: Result<UpdateReply, Failure>) {
         if let Some(due) = self.train.take() {
             let reply = self.calls.end(due.asked, result.map(Reply::Update));
-            self.said.push(Said::Reply(due.epoch, reply));
+            self.said.push(Said::Reply(due.epoch, Box::new(reply)));
         }
     }
 
@@ -497,12 +497,12 @@ impl<H: Hands> Rank<H> {
         let reply = self
             .calls
             .end(due.asked, result.map_err(Failure::of_the_call));
-        self.said.push(Said::Reply(due.epoch, reply));
+        self.said.push(Said::Reply(due.epoch, Box::new(reply)));
     }
 
     fn fail(&mut self, epoch: DaemonEpoch, asked: Asked, reason: String) {
         let reply = self.calls.end(asked, Err(Failure::of_the_call(reason)));
-        self.said.push(Said::Reply(epoch, reply));
+        self.said.push(Said::Reply(epoch, Box::new(reply)));
     }
 
     fn answer(&mut self, answer: Answer) {
