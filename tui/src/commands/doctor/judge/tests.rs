@@ -195,7 +195,7 @@ fn snapshots_must_fit_into_shared_memory_twice() {
 #[test]
 fn roles_that_do_not_fit_beside_each_other_are_refused_with_the_keys_to_change() {
     let with_roles = |available: u64| {
-        let mut facts = fixture("h200_node");
+        let mut facts = fixture("h200_node.json");
         facts.memory = Some(Ok(available << 30));
         let role = |role: &str, count, gib: u64| RoleMemory {
             role: role.to_owned(),
