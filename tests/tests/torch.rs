@@ -4,7 +4,8 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use robust_tests::{
-    Daemon, JobFile, assert_consumed_once, engine_process, example, roles, start_torch, torch_job,
+    Daemon, JobFile, assert_consumed_once, bin, engine_process, example, roles, start_torch,
+    torch_job, torch_python,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -98,6 +99,28 @@ fn a_gang_whose_weights_lie_in_shards_goes_on_after_a_kill_from_its_shards() {
     restarted(&mut daemon, &["--kill", "trainer", "--index", "1"]);
     assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
     assert_consumed_once(&daemon.state_dir(), 12, 16);
+}
+
+#[test]
+fn where_neither_the_trainer_nor_the_engines_are_built_in_both_are_killed_and_nothing_is_lost() {
+    const STEPS: u64 = 60;
+    let torch = torch_python().to_string_lossy().into_owned();
+    let engine = bin("fake-engine").to_string_lossy().into_owned();
+    let folder = example("grpo_torch").to_string_lossy().into_owned();
+    let argv: Vec<toml::Value> = vec![torch.into(), "train.py".into()];
+    let job = JobFile::of_fixture("jobs/engines-fake.toml")
+        .set("job", "steps", STEPS as i64)
+        .set("trainer.command", "argv", argv)
+        .set("trainer.command", "cwd", folder)
+        .set("trainer.command.env", "PYTHONPATH", "../../python/src");
+    let mut daemon = Daemon::start_with(&job, &[("FAKE_ENGINE", &engine)]);
+    daemon.until_step(2);
+    let incident = restarted(&mut daemon, &["--kill", "trainer"]);
+    next_step(&mut daemon, &incident);
+    let reply = daemon.json(&["inject", "--kill-engine-leader", "rollout", "--wait"]);
+    assert_eq!(reply["incident"]["outcome"], "recovered", "{reply}");
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert_consumed_once(&daemon.state_dir(), STEPS, 16);
 }
 
 /// The bytes of a checkpoint's shards, weights and optimiser, in rank order.
@@ -195,7 +218,7 @@ fn a_program_that_forgets_to_restore_is_told_what_to_call() {
 #[test]
 fn the_packages_own_tests_pass() {
     let python = example("../python");
-    let run = std::process::Command::new(robust_tests::torch_python())
+    let run = std::process::Command::new(torch_python())
         .args(["-m", "unittest", "discover", "-s", "tests"])
         .current_dir(&python)
         .env("PYTHONPATH", "src")
