@@ -43,6 +43,15 @@ fn the_readme_has_every_placeholder_with_whose_it_is() {
 }
 
 #[test]
+fn the_number_of_ranks_of_a_program_of_the_users_stays() {
+    let text = "[data]\nprompts='p'\ntokenizer='t'\n[trainer]\nranks=2\nmin=1\nmax=4\n";
+    let job = |more: &str| Job::parse(&format!("{text}{more}"), Path::new("job.toml")).unwrap();
+    let bounds = |job: &Job| (job.bounds(Role::Trainer).min, job.bounds(Role::Trainer).max);
+    assert_eq!(bounds(&job("")), (1, 4));
+    assert_eq!(bounds(&job("[trainer.command]\nargv=['python']\n")), (2, 2));
+}
+
+#[test]
 fn the_job_with_played_engines_is_valid_and_says_how_they_are_started() {
     let mut job = Job::parse(FAKE, Path::new("engines-fake.toml")).unwrap();
     job.resolve(Path::new("/srv/jobs"));
