@@ -174,6 +174,56 @@ fn scripted(dir: &Path, text: &str) -> JobFile {
     )
 }
 
+/// Computes for four seconds of its own processor time in each update.
+const SLOW: &str = r#"
+import time, robustrl, torch
+from transformers import AutoModelForCausalLM
+job = robustrl.attach()
+model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32)
+job.restore({"model": model})
+job.publish(model)
+for batch in job.batches():
+    with job.phase("update"):
+        end = time.process_time() + 4
+        while time.process_time() < end:
+            pass
+    job.commit(loss=0.5)
+    job.publish(model)
+"#;
+
+#[test]
+fn a_program_that_computes_longer_than_the_idle_window_is_not_idle() {
+    let dir = tempfile::tempdir().unwrap();
+    let job =
+        scripted(dir.path(), SLOW)
+            .set("job", "steps", 2)
+            .set("detect.trainer_idle", "window_s", 2);
+    let mut daemon = start_torch(&job);
+    daemon.until_step(1);
+    assert_eq!(
+        daemon.status()["incidents"],
+        serde_json::json!([]),
+        "{}",
+        daemon.logs()
+    );
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+}
+
+#[test]
+fn a_program_that_stands_still_is_found_though_its_shim_does_not() {
+    let job = torch_job()
+        .set("job", "steps", 400)
+        .set("detect.trainer_idle", "window_s", 3);
+    let mut daemon = start_torch(&job);
+    daemon.until_step(2);
+    let python = engine_process(&daemon, "trainer", 0, "train.py").expect("it runs");
+    kill(Pid::from_raw(python), Signal::SIGSTOP).unwrap();
+    let status = daemon.until("the gang is back", |s| {
+        s["incidents"][0]["outcome"] == "recovered"
+    });
+    assert_eq!(status["incidents"][0]["rule"], "trainer idle", "{status}");
+}
+
 /// What such a job fails with.
 fn failure(job: &JobFile) -> String {
     let mut daemon = start_torch(job);

@@ -13,6 +13,7 @@ use robust_proto::v1::{self, host_message, role_message::Body};
 use robust_shared::core::{Exit, Input, Request, Sample};
 use robust_shared::ids::{Incarnation, NodeId};
 use robust_shared::time::Time;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl Driver {
@@ -253,6 +254,7 @@ impl Driver {
             Body::Reply(reply) => return self.calls.answer(incarnation, reply.clone()),
             Body::Sample(sample) => {
                 let said = LinkSample {
+                    busy: Duration::from_micros(sample.busy_us),
                     tokens_total: sample.tokens_total,
                     running: sample.running,
                     tool_failures: sample.tool_failures,
@@ -319,7 +321,9 @@ impl Driver {
             .copied()
             .unwrap_or_default();
         let sample = Sample {
-            busy: usage.busy,
+            // The system tells of the role's own process; beside a program of the user's that is the shim,
+            // which idles while the program computes.
+            busy: usage.busy.max(link.busy),
             tokens_total: link.tokens_total,
             running: link.running,
             rss_bytes: usage.rss_bytes,

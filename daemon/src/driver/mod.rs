@@ -118,6 +118,9 @@ const STATUS_MAX: Duration = Duration::from_millis(500);
 /// A rollout's own last words on its activity; telemetry adds processor time and memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkSample {
+    /// Processor time of what the role computes with: of all processes of a user's program, which are not
+    /// its shim's own.
+    busy: Duration,
     tokens_total: u64,
     running: u32,
     tool_failures: u64,
