@@ -60,8 +60,6 @@ use work::{Of, Raised, Served, Work};
 
 /// How often the program's page of phases is read.
 const PAGE_EVERY: Duration = Duration::from_millis(20);
-/// How long an exception's file may follow the death that it explains.
-const DYING: Duration = Duration::from_millis(20);
 /// As much of a log is read to find its last line.
 const LOG_TAIL: u64 = 4096;
 /// Tokens of the prompt that engines are verified by, and of the answer.
@@ -458,7 +456,7 @@ impl Shim {
                 Ok(end)
             }
             End::Died(death) => {
-                tokio::time::sleep(DYING).await;
+                // Written before the program ended, so it is there by now.
                 let told = exception_in(&self.error_file()).or_else(last_line);
                 let reason = match told {
                     Some(exception) => format!("{death}: {exception}"),
