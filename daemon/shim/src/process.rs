@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use robust_shared::job::{
     DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop,
     StopSignal, Template, TemplateError, TrainerCommand,
 };
-use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, permitted};
+use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, lend_ports, permitted};
 
 use crate::connect::Address;
 use crate::home::Home;
@@ -169,7 +169,8 @@ impl Command {
             Isolate::Auto if !uses_socket => permitted().ok(),
             _ => None,
         };
-        let ports = lend(command.ports.max(1)).map_err(StartError::Ports)?;
+        let ports = lend_ports(command.ports.max(1), Ipv4Addr::LOCALHOST.into())
+            .map_err(StartError::Ports)?;
         let values = Values {
             job: of.job,
             index: of.index,
@@ -207,7 +208,7 @@ impl Command {
         command: &TrainerCommand,
         home: &Home,
     ) -> Result<Self, StartError> {
-        let ports = lend(command.ports).map_err(StartError::Ports)?;
+        let ports = lend_ports(command.ports, of.advertise).map_err(StartError::Ports)?;
         let values = Values {
             job: of.job,
             index: of.member.rank,
@@ -363,17 +364,6 @@ pub fn at_once() -> EndPlan {
         bound: KILLED,
         ..EndPlan::default()
     }
-}
-
-/// Ports that are free now. Nobody keeps them for the engine; the kernel lends others first.
-fn lend(count: u32) -> io::Result<Vec<u16>> {
-    let local = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    let held = (0..count)
-        .map(|_| TcpListener::bind(local))
-        .collect::<io::Result<Vec<_>>>()?;
-    held.iter()
-        .map(|held| Ok(held.local_addr()?.port()))
-        .collect()
 }
 
 /// The devices that this process was given: its program gets them whatever `inherit` says.

@@ -1,7 +1,7 @@
 //! Carrying out what the machine wants.
 use super::book::{Book, Entry};
+use super::end;
 use super::shim;
-use super::{end, ports};
 use crate::driver::{Happening, Happenings, WorkerPlan, probe};
 use crate::launcher::{LaunchEvent, Launcher, Running, owned_by};
 use robust_proto::v1;
@@ -10,7 +10,8 @@ use robust_shared::ids::Incarnation;
 use robust_shared::job::{Job, Needed, ServicePlace};
 use robust_shared::service::{self, Effect, Event, Plan, ServiceId};
 use robust_shared::time::Time;
-use std::collections::{BTreeMap, BTreeSet};
+use robust_tree::{keep_port, lend_ports};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -317,7 +318,9 @@ fn reason(exit: &Exit, tail: &str) -> String {
 /// Every instance has an entry, with its ports.
 fn lend_all(book: &mut Book, job: &Job, plan: &WorkerPlan) -> io::Result<()> {
     let known = std::mem::take(&mut book.page.services);
-    let mut lent: BTreeSet<u16> = known.iter().flat_map(|e| e.ports.clone()).collect();
+    for port in known.iter().flat_map(|entry| &entry.ports) {
+        keep_port(*port)?;
+    }
     for (name, service) in &job.services {
         for index in 0..service.replicas {
             let name = name.clone();
@@ -327,7 +330,7 @@ fn lend_all(book: &mut Book, job: &Job, plan: &WorkerPlan) -> io::Result<()> {
                 Some(entry) => entry.clone(),
                 None => Entry {
                     id,
-                    ports: ports::lend(service.ports, plan.bind, &mut lent, plan.state.root())?,
+                    ports: lend_ports(service.ports, plan.bind)?,
                     life: 0,
                     pid: 0,
                     start_time: 0,

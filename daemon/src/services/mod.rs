@@ -16,7 +16,6 @@ mod book;
 mod checks;
 mod edge;
 mod end;
-mod ports;
 mod shim;
 
 pub use checks::{ServicesError, check};

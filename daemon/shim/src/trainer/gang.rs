@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use robust_proto::v1::Peer;
@@ -103,12 +103,6 @@ impl Member {
 
 /// Variables of an environment by name.
 pub type Variables = BTreeMap<OsString, OsString>;
-
-/// A port that is free on this host now. Nobody keeps it for the group; the kernel lends others first.
-pub fn free_port(host: IpAddr) -> std::io::Result<u16> {
-    let held = TcpListener::bind(SocketAddr::new(host, 0))?;
-    Ok(held.local_addr()?.port())
-}
 
 /// What a program that ended with an exception wrote about it, as `torch.distributed.elastic` and
 /// `robustrl` write it: the exception in a line.

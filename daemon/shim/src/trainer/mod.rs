@@ -42,7 +42,7 @@ use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::{EngineWeights, Job, TrainerCommand, Verification};
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
-use robust_tree::{Died, Signal, Tree};
+use robust_tree::{Died, Signal, Tree, lend_ports};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
@@ -52,7 +52,7 @@ use crate::home::Home;
 use crate::hosted::{Hosted, failure, says_why};
 use crate::process::{self, Command, OfTrainer};
 use crate::run::{LEDGER_EVERY, ShimError};
-use gang::{Member, Variables, exception_in, free_port};
+use gang::{Member, Variables, exception_in};
 use page::Page;
 use rank::{Rank, Said};
 use words::{Answer, Attached, CanaryPrompt};
@@ -127,9 +127,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let hello = Hello {
         transport_addr: transport.addr().to_string(),
         master_port: match args.index {
-            0 => free_port(args.bind)
-                .map_err(process::StartError::Ports)?
-                .into(),
+            0 => lend_ports(1, args.bind).map_err(process::StartError::Ports)?[0].into(),
             _ => 0,
         },
         ..Hello::default()
