@@ -29,6 +29,8 @@ pub enum Phase {
     Snapshot,
     /// Trainer: exposing a weight version to pullers.
     Publish,
+    /// Trainer: its program's own loop, of which it says no more. Computing.
+    Loop,
     /// Rollout: fetching a weight version.
     PullWeights,
     /// Rollout or agent: nothing to do.
@@ -43,7 +45,7 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase.
-    pub const ALL: [Phase; 16] = [
+    pub const ALL: [Phase; 17] = [
         Phase::Init,
         Phase::LoadCheckpoint,
         Phase::AwaitBatch,
@@ -55,6 +57,7 @@ impl Phase {
         Phase::Update,
         Phase::Snapshot,
         Phase::Publish,
+        Phase::Loop,
         Phase::PullWeights,
         Phase::Idle,
         Phase::Generating,
@@ -76,6 +79,7 @@ impl Phase {
             Phase::Update => "update",
             Phase::Snapshot => "snapshot",
             Phase::Publish => "publish",
+            Phase::Loop => "loop",
             Phase::PullWeights => "pull_weights",
             Phase::Idle => "idle",
             Phase::Generating => "generating",
@@ -87,7 +91,10 @@ impl Phase {
     /// Whether a trainer in this phase must keep its processor busy (paper 5.1.1: the idle rule is
     /// armed only here).
     pub fn is_trainer_compute(self) -> bool {
-        matches!(self, Phase::RefLogprob | Phase::OldLogprob | Phase::Update)
+        matches!(
+            self,
+            Phase::RefLogprob | Phase::OldLogprob | Phase::Update | Phase::Loop
+        )
     }
 }
 

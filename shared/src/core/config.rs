@@ -2,9 +2,11 @@
 use super::budget::Budgets;
 use super::detect::{RuleId, RuleSet};
 use super::nodes::{Labels, NodeSpec};
+use super::own_loop::OwnLoop;
 use crate::ids::Role;
 use crate::job::Job;
 pub use crate::job::{Mode, Policy};
+use crate::phase::Phase;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -64,6 +66,8 @@ pub struct CoreConfig {
     pub policy: Policy,
     /// Training steps of the job.
     pub steps: u64,
+    /// The trainer's loop, where it is its own: then no batch is the job's.
+    pub own_loop: Option<OwnLoop>,
     /// Ranks of the trainer gang.
     pub ranks: u32,
     /// Rollout engines on the trainer's slots: as many as ranks, or none.
@@ -116,6 +120,7 @@ impl Default for CoreConfig {
             mode: Mode::Async,
             policy: Policy::Role,
             steps: 10,
+            own_loop: None,
             ranks: 2,
             hybrids: 0,
             rollouts: 3,
@@ -241,6 +246,10 @@ fn rules(job: &Job) -> RuleSet {
     let stall_s = job.weights.stall_timeout_s * 5.0;
     let from = "5 x weights.stall_timeout_s";
     rules.derive(RuleId::PullStall, "window_s", stall_s, from);
+    if let Some(trainer) = &job.trainer.command {
+        let (silent, from) = (trainer.watch.silent_s, "trainer.command.watch.silent_s");
+        rules.derive_in(RuleId::TrainerIdle, Phase::Loop, silent, from);
+    }
     let command = job.rollout.command.as_ref();
     for (setting, value, from) in command.into_iter().flat_map(|c| c.health.overrides()) {
         rules.derive(RuleId::HealthProbe, setting, value, from);
@@ -269,7 +278,8 @@ impl From<&Job> for CoreConfig {
         Self {
             mode: job.job.mode,
             policy: job.job.policy,
-            steps: job.job.steps,
+            steps: job.steps().unwrap_or(u64::MAX),
+            own_loop: job.own_loop(),
             ranks: job.trainer.ranks,
             rollouts: job.rollout.replicas,
             agents: job.agent.workers,

@@ -43,7 +43,7 @@ impl Core {
                 self.s.gang.restore_step = self.s.committed;
                 self.call_again();
             }
-            Stage::Ready if self.s.gang.serves != Some(self.due_version()) => {
+            Stage::Ready if self.must_publish(self.due_version()) => {
                 if !self.buffer_in_use(self.due_version()) {
                     self.s.gang.stage = Stage::Publishing(self.due_version());
                     self.call_again();
@@ -57,7 +57,8 @@ impl Core {
                 if !self.ranks_have_their_slots() || !self.may_begin(step.0) {
                     return;
                 }
-                match self.s.trajectories.is_complete(step) {
+                let own = self.config.own_loop.is_some();
+                match own || self.s.trajectories.is_complete(step) {
                     true => self.begin_step(step),
                     false => self.prepare(step),
                 }
@@ -71,7 +72,7 @@ impl Core {
     }
 
     fn begin_step(&mut self, step: Step) {
-        if self.s.trajectories.trained(step).is_empty() {
+        if self.config.own_loop.is_none() && self.s.trajectories.trained(step).is_empty() {
             let reason = format!(
                 "every trajectory of step {step} took engines along and was set aside: there is \
                  nothing to train on"
@@ -87,6 +88,10 @@ impl Core {
 
     /// What the ranks compute from now on is wasted if the step has to be done again.
     pub(super) fn step_begins(&mut self) {
+        if self.config.own_loop.is_some_and(|own| !own.commits) {
+            // Where its program begins again after a restart nobody else knows.
+            return;
+        }
         if let Some(closed) = self.s.ledger.step_begins(self.now) {
             self.out.push_back(Output::Record(Record::Interval(closed)));
         }
@@ -162,7 +167,11 @@ impl Core {
         if let Some(what) = not_a_number(&metrics) {
             return self.numeric(Self::any_rank(), format!("step {step} brought {what}"));
         }
-        let Some(trajectories) = self.s.trajectories.complete(step) else {
+        let trajectories = match self.config.own_loop {
+            Some(_) => Some(Vec::new()),
+            None => self.s.trajectories.complete(step),
+        };
+        let Some(trajectories) = trajectories else {
             return;
         };
         self.compare_ranks(step);
@@ -202,7 +211,10 @@ impl Core {
         };
         self.out.push_back(Output::Record(record));
         let (reward, loss) = (metrics.reward, metrics.loss);
-        let text = format!("step {step} committed: reward {reward:.3}, loss {loss:.4}");
+        let text = match self.config.own_loop {
+            Some(_) => format!("step {step} committed: loss {loss:.4}"),
+            None => format!("step {step} committed: reward {reward:.3}, loss {loss:.4}"),
+        };
         self.event(Severity::Info, "step", None, text);
     }
 

@@ -116,6 +116,11 @@ pub enum Input {
         /// Its figures.
         metrics: StepMetrics,
     },
+    /// Every program of a gang with a loop of its own ended with code 0.
+    TrainerOver {
+        /// Which gang.
+        generation: Generation,
+    },
     /// A call to the gang failed without a rank having died (an exception reported by it).
     StepFailed {
         /// Which gang.

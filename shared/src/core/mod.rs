@@ -66,6 +66,7 @@ mod link;
 mod mutation;
 mod nodes;
 mod output;
+mod own_loop;
 mod pause;
 mod planned;
 mod prepare;
@@ -98,6 +99,7 @@ pub use instance::Restarted;
 pub use mutation::Mutation;
 pub use nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
 pub use output::*;
+pub use own_loop::OwnLoop;
 pub use pause::PauseView;
 pub use refusal::{Refusal, Reply};
 pub use restart::{Action, Case, Plan, decide};
@@ -105,7 +107,7 @@ pub use state::State;
 pub use trajectories::staleness;
 pub use view::{InstanceView, NodeView, View};
 
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::time::Time;
 use index::Index;
 use routes::Routes;
@@ -356,6 +358,7 @@ impl Core {
             } => {
                 self.on_step_done(generation, step, metrics);
             }
+            Input::TrainerOver { generation } => self.on_trainer_over(generation),
             Input::StepFailed {
                 generation,
                 step,

@@ -70,6 +70,14 @@ impl Core {
 
     fn on_pause(&mut self) -> Result<Reply, Refusal> {
         self.running_job()?;
+        if self.config.own_loop.is_some_and(|own| !own.commits) {
+            return Err(Refusal::WrongRole {
+                role: Role::Trainer,
+                why: "its loop is its own and tells no steps to pause after; a program that publishes or \
+                      commits does (`trainer.command.level`)"
+                    .to_owned(),
+            });
+        }
         if let Some(pause) = self.pause_view() {
             let what = format!("the job is {} already", pause.word());
             return Err(Refusal::AlreadyThere { what });

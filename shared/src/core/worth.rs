@@ -90,13 +90,20 @@ impl Core {
             rollouts: self.s.instances.count(Role::Rollout),
             task_restarts: recovers(Scope::Task),
             trainer_recovers: recovers(Scope::Gang),
-            published: self.s.published.is_some(),
+            published: self.s.published.is_some() || self.runs_unpublished(),
             training: begun && works(Role::Trainer) > 0,
             rollout_generates: works(Role::Rollout) > 0,
             hybrids_generate: works(Role::Hybrid),
             switches: self.s.gang.context.switches(),
             paused: self.is_paused(),
         }
+    }
+
+    /// Whether a trainer that publishes nothing has begun.
+    fn runs_unpublished(&self) -> bool {
+        let silent = self.config.own_loop.is_some_and(|own| !own.publishes);
+        let gang = &self.s.gang;
+        silent && (matches!(gang.stage, Stage::Training(_)) || gang.generation.0 > 1)
     }
 
     /// T/(R+T): the trainer's part of the job's slots.

@@ -92,7 +92,7 @@ impl Drill {
             RunPlan {
                 name: run.name.clone(),
                 policy,
-                steps: job.job.steps,
+                steps: job.steps().unwrap_or(u32::MAX.into()),
                 job_text: table.to_string(),
                 strikes: run.policy.map_or_else(Vec::new, |_| strikes.clone()),
                 nodes: ground.nodes.iter().skip(1).cloned().collect(),

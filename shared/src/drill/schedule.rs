@@ -95,7 +95,7 @@ impl Ground {
     /// That of a job.
     pub fn of(job: &Job) -> Self {
         Self {
-            steps: job.job.steps,
+            steps: job.steps().unwrap_or(u32::MAX.into()),
             counts: Role::ALL.map(|role| (role, job.count(role))).to_vec(),
             nodes: job.nodes.iter().map(|n| n.name.clone()).collect(),
         }

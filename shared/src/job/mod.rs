@@ -6,7 +6,8 @@
 //!           └─► JobError: file:line:column, what is wrong, what to do about it
 //! ```
 //!
-//! Every key has a documented default except `data.prompts` and `data.tokenizer`; an unknown key is
+//! Every key has a documented default except `data.prompts` and `data.tokenizer` (of a job whose trainer
+//! runs a loop of its own there is no `data` at all, see `own_loop`); an unknown key is
 //! refused. Nothing here touches the disk: [`Job::required_files`] says what the daemon must find.
 
 mod command;
@@ -14,6 +15,7 @@ mod devices;
 mod error;
 mod locate;
 mod order;
+mod own_loop;
 mod placement;
 mod sections;
 mod units;
@@ -36,10 +38,10 @@ pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
     Agent, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype,
-    EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, KindBudget, Mode,
-    Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart,
-    Rollout, RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
-    TrainerCommand, Verification, WarmupSettings, Weights,
+    EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, Kept, KindBudget,
+    Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready,
+    Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train,
+    Trainer, TrainerCommand, Verification, WarmupSettings, Watch, Weights,
 };
 pub use update::updatable;
 
@@ -58,7 +60,8 @@ pub struct Job {
     /// `[model]`: where the initial weights come from.
     #[serde(default)]
     pub model: Model,
-    /// `[data]`: prompts and tokenizer.
+    /// `[data]`: prompts and tokenizer. Without any only where the trainer's loop is its own.
+    #[serde(default)]
     pub data: Data,
     /// `[batch]`: samples of one step.
     #[serde(default)]
@@ -127,11 +130,18 @@ impl Job {
         let document = Document::parse(text);
         let mut job: Job = toml::from_str(text)
             .map_err(|e| error::from_toml(&e, text, path, document.as_ref()))?;
+        if job.own_loop().is_some() {
+            let says = |section| document.as_ref().and_then(|d| d.locate(section)).is_some();
+            job.fill_own_loop(says("rollout"));
+        }
+        job.job.steps = job.steps();
         if job.nodes.is_empty() {
             job.nodes = vec![job.default_node()];
         }
         job.validate().map_err(|problem| {
+            let missing = matches!(problem, Problem::MissingKey { .. }).then_some(0);
             let offset = document.as_ref().and_then(|d| d.locate(problem.key()?));
+            let offset = offset.or(missing);
             JobError::new(path, text, offset, problem)
         })?;
         Ok(job)
@@ -157,16 +167,17 @@ impl Job {
 
     /// The files the daemon must find before it starts anything.
     pub fn required_files(&self) -> Vec<RequiredFile> {
-        let mut files = vec![
-            RequiredFile {
-                key: "data.prompts",
-                path: self.data.prompts.clone(),
-            },
-            RequiredFile {
-                key: "data.tokenizer",
-                path: self.data.tokenizer.clone(),
-            },
-        ];
+        let mut files = Vec::new();
+        if self.own_loop().is_none() {
+            let data = [
+                ("data.prompts", &self.data.prompts),
+                ("data.tokenizer", &self.data.tokenizer),
+            ];
+            files.extend(data.map(|(key, path)| RequiredFile {
+                key,
+                path: path.clone(),
+            }));
+        }
         let folder = self.model.path.as_ref();
         files.extend(folder.map(|folder| RequiredFile {
             key: "model.path",
@@ -227,7 +238,9 @@ impl Job {
             Role::Trainer => (t.min, t.max, 1),
             // They come and go with the ranks whose slots they share.
             Role::Hybrid => (0, None, 0),
+            Role::Rollout if r.replicas == 0 => (0, Some(0), 0),
             Role::Rollout => (r.min, r.max, r.n_init),
+            Role::Agent if a.workers == 0 => (0, Some(0), 0),
             Role::Agent => (a.min, a.max, 1),
         };
         let max = max.unwrap_or(u32::MAX);

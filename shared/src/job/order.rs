@@ -158,7 +158,7 @@ mod tests {
         assert_ne!(job.warmup_digest(b"{}"), other.warmup_digest(b"{}"));
         assert_ne!(job.warmup_digest(b"{}"), job.warmup_digest(b"{ }"));
         let mut same = job.clone();
-        same.job.steps += 1;
+        same.job.steps = Some(7);
         assert_eq!(job.warmup_digest(b"{}"), same.warmup_digest(b"{}"));
         assert!(job.trajectory_seed() < 1 << 53);
     }

@@ -29,11 +29,11 @@ fn the_demo_and_the_test_job_are_valid_and_have_the_demos_shape() {
     );
     assert_eq!(
         (job.job.mode, job.job.policy, job.job.steps),
-        (Mode::Async, Policy::Role, 400)
+        (Mode::Async, Policy::Role, Some(400))
     );
     assert_eq!(job.samples_per_step(), 64);
     let small = Job::parse(TEST, Path::new("test.toml")).unwrap();
-    assert_eq!((small.job.steps, small.samples_per_step()), (6, 16));
+    assert_eq!((small.job.steps, small.samples_per_step()), (Some(6), 16));
 }
 
 #[test]
@@ -267,7 +267,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "rule_silent_in_phase",
-        ":6:12: `detect.trainer_idle.phases.advantage` is set; remove it: the rule is silent in `advantage`; it speaks in ref_logprob, old_logprob, update",
+        ":6:12: `detect.trainer_idle.phases.advantage` is set; remove it: the rule is silent in `advantage`; it speaks in ref_logprob, old_logprob, update, loop",
     ),
     (
         "rule_without_role",

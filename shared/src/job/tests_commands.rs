@@ -332,7 +332,31 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "trainer_command_key",
         ":6:1: unknown key `trainer.command.launcher`; the keys here are `argv`, `cwd`, `env`, `inherit`, `ports`, \
-         `ready` and `stop`",
+         `ready`, `stop`, `level`, `snapshot`, `restore_args` and `watch`",
+    ),
+    (
+        "trainer_command_level_that_publishes_nothing",
+        ":3:1: `trainer.command.level` is \"phases\"; the rollouts would wait for weights for ever, for below \
+         \"weights\" nothing is published; raise it, or write `weights = \"theirs\"` in [rollout.command]",
+    ),
+    (
+        "trainer_command_level_unknown",
+        ":7:9: `trainer.command.level` is `full`; it must be `none`, `phases`, `weights`, `state` or `data`",
+    ),
+    (
+        "trainer_command_level_with_agents",
+        ":5:2: `agent` is set; remove it: with `trainer.command.level = \"none\"` the trainer's loop is its own, and no \
+         conversation is the job's",
+    ),
+    (
+        "trainer_command_level_with_data",
+        ":1:2: `data` is set; remove it: with `trainer.command.level = \"state\"` the trainer's loop is its own, and its \
+         data is its own",
+    ),
+    (
+        "trainer_command_own_snapshot_of_batches",
+        ":7:1: `trainer.command.snapshot` is \"own\"; batches are consumed once only by a state that is kept with them; \
+         write \"slot\", or `level = \"state\"` for a loop of its own",
     ),
     (
         "trainer_command_placeholder_of_an_engine",

@@ -27,6 +27,7 @@ impl Job {
     /// when it began and is the core's to know since.
     pub fn validate_values(&self) -> Result<(), Problem> {
         self.check_name()?;
+        self.check_data()?;
         self.check_counts()?;
         self.check_remote()?;
         self.check_mode()?;
@@ -87,10 +88,18 @@ impl Job {
 
     fn check_counts(&self) -> Result<(), Problem> {
         for role in Role::ALL.into_iter().filter(|r| *r != Role::Hybrid) {
-            whole(count_key(role), self.count(role).into(), 1, INSTANCE_LIMIT)?;
+            let least = u64::from(!self.may_be_without(role));
+            whole(
+                count_key(role),
+                self.count(role).into(),
+                least,
+                INSTANCE_LIMIT,
+            )?;
         }
         let (r, a, w) = (&self.rollout, &self.agent, &self.weights);
-        whole("job.steps", self.job.steps, 1, u32::MAX.into())?;
+        if let Some(steps) = self.job.steps {
+            whole("job.steps", steps, 1, u32::MAX.into())?;
+        }
         whole("job.seed", self.job.seed, 0, i64::MAX as u64)?;
         whole("batch.prompts", self.batch.prompts.into(), 1, GROUP_LIMIT)?;
         whole(
@@ -145,6 +154,9 @@ impl Job {
     fn check_bounds(&self, role: Role) -> Result<(), Problem> {
         let (count, bounds) = (self.count(role), self.bounds(role));
         let (key, count_key) = (|k| format!("{role}.{k}"), count_key(role));
+        if count == 0 {
+            return Ok(());
+        }
         whole(&key("min"), bounds.min.into(), 1, INSTANCE_LIMIT)?;
         if bounds.min > count {
             let must = format!("it must be at most `{count_key}` ({count})");
@@ -275,6 +287,9 @@ impl Job {
     }
 
     fn check_batch(&self) -> Result<(), Problem> {
+        if self.own_loop().is_some() {
+            return Ok(());
+        }
         let (samples, ranks) = (self.samples_per_step(), u64::from(self.trainer.ranks));
         if samples % ranks != 0 {
             let must = format!(

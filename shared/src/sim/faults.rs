@@ -2,7 +2,7 @@
 use super::dice::Dice;
 pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
-use crate::core::{self, CoreConfig, Mode, Policy, RestartTarget, RuleId, RuleSet};
+use crate::core::{self, CoreConfig, Mode, OwnLoop, Policy, RestartTarget, RuleId, RuleSet};
 use crate::fault::At;
 use crate::ids::{InstanceId, Role, TrajectoryId};
 use crate::phase::Phase;
@@ -132,6 +132,7 @@ impl Schedule {
             faults: Vec::new(),
         };
         schedule.draw_staleness();
+        schedule.draw_own_loop();
         let config = schedule.config();
         for _ in 0..dice.below(10) {
             schedule.faults.push(Timed {
@@ -149,12 +150,37 @@ impl Schedule {
         schedule
     }
 
+    /// A trainer whose loop is its own, and whose program ends by itself; with dice of their own too.
+    fn draw_own_loop(&mut self) {
+        let mut dice = Dice::keyed(self.seed, 7);
+        if !dice.chance(120) {
+            return;
+        }
+        let commits = !dice.chance(300);
+        let own = OwnLoop {
+            commits,
+            publishes: commits && !dice.chance(300),
+            keeps_state: commits && !dice.chance(400),
+        };
+        self.shape = Shape {
+            own: Some(own),
+            mode: Mode::Async,
+            hybrid: false,
+            shared: false,
+            agents: 0,
+            max_staleness: None,
+            steps: if commits { self.shape.steps } else { 0 },
+            ..self.shape
+        };
+    }
+
     /// A trajectory that takes engines along, in a batch that can do without it; with dice of their own
     /// too. Under the policy `task` nothing but the next life of everything follows from a death.
     fn draw_poison(&mut self) {
         let mut dice = Dice::keyed(self.seed, 5);
         let (s, chance) = (self.shape, dice.chance(200));
-        if !chance || s.prompts * s.responses < 3 || s.policy == Policy::Task {
+        let unfit = s.prompts * s.responses < 3 || s.policy == Policy::Task || s.own.is_some();
+        if !chance || unfit {
             return;
         }
         self.shape.poison = 2 + u32::from(dice.chance(300));
@@ -254,7 +280,9 @@ impl Schedule {
         CoreConfig {
             mode: s.mode,
             policy: s.policy,
-            steps: s.steps,
+            // Its program ends then, and nobody else knows when.
+            steps: if s.own.is_some() { u64::MAX } else { s.steps },
+            own_loop: s.own,
             ahead: if s.mode == Mode::Sync { 0 } else { 1 },
             ranks: s.ranks,
             hybrids: if s.hybrid { s.ranks } else { 0 },

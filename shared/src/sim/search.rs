@@ -47,6 +47,7 @@ pub fn run_journaled(schedule: &Schedule) -> Run {
 fn play(schedule: &Schedule, mut world: World) -> Run {
     let began = world.now;
     world.untouched = true;
+    world.program_ends = schedule.shape.steps;
     // A full scan after every input takes a while, so not in every run.
     #[cfg(any(test, feature = "check"))]
     {

@@ -1,6 +1,6 @@
 //! How large a job is and where it runs, drawn from a seed or read from a file.
 use super::dice::Dice;
-use crate::core::{Labels, Mode, NodeSpec, Policy, RoleSpec};
+use crate::core::{Labels, Mode, NodeSpec, OwnLoop, Policy, RoleSpec};
 use crate::ids::Role;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +47,9 @@ pub struct Shape {
     /// Engines that one trajectory may take along; 0: any number.
     #[serde(default)]
     pub poison: u32,
+    /// The trainer's loop is its own.
+    #[serde(default)]
+    pub own: Option<OwnLoop>,
 }
 
 impl Shape {
@@ -100,7 +103,13 @@ impl Shape {
             ..RoleSpec::of(Role::Agent)
         };
         let shared = self.shared.then_some((Role::Agent, shared));
-        shared.into_iter().collect()
+        let none = RoleSpec {
+            min: 0,
+            max: 0,
+            ..RoleSpec::of(Role::Agent)
+        };
+        let none = self.own.map(|_| (Role::Agent, none));
+        shared.into_iter().chain(none).collect()
     }
 
     pub(super) fn draw(dice: &mut Dice) -> Self {
@@ -130,6 +139,7 @@ impl Shape {
             shared: dice.chance(150),
             max_staleness: None,
             poison: 0,
+            own: None,
             policy: match dice.chance(100) {
                 true => Policy::Task,
                 false => Policy::Role,

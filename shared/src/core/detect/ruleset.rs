@@ -137,6 +137,22 @@ impl RuleSet {
         }
     }
 
+    /// Sets what a rule's window is in one phase, unless the job file says it for that phase.
+    pub fn derive_in(&mut self, rule: RuleId, phase: Phase, number: f64, from: &'static str) {
+        let special = &mut self.0[rule as usize].special;
+        if !special.iter().any(|s| s.phase == Some(phase)) {
+            special.push(Special {
+                setting: 0,
+                role: None,
+                phase: Some(phase),
+                value: Value {
+                    number,
+                    source: Source::Derived(from),
+                },
+            });
+        }
+    }
+
     fn put(&mut self, rule: RuleId, key: &str, number: f64, source: Source) {
         if let Some(at) = rule.rule().settings.iter().position(|s| s.key == key) {
             self.0[rule as usize].base[at] = Value { number, source };

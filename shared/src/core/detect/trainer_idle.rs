@@ -1,7 +1,8 @@
 //! Trainer idle: a rank in a compute phase that uses no processor for the whole window hangs
 //! (paper 5.1.1: zero tensor core activity; processor time where there is no accelerator).
 //!
-//! Applies to `ref_logprob`, `old_logprob` and `update`. A rank that stopped elsewhere (before it took
+//! Applies to `ref_logprob`, `old_logprob`, `update`, and `loop` of a program that says no more, whose
+//! window is `trainer.command.watch.silent_s`. A rank that stopped elsewhere (before it took
 //! up its call, in a snapshot, while others pull from it) would hold the job up for ever, so in every
 //! other phase a rank that uses *no processor time at all* while a call to the gang or a pull from it
 //! is under way counts too. A living one wakes for its heartbeat, however long its phase rightly
@@ -25,7 +26,12 @@ pub const RULE: Rule = Rule {
     id: RuleId::TrainerIdle,
     name: "trainer idle",
     roles: &[Role::Trainer],
-    phases: &[Phase::RefLogprob, Phase::OldLogprob, Phase::Update],
+    phases: &[
+        Phase::RefLogprob,
+        Phase::OldLogprob,
+        Phase::Update,
+        Phase::Loop,
+    ],
     signal: "no tensor core activity (processor time where there is no accelerator); in other \
              phases, while a call or a pull waits for the rank, no processor time at all",
     action: "collect evidence, restart the gang",

@@ -9,6 +9,7 @@ mod given_back;
 mod health;
 mod modes;
 mod nodes;
+mod own_loop;
 mod paused;
 mod poison;
 mod pulls;

@@ -11,6 +11,8 @@ pub struct Script {
     pub said: Vec<Output>,
     /// Engines serve nothing before they are told to.
     pub mute: bool,
+    /// Versions that the gang was asked to publish.
+    pub published: Vec<WeightVersion>,
     lives: BTreeMap<InstanceId, Incarnation>,
     routes: BTreeMap<u64, Incarnation>,
     tickets: BTreeMap<TrajectoryId, u64>,
@@ -46,6 +48,7 @@ impl Script {
             now: Time(1_000_000_000),
             said: Vec::new(),
             mute: true,
+            published: Vec::new(),
             lives: BTreeMap::new(),
             routes: BTreeMap::new(),
             tickets: BTreeMap::new(),
@@ -107,12 +110,15 @@ impl Script {
                 generation,
                 version,
                 ..
-            } => vec![Input::Published {
-                generation,
-                version,
-                bytes: 1,
-                digest: String::new(),
-            }],
+            } => {
+                self.published.push(version);
+                vec![Input::Published {
+                    generation,
+                    version,
+                    bytes: 1,
+                    digest: String::new(),
+                }]
+            }
             Output::AssignPull {
                 puller, version, ..
             } if !self.mute => vec![Input::Pulled {

@@ -186,7 +186,7 @@ impl Core {
 
     /// Makes the table hold what a restored job may be told of before [`super::Input::Start`].
     pub(super) fn open_batches(&mut self) {
-        if self.s.job == JobState::Running {
+        if self.s.job == JobState::Running && self.config.own_loop.is_none() {
             let first = self.s.committed.0 + 1;
             let last = (first + self.config.ahead).min(self.config.steps);
             for batch in first..=last {

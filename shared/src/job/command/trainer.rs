@@ -19,6 +19,7 @@ impl Job {
         })?;
         time(&format!("{AT}.ready.timeout_s"), c.ready.timeout_s)?;
         check_stop(AT, &c.stop)?;
+        self.check_level(c)?;
         match self.hybrid() {
             false => Ok(()),
             true => {

@@ -97,7 +97,7 @@ impl Default for WarmupSettings {
 }
 
 /// `[data]`; paths are relative to the job file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Data {
     /// JSONL, one object `{"prompt": ..., "answer": ...}` a line.

@@ -21,4 +21,4 @@ pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use service::{Needed, Service, ServiceHealth};
 pub use task::{General, Mode, Policy};
-pub use trainer_command::{Attaches, TrainerCommand};
+pub use trainer_command::{Attaches, Kept, Level, TrainerCommand, Watch};

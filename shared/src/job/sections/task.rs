@@ -64,8 +64,10 @@ pub struct General {
     pub policy: Policy,
     /// Everything random derives from it: prompt order, sampling, initial weights.
     pub seed: u64,
-    /// Training steps of the whole job, from 1.
-    pub steps: u64,
+    /// Training steps of the whole job, from 1. Absent: 100, and for a trainer whose loop is its own as
+    /// many as its program takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// Faults are injected, and drills run against it, only by who says that they know what they do
     /// (`--i-know`).
     pub protected: bool,
@@ -97,7 +99,7 @@ impl Default for General {
             switch_at: 0.5,
             policy: Policy::Role,
             seed: 1,
-            steps: 100,
+            steps: None,
             protected: false,
             daemon_grace_s: 60.0,
         }

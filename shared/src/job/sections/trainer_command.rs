@@ -32,6 +32,78 @@ pub struct TrainerCommand {
     /// How it is ended.
     #[serde(default)]
     pub stop: Stop,
+    /// What of the package `robustrl` it uses. Below `data` its loop is its own: the job has no prompts
+    /// and no agents, and is over when every rank ended with code 0.
+    #[serde(default)]
+    pub level: Level,
+    /// Who keeps its state, at level `state`.
+    #[serde(default)]
+    pub snapshot: Kept,
+    /// Arguments more from its second life on, with placeholders, for a program that takes its own state
+    /// up: `["--resume", "latest"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restore_args: Vec<String>,
+    /// When one whose loop is its own counts as hung.
+    #[serde(default)]
+    pub watch: Watch,
+}
+
+/// What of the package a trainer's program uses; each level has those before it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Nothing: it is started, watched, and restarted as a gang.
+    None,
+    /// `attach` and `phase`.
+    Phases,
+    /// `publish`; each version is a step.
+    Weights,
+    /// `restore` and `commit`.
+    State,
+    /// `batches`: what is trained on is the job's.
+    #[default]
+    Data,
+}
+
+impl Level {
+    /// The name used in job files and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::None => "none",
+            Level::Phases => "phases",
+            Level::Weights => "weights",
+            Level::State => "state",
+            Level::Data => "data",
+        }
+    }
+}
+
+/// Who keeps a program's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kept {
+    /// Its shim, of every committed step, in memory and in checkpoints.
+    #[default]
+    Slot,
+    /// Itself: it comes back from its own last checkpoint, and tells only which steps are over.
+    Own,
+}
+
+/// `watch` of a trainer: what counts as life where its phases say nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Watch {
+    /// Seconds without tensor core activity (processor time where there is no accelerator) after which a
+    /// program outside of any phase counts as hung.
+    pub silent_s: f64,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self { silent_s: 900.0 }
+    }
 }
 
 /// `ready` of a trainer: it is up once it attached.

@@ -117,6 +117,8 @@ pub struct World {
     pub trained: Vec<(Generation, Step, Vec<TrajectoryId>)>,
     /// Requests routed: when and whereto.
     pub routed_at: Vec<(Time, InstanceId)>,
+    /// Steps after which the program of a trainer with a loop of its own ends.
+    pub program_ends: u64,
     /// How the job ended.
     pub outcome: Option<Outcome>,
     /// What is written down.
@@ -202,6 +204,7 @@ impl World {
             routed_at: Vec::new(),
             outcome: None,
             journal,
+            program_ends: 4,
             outputs: 0,
             inputs: 0,
             #[cfg(any(test, feature = "check"))]

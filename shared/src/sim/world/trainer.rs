@@ -119,7 +119,7 @@ impl World {
             return self.gang_raises(generation, call, *raised);
         }
         if part == 0 {
-            if matches!(call, Call::Train(step) if step.0 == self.config.steps) && self.lags() {
+            if self.is_last(call) && self.lags() {
                 // The job's end would hide whoever waits for its weights for ever.
                 return self.after(ms(50), Happening::Gang(generation, call, part));
             }
@@ -141,6 +141,25 @@ impl World {
         self.gang_phase(&ranks, phase, step_of(call));
     }
 
+    /// Whether a trainer with a loop of its own has nothing left to do in this step.
+    fn program_is_over(&self, step: Step) -> bool {
+        let own = self.config.own_loop;
+        own.is_some_and(|own| !own.commits || step.0 > self.program_ends)
+    }
+
+    /// Whether the job ends with this call. What nobody has any more nobody waits for: versions of a
+    /// state that the program keeps itself are published once.
+    fn is_last(&self, call: Call) -> bool {
+        let own = self.config.own_loop;
+        let Call::Train(step) = call else {
+            return false;
+        };
+        match own {
+            None => step.0 == self.config.steps,
+            Some(own) => own.publishes && own.keeps_state && self.program_is_over(step),
+        }
+    }
+
     /// The work is done; the answer reaches the daemon when it still waits and all ranks are linked.
     fn gang_done(&mut self, generation: Generation, call: Call, part: u32, linked: bool) {
         if self.gang.calls.insert((generation, call), Progress::Done) != Some(Progress::Done) {
@@ -156,6 +175,7 @@ impl World {
         self.feed(match call {
             Call::Restore(step) => Input::Restored { generation, step },
             Call::Prepare(step, _) => Input::Prepared { generation, step },
+            Call::Train(step) if self.program_is_over(step) => Input::TrainerOver { generation },
             Call::Train(step) => Input::StepDone {
                 generation,
                 step,

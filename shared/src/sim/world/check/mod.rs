@@ -337,6 +337,11 @@ impl World {
     /// Exactly the batch of the step but for what was set aside, each once, all stored (I-3), none too
     /// old.
     fn check_batch(&mut self, step: Step, trajectories: &[TrajectoryId]) {
+        if self.config.own_loop.is_some() {
+            return self.must(trajectories.is_empty(), "own loop", || {
+                format!("step {step} of a loop of its own consumes {trajectories:?}")
+            });
+        }
         let distinct: BTreeSet<_> = trajectories.iter().collect();
         let stored = trajectories.iter().all(|t| self.stored.contains(t));
         let of_step = trajectories.iter().all(|t| t.batch == step.0);

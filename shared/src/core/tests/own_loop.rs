@@ -1,0 +1,116 @@
+//! Trainers whose loop is their own.
+use super::script::Script;
+use super::*;
+
+fn config(own: OwnLoop) -> CoreConfig {
+    CoreConfig {
+        own_loop: Some(own),
+        agents: 0,
+        rollouts: if own.publishes { 2 } else { 0 },
+        steps: u64::MAX,
+        ..small(Mode::Async, 0)
+    }
+}
+
+const SILENT: OwnLoop = OwnLoop {
+    commits: false,
+    publishes: false,
+    keeps_state: false,
+};
+const KEPT: OwnLoop = OwnLoop {
+    commits: true,
+    publishes: true,
+    keeps_state: true,
+};
+const OWN_STATE: OwnLoop = OwnLoop {
+    keeps_state: false,
+    ..KEPT
+};
+
+#[test]
+fn the_job_is_completed_when_the_programs_end_after_as_many_steps_as_they_took() {
+    for own in [KEPT, OWN_STATE] {
+        let mut w = World::new(config(own), 1);
+        w.run_to_end();
+        assert_eq!(w.outcome, Some(Outcome::Completed));
+        assert_eq!(w.committed(), w.program_ends);
+        assert!(w.incidents().is_empty());
+        assert!(w.trained.iter().all(|(_, _, batch)| batch.is_empty()));
+    }
+}
+
+#[test]
+fn a_program_that_says_nothing_is_restarted_as_a_gang_and_its_end_is_the_jobs() {
+    let mut w = World::new(config(SILENT), 1);
+    let begun = |w: &World| !w.trained.is_empty();
+    w.until("the program runs", Duration::from_secs(60), begun);
+    w.kill(T0);
+    w.run_to_end();
+    assert_eq!(
+        (w.outcome.clone(), w.committed()),
+        (Some(Outcome::Completed), 0)
+    );
+    assert_eq!(w.incidents().len(), 1);
+    let view = w.core.view(w.now);
+    let ettr = &view.ettr;
+    assert!(ettr.total > 0.1 && ettr.goodput == ettr.total, "{ettr:?}");
+}
+
+#[test]
+fn steps_that_the_job_file_bounds_end_it_while_the_programs_would_go_on() {
+    let mut w = World::new(
+        CoreConfig {
+            steps: 2,
+            ..config(KEPT)
+        },
+        1,
+    );
+    w.run_to_end();
+    assert_eq!(
+        (w.outcome.clone(), w.committed()),
+        (Some(Outcome::Completed), 2)
+    );
+}
+
+fn commits(s: &mut Script, step: u64) {
+    s.feed(Input::StepDone {
+        generation: s.core.s.gang.generation,
+        step: Step(step),
+        metrics: StepMetrics::default(),
+    });
+}
+
+/// How often each version was asked for, in order, over a kill of a rank at step 2.
+fn published(own: OwnLoop) -> Vec<u64> {
+    let mut s = Script::new(CoreConfig {
+        ranks: 1,
+        ..config(own)
+    });
+    commits(&mut s, 1);
+    commits(&mut s, 2);
+    s.exits(T0, Exit::Signal(9), "");
+    commits(&mut s, 3);
+    s.published.iter().map(|v| v.0).collect()
+}
+
+#[test]
+fn a_state_that_is_kept_is_published_again_and_one_that_is_not_is_another_and_never_goes_back() {
+    assert_eq!(published(KEPT), [0, 1, 2, 2, 3]);
+    assert_eq!(published(OWN_STATE), [0, 1, 2, 3]);
+}
+
+#[test]
+fn an_older_gang_that_says_it_is_over_ends_nothing() {
+    let mut s = Script::new(config(SILENT));
+    let before = s.core.s.gang.generation;
+    s.exits(T0, Exit::Signal(9), "");
+    s.feed(Input::TrainerOver { generation: before });
+    assert!(s.core.is_running());
+}
+
+#[test]
+fn a_trainer_that_tells_no_steps_cannot_be_paused() {
+    let mut s = Script::new(config(SILENT));
+    s.feed(Input::Operator(Request::Pause { ticket: 1 }));
+    assert_eq!(s.core.pause(), None);
+}
