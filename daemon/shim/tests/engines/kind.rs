@@ -213,7 +213,7 @@ impl Wish {
         let program = format!("{{env:{FAKE}}}");
         let mut argv: Vec<&str> = vec![&program, "--dialect", self.kind.name()];
         argv.extend(["--model-path", "{model}", "--host", "{bind}", "--port"]);
-        argv.extend(["{port}", "--enable-scale-out", "--tokens-per-s", "400"]);
+        argv.extend(["{port}", "--enable-scale-out", "--tokens-per-s", "150"]);
         argv.extend(["--time-scale", "0.1"]);
         argv.extend(match self.kind {
             Kind::Vllm => ["--weight-transfer-config", BACKEND],
