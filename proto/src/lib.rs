@@ -8,6 +8,10 @@ pub const JOB_TOKEN_VARIABLE: &str = "ROBUST_JOB_TOKEN";
 /// Where a role process finds the addresses of the job's services: a JSON object of `host:port`, with
 /// commas, by the service's name.
 pub const SERVICES_VARIABLE: &str = "ROBUST_SERVICES";
+/// The variable that tells a trainer's program where the job's router is, where it has one.
+pub const ROUTER_VARIABLE: &str = "ROBUST_ROUTER";
+/// The variable that names the file with the router's key.
+pub const ROUTER_KEY_VARIABLE: &str = "ROBUST_ROUTER_KEY_FILE";
 
 /// How a role process is to log: `human` (also where it is not set) or `json`.
 pub const LOG_FORMAT_VARIABLE: &str = "ROBUST_LOG_FORMAT";

@@ -22,11 +22,21 @@ impl JobFile {
             table: text.parse().expect("it is TOML"),
         };
         for key in ["prompts", "tokenizer"] {
+            if !job.table.contains_key("data") {
+                break;
+            }
             let relative = job.table["data"][key].as_str().expect("a path").to_owned();
             let absolute = path.parent().expect("a folder").join(relative);
             job = job.set("data", key, absolute.to_string_lossy().into_owned());
         }
         job
+    }
+
+    /// A job that this text describes.
+    pub fn of_text(text: &str) -> Self {
+        Self {
+            table: text.parse().expect("it is TOML"),
+        }
     }
 
     /// A job file with absolute paths.

@@ -3,6 +3,14 @@ use chrono::{FixedOffset, Local, TimeZone as _};
 use robust_proto::v1;
 use robust_shared::ids::Role;
 
+/// What comes after the step: how many there are, where somebody knows.
+pub fn of_total(total: u64) -> String {
+    match total {
+        0 => String::new(),
+        total => format!("/{total}"),
+    }
+}
+
 /// `12 ms`, `1.34 s`, `2m05s`; `-` for nothing measured.
 pub fn millis(ms: f64) -> String {
     if !ms.is_finite() || ms <= 0.0 {

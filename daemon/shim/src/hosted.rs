@@ -18,20 +18,19 @@ pub struct Hosted {
 }
 
 impl Hosted {
-    /// Starts the program; the deaths that are the program's are told. Also where it listens, if the
+    /// Starts the program; the deaths that are the program's by this policy are told. Also where it listens, if the
     /// shim is to know.
     pub fn start(
         command: Command,
         home: &Home,
+        policy: Policy,
         deaths: UnboundedSender<Died>,
     ) -> Result<(Self, Option<Address>), ShimError> {
         // What is in shared memory by now is not the program's.
         let ledger = Ledger::begin(home.root());
         let (child, address) = command.start()?;
         // Nobody listens only when this process is ending.
-        let tree = Tree::watch(child, Policy::default(), move |death| {
-            drop(deaths.send(death))
-        })?;
+        let tree = Tree::watch(child, policy, move |death| drop(deaths.send(death)))?;
         let tree = Arc::new(tree);
         Ok((Self { tree, ledger }, address))
     }

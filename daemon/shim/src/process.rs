@@ -225,9 +225,13 @@ impl Command {
             member: Some(of.member),
             generation: of.generation,
         };
+        let mut argv = command.argv.clone();
+        if of.generation > 1 {
+            argv.extend_from_slice(&command.restore_args);
+        }
         let program = Program {
             at: "trainer.command".to_owned(),
-            argv: &command.argv,
+            argv: &argv,
             env: &command.env,
             inherit: &command.inherit,
             cwd: &command.cwd,

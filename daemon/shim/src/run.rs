@@ -14,7 +14,7 @@ use robust_role::{Busy, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::RolloutCommand;
 use robust_transport::Transport;
-use robust_tree::{Died, How, Signal};
+use robust_tree::{Died, How, Policy, Signal};
 use robust_weights::Slots;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -195,7 +195,7 @@ pub fn run(
         advertise: args.bind,
     };
     let command_line = Command::of(&of, &command, &home)?;
-    let (hosted, address) = Hosted::start(command_line, &home, deaths)?;
+    let (hosted, address) = Hosted::start(command_line, &home, Policy::default(), deaths)?;
     // An engine's command always has one.
     let address = address.ok_or(ShimError::NoCommand)?;
     stages.end("transport and the engine's process");

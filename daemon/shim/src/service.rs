@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use robust_role::exit::code;
 use robust_role::{RoleArgs, StartError};
 use robust_shared::job::{Job, Service};
-use robust_tree::Died;
+use robust_tree::{Died, Policy};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -103,7 +103,7 @@ pub fn run(args: &ServiceArgs) -> Result<u8, ShimError> {
     };
     let command = Command::of_service(&of, service, &home)?;
     let (deaths, died) = mpsc::unbounded_channel();
-    let (mut hosted, _) = Hosted::start(command, &home, deaths)?;
+    let (mut hosted, _) = Hosted::start(command, &home, Policy::default(), deaths)?;
     let (end, was_up) = runtime.block_on(host(args, (&job, service), &mut hosted, (died, asked)));
     let (plan, result) = match end {
         End::Asked => (process::gently(&service.stop), Ok(code::ENDED)),

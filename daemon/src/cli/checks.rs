@@ -67,7 +67,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     // Required where no leader is named.
     let path = args.job.clone().unwrap_or_default();
     let mut job = read_job(&path)?;
-    job.job.steps = args.steps.unwrap_or(job.job.steps);
+    job.job.steps = args.steps.or(job.job.steps);
     for file in job.required_files() {
         File::open(&file.path).map_err(|source| Failure::Missing {
             key: file.key,
@@ -83,13 +83,17 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     }
     let remote = job.checkpoint.remote.as_deref();
     let remote = remote.map(Remote::open).transpose()?;
-    let prompts = read_dataset(&job.data.prompts)?;
+    let prompts = match job.own_loop() {
+        Some(_) => Prompts::default(),
+        None => read_dataset(&job.data.prompts)?,
+    };
     let worker = find_worker(args)?;
     find_shim(&job, &worker)?;
     services::check(&job)?;
     let warmup = match job.model.path {
         Some(_) => None,
-        None => plan_warmup(&mut job, &path)?,
+        None if job.has_model() => plan_warmup(&mut job, &path)?,
+        None => None,
     };
     Ok(Prepared {
         job,

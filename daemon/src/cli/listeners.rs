@@ -8,6 +8,9 @@ use crate::router::{self, Serving};
 use crate::state::StateDir;
 use robust_proto::v1;
 use robust_shared::job::Job;
+use robust_tree::lend_ports;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::net::TcpListener;
@@ -72,13 +75,15 @@ impl Listeners {
             None => None,
         };
         let router = match prepared.router {
-            Some(addr) => {
-                let key = Token::load_or_create(&state.router_key())?;
-                let listener = bind_tcp("--router", addr).await?;
-                Some(RouterListener { listener, key })
-            }
+            Some(addr) => Some(bind_tcp("--router", addr).await?),
+            None if generates_by_itself(&prepared.job) => Some(own_router(state).await?),
             None => None,
         };
+        let with_key = |listener| {
+            let key = Token::load_or_create(&state.router_key())?;
+            Ok::<_, Failure>(RouterListener { listener, key })
+        };
+        let router = router.map(with_key).transpose()?;
         Ok(Self {
             control,
             metrics,
@@ -95,6 +100,30 @@ impl Listeners {
         let at = router.and_then(|router| router.listener.local_addr().ok());
         at.map_or_else(String::new, |at| format!("http://{at}"))
     }
+}
+
+/// Whether the trainer's own loop asks the job's engines.
+fn generates_by_itself(job: &Job) -> bool {
+    job.own_loop().is_some() && job.rollout.replicas > 0
+}
+
+/// Where nobody said an address, the router has one that it keeps: programs know it that outlive the
+/// daemon.
+async fn own_router(state: &StateDir) -> Result<TcpListener, Failure> {
+    let local = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+    let file = state.router_port();
+    let known = fs::read_to_string(&file).ok();
+    let known = known.and_then(|text| text.trim().parse().ok());
+    if let Some(port) = known
+        && let Ok(listener) = bind_tcp("--router", local(port)).await
+    {
+        return Ok(listener);
+    }
+    let failed = |what: &'static str| move |source| Failure::Start { what, source };
+    let lent =
+        lend_ports(1, Ipv4Addr::LOCALHOST.into()).map_err(failed("a port for the router"))?;
+    fs::write(&file, lent[0].to_string()).map_err(failed("the router's port on record"))?;
+    Ok(bind_tcp("--router", local(lent[0])).await?)
 }
 
 /// Where clients reach the engines, not served yet.

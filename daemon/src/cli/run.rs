@@ -459,6 +459,7 @@ fn assemble(
     };
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let plan = plan.with_devices(devices(prepared)?);
+    let plan = plan.routed_at(feeds.status().borrow().router.clone());
     let parts = Parts {
         state: state.clone(),
         prompts: prepared.prompts.clone(),

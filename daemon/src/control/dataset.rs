@@ -20,8 +20,8 @@ pub struct Prompt {
     pub answer: String,
 }
 
-/// All prompts of a job, in the dataset's order; never empty.
-#[derive(Clone, Debug)]
+/// All prompts of a job, in the dataset's order; empty where the trainer's loop is its own.
+#[derive(Clone, Debug, Default)]
 pub struct Prompts(Arc<[Prompt]>);
 
 impl Prompts {

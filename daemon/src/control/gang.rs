@@ -9,6 +9,7 @@ use robust_shared::core::CallFault;
 use robust_shared::dispatch::{DispatchError, WorkerGroup};
 use robust_shared::grpo::GrpoError;
 use robust_shared::ids::{Generation, Incarnation};
+use robust_shared::job::Job;
 
 /// Why the gang did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -77,8 +78,31 @@ pub struct Gang {
     pub ranks: Vec<Incarnation>,
     /// Tells work that is done again from the first time; 0: the first.
     pub attempt: u64,
-    /// Whether its ranks are programs of the user's, which are given whole steps.
-    pub foreign: bool,
+    /// Who trains.
+    pub trains: Trains,
+}
+
+/// Who the ranks of a gang are, and so how a step is asked of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trains {
+    /// The built-in trainer: old logprobs and update apart.
+    #[default]
+    BuiltIn,
+    /// Programs of the user's, which are given whole batches.
+    Program,
+    /// Programs of the user's with a loop of their own, which are given nothing.
+    OwnLoop,
+}
+
+impl Trains {
+    /// In this job.
+    pub fn of(job: &Job) -> Self {
+        match (&job.trainer.command, job.own_loop()) {
+            (None, _) => Self::BuiltIn,
+            (Some(_), None) => Self::Program,
+            (Some(_), Some(_)) => Self::OwnLoop,
+        }
+    }
 }
 
 impl Gang {

@@ -23,7 +23,7 @@ pub(crate) use wire::shard_from_wire;
 pub use calls::{CallError, GangCalls};
 pub use collate::{CollateError, collate};
 pub use dataset::{DatasetError, Prompt, Prompts, read_dataset};
-pub use gang::{Gang, StepError};
+pub use gang::{Gang, StepError, Trains};
 pub use history::{HistoryError, history};
 pub use old::{Ahead, Rows, prepare};
 pub use report::{first_and_last, report};

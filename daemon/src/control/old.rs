@@ -3,7 +3,7 @@
 //!
 //! Kept for one generation and one step: another gang, or the next step, finds nothing. The trainer's
 //! values do not depend on which samples are asked for together, so pieces give the same bits.
-use super::gang::{Gang, StepError};
+use super::gang::{Gang, StepError, Trains};
 use super::step::{StepOutcome, load};
 use crate::store::Store;
 use robust_shared::batch::{Batch, Jagged};
@@ -48,7 +48,7 @@ pub async fn prepare(
     trajectories: Vec<TrajectoryId>,
 ) -> Result<StepOutcome, StepError> {
     let generation = gang.generation;
-    if gang.foreign {
+    if gang.trains != Trains::BuiltIn {
         // A program of the user's computes them itself, with its step.
         let rows = Rows::new();
         return Ok(StepOutcome::Prepared {

@@ -1,6 +1,6 @@
 //! What the gang is asked to do, each as one future whose outcome goes to the driver.
 use super::collate::{OLDEST_VERSION, collate};
-use super::gang::{Gang, StepError};
+use super::gang::{Gang, StepError, Trains};
 use super::old::{Rows, old_logprobs};
 use super::restore::Origin;
 use super::wire::{served_to_wire, shard_to_wire};
@@ -9,7 +9,9 @@ use crate::store::Store;
 use robust_proto::v1;
 use robust_shared::batch::{Batch, Meta};
 use robust_shared::core::{CallFault, StepMetrics};
-use robust_shared::dispatch::calls::{Publish, Snapshot, Train, Update, columns};
+use robust_shared::dispatch::calls::{
+    OwnFigures, OwnStep, Publish, Snapshot, Train, Update, columns,
+};
 use robust_shared::grpo::advantages_by;
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 
@@ -44,6 +46,11 @@ pub enum StepOutcome {
         metrics: StepMetrics,
         /// Its snapshot.
         snapshot: SnapshotShards,
+    },
+    /// The gang had nothing left to do, and its programs ended.
+    Over {
+        /// Which gang.
+        generation: Generation,
     },
     /// All ranks serve the version.
     Published {
@@ -95,10 +102,13 @@ pub async fn train(
     trajectories: Vec<TrajectoryId>,
     known: Rows,
 ) -> Result<StepOutcome, StepError> {
-    let batch = load(store, trajectories.clone()).await?;
-    let Learned { metrics, snapshot } = learn(&gang, step, (&trajectories, batch), known).await?;
+    let generation = gang.generation;
+    let learned = learn(&gang, &store, step, &trajectories, known).await?;
+    let Some(Learned { metrics, snapshot }) = learned else {
+        return Ok(StepOutcome::Over { generation });
+    };
     Ok(StepOutcome::Done {
-        generation: gang.generation,
+        generation,
         step,
         metrics,
         snapshot,
@@ -111,14 +121,50 @@ pub(super) struct Learned {
     pub snapshot: SnapshotShards,
 }
 
-/// The part of a step that the ranks compute, from its batch to its snapshot.
+/// The part of a step that the ranks compute, from its batch to its snapshot; none: there was nothing left
+/// to do for them.
 pub(super) async fn learn(
+    gang: &Gang,
+    store: &Store,
+    step: Step,
+    trajectories: &[TrajectoryId],
+    known: Rows,
+) -> Result<Option<Learned>, StepError> {
+    let metrics = match gang.trains {
+        Trains::OwnLoop => match gang.call::<OwnStep>(step.0, OwnStep { step }).await? {
+            Some(figures) => of_own_loop(figures),
+            None => return Ok(None),
+        },
+        Trains::BuiltIn | Trains::Program => {
+            let batch = load(store.clone(), trajectories.to_vec()).await?;
+            learn_batch(gang, step, (trajectories, batch), known).await?
+        }
+    };
+    let shards = gang.call::<Snapshot>(step.0, Snapshot { step }).await?;
+    let generation = gang.generation;
+    let shards = shards.iter().map(shard_to_wire).collect();
+    let snapshot = SnapshotShards { generation, shards };
+    Ok(Some(Learned { metrics, snapshot }))
+}
+
+/// How old the rollouts were that it learned from only the program knows.
+fn of_own_loop(figures: OwnFigures) -> StepMetrics {
+    StepMetrics {
+        reward: figures.reward,
+        loss: figures.update.loss,
+        grad_norm: figures.update.grad_norm,
+        tokens: figures.tokens,
+        staleness: 0,
+    }
+}
+
+async fn learn_batch(
     gang: &Gang,
     step: Step,
     (trajectories, mut batch): (&[TrajectoryId], Batch),
     known: Rows,
-) -> Result<Learned, StepError> {
-    if !gang.foreign {
+) -> Result<StepMetrics, StepError> {
+    if gang.trains == Trains::BuiltIn {
         let old = old_logprobs(gang, step, trajectories, &batch, known).await?;
         batch.insert(columns::OLD_LOGPROBS, old)?;
     }
@@ -132,23 +178,18 @@ pub(super) async fn learn(
     };
     let update = Update::new(step, batch)?;
     let tokens = update.batch_trainable_tokens;
-    let figures = match gang.foreign {
-        true => gang.call::<Train>(step.0, Train { update }).await?,
-        false => gang.call::<Update>(step.0, update).await?,
+    let figures = match gang.trains {
+        Trains::BuiltIn => gang.call::<Update>(step.0, update).await?,
+        _ => gang.call::<Train>(step.0, Train { update }).await?,
     };
-    let shards = gang.call::<Snapshot>(step.0, Snapshot { step }).await?;
-    let generation = gang.generation;
-    let metrics = StepMetrics {
+    Ok(StepMetrics {
         reward: rewards.iter().sum::<f64>() / rewards.len().max(1) as f64,
         loss: figures.loss,
         grad_norm: figures.grad_norm,
         tokens,
         // The newest weights a rollout can have for this step are those of the step before.
         staleness: step.0.saturating_sub(1).saturating_sub(oldest),
-    };
-    let shards = shards.iter().map(shard_to_wire).collect();
-    let snapshot = SnapshotShards { generation, shards };
-    Ok(Learned { metrics, snapshot })
+    })
 }
 
 pub(super) async fn load(

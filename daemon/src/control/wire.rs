@@ -5,8 +5,8 @@ use robust_proto::v1::{self, call, call_reply};
 use robust_shared::batch::{Batch, BatchError, Jagged};
 use robust_shared::dispatch::WorkerCall;
 use robust_shared::dispatch::calls::{
-    OldLogprobs, Peer, Publish, Published, Region, Restore, Served, Shard, Snapshot, Train, Update,
-    UpdateMetrics, columns,
+    OldLogprobs, OwnFigures, OwnStep, Peer, Publish, Published, Region, Restore, Served, Shard,
+    Snapshot, Train, Update, UpdateMetrics, columns,
 };
 use robust_shared::ids::{Generation, Step};
 
@@ -95,16 +95,37 @@ impl WireCall for Train {
     }
 }
 
+impl WireCall for OwnStep {
+    fn body(args: Self) -> Result<call::Body, BatchError> {
+        Ok(call::Body::OwnStep(v1::OwnStep { step: args.step.0 }))
+    }
+
+    fn reply(result: call_reply::Result) -> Option<Option<OwnFigures>> {
+        let call_reply::Result::OwnStep(reply) = result else {
+            return None;
+        };
+        Some((!reply.over).then(|| OwnFigures {
+            update: metrics(&reply.figures.unwrap_or_default()),
+            reward: reply.reward,
+            tokens: reply.tokens,
+        }))
+    }
+}
+
 fn figures(result: call_reply::Result) -> Option<UpdateMetrics> {
     match result {
-        call_reply::Result::Update(reply) => Some(UpdateMetrics {
-            loss: reply.loss,
-            grad_norm: reply.grad_norm,
-            clip_fraction: reply.clip_fraction,
-            entropy: reply.entropy,
-            kl: reply.kl,
-        }),
+        call_reply::Result::Update(reply) => Some(metrics(&reply)),
         _ => None,
+    }
+}
+
+fn metrics(reply: &v1::UpdateReply) -> UpdateMetrics {
+    UpdateMetrics {
+        loss: reply.loss,
+        grad_norm: reply.grad_norm,
+        clip_fraction: reply.clip_fraction,
+        entropy: reply.entropy,
+        kl: reply.kl,
     }
 }
 

@@ -6,12 +6,15 @@ use std::io::Write;
 
 /// One committed step.
 pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) {
-    let width = view.steps_total.to_string().len();
+    let (width, of_total) = match view.steps_total {
+        0 => (1, String::new()),
+        total => (total.to_string().len(), format!("/{total}")),
+    };
     print(&format!(
-        "step {:>width$}/{}  reward {:.3}  loss {:+.4}  tokens {:>5}  {:>5.2} s  version {}  \
+        "step {:>width$}{}  reward {:.3}  loss {:+.4}  tokens {:>5}  {:>5.2} s  version {}  \
          ETTR {:.3}",
         step.0,
-        view.steps_total,
+        of_total,
         metrics.reward,
         metrics.loss,
         metrics.tokens,

@@ -3,7 +3,7 @@ use super::Driver;
 use super::happening::Happening;
 use super::replicas::Done;
 use crate::ckpt::{Offer, Request};
-use crate::control::{self, Gang, StepError, StepOutcome, shard_from_wire};
+use crate::control::{self, Gang, StepError, StepOutcome, Trains, shard_from_wire};
 use robust_shared::core::Input;
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
@@ -111,7 +111,7 @@ impl Driver {
             generation,
             ranks: ranks.clone(),
             attempt: 0,
-            foreign: self.parts.job.trainer.command.is_some(),
+            trains: Trains::of(&self.parts.job),
         };
         let doing = start(gang);
         let happenings = self.parts.happenings.clone();
@@ -178,6 +178,7 @@ impl Driver {
                     metrics,
                 }
             }
+            StepOutcome::Over { generation } => Input::TrainerOver { generation },
             StepOutcome::Published {
                 generation,
                 version,

@@ -3,7 +3,7 @@ use crate::launcher::SpawnSpec;
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::StateDir;
-use robust_proto::{JOB_TOKEN_VARIABLE, SERVICES_VARIABLE};
+use robust_proto::{JOB_TOKEN_VARIABLE, ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
 use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices};
 use std::net::{IpAddr, Ipv4Addr};
@@ -64,6 +64,8 @@ pub struct WorkerPlan {
     pub services: String,
     /// Which devices the slots of this node are.
     pub devices: SlotDevices,
+    /// Where the trainer's programs reach the job's engines; empty without a router.
+    pub router: String,
 }
 
 /// A life that is to begin.
@@ -97,7 +99,13 @@ impl WorkerPlan {
             foreign_trainers: job.trainer.command.is_some(),
             services: String::new(),
             devices: SlotDevices::default(),
+            router: String::new(),
         }
+    }
+
+    /// With a router at this address for the trainer's programs.
+    pub fn routed_at(self, router: String) -> Self {
+        Self { router, ..self }
     }
 
     /// With roles that see the devices of their slots alone.
@@ -208,6 +216,11 @@ impl WorkerPlan {
         environment.push(self.program.logs.variable());
         if !self.services.is_empty() {
             environment.push((SERVICES_VARIABLE.to_owned(), self.services.clone()));
+        }
+        if self.foreign_trainers && life.id.role == Role::Trainer && !self.router.is_empty() {
+            let key = self.state.router_key().display().to_string();
+            environment.push((ROUTER_VARIABLE.to_owned(), self.router.clone()));
+            environment.push((ROUTER_KEY_VARIABLE.to_owned(), key));
         }
         let devices = self.devices.of_place(&life.pool, life.place);
         environment.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));

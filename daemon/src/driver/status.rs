@@ -38,7 +38,7 @@ impl Frame {
             job: job.job.name.clone(),
             mode: job.job.mode.name(),
             policy: job.job.policy.name(),
-            steps: job.job.steps,
+            steps: job.steps().unwrap_or(0),
             publish_after: job.checkpoint.publish_after.name(),
             protected: job.job.protected,
             router: String::new(),

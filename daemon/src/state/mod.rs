@@ -115,6 +115,11 @@ impl StateDir {
         self.root.join("router.key")
     }
 
+    /// The port of a router for which nobody said one.
+    pub fn router_port(&self) -> PathBuf {
+        self.root.join("router.port")
+    }
+
     /// The resolved job.
     pub fn job_json(&self) -> PathBuf {
         self.root.join("job.json")

@@ -118,7 +118,9 @@ impl Fake {
                     ..Default::default()
                 }))
             }
-            call::Body::Train(_) => Err("whole steps are for programs of the user's".to_owned()),
+            call::Body::Train(_) | call::Body::OwnStep(_) => {
+                Err("whole steps are for programs of the user's".to_owned())
+            }
             call::Body::Snapshot(snapshot) => Ok(self.snapshot(snapshot.step)),
             call::Body::Publish(publish) => {
                 let weights = self.trained.weights;

@@ -81,6 +81,19 @@ pub struct Policy {
     pub tools: Vec<String>,
     /// A process with one of these in its command line is a tool.
     pub tool_commands: Vec<String>,
+    /// Whether descendants that end by themselves, with whatever code, take the engine along.
+    pub exits_count: bool,
+}
+
+impl Policy {
+    /// For a program that starts and ends processes as it goes, as a trainer does with those that load its
+    /// data: it sees their exit codes itself. One that is killed or crashes takes it along.
+    pub fn of_program() -> Self {
+        Self {
+            exits_count: false,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Policy {
@@ -94,6 +107,7 @@ impl Default for Policy {
             settle: Duration::from_secs(5),
             tools: Vec::new(),
             tool_commands: commands.map(str::to_owned).to_vec(),
+            exits_count: true,
         }
     }
 }
@@ -139,6 +153,13 @@ impl Policy {
         match (facts.kind, facts.how) {
             _ if facts.leader => true,
             (Kind::Tool, _) | (Kind::Shell, How::Exit(0) | How::Unknown) => false,
+            (_, How::Exit(_) | How::Unknown) if !self.exits_count => false,
+            // How a process is told to end that is not needed any more.
+            (_, How::Signal(libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGPIPE))
+                if !self.exits_count =>
+            {
+                false
+            }
             (_, How::Exit(0)) if facts.ready => settled,
             _ if facts.ready => facts.was_there || settled,
             (_, How::Signal(libc::SIGKILL)) => true,
@@ -214,6 +235,25 @@ mod tests {
         assert!(after(Kind::Shell, Exit(1), OLD, true));
         assert!(!after(Kind::Shell, Exit(0), OLD, true));
         assert!(!after(Kind::Shell, Unknown, OLD, true));
+    }
+
+    #[test]
+    fn a_program_sees_itself_how_its_helpers_end_but_for_those_that_are_killed() {
+        let policy = Policy::of_program();
+        let counts = |leader, how| {
+            policy.counts(Facts {
+                kind: Kind::Engine,
+                leader,
+                how,
+                lived: OLD,
+                ready: true,
+                was_there: true,
+            })
+        };
+        for how in [Exit(0), Exit(1), Signal(15), Unknown] {
+            assert!(!counts(false, how) && counts(true, how), "{how:?}");
+        }
+        assert!(counts(false, Signal(9)) && counts(false, Signal(11)));
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub struct CallReply {
     /// The error is that loss or gradient are no numbers; the rank's state is unchanged.
     #[prost(bool, tag = "8")]
     pub numeric: bool,
-    #[prost(oneof = "call_reply::Result", tags = "3, 4, 5, 6, 7")]
+    #[prost(oneof = "call_reply::Result", tags = "3, 4, 5, 6, 7, 9")]
     pub result: ::core::option::Option<call_reply::Result>,
 }
 /// Nested message and enum types in `CallReply`.
@@ -145,6 +145,8 @@ pub mod call_reply {
         Snapshot(super::SnapshotReply),
         #[prost(message, tag = "7")]
         Publish(super::ServedVersion),
+        #[prost(message, tag = "9")]
+        OwnStep(super::OwnStepReply),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -184,6 +186,23 @@ pub struct UpdateReply {
     pub entropy: f64,
     #[prost(double, tag = "5")]
     pub kl: f64,
+}
+/// A rank's own figures of a step of its own loop.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct OwnStepReply {
+    #[prost(message, optional, tag = "1")]
+    pub figures: ::core::option::Option<UpdateReply>,
+    /// mean, where the program told one
+    #[prost(double, tag = "2")]
+    pub reward: f64,
+    /// trained on by this rank
+    #[prost(uint64, tag = "3")]
+    pub tokens: u64,
+    /// there was no such step: the program had nothing left to do and ended with code 0
+    #[prost(bool, tag = "4")]
+    pub over: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -480,7 +499,7 @@ pub struct Call {
     pub key: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub generation: u64,
-    #[prost(oneof = "call::Body", tags = "4, 5, 6, 7, 8, 20")]
+    #[prost(oneof = "call::Body", tags = "4, 5, 6, 7, 8, 20, 21")]
     pub body: ::core::option::Option<call::Body>,
 }
 /// Nested message and enum types in `Call`.
@@ -501,6 +520,9 @@ pub mod call {
         /// to programs of the user's: a whole step, answered by an UpdateReply
         #[prost(message, tag = "20")]
         Train(super::Train),
+        /// to programs whose loop is their own: their next step, whenever it is over
+        #[prost(message, tag = "21")]
+        OwnStep(super::OwnStep),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -592,6 +614,13 @@ pub struct Train {
     /// of the whole batch
     #[prost(uint64, tag = "3")]
     pub batch_trainable_tokens: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OwnStep {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2229,6 +2258,7 @@ pub struct Status {
     /// last committed step
     #[prost(uint64, tag = "5")]
     pub step: u64,
+    /// 0: as many as the trainer takes, whose loop is its own
     #[prost(uint64, tag = "6")]
     pub steps_total: u64,
     /// last published version

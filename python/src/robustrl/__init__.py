@@ -17,6 +17,9 @@ Started by ``robustd`` (``[trainer.command]`` of the job file) each rank runs be
 keeps its state in shared memory, serves its weights to the engines, and tells the daemon what it does. Started
 by hand everything is a no-op, and ``batches()`` yields nothing.
 
+One with a loop of its own (``trainer.command.level`` below ``data``) takes of that what it likes: ``phase`` alone,
+``publish``, ``restore`` and ``commit``; and asks the job's engines with ``generate``.
+
 Receivers of weights inside inference engines are ``robustrl.vllm`` and ``robustrl.sglang``.
 """
 
@@ -25,12 +28,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._generate import Completion
     from ._job import Batch, Job, attach
     from ._wire import JobOver, Refused
 
-__all__ = ["Batch", "Job", "JobOver", "Refused", "attach"]
+__all__ = ["Batch", "Completion", "Job", "JobOver", "Refused", "attach"]
 
-_WHERE = {"Batch": "_job", "Job": "_job", "attach": "_job", "JobOver": "_wire", "Refused": "_wire"}
+_WHERE = {"Batch": "_job", "Job": "_job", "attach": "_job", "Completion": "_generate", "JobOver": "_wire", "Refused": "_wire"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,12 +9,13 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
 from ._canary import answer
 from ._files import Mapped, described, read_safetensors
+from ._generate import Completion, generate
 from ._page import PHASES, Page
 from ._state import flatten, pairs, restore, whole
 from ._wire import PROTOCOL, JobOver, Refused, Wire
@@ -64,6 +65,11 @@ class Job:
     """Folder of the initial weights (Hugging Face layout); empty without a daemon."""
     attached: bool
     """Whether there is a daemon."""
+    level: str
+    """What the job file says that this program uses: ``phases``, ``weights``, ``state`` or ``data``; below
+    ``data`` its loop is its own. ``none`` without a daemon."""
+    over: bool
+    """Whether the job ended while the program was in ``commit()`` or ``publish()``: a loop of its own may stop."""
 
     def __init__(self, wire: Wire | None, told: Mapping[str, Any]) -> None:
         self._wire = wire
@@ -75,13 +81,17 @@ class Job:
         self.incarnation = told["incarnation"]
         self.name = told["job"]
         self.model = told["model"]
+        self.level = told["level"]
+        self.over = False
+        self._keeps_state = told["keeps_state"]
+        self._between = "update" if self.level == "data" else "loop"
         self._canary = told.get("canary")
         self._page = Page(told["page"]) if wire is not None else None
         self._phases: list[str] = []
         self._step = 0
         self._objects: Mapping[str, Any] = {}
         self._files: dict[str, Mapped] = {}
-        self._enter("init")
+        self._enter("init" if self.level in ("state", "data") else "loop")
 
     # ---- phases -------------------------------------------------------------------------------
 
@@ -100,7 +110,16 @@ class Job:
             yield
         finally:
             self._phases.pop()
-            self._enter(self._phases[-1] if self._phases else "update")
+            self.beat()
+
+    def beat(self) -> None:
+        """The program gets on, in a loop of its own that says nothing else: the time after which it counts as
+        hung (``trainer.command.watch.silent_s``) begins again here."""
+        self._enter(self._phases[-1] if self._phases else self._between)
+
+    def _wait(self) -> None:
+        """What is next is the daemon's in a loop over its batches, and the program's in one of its own."""
+        self._enter("await_batch" if self.level == "data" else "loop")
 
     def _enter(self, name: str) -> None:
         if self._page is not None:
@@ -115,10 +134,17 @@ class Job:
         ``objects``: by name, whatever has ``state_dict()`` and ``load_state_dict()``: modules, optimisers,
         schedulers, and objects of your own. From here on :meth:`commit` keeps them. Tensors of FSDP2 are kept
         as this rank's shards. Raises Refused where the state cannot be read.
+
+        Where the program keeps its state itself (``snapshot = "own"``, or a level below ``state``) the objects
+        stay as they are, and the step is that of the last commit: take up your own checkpoint.
         """
         self._objects = dict(objects)
         if self._wire is None:
             return 0
+        if not self._keeps_state:
+            self._step = self._wire.ask("restore")["step"]
+            self._enter("loop")
+            return self._step
         while True:
             told = self._wire.ask("restore")
             self._step = told["step"]
@@ -130,7 +156,7 @@ class Job:
             except Refused:
                 # The daemon may know of another place; asked again, the shim waits for it.
                 print(f"robustrl: the state of step {self._step} could not be taken up: {error}", file=sys.stderr)
-        self._enter("await_batch")
+        self._wait()
         return self._step
 
     def _take_up(self, place: Mapping[str, Any] | None) -> str | None:
@@ -152,17 +178,29 @@ class Job:
         ``clip_fraction``, ``entropy`` and ``kl``. One that is NaN or infinite is a fault of the step: the call
         does not return, and the gang is restarted from the step before. Where the job is over meanwhile it
         returns without having kept the step, and ``batches()`` ends.
+
+        In a loop of its own each commit is a step, and ``reward`` (a mean) and ``tokens`` (of this rank) are
+        shown too. Raises Refused at a level that has no steps.
         """
         if self._wire is None:
             return
-        with contextlib.suppress(JobOver):
+        with self._until_over():
             self._commit(figures)
+
+    @contextlib.contextmanager
+    def _until_over(self) -> Iterator[None]:
+        try:
+            yield
+        except JobOver:
+            self.over = True
 
     def _commit(self, figures: Mapping[str, float | torch.Tensor]) -> None:
         assert self._wire is not None
-        if not self._objects:
+        if self._keeps_state and not self._objects:
             raise Refused("robustrl: commit() keeps the objects that restore() was given; call job.restore({...}) first")
-        tensors = flatten(self._objects)
+        if self.level != "data":
+            self._step += 1
+        tensors = flatten(self._objects) if self._keeps_state else {}
         told = self._wire.ask(
             "figures",
             step=self._step,
@@ -172,7 +210,7 @@ class Job:
         self._enter("snapshot")
         self._write(told["place"], tensors)
         self._wire.ask("written", step=self._step)
-        self._enter("await_batch")
+        self._wait()
 
     def _write(self, place: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
         """Copies into memory that stays mapped, so that no copy but the first pays for page faults."""
@@ -198,8 +236,10 @@ class Job:
         ``canary``: what these weights answer to ``job.canary_prompt``, where the job's engines are verified by
         it: ``ids``, ``logprobs`` (natural logarithm) and ``margins`` (to the second token), each a list. It is
         computed here where ``named`` is a module whose ``module(ids).logits`` are a language model's.
+
+        At level ``weights`` nothing else need be called: each version after the first is a step.
         """
-        with contextlib.suppress(JobOver):
+        with self._until_over():
             self._publish(named, canary)
 
     def _publish(self, named: Any, canary: Mapping[str, Any] | None) -> None:
@@ -210,15 +250,30 @@ class Job:
             canary = answer(named, self._canary)
         tensors = dict(pairs(named))
         layout = [{"name": name, "dtype": "F32", "shape": list(tensor.shape)} for name, tensor in tensors.items()]
-        told = self._wire.ask("publish", version=self._step, tensors=layout)
-        self._write(told["place"], tensors)
-        self._wire.ask("published", version=self._step, canary=canary)
-        self._enter("await_batch")
+        version = None if self.level == "weights" else self._step
+        told = self._wire.ask("publish", version=version, tensors=layout)
+        if told["answer"] == "write":
+            self._step = told["of"]
+            self._write(told["place"], tensors)
+            self._wire.ask("published", version=self._step, canary=canary)
+        self._wait()
 
     @property
     def canary_prompt(self) -> list[int] | None:
         """Tokens whose greedy continuation publish() is to be given; None where no engine is verified by it."""
         return None if self._canary is None else list(self._canary["prompt_ids"])
+
+    # ---- engines ------------------------------------------------------------------------------
+
+    def generate(self, prompts: Sequence[Sequence[int]], timeout: float = 600.0, **sampling: Any) -> list[Completion]:
+        """Asks the job's engines for one completion a prompt (token ids), for a loop of its own; in their order.
+
+        ``sampling``: SGLang's names: ``max_new_tokens``, ``temperature``, ``top_p``, ``ignore_eos``, .. Whoever
+        fails is replaced by another engine, while there is one; ``timeout`` is in seconds, for all together. What
+        is generated is not kept by the daemon: nothing of it outlives the program. Raises Refused where an
+        engine finds something wrong with a prompt or there is no router, and TimeoutError.
+        """
+        return generate(prompts, timeout, sampling)
 
     # ---- batches ------------------------------------------------------------------------------
 
@@ -233,6 +288,7 @@ class Job:
             try:
                 told = self._wire.ask("batch")
             except JobOver:
+                self.over = True
                 return
             self._step = told["step"]
             tensors = dict(read_safetensors(told["path"]))
@@ -253,7 +309,7 @@ def attach() -> Job:
     path = os.environ.get("ROBUST_SOCKET")
     if not path:
         number = lambda name, other: int(os.environ.get(name, other))  # noqa: E731
-        alone = {"generation": 0, "incarnation": 0, "job": "", "model": "", "page": ""}
+        alone = {"generation": 0, "incarnation": 0, "job": "", "model": "", "page": "", "level": "none", "keeps_state": False}
         ranks = {"rank": number("RANK", 0), "world_size": number("WORLD_SIZE", 1), "local_rank": number("LOCAL_RANK", 0)}
         return Job(None, {**alone, **ranks})
     _tell_exceptions()

@@ -17,6 +17,7 @@ PHASES = (
     "update",
     "snapshot",
     "publish",
+    "loop",
 )
 _MAGIC = b"RBSTPHAS"
 _ENTRY = 64

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Refused(RuntimeError):

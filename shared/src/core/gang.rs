@@ -67,7 +67,7 @@ impl Core {
         }
     }
 
-    fn due_version(&self) -> WeightVersion {
+    pub(super) fn due_version(&self) -> WeightVersion {
         WeightVersion(self.s.committed.0)
     }
 

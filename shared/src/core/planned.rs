@@ -234,9 +234,10 @@ impl Core {
         match gang.stage {
             Stage::Forming | Stage::Restoring => true,
             Stage::Ready => {
-                let published = gang.serves.map(|v| v.0) == Some(self.s.committed.0);
-                published && gang.prepared == Prepared::default()
+                !self.must_publish(self.due_version()) && gang.prepared == Prepared::default()
             }
+            // Its program tells no boundary, now or ever.
+            Stage::Training(_) if self.config.own_loop.is_some_and(|own| !own.commits) => true,
             _ => self.config.mutant(Mutation::ChangeMidStep),
         }
     }

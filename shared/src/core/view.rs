@@ -21,7 +21,7 @@ pub struct View {
     pub reason: String,
     /// The last committed step.
     pub step: Step,
-    /// Steps of the job.
+    /// Steps of the job; 0: as many as its trainer takes.
     pub steps_total: u64,
     /// The last published version; none before the first.
     pub version: Option<WeightVersion>,
@@ -135,7 +135,10 @@ impl Core {
             state: self.job_word().to_owned(),
             reason: s.job.reason().to_owned(),
             step: s.committed,
-            steps_total: self.config.steps,
+            steps_total: match self.config.steps {
+                u64::MAX => 0,
+                steps => steps,
+            },
             version: s.published,
             weight_bytes: s.weight_bytes,
             reward: s.rewards.back().copied().unwrap_or_default(),

@@ -280,17 +280,67 @@ impl WorkerCall for Train {
     const NAME: &'static str = "train";
     const GATHERS: &'static str = "the ranks' figures, averaged";
 
-    /// A program tells what it likes: its rank's own loss, or the gang's.
     fn gather(replies: Vec<UpdateMetrics>, _: &Shape) -> Result<UpdateMetrics, DispatchError> {
-        let count = replies.len().max(1) as f64;
-        let mean = |of: fn(&UpdateMetrics) -> f64| replies.iter().map(of).sum::<f64>() / count;
-        Ok(UpdateMetrics {
-            loss: mean(|r| r.loss),
-            grad_norm: mean(|r| r.grad_norm),
-            clip_fraction: mean(|r| r.clip_fraction),
-            entropy: mean(|r| r.entropy),
-            kl: mean(|r| r.kl),
-        })
+        Ok(mean_of(replies.into_iter()))
+    }
+}
+
+/// The next step of a loop that is the programs' own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnStep {
+    /// The step.
+    pub step: Step,
+}
+
+/// How a step of an own loop ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnFigures {
+    /// What the optimiser did.
+    pub update: UpdateMetrics,
+    /// Mean reward, where the program told one.
+    pub reward: f64,
+    /// Tokens that it trained on.
+    pub tokens: u64,
+}
+
+impl WorkerCall for OwnStep {
+    type Whole = Self;
+    type Args = Self;
+    /// None: the program had nothing left to do, and ended.
+    type Reply = Option<OwnFigures>;
+    type Output = Option<OwnFigures>;
+    type Fan = OneToAll;
+    const NAME: &'static str = "own_step";
+    const GATHERS: &'static str =
+        "the ranks' figures, averaged, their tokens summed; or that all ended, which must agree";
+
+    fn gather(replies: Vec<Self::Reply>, _: &Shape) -> Result<Self::Output, DispatchError> {
+        let ended: Vec<bool> = replies.iter().map(Option::is_none).collect();
+        let word = |ended: &bool| if *ended { "ended" } else { "a step" }.to_owned();
+        agree(Self::NAME, "its loop's", &ended, word)?;
+        let told: Vec<OwnFigures> = replies.into_iter().flatten().collect();
+        Ok((!told.is_empty()).then(|| OwnFigures {
+            update: mean_of(told.iter().map(|of| of.update)),
+            reward: mean(told.iter().map(|of| of.reward)),
+            tokens: told.iter().map(|of| of.tokens).sum(),
+        }))
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len().max(1) as f64;
+    values.sum::<f64>() / count
+}
+
+/// A program tells what it likes: its rank's own figures, or the gang's.
+fn mean_of(ranks: impl ExactSizeIterator<Item = UpdateMetrics> + Clone) -> UpdateMetrics {
+    let of = |figure: fn(UpdateMetrics) -> f64| mean(ranks.clone().map(figure));
+    UpdateMetrics {
+        loss: of(|r| r.loss),
+        grad_norm: of(|r| r.grad_norm),
+        clip_fraction: of(|r| r.clip_fraction),
+        entropy: of(|r| r.entropy),
+        kl: of(|r| r.kl),
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`OldLogprobs`](calls::OldLogprobs) | split | its run of samples | all samples' logprobs, in order |
 //! | [`Update`](calls::Update) | split | its run of samples | shares summed; the gradient norm must agree |
 //! | [`Train`](calls::Train) | split | its run of samples | the ranks' figures, averaged |
+//! | [`OwnStep`](calls::OwnStep) | one to all | the same | the ranks' figures, averaged, or that all ended |
 //! | [`Snapshot`](calls::Snapshot) | one to all | the same | every rank's shard, in rank order |
 //! | [`Publish`](calls::Publish) | one to all | the same | the manifest, which must agree, and where it is |
 //!

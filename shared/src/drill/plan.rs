@@ -71,9 +71,10 @@ impl Drill {
         merge(&mut table, &self.set);
         merge(&mut table, &series.set);
         let job = self.job_of(at, &table, path)?;
+        let of_batches = job.own_loop().is_none();
         for (key, path) in [
-            ("data.prompts", Some(&job.data.prompts)),
-            ("data.tokenizer", Some(&job.data.tokenizer)),
+            ("data.prompts", of_batches.then_some(&job.data.prompts)),
+            ("data.tokenizer", of_batches.then_some(&job.data.tokenizer)),
             ("model.path", job.model.path.as_ref()),
         ] {
             if let Some(path) = path {

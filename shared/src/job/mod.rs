@@ -150,12 +150,14 @@ impl Job {
     /// Makes every path absolute against `base_dir`, the (absolute) folder of the job file. Purely
     /// lexical: `..` is folded, links are not followed.
     pub fn resolve(&mut self, base_dir: &Path) {
+        let has_data = self.own_loop().is_none();
         let command = self.rollout.command.as_mut();
         let of_command = command.map(|c| [Some(&mut c.cwd), c.api_key_file.as_mut()]);
         let of_trainer = self.trainer.command.as_mut().map(|c| &mut c.cwd);
-        let paths = [&mut self.data.prompts, &mut self.data.tokenizer];
-        for path in paths
+        let of_data = [&mut self.data.prompts, &mut self.data.tokenizer];
+        for path in of_data
             .into_iter()
+            .filter(|_| has_data)
             .chain(self.model.path.as_mut())
             .chain(of_command.into_iter().flatten().flatten())
             .chain(of_trainer)
@@ -247,8 +249,11 @@ impl Job {
         Bounds { min, max, n_init }
     }
 
-    /// Samples of one step: prompts x responses.
+    /// Samples of one step: prompts x responses; none where the trainer's loop is its own.
     pub fn samples_per_step(&self) -> u64 {
+        if self.own_loop().is_some() {
+            return 0;
+        }
         u64::from(self.batch.prompts) * u64::from(self.batch.responses)
     }
 

@@ -27,9 +27,9 @@ impl Job {
         self.job.steps.or(default)
     }
 
-    /// Whether it has a model that the job knows of: one that is named, or that a warm-up makes.
+    /// Whether it has a model that the job knows of: one that is named, or that a warm-up makes of its data.
     pub fn has_model(&self) -> bool {
-        self.model.path.is_some() || self.own_loop().is_none() || self.rollout.replicas > 0
+        self.model.path.is_some() || self.own_loop().is_none()
     }
 
     /// Whether engines take the trainer's versions up.
@@ -90,6 +90,12 @@ impl Job {
             let must = "a trainer whose loop is its own generates when it likes; leave it out";
             let mode = format!("{:?}", self.job.mode.name());
             return Err(bad("job.mode", mode, must));
+        }
+        if self.model.path.is_none() && self.pulls_weights() {
+            // The engines begin with it.
+            return Err(Problem::MissingKey {
+                key: "model.path".to_owned(),
+            });
         }
         if c.level < Level::Weights && self.pulls_weights() {
             let must = "the rollouts would wait for weights for ever, for below \"weights\" nothing is \

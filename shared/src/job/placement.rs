@@ -173,6 +173,10 @@ impl Job {
     }
 
     fn place_role(&self, role: Role) -> Result<Vec<Place>, Problem> {
+        if self.count(role) == 0 && self.may_be_without(role) {
+            // Then its pool may be nobody's.
+            return Ok(Vec::new());
+        }
         let pool = self.pool(role);
         let (candidates, each) = (self.candidates(role)?, self.place_slots(pool));
         let mut free = candidates.iter().flat_map(|(node, slots)| {

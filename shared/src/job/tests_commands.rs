@@ -336,7 +336,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "trainer_command_level_that_publishes_nothing",
-        ":3:1: `trainer.command.level` is \"phases\"; the rollouts would wait for weights for ever, for below \
+        ":5:1: `trainer.command.level` is \"phases\"; the rollouts would wait for weights for ever, for below \
          \"weights\" nothing is published; raise it, or write `weights = \"theirs\"` in [rollout.command]",
     ),
     (
@@ -352,6 +352,10 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
         "trainer_command_level_with_data",
         ":1:2: `data` is set; remove it: with `trainer.command.level = \"state\"` the trainer's loop is its own, and its \
          data is its own",
+    ),
+    (
+        "trainer_command_level_without_model",
+        ":1:1: `model.path` is missing; add it",
     ),
     (
         "trainer_command_own_snapshot_of_batches",

@@ -3,7 +3,7 @@ use super::{promises, put, put_json};
 use crate::cli::StatusArgs;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{bytes, clock, count, millis, mode, moment, rate, ratio, who};
+use crate::format::{bytes, clock, count, millis, mode, moment, of_total, rate, ratio, who};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
@@ -134,7 +134,7 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
     let elapsed = clock(s.now_ms.saturating_sub(s.started_ms) as f64 / 1000.0);
     format!(
         "{}  mode {}, policy {}, {} for {elapsed} on {}\n\
-         step     {}/{}, {} each\n\
+         step     {}{}, {} each\n\
          weights  version {}, {}\n\
          reward   {}\n\
          ettr     {} sliding, {} overall, goodput {}\n\
@@ -149,7 +149,7 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
             &s.node
         },
         s.step,
-        s.steps_total,
+        of_total(s.steps_total),
         millis(s.step_seconds * 1000.0),
         s.weight_version,
         bytes(s.weight_bytes),

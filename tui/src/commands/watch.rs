@@ -3,7 +3,7 @@ use super::{is_over, job_result, put, put_json};
 use crate::cli::WatchArgs;
 use crate::endpoint::{Client, Endpoint};
 use crate::error::{self, CliError};
-use crate::format::{millis, ratio, time_of_day};
+use crate::format::{millis, of_total, ratio, time_of_day};
 use robust_proto::v1;
 use std::time::{Duration, Instant};
 
@@ -111,11 +111,11 @@ impl Lines {
             format!("  ({})", s.reason)
         };
         Some(format!(
-            "{}  step {:>4}/{}  {:<10}  reward {:>6}  version {:>4}  ettr {}  {:>7}/step\
+            "{}  step {:>4}{}  {:<10}  reward {:>6}  version {:>4}  ettr {}  {:>7}/step\
              {down}{reason}\n",
             time_of_day(s.now_ms),
             s.step,
-            s.steps_total,
+            of_total(s.steps_total),
             s.state,
             ratio(s.reward),
             s.weight_version,

@@ -15,7 +15,7 @@ use crate::cli::TuiArgs;
 use crate::commands::job_result;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{clock, locale_is_utf8, ratio};
+use crate::format::{clock, locale_is_utf8, of_total, ratio};
 use crate::paint::no_color;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -290,11 +290,11 @@ impl Runner {
             return Ok(());
         };
         println!(
-            "{}: {} at step {}/{} after {}; reward {}, ETTR {}, goodput {}, incidents {}",
+            "{}: {} at step {}{} after {}; reward {}, ETTR {}, goodput {}, incidents {}",
             s.job,
             s.state,
             s.step,
-            s.steps_total,
+            of_total(s.steps_total),
             clock(self.state.elapsed_ms() as f64 / 1000.0),
             ratio(s.reward),
             ratio(s.ettr),

@@ -19,7 +19,7 @@ use robust_role::exit::code;
 use robust_role::{RoleArgs, StartError};
 use robust_shared::job::{Job, RolloutCommand, Service, Stop};
 use robust_shared::trial::{Ended, Failure, Said, Up};
-use robust_tree::{Died, ENGINE_VARIABLE, leftovers};
+use robust_tree::{Died, ENGINE_VARIABLE, Policy, leftovers};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
@@ -82,7 +82,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, ShimError> {
     let hosted = program.command(&job, args, &home);
     let hosted = hosted
         .map_err(ShimError::from)
-        .and_then(|command| Hosted::start(command, &home, deaths));
+        .and_then(|command| Hosted::start(command, &home, Policy::default(), deaths));
     let (mut hosted, address) = match hosted {
         Ok(hosted) => hosted,
         Err(error) => {

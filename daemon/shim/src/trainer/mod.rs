@@ -18,6 +18,7 @@
 //! The death of the program is the rank's death, told with the exception that it wrote.
 
 mod batch;
+mod dues;
 pub mod gang;
 mod layout;
 mod page;
@@ -35,14 +36,15 @@ use std::time::{Duration, Instant};
 
 use robust_proto::v1::host_message::Body;
 use robust_proto::v1::{Call, Hello, HostMessage, Peer, call};
+use robust_proto::{ROUTER_KEY_VARIABLE, ROUTER_VARIABLE};
 use robust_role::{Busy, Facts, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages, network};
 use robust_role::{DaemonEpoch, Deed};
 use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
-use robust_shared::job::{EngineWeights, Job, TrainerCommand, Verification};
+use robust_shared::job::{EngineWeights, Job, Level, TrainerCommand, Verification};
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
-use robust_tree::{Died, Signal, Tree, lend_ports};
+use robust_tree::{Died, How, Policy, Signal, Tree, lend_ports};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
@@ -269,7 +271,13 @@ impl Shim {
         loop {
             tokio::select! {
                 biased;
-                Some(death) = ears.died.recv() => return Ok(End::Died(death)),
+                Some(death) = ears.died.recv() => {
+                    // What it wrote last comes before its end.
+                    self.tell_phases();
+                    if !self.has_ended(&death) {
+                        return Ok(End::Died(death));
+                    }
+                }
                 message = ears.inbox.recv() => match message {
                     Some(FromHost::Message(epoch, message)) => self.obey(epoch, *message)?,
                     Some(FromHost::Ended(end)) => return Ok(End::Link(end)),
@@ -324,6 +332,7 @@ impl Shim {
         let Some(work) = self.work.take() else {
             return Ok(());
         };
+        let own = self.args.job.own_loop();
         let member = Member::of(self.args.index, peers).ok_or_else(|| {
             let ranks = peers.len();
             ShimError::NeverUp(format!("the gang of {ranks} ranks has no port to meet at"))
@@ -342,11 +351,17 @@ impl Shim {
             advertise: self.args.bind,
             variables: &variables,
         };
+        let silent = self.command.level == Level::None;
         let command = Command::of_trainer(&of, &self.command, &self.home)?;
         // What an earlier life wrote is no explanation of this one's end.
         let _ = std::fs::remove_file(self.error_file());
-        let (hosted, _) = Hosted::start(command, &self.home, self.deaths.clone())?;
+        let (policy, deaths) = (Policy::of_program(), self.deaths.clone());
+        let (hosted, _) = Hosted::start(command, &self.home, policy, deaths)?;
         let _ = self.running.set(Arc::clone(&hosted.tree));
+        if silent {
+            hosted.tree.ready();
+            self.enter(Phase::Loop, 0);
+        }
         self.hosted = Some(hosted);
         self.started = Some(Instant::now());
         let attached = Attached {
@@ -356,12 +371,33 @@ impl Shim {
             generation: self.args.generation,
             incarnation: self.args.incarnation,
             job: self.args.job.job.name.clone(),
-            model: self.args.model_folder()?.to_owned(),
+            model: self.args.job.model.path.clone().unwrap_or_default(),
             page: self.page_path.clone(),
             canary: self.canary.clone(),
+            level: self.command.level,
+            keeps_state: own.is_none_or(|own| own.keeps_state),
         };
-        self.rank = Some(Rank::new(attached, work));
+        self.rank = Some(Rank::new(attached, own, work));
         Ok(())
+    }
+
+    fn enter(&mut self, phase: Phase, step: u64) {
+        self.phase = phase;
+        self.link.phase(phase, step);
+        self.raise();
+    }
+
+    /// Whether a death is that of a program that had nothing left to do. It is not missed: what it
+    /// published goes on being served.
+    fn has_ended(&mut self, death: &Died) -> bool {
+        let well = death.leader && death.how == How::Exit(0);
+        let Some(rank) = self.rank.as_mut().filter(|rank| well && rank.may_end()) else {
+            return false;
+        };
+        tracing::info!("the program ended with code 0: it had nothing left to do");
+        rank.on_ended();
+        self.link.phase(Phase::AwaitBatch, 0);
+        true
     }
 
     fn error_file(&self) -> PathBuf {
@@ -371,17 +407,25 @@ impl Shim {
     fn variables(&self, member: &Member) -> Variables {
         let (name, generation) = (&self.args.job.job.name, self.args.generation);
         let mut variables = member.environment(name, generation, &self.error_file());
+        // A program that says nothing finds nobody to say it to.
+        let heard = (self.command.level > Level::None)
+            .then(|| ("ROBUST_SOCKET", self.home.socket().display().to_string()));
         let own = [
             // As torchrun has it: ranks that share a host would spin against each other.
             ("OMP_NUM_THREADS", "1".to_owned()),
             // Its log is read while it runs.
             ("PYTHONUNBUFFERED", "1".to_owned()),
-            ("ROBUST_SOCKET", self.home.socket().display().to_string()),
             ("ROBUST_SHM", self.home.run().display().to_string()),
             ("ROBUST_INDEX", member.rank.to_string()),
             ("ROBUST_INCARNATION", self.args.incarnation.to_string()),
             ("ROBUST_GENERATION", generation.to_string()),
         ];
+        let router = [ROUTER_VARIABLE, ROUTER_KEY_VARIABLE];
+        let router = router.map(|name| Some((name, std::env::var(name).ok()?)));
+        let own = own
+            .into_iter()
+            .chain(heard)
+            .chain(router.into_iter().flatten());
         variables.extend(own.map(|(key, text)| (key.into(), text.into())));
         variables
     }
@@ -390,11 +434,7 @@ impl Shim {
     fn tell_phases(&mut self) {
         for change in self.page.changes() {
             match Phase::from_str(&change.phase) {
-                Ok(phase) => {
-                    self.phase = phase;
-                    self.link.phase(phase, change.step);
-                    self.raise();
-                }
+                Ok(phase) => self.enter(phase, change.step),
                 Err(error) => {
                     tracing::warn!(%error, "the program's page has a phase of no trainer")
                 }
@@ -480,13 +520,14 @@ impl Shim {
         }
     }
 
-    /// Answers that the job is over, until the program ends or its grace does.
+    /// Answers that the job is over, until the program ends or its grace does. One whose loop is its own
+    /// may not ask for long, and is not waited for.
     async fn let_end(&mut self, ears: &mut Ears) {
         if let Some(rank) = &mut self.rank {
             rank.on_over();
         }
         self.say();
-        if self.hosted.is_none() {
+        if self.hosted.is_none() || self.args.job.own_loop().is_some() {
             return;
         }
         let grace = tokio::time::sleep(self.command.stop.grace());

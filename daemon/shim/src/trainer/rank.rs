@@ -17,17 +17,21 @@
 //! ```
 //! The daemon asks for a version, or for another step, only once the step before is on record: that is
 //! how the program hears of it.
+//!
+//! A program whose loop is its own ([`OwnLoop`]) asks for no batch: a step begins where the one before
+//! ended, and ends with its figures, or with the next version that it publishes. Where its state is its
+//! own too there is nothing to restore, and what is kept of a step is its number. One that ends with code
+//! 0 between two steps had nothing left to do.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use robust_proto::v1::call::Body;
-use robust_proto::v1::call_reply::Result as Reply;
-use robust_proto::v1::{
-    Call, CallReply, Restore, RestoreReply, ServedVersion, SnapshotReply, Train, UpdateReply,
-};
+use robust_proto::v1::{Call, CallReply, ServedVersion, SnapshotReply, Train};
 use robust_role::DaemonEpoch;
-use robust_role::calls::{Asked, Begun, Calls, Failure};
+use robust_role::calls::Failure;
+use robust_shared::core::OwnLoop;
+use robust_shared::job::Level;
+
+use super::dues::{Dues, Figures, News, Step};
 
 use super::words::{Answer, Ask, Attached, CanaryAnswer, PROTOCOL, Place, Tensor};
 
@@ -64,14 +68,6 @@ pub enum Said {
     Answer(Answer),
 }
 
-/// A call that waits.
-#[derive(Debug, Clone)]
-struct Due<T> {
-    epoch: DaemonEpoch,
-    asked: Asked,
-    body: T,
-}
-
 /// Where the program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -105,34 +101,34 @@ enum Version {
 /// A rank.
 pub struct Rank<H> {
     attached: Attached,
+    own: Option<OwnLoop>,
     hands: H,
-    calls: Calls,
+    dues: Dues,
     stage: Stage,
     version: Version,
+    /// The step that the program is at is one that it did in this life.
+    is_new: bool,
     waiting: Option<Ask>,
-    restore: Option<Due<Restore>>,
-    train: Option<Due<Train>>,
-    snapshot: Option<Due<u64>>,
-    publish: Option<Due<u64>>,
     over: bool,
+    /// The program had nothing left to do.
+    ended: bool,
     said: Vec<Said>,
 }
 
 impl<H: Hands> Rank<H> {
-    /// No program attached yet.
-    pub fn new(attached: Attached, hands: H) -> Self {
+    /// No program attached yet. `own` is its loop, where that is its own.
+    pub fn new(attached: Attached, own: Option<OwnLoop>, hands: H) -> Self {
         Self {
-            calls: Calls::of(attached.generation),
+            dues: Dues::new(attached.generation),
             attached,
+            own,
             hands,
             stage: Stage::New,
             version: Version::None,
+            is_new: false,
             waiting: None,
-            restore: None,
-            train: None,
-            snapshot: None,
-            publish: None,
             over: false,
+            ended: false,
             said: Vec::new(),
         }
     }
@@ -142,41 +138,29 @@ impl<H: Hands> Rank<H> {
         std::mem::take(&mut self.said)
     }
 
-    /// Whether the program attached.
+    /// Whether the program attached, or need not.
     pub fn is_attached(&self) -> bool {
-        self.stage != Stage::New
+        self.stage != Stage::New || self.attached.level == Level::None
+    }
+
+    /// Whether a program that ends with code 0 now has nothing left to do.
+    pub fn may_end(&self) -> bool {
+        self.own.is_some() && matches!(self.stage, Stage::At(_))
+    }
+
+    /// It did end so.
+    pub fn on_ended(&mut self) {
+        self.ended = true;
+        self.waiting = None;
+        self.go_on();
     }
 
     /// The daemon calls.
     pub fn on_call(&mut self, epoch: DaemonEpoch, call: Call) {
-        let (asked, body) = match self.calls.begin(call) {
-            Begun::Answered(reply) => return self.said.push(Said::Reply(epoch, reply)),
-            Begun::New(asked, body) => (asked, body),
-        };
-        macro_rules! due {
-            ($body:expr) => {
-                Some(Due {
-                    epoch,
-                    asked,
-                    body: $body,
-                })
-            };
-        }
-        match body {
-            Body::Restore(restore) => self.restore = due!(restore),
-            Body::Train(train) => {
-                self.is_on_record(train.step.saturating_sub(1));
-                self.train = due!(train);
-            }
-            Body::Snapshot(snapshot) => self.snapshot = due!(snapshot.step),
-            Body::Publish(publish) => {
-                self.is_on_record(publish.version);
-                self.publish = due!(publish.version);
-            }
-            Body::OldLogprobs(_) | Body::Update(_) => {
-                let reason = "this rank is a program of the user's, which is given whole steps";
-                self.fail(epoch, asked, reason.to_owned());
-            }
+        match self.dues.take_in(epoch, call) {
+            News::Said(said) => return self.said.push(said),
+            News::Due(Some(step)) => self.is_on_record(step),
+            News::Due(None) => {}
         }
         self.go_on();
     }
@@ -210,6 +194,10 @@ impl<H: Hands> Rank<H> {
 
     /// Answers what can be answered by now.
     fn go_on(&mut self) {
+        self.take_up_nothing();
+        if self.ended {
+            self.answer_for_the_ended();
+        }
         if let Some(ask) = self.waiting.take() {
             let failed = self.hands.exception().map(Err);
             match failed.unwrap_or_else(|| self.reply_to(&ask)) {
@@ -234,7 +222,10 @@ impl<H: Hands> Rank<H> {
                 tensors,
             } => self.figures(*step, figures, tensors),
             Ask::Written { step } => self.written(*step),
-            Ask::Publish { version, tensors } => self.begin_version(*version, tensors).map(Some),
+            Ask::Publish { version, tensors } => match version {
+                Some(version) => self.begin_this_version(*version, tensors),
+                None => self.begin_next_version(tensors),
+            },
             Ask::Published { version, canary } => {
                 self.end_version(*version, canary.clone()).map(Some)
             }
@@ -257,15 +248,53 @@ impl<H: Hands> Rank<H> {
         }
     }
 
+    /// A program whose state is its own is where the daemon says that it is.
+    fn take_up_nothing(&mut self) {
+        let begins = matches!(self.stage, Stage::New | Stage::Attached) && self.is_attached();
+        if !begins || self.keeps_state() {
+            return;
+        }
+        if let Some(step) = self.dues.restore().map(|restore| restore.step) {
+            self.stage = Stage::At(step);
+            self.hands.is_at(Some(step));
+            let said = self.dues.end_restore(Ok(step));
+            self.said.extend(said);
+        }
+    }
+
+    fn keeps_state(&self) -> bool {
+        self.own.is_none_or(|own| own.keeps_state)
+    }
+
+    /// Nothing comes any more of a program that had nothing left to do.
+    fn answer_for_the_ended(&mut self) {
+        let Stage::At(step) = self.stage else { return };
+        if let Some(version) = self.dues.publish().filter(|due| !self.has_told(*due)) {
+            let reason = format!(
+                "the program ended without publishing the weights of step {step}; call publish() after each \
+                 commit()"
+            );
+            let said = self.dues.end_publish(version, Err(reason));
+            self.said.extend(said);
+        }
+        if self.dues.step().is_some() {
+            let said = self.dues.end_step(Ok(None));
+            self.said.extend(said);
+        }
+    }
+
     fn restore(&mut self) -> Result<Option<Answer>, String> {
         match self.stage {
+            Stage::At(step) if !self.keeps_state() => {
+                return Ok(Some(Answer::State { step, place: None }));
+            }
+            Stage::Attached if !self.keeps_state() => return Ok(None),
             Stage::Attached | Stage::Restoring(_) => {}
             _ => return Err(self.out_of_order("restore()", "once, before batches()")),
         }
-        let Some(due) = &self.restore else {
+        let Some(step) = self.dues.restore().map(|restore| restore.step) else {
             return Ok(None);
         };
-        let step = due.body.step;
         match self.find_state() {
             Ok(place) => {
                 self.hands.is_at(None);
@@ -274,7 +303,8 @@ impl<H: Hands> Rank<H> {
             }
             Err(reason) => {
                 // The daemon has other sources, perhaps: the program waits for the next.
-                self.end_restore(Err(reason));
+                let said = self.dues.end_restore(Err(reason));
+                self.said.extend(said);
                 Ok(None)
             }
         }
@@ -282,10 +312,10 @@ impl<H: Hands> Rank<H> {
 
     /// Where this rank's part of the state is that is to be taken up.
     fn find_state(&mut self) -> Result<Option<Place>, String> {
-        let Some(due) = &self.restore else {
+        let Some(restore) = self.dues.restore() else {
             return Ok(None);
         };
-        let shards = &due.body.shards;
+        let shards = &restore.shards;
         let (found, ranks) = (shards.len(), self.attached.world_size as usize);
         if shards.is_empty() {
             return Ok(None);
@@ -294,7 +324,7 @@ impl<H: Hands> Rank<H> {
             return Err(format!(
                 "{found} ranks wrote the state of step {}, and this gang has {ranks}: states of programs \
                  are kept rank by rank, so the number of ranks must stay",
-                due.body.step
+                restore.step
             ));
         }
         let shard = &shards[self.attached.rank as usize];
@@ -313,51 +343,35 @@ impl<H: Hands> Rank<H> {
             Ok(()) => {
                 self.stage = Stage::At(step);
                 self.hands.is_at(Some(step));
-                self.end_restore(Ok(step));
+                let said = self.dues.end_restore(Ok(step));
+                self.said.extend(said);
                 Ok(Answer::Done)
             }
             Err(reason) => {
                 self.stage = Stage::Attached;
-                self.end_restore(Err(reason.clone()));
+                let said = self.dues.end_restore(Err(reason.clone()));
+                self.said.extend(said);
                 Err(reason)
             }
         }
     }
 
-    fn end_restore(&mut self, result: Result<u64, String>) {
-        if let Some(due) = self.restore.take() {
-            let result = result.map(|step| Reply::Restore(RestoreReply { step }));
-            self.end(due, result);
-        }
-    }
-
     fn batch(&mut self) -> Result<Option<Answer>, String> {
+        if self.own.is_some() {
+            return Err(self.not_at_this_level("batches()", Level::Data));
+        }
         let Stage::At(step) = self.stage else {
             return Err(
                 self.out_of_order("the next batch", "after restore() and after each commit()")
             );
         };
-        if let Some(due) = &self.publish
-            && !self.has_told(due.body)
-        {
-            return Err(format!(
-                "publish() was not called for step {step}, and all engines wait for these weights; call \
-                 job.publish(model) after restore() and after each commit()"
-            ));
-        }
-        let Some(due) = &self.train else {
-            return Ok(None);
+        let (of, tokens, path) = match self.next_step(step)? {
+            Some(Step::Batch(train)) => {
+                let path = self.hands.lay_batch(&train)?;
+                (train.step, train.batch_trainable_tokens, path)
+            }
+            _ => return Ok(None),
         };
-        if due.body.step != step + 1 {
-            let reason = format!(
-                "step {} is asked for, the program is at {step}",
-                due.body.step
-            );
-            self.end_train(Err(Failure::of_the_call(reason.clone())));
-            return Err(reason);
-        }
-        let (of, tokens) = (due.body.step, due.body.batch_trainable_tokens);
-        let path = self.hands.lay_batch(&due.body)?;
         self.stage = Stage::Computing(of);
         Ok(Some(Answer::Batch {
             step: of,
@@ -366,34 +380,65 @@ impl<H: Hands> Rank<H> {
         }))
     }
 
+    /// The step after this one, if it is asked for.
+    fn next_step(&mut self, step: u64) -> Result<Option<Step>, String> {
+        if self.dues.publish().is_some_and(|due| !self.has_told(due)) {
+            return Err(format!(
+                "publish() was not called for step {step}, and all engines wait for these weights; call \
+                 job.publish(model) after restore() and after each commit()"
+            ));
+        }
+        let Some(due) = self.dues.step().cloned() else {
+            return Ok(None);
+        };
+        if due.number() != step + 1 {
+            let asked = due.number();
+            let reason = format!("step {asked} is asked for, the program is at {step}");
+            self.end_step(Err(Failure::of_the_call(reason.clone())));
+            return Err(reason);
+        }
+        Ok(Some(due))
+    }
+
     /// Numbers that are none fail the call, and the program waits for its end: a state that came of them
     /// must never be written.
     fn figures(
         &mut self,
         step: u64,
-        figures: &BTreeMap<String, String>,
+        figures: &Figures,
         tensors: &[Tensor],
     ) -> Result<Option<Answer>, String> {
-        if self.stage == Stage::Computing(step) && self.train.is_some() {
+        if self.own.is_some_and(|own| !own.commits) {
+            return Err(self.not_at_this_level("commit()", Level::State));
+        }
+        if self.own.is_some()
+            && let Stage::At(now) = self.stage
+            && now + 1 == step
+        {
+            if self.next_step(now)?.is_none() {
+                return Ok(None);
+            }
+            self.stage = Stage::Computing(step);
+        }
+        if self.stage == Stage::Computing(step) && self.dues.step().is_some() {
             let failure = match self.hands.spoils() {
                 true => Some(numeric("loss", "NaN, on request")),
                 false => not_finite(figures),
             };
             let failed = failure.is_some();
-            let reply = figures_of(figures);
-            self.end_train(failure.map_or(Ok(reply), Err));
+            self.end_step(failure.map_or(Ok(figures), Err));
             if failed {
                 return Ok(None);
             }
             self.stage = Stage::Summed(step);
         }
         if self.stage != Stage::Summed(step) {
-            return match self.train.is_none() && self.stage == Stage::Computing(step) {
+            return match self.dues.step().is_none() && self.stage == Stage::Computing(step) {
                 true => Ok(None),
-                false => Err(self.out_of_order("commit()", "once for each batch")),
+                false => Err(self.out_of_order("commit()", "once for each step")),
             };
         }
-        if self.snapshot.as_ref().is_none_or(|due| due.body != step) {
+        if !self.dues.wants_snapshot(step) {
             return Ok(None);
         }
         let place = self.hands.begin_state(step, tensors).inspect_err(|reason| {
@@ -402,10 +447,12 @@ impl<H: Hands> Rank<H> {
         match place {
             Ok(place) => {
                 self.stage = Stage::Writing(step);
-                Ok(Some(Answer::Write { place }))
+                let of = step;
+                Ok(Some(Answer::Write { of, place }))
             }
             Err(reason) => {
-                self.end_snapshot(Err(reason.clone()));
+                let said = self.dues.end_snapshot(Err(reason.clone()));
+                self.said.extend(said);
                 Err(reason)
             }
         }
@@ -413,14 +460,7 @@ impl<H: Hands> Rank<H> {
 
     fn written(&mut self, step: u64) -> Result<Option<Answer>, String> {
         if self.stage == Stage::Writing(step) {
-            let shard = self.hands.end_state(step);
-            let failed = shard.as_ref().err().cloned();
-            self.end_snapshot(shard);
-            if let Some(reason) = failed {
-                return Err(reason);
-            }
-            self.hands.is_at(Some(step));
-            self.stage = Stage::Written(step);
+            self.end_state(step)?;
         }
         match self.stage {
             Stage::At(now) if now == step => Ok(Some(Answer::Done)),
@@ -429,9 +469,23 @@ impl<H: Hands> Rank<H> {
         }
     }
 
+    fn end_state(&mut self, step: u64) -> Result<(), String> {
+        let shard = self.hands.end_state(step);
+        let failed = shard.as_ref().err().cloned();
+        let said = self.dues.end_snapshot(shard);
+        self.said.extend(said);
+        if let Some(reason) = failed {
+            return Err(reason);
+        }
+        self.hands.is_at(Some(step));
+        self.stage = Stage::Written(step);
+        Ok(())
+    }
+
     fn is_on_record(&mut self, step: u64) {
         if self.stage == Stage::Written(step) {
             self.stage = Stage::At(step);
+            self.is_new = true;
         }
     }
 
@@ -441,7 +495,50 @@ impl<H: Hands> Rank<H> {
         }
         let place = self.hands.begin_version(version, tensors)?;
         self.version = Version::Begun(version);
-        Ok(Answer::Write { place })
+        self.is_new = false;
+        let of = version;
+        Ok(Answer::Write { of, place })
+    }
+
+    /// The version of the step that the program is at. One that came back with a state of its own has
+    /// another than the version that went out: there is nothing to write then.
+    fn begin_this_version(
+        &mut self,
+        version: u64,
+        tensors: &[Tensor],
+    ) -> Result<Option<Answer>, String> {
+        let wanted = self.is_new || self.dues.publish().is_some();
+        if wanted || self.keeps_state() {
+            return self.begin_version(version, tensors).map(Some);
+        }
+        Ok(self.dues.step().map(|_| Answer::Done))
+    }
+
+    /// The version of the step that the program is at, where nobody has that one yet; else that of the
+    /// next step, which is over with it.
+    fn begin_next_version(&mut self, tensors: &[Tensor]) -> Result<Option<Answer>, String> {
+        if self.own.is_none_or(|own| !own.commits) {
+            return Err(self.not_at_this_level("publish()", Level::Weights));
+        }
+        match self.stage {
+            Stage::At(now) => {
+                let wanted = self.dues.publish().is_some_and(|due| !self.has_told(due));
+                if self.is_new || wanted {
+                    return self.begin_version(now, tensors).map(Some);
+                }
+                if self.next_step(now)?.is_some() {
+                    self.end_step(Ok(&Figures::new()));
+                    self.stage = Stage::Summed(now + 1);
+                }
+                Ok(None)
+            }
+            Stage::Summed(step) if self.dues.wants_snapshot(step) => {
+                let begun = self.hands.begin_state(step, &[]);
+                begun.and_then(|_| self.end_state(step)).map(|()| None)
+            }
+            Stage::Attached | Stage::Summed(_) | Stage::Written(_) => Ok(None),
+            _ => Err(self.out_of_order("publish()", "between two steps")),
+        }
     }
 
     fn end_version(
@@ -474,39 +571,26 @@ impl<H: Hands> Rank<H> {
         let Version::Told(version, Some(served)) = &self.version else {
             return;
         };
-        let served = (**served).clone();
-        if let Some(due) = self.publish.take_if(|due| due.body == *version) {
-            self.end(due, served.map(Reply::Publish));
-        }
+        let said = self.dues.end_publish(*version, (**served).clone());
+        self.said.extend(said);
     }
 
-    fn end_train(&mut self, result: Result<UpdateReply, Failure>) {
-        if let Some(due) = self.train.take() {
-            let reply = self.calls.end(due.asked, result.map(Reply::Update));
-            self.said.push(Said::Reply(due.epoch, Box::new(reply)));
-        }
-    }
-
-    fn end_snapshot(&mut self, result: Result<SnapshotReply, String>) {
-        if let Some(due) = self.snapshot.take() {
-            self.end(due, result.map(Reply::Snapshot));
-        }
-    }
-
-    fn end<T>(&mut self, due: Due<T>, result: Result<Reply, String>) {
-        let reply = self
-            .calls
-            .end(due.asked, result.map_err(Failure::of_the_call));
-        self.said.push(Said::Reply(due.epoch, Box::new(reply)));
-    }
-
-    fn fail(&mut self, epoch: DaemonEpoch, asked: Asked, reason: String) {
-        let reply = self.calls.end(asked, Err(Failure::of_the_call(reason)));
-        self.said.push(Said::Reply(epoch, Box::new(reply)));
+    fn end_step(&mut self, result: Result<&Figures, Failure>) {
+        let said = self.dues.end_step(result.map(Some));
+        self.said.extend(said);
     }
 
     fn answer(&mut self, answer: Answer) {
         self.said.push(Said::Answer(answer));
+    }
+
+    fn not_at_this_level(&self, what: &str, level: Level) -> String {
+        format!(
+            "{what} is for programs of level \"{}\", and the job file says that this one is of level \"{}\"; \
+             change trainer.command.level",
+            level.name(),
+            self.attached.level.name()
+        )
     }
 
     fn out_of_order(&self, what: &str, when: &str) -> String {
@@ -532,26 +616,11 @@ fn numeric(name: &str, value: &str) -> Failure {
 }
 
 /// The first figure that is no finite number.
-fn not_finite(figures: &BTreeMap<String, String>) -> Option<Failure> {
+fn not_finite(figures: &Figures) -> Option<Failure> {
     let wrong = figures
         .iter()
         .find(|(_, text)| !text.parse::<f64>().is_ok_and(f64::is_finite));
     wrong.map(|(name, text)| numeric(name, text))
-}
-
-/// What the program told; a figure that it did not tell is 0.
-fn figures_of(figures: &BTreeMap<String, String>) -> UpdateReply {
-    let of = |name: &str| {
-        let text = figures.get(name);
-        text.and_then(|text| text.parse().ok()).unwrap_or(0.0)
-    };
-    UpdateReply {
-        loss: of("loss"),
-        grad_norm: of("grad_norm"),
-        clip_fraction: of("clip_fraction"),
-        entropy: of("entropy"),
-        kl: of("kl"),
-    }
 }
 
 #[cfg(test)]

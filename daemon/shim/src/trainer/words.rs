@@ -6,7 +6,7 @@
 //!   attach ──────────────────────────────────► attached: who it is in the gang
 //!   restore ─────────────────────────────────► state: a step, and where its tensors lie
 //!   restored ────────────────────────────────► done
-//!   publish ─────────────────────────────────► write: where the version's tensors go
+//!   publish ─────────────────────────────────► write: which version, and where its tensors go
 //!   published ───────────────────────────────► done
 //!   batch ───────────────────────────────────► batch: a step, and where its samples lie; or over
 //!   figures (loss, norm, the state's layout) ► write: where the state's tensors go
@@ -18,10 +18,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use robust_shared::job::Level;
 use serde::{Deserialize, Serialize};
 
 /// The protocol's version; a program of another one is refused.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What a program asks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -64,8 +65,10 @@ pub enum Ask {
     },
     /// A version of the weights is to be published.
     Publish {
-        /// The step that it is the result of.
-        version: u64,
+        /// The step that it is the result of. Absent: that of the step that the program is at, or of the
+        /// next one, which is over with it; the answer says which.
+        #[serde(default)]
+        version: Option<u64>,
         /// Its tensors, float32, by Hugging Face name.
         tensors: Vec<Tensor>,
     },
@@ -129,6 +132,8 @@ pub enum Answer {
     },
     /// Where tensors are to be written.
     Write {
+        /// The step or version.
+        of: u64,
         /// The place.
         place: Place,
     },
@@ -162,6 +167,10 @@ pub struct Attached {
     pub page: PathBuf,
     /// What published weights must prove; none: nothing.
     pub canary: Option<CanaryPrompt>,
+    /// What of the package it uses, as the job file says.
+    pub level: Level,
+    /// Whether its state is kept for it.
+    pub keeps_state: bool,
 }
 
 /// What is to be answered greedily, by the weights that are published.

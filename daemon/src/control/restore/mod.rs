@@ -21,7 +21,7 @@ pub use peers::{PeerHolder, PeerMemory, PeerView, Peers};
 pub use replay::{Again, Progress, Replayed};
 pub use sources::{Disk, Memory, Source};
 
-use super::gang::{Gang, StepError};
+use super::gang::{Gang, StepError, Trains};
 use super::step::StepOutcome;
 use crate::store::Store;
 use replay::Plan;
@@ -174,7 +174,14 @@ impl Search<'_> {
     async fn attempt(&mut self, candidate: &Candidate) -> Result<Option<StepOutcome>, StepError> {
         let of = format!("{} at step {}", candidate.name(), candidate.step);
         let store = &self.way.store;
-        let again = match replayed(&mut self.plan, store, candidate.step, self.step).await? {
+        let again = match replayed(
+            &mut self.plan,
+            (store, self.gang.trains),
+            candidate.step,
+            self.step,
+        )
+        .await?
+        {
             Ok(again) => again,
             Err(reason) => {
                 self.passed_over.push(format!("{of}: {reason}"));
@@ -209,7 +216,7 @@ impl Search<'_> {
 /// What has to be trained again after `from`, or why it cannot be; read from the store once.
 async fn replayed(
     plan: &mut Option<Plan>,
-    store: &Store,
+    (store, trains): (&Store, Trains),
     from: Step,
     step: Step,
 ) -> Result<Result<Plan, String>, StepError> {
@@ -218,7 +225,7 @@ async fn replayed(
     }
     let whole = match plan.take() {
         Some(known) => known,
-        None => Plan::read(store.clone(), step).await?,
+        None => Plan::read(store.clone(), step, trains).await?,
     };
     let after = whole.after(from);
     *plan = Some(whole);

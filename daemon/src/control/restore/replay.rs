@@ -5,8 +5,8 @@
 //! is known: the figures of each step are on record, and the version's digest is compared when it is
 //! published again.
 use super::Way;
-use crate::control::gang::{Gang, StepError};
-use crate::control::step::{abandoned, learn, load};
+use crate::control::gang::{Gang, StepError, Trains};
+use crate::control::step::{abandoned, learn};
 use crate::driver::SnapshotShards;
 use crate::store::{Store, StoreError};
 use robust_shared::core::StepMetrics;
@@ -55,12 +55,13 @@ pub(super) struct Plan {
 
 impl Plan {
     /// All steps up to the committed one that can be, without a gap.
-    pub async fn read(store: Store, until: Step) -> Result<Self, StepError> {
+    /// Steps of an own loop consumed nothing, and their programs do them again as they like.
+    pub async fn read(store: Store, until: Step, trains: Trains) -> Result<Self, StepError> {
         let reading = tokio::task::spawn_blocking(move || {
             let mut steps = BTreeMap::new();
             for step in (1..=until.0).rev().map(Step) {
                 let consumed = store.consumed_by(step)?;
-                if consumed.is_empty() {
+                if consumed.is_empty() && trains != Trains::OwnLoop {
                     break;
                 }
                 steps.insert(step, consumed);
@@ -112,9 +113,9 @@ impl Plan {
         });
         let mut done = Vec::new();
         for (step, trajectories) in self.steps {
-            let batch = load(way.store.clone(), trajectories.clone()).await?;
             let known = Default::default();
-            let learned = learn(gang, step, (&trajectories, batch), known).await?;
+            let learned = learn(gang, &way.store, step, &trajectories, known).await?;
+            let learned = learned.ok_or_else(|| abandoned("a step that is done again"))?;
             let first = way.store.step(step)?.map(|stored| stored.metrics);
             let same = first.is_some_and(|first| is_same(&first, &learned.metrics));
             let again = Again { step, same };

@@ -55,7 +55,7 @@ impl Rank {
                 path: format!("slot of {}", snapshot.step),
                 ..Default::default()
             })),
-            call::Body::Train(_) => Err("these are built-in ranks".into()),
+            call::Body::Train(_) | call::Body::OwnStep(_) => Err("these are built-in ranks".into()),
             call::Body::Publish(_) => Err("a step that is trained again is not published".into()),
         }
     }
@@ -151,7 +151,7 @@ impl Bench {
             generation: Generation(2),
             ranks: vec![RANK],
             attempt: 0,
-            foreign: false,
+            trains: Default::default(),
         };
         Self {
             gang,

@@ -163,7 +163,7 @@ fn prepare(
         http: generate::client().map_err(|error| {
             StartError::io("making", "HTTP client", std::io::Error::other(error))
         })?,
-        tokenizer: Tokenizer::of_job(job, model)?,
+        tokenizer: Tokenizer::of_data(job, model)?,
         tool,
         max_len: memory::shape(&config).context(job) as usize,
         max_turns: job.agent.max_turns,

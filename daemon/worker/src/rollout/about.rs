@@ -42,7 +42,7 @@ impl About {
         };
         Ok(Self {
             facts: Arc::new(facts),
-            tokenizer: Some(Arc::new(tokenizer)),
+            tokenizer: tokenizer.map(Arc::new),
             counts: Arc::default(),
         })
     }

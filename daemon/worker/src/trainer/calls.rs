@@ -121,7 +121,7 @@ impl Work {
             Body::Update(request) => self.update(&request).map(Answer::Update),
             Body::Snapshot(request) => self.snapshot(&request).map(Answer::Snapshot),
             Body::Publish(request) => self.publish(&request).map(Answer::Publish),
-            Body::Train(_) => Err(CallError::WholeStep),
+            Body::Train(_) | Body::OwnStep(_) => Err(CallError::WholeStep),
         }
     }
 

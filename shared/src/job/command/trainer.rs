@@ -9,10 +9,11 @@ const AT: &str = "trainer.command";
 
 impl Job {
     pub(super) fn check_trainer_command(&self, c: &TrainerCommand) -> Result<(), Problem> {
+        let argv = [c.argv.as_slice(), &c.restore_args].concat();
         self.check_program(&Program {
             at: AT.to_owned(),
             scope: Scope::Trainer,
-            argv: &c.argv,
+            argv: &argv,
             env: &c.env,
             inherit: &c.inherit,
             ports: c.ports,

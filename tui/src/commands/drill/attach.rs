@@ -108,7 +108,11 @@ fn ground(status: &v1::Status) -> Ground {
             .count() as u32
     };
     Ground {
-        steps: status.steps_total.saturating_sub(status.step),
+        steps: match status.steps_total {
+            // Its trainer says when it is over.
+            0 => u32::MAX.into(),
+            total => total.saturating_sub(status.step),
+        },
         counts: Role::ALL.map(|role| (role, of(role))).to_vec(),
         nodes: status.nodes.iter().map(|n| n.name.clone()).collect(),
     }

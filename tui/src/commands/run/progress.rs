@@ -54,7 +54,8 @@ impl Progress {
         if self.json && !self.quiet {
             return put_json(status);
         }
-        self.bar.set_length(status.steps_total);
+        // Where nobody knows how many there will be, all that were done are all.
+        self.bar.set_length(status.steps_total.max(status.step));
         self.bar.set_position(status.step);
         let ettr = ratio(status.ettr_sliding);
         let message = format!(

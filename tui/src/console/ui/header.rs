@@ -3,7 +3,7 @@ use super::super::flow::tokens_per_s;
 use super::super::state::{Link, State};
 use super::look::Tone;
 use super::{put, put_ends};
-use crate::format::{bar, clock, count, millis, mode, moment, ratio, who};
+use crate::format::{bar, clock, count, millis, mode, moment, of_total, ratio, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -47,20 +47,25 @@ fn age(state: &State) -> Line<'static> {
 
 fn progress(state: &State, s: &v1::Status, width: u16) -> Line<'static> {
     let look = state.look;
-    let total = s.steps_total.max(1);
-    let done = s.step as f64 / total as f64;
-    let gauge = bar(done, usize::from(width / 6).clamp(10, 40), look.ascii);
-    let mut spans = vec![
-        Span::raw(" step "),
-        Span::styled(format!("{}/{} ", s.step, s.steps_total), look.strong()),
-        Span::styled(look.glyph("▕", "["), look.faint()),
-        Span::styled(gauge, look.accent()),
-        Span::styled(look.glyph("▏", "]"), look.faint()),
-        Span::raw(format!(" {:.0}%  version ", done * 100.0)),
+    let step = format!("{}{} ", s.step, of_total(s.steps_total));
+    let mut spans = vec![Span::raw(" step "), Span::styled(step, look.strong())];
+    // How far it is from an end that nobody knows cannot be drawn.
+    if s.steps_total > 0 {
+        let done = s.step as f64 / s.steps_total as f64;
+        let gauge = bar(done, usize::from(width / 6).clamp(10, 40), look.ascii);
+        spans.extend([
+            Span::styled(look.glyph("▕", "["), look.faint()),
+            Span::styled(gauge, look.accent()),
+            Span::styled(look.glyph("▏", "]"), look.faint()),
+            Span::raw(format!(" {:.0}%", done * 100.0)),
+        ]);
+    }
+    spans.extend([
+        Span::raw("  version "),
         Span::styled(s.weight_version.to_string(), look.strong()),
         Span::raw("  reward "),
         Span::styled(ratio(s.reward), look.strong()),
-    ];
+    ]);
     if s.step_seconds > 0.0 {
         let time = millis(s.step_seconds * 1000.0);
         spans.push(Span::raw(format!("  {time}/step")));

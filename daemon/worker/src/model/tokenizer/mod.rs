@@ -103,9 +103,21 @@ impl Tokenizer {
         Self::load_for(path, None, false)
     }
 
-    /// The tokenizer of a job, whose model lies in `model`.
-    pub fn of_job(job: &Job, model: &Path) -> Result<Self, TokenizerError> {
+    /// The tokenizer of a job's data, whose model lies in `model`.
+    pub fn of_data(job: &Job, model: &Path) -> Result<Self, TokenizerError> {
         Self::load_for(&job.data.tokenizer, Some(model), job.data.chat_template)
+    }
+
+    /// The same, or of a job that has no data that of the model, if one lies there.
+    pub fn of_job(job: &Job, model: &Path) -> Result<Option<Self>, TokenizerError> {
+        if job.own_loop().is_none() {
+            return Self::of_data(job, model).map(Some);
+        }
+        let path = model.join("tokenizer.json");
+        let there = path.exists();
+        there
+            .then(|| Self::load_for(&path, Some(model), false))
+            .transpose()
     }
 
     fn load_for(

@@ -36,7 +36,8 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
         Some(("model.path".to_owned(), found.err()?.to_string()))
     });
     let c = &job.checkpoint;
-    let dated = job.job.steps.checked_div(c.keep_every).unwrap_or(0);
+    let dated = job.steps().unwrap_or(u64::MAX).checked_div(c.keep_every);
+    let dated = dated.unwrap_or(0);
     let dated = u32::try_from(dated).unwrap_or(u32::MAX);
     Ok(JobFacts {
         name: job.job.name.clone(),
@@ -81,6 +82,9 @@ fn roles(job: &Job, shape: &Shape) -> Vec<RoleMemory> {
 
 /// The model's shape, where it is known.
 fn shape(job: &Job) -> Option<Shape> {
+    if !job.has_model() {
+        return None;
+    }
     let Some(folder) = &job.model.path else {
         let (c, vocabulary) = (&job.model.config, vocabulary(&job.data.tokenizer)?);
         return Some(Shape {

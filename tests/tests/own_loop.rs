@@ -1,0 +1,220 @@
+//! Trainers whose loop is their own, at each level: real programs, really killed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_tests::{Daemon, JobFile, example, roles, start_torch, torch_python};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A model for the job's engines, in a folder of its own.
+fn model() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let made = Command::new(torch_python())
+        .arg(example("own_loop").join("make_model.py"))
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    dir
+}
+
+/// The job of `examples/own_loop` with this model.
+fn own_loop(model: &Path, steps: u64) -> JobFile {
+    let folder = example("own_loop").to_string_lossy().into_owned();
+    JobFile::of_fixture("jobs/test-own-loop.toml")
+        .set("model", "path", model.to_string_lossy().into_owned())
+        .set("trainer.command", "cwd", folder)
+        .set("trainer.command.env", "STEPS", steps.to_string())
+}
+
+/// A job of two ranks that each run this text with a program.
+fn plain(program: &[&str], text: &str) -> JobFile {
+    let argv: Vec<&str> = program.iter().copied().chain([text]).collect();
+    let argv: Vec<toml::Value> = argv.into_iter().map(Into::into).collect();
+    JobFile::of_text("[job]\nname = \"plain\"\n[detect]\nsample_interval_ms = 250\n")
+        .set("trainer.command", "level", "none")
+        .set("trainer.command", "argv", argv)
+}
+
+fn lives(status: &Value, role: &str) -> Vec<u64> {
+    let of = roles(status, role);
+    of.iter()
+        .map(|r| r["incarnation"].as_u64().unwrap())
+        .collect()
+}
+
+fn lines(daemon: &Daemon, log: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(daemon.state_dir().join("logs").join(log)).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_loop_that_asks_the_engines_itself_outlives_a_rank_an_engine_and_the_daemon() {
+    let model = model();
+    let mut daemon = start_torch(&own_loop(model.path(), 60));
+    let before = daemon.until_step(3);
+    assert_eq!(
+        before["steps_total"], 0,
+        "nobody knows how many there will be"
+    );
+    let engines = lives(&before, "rollout");
+    let reply = daemon.json(&["inject", "--kill", "trainer", "--index", "1", "--wait"]);
+    assert_eq!(reply["incident"]["outcome"], "recovered", "{reply}");
+    let step = reply["incident"]["step"].as_u64().unwrap();
+    let after = daemon.until_step(step + 2);
+    assert_eq!(lives(&after, "rollout"), engines, "no engine was restarted");
+    // Requests that ran there are answered by the other one.
+    let trainers = lives(&after, "trainer");
+    let reply = daemon.json(&["inject", "--kill", "rollout", "--wait"]);
+    assert_eq!(reply["incident"]["outcome"], "recovered", "{reply}");
+    daemon.until_step(step + 5);
+    daemon.kill_daemon();
+    daemon.launch();
+    let last = daemon.until_step(step + 9);
+    assert_eq!(lives(&last, "trainer"), trainers, "the gang did not notice");
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert!(
+        daemon.stdout().contains("completed after 60 steps"),
+        "{}",
+        daemon.stdout()
+    );
+}
+
+/// Publishes, and keeps its own state: a number in a file.
+const PUBLISHES: &str = r#"
+import os, time, torch, robustrl
+from transformers import AutoModelForCausalLM
+job = robustrl.attach()
+model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32)
+own = os.path.join(os.environ["OWN"], f"rank-{job.rank}")
+at = int(open(own).read()) if os.path.exists(own) else 0
+print(f"begins at {at}", flush=True)
+job.publish(model)
+while at < 12:
+    with torch.no_grad():
+        model.model.norm.weight.mul_(1.001)
+    at += 1
+    time.sleep(0.1)
+    job.publish(model)
+    if at % 4 == 0:
+        with open(own, "w") as file:
+            file.write(str(at))
+"#;
+
+#[test]
+fn versions_of_a_program_that_keeps_its_own_state_are_steps_and_never_go_back() {
+    let (model, own) = (model(), tempfile::tempdir().unwrap());
+    let program = PUBLISHES.replace('{', "{{").replace('}', "}}");
+    let argv: Vec<toml::Value> = vec!["{env:TORCH_PYTHON}".into(), "-c".into(), program.into()];
+    let job = own_loop(model.path(), 0)
+        .set("trainer.command", "level", "weights")
+        .set("trainer.command", "argv", argv)
+        .set(
+            "trainer.command.env",
+            "OWN",
+            own.path().to_string_lossy().into_owned(),
+        );
+    let mut daemon = start_torch(&job);
+    daemon.until_step(6);
+    let reply = daemon.json(&["inject", "--kill", "trainer", "--wait"]);
+    assert_eq!(reply["incident"]["outcome"], "recovered", "{reply}");
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    let log = lines(&daemon, "trainer-0.log");
+    let begins: Vec<_> = log.iter().filter(|l| l.starts_with("begins at")).collect();
+    assert_eq!(begins, ["begins at 0", "begins at 4"], "{}", daemon.logs());
+    // Six or seven versions before, and as many as were left from its own state on, the first of them new.
+    let steps = daemon.stdout();
+    let last = steps.lines().rfind(|l| l.starts_with("step")).unwrap();
+    let number: u64 = last.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!((14..=17).contains(&number), "{steps}");
+}
+
+#[test]
+fn a_program_that_knows_nothing_of_it_is_restarted_as_a_gang_with_what_it_needs_to_go_on() {
+    let text = "echo life $TORCHELASTIC_RESTART_COUNT of rank $RANK at $MASTER_PORT; \
+                if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then sleep 600; fi; echo resumed by $0";
+    let job = plain(&["sh", "-c"], text).set(
+        "trainer.command",
+        "restore_args",
+        vec![toml::Value::from("--resume")],
+    );
+    let mut daemon = Daemon::start(&job);
+    daemon.wait_for("both ranks to run", |d| {
+        ["trainer-0.log", "trainer-1.log"].iter().all(|log| {
+            let path = d.state_dir().join("logs").join(log);
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains("life 0"))
+        })
+    });
+    let reply = daemon.json(&["inject", "--kill", "trainer", "--index", "1", "--wait"]);
+    assert_eq!(reply["incident"]["outcome"], "recovered", "{reply}");
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    for (rank, log) in ["trainer-0.log", "trainer-1.log"].into_iter().enumerate() {
+        let of = |life: u32| {
+            let begin = format!("life {life} of rank {rank} at ");
+            let all = lines(&daemon, log);
+            let line = all.iter().find(|line| line.starts_with(&begin)).cloned();
+            line.unwrap_or_else(|| panic!("{all:?}"))
+        };
+        let port = |line: String| line.rsplit(' ').next().unwrap().to_owned();
+        assert_ne!(port(of(0)), port(of(1)), "a new gang meets at a new port");
+        assert!(lines(&daemon, log).contains(&"resumed by --resume".to_owned()));
+    }
+    assert_eq!(daemon.processes(), []);
+}
+
+#[test]
+fn a_program_that_ends_with_an_error_is_told_with_its_last_line_and_fails_in_the_end() {
+    let job = plain(
+        &["sh", "-c"],
+        "echo 'ImportError: no module named torhc'; exit 3",
+    );
+    let mut daemon = Daemon::start(&job);
+    assert_ne!(daemon.finish(), 0);
+    let said = std::fs::read_to_string(daemon.stderr()).unwrap();
+    assert!(
+        said.contains("no module named torhc") && said.contains("code 3"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_that_stands_still_is_found_by_the_window_of_its_own_loop() {
+    // It computes longer than that, which is no reason.
+    let text = "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then exit 0; fi; \
+                end=$(($(date +%s) + 6)); while [ $(date +%s) -lt $end ]; do :; done; \
+                echo computed; exec sleep 600";
+    let mut daemon =
+        Daemon::start(&plain(&["sh", "-c"], text).set("trainer.command.watch", "silent_s", 3.0));
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    let said = daemon.stdout();
+    assert!(said.contains("trainer idle"), "{said}");
+    assert!(
+        lines(&daemon, "trainer-0.log").contains(&"computed".to_owned()),
+        "{}",
+        daemon.logs()
+    );
+}
+
+#[test]
+fn what_a_level_does_not_have_is_refused_in_the_program_with_the_key_to_change() {
+    let text = "import robustrl; job = robustrl.attach(); job.commit(loss=1.0)";
+    let job = plain(&["{env:TORCH_PYTHON}", "-c"], text)
+        .set("trainer.command", "level", "phases")
+        .set(
+            "trainer.command.env",
+            "PYTHONPATH",
+            example("../python/src").to_string_lossy().into_owned(),
+        );
+    let mut daemon = start_torch(&job);
+    assert_ne!(daemon.finish(), 0);
+    let said = std::fs::read_to_string(daemon.stderr()).unwrap();
+    assert!(
+        said.contains("commit() is for programs of level")
+            && said.contains("trainer.command.level"),
+        "{said}"
+    );
+}
