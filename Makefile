@@ -1,6 +1,7 @@
 # make demo   set up, build in release mode, run the demo job to its end
 # make demo-vllm, make demo-sglang   the same with real engines as rollouts
 # make demo-torch, make demo-torch-vllm   the same with a PyTorch trainer, and with vLLM beside it
+# make demo-own-loop   a PyTorch trainer with a loop of its own, which asks the engines itself
 # make test   set up, run every test
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode
@@ -14,7 +15,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-torch-vllm test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-own-loop demo-torch-vllm test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
@@ -47,6 +48,11 @@ demo-vllm demo-sglang: build
 
 # The demo with a trainer of the user's, whose python is set up first (0.6 GB, once).
 demo-torch: build python
+	@scripts/torch.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
+
+# The same with a loop of its own, on a small model of random weights.
+demo-own-loop: build python
+	@scripts/torch.sh --run python3 examples/own_loop/make_model.py examples/own_loop/model
 	@scripts/torch.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
 
 demo-torch-vllm: build python

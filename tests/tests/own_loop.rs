@@ -25,7 +25,7 @@ fn model() -> TempDir {
 /// The job of `examples/own_loop` with this model.
 fn own_loop(model: &Path, steps: u64) -> JobFile {
     let folder = example("own_loop").to_string_lossy().into_owned();
-    JobFile::of_fixture("jobs/test-own-loop.toml")
+    JobFile::of_fixture("jobs/demo-own-loop.toml")
         .set("model", "path", model.to_string_lossy().into_owned())
         .set("trainer.command", "cwd", folder)
         .set("trainer.command.env", "STEPS", steps.to_string())

@@ -88,10 +88,6 @@ impl Core {
 
     /// What the ranks compute from now on is wasted if the step has to be done again.
     pub(super) fn step_begins(&mut self) {
-        if self.config.own_loop.is_some_and(|own| !own.commits) {
-            // Where its program begins again after a restart nobody else knows.
-            return;
-        }
         if let Some(closed) = self.s.ledger.step_begins(self.now) {
             self.out.push_back(Output::Record(Record::Interval(closed)));
         }

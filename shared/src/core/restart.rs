@@ -424,6 +424,10 @@ impl Core {
         if !begun && self.s.gang.prepared == Prepared::default() {
             return;
         }
+        if self.config.own_loop.is_some_and(|own| !own.commits) {
+            // Where its program begins again nobody else knows.
+            return;
+        }
         for waste in self.s.ledger.step_lost(self.now, self.trainer_share()) {
             self.out.push_back(Output::Record(Record::Interval(waste)));
         }

@@ -182,7 +182,7 @@ impl Core {
             JobState::Over(outcome) => outcome.word(),
             JobState::Running if !self.s.recoveries.is_empty() => "recovering",
             JobState::Running if self.is_paused() => "paused",
-            JobState::Running if self.s.published.is_none() => "starting",
+            JobState::Running if !self.has_begun() => "starting",
             JobState::Running => "running",
         }
     }

@@ -90,7 +90,7 @@ impl Core {
             rollouts: self.s.instances.count(Role::Rollout),
             task_restarts: recovers(Scope::Task),
             trainer_recovers: recovers(Scope::Gang),
-            published: self.s.published.is_some() || self.runs_unpublished(),
+            published: self.has_begun(),
             training: begun && works(Role::Trainer) > 0,
             rollout_generates: works(Role::Rollout) > 0,
             hybrids_generate: works(Role::Hybrid),
@@ -99,11 +99,12 @@ impl Core {
         }
     }
 
-    /// Whether a trainer that publishes nothing has begun.
-    fn runs_unpublished(&self) -> bool {
+    /// Whether there were weights to generate with, or a trainer that publishes none was at work.
+    pub(super) fn has_begun(&self) -> bool {
         let silent = self.config.own_loop.is_some_and(|own| !own.publishes);
         let gang = &self.s.gang;
-        silent && (matches!(gang.stage, Stage::Training(_)) || gang.generation.0 > 1)
+        let works = matches!(gang.stage, Stage::Training(_)) || gang.generation.0 > 1;
+        self.s.published.is_some() || silent && works
     }
 
     /// T/(R+T): the trainer's part of the job's slots.

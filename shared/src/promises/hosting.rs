@@ -1,7 +1,8 @@
 //! How a role is run.
 use crate::ids::Role;
 use crate::job::{
-    Dtype, EngineKind, EngineWeights, Job, Needed, RolloutCommand, Service, Verification,
+    Dtype, EngineKind, EngineWeights, Job, Level as ProgramLevel, Needed, RolloutCommand, Service,
+    Verification,
 };
 use std::fmt;
 
@@ -21,13 +22,22 @@ pub enum Hosting {
     BuiltIn,
     /// By an engine of the user's, with `robust-shim` beside it.
     Engine(Engine),
-    /// By a program of the user's that attaches by the package `robustrl`, with `robust-shim` beside it.
-    Program,
+    /// By a program of the user's, with `robust-shim` beside it.
+    Program(Program),
     /// By any other program of the user's, which `robust-shim` watches.
     Service {
         /// What its absence does to the job.
         needed: Needed,
     },
+}
+
+/// What of a trainer's command decides what is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// What of the package it uses.
+    pub level: ProgramLevel,
+    /// Its state is kept for it.
+    pub keeps_state: bool,
 }
 
 /// What of an engine's command decides what is promised.
@@ -47,11 +57,15 @@ impl Hosted {
     /// A role of a job.
     pub(super) fn role(job: &Job, role: Role) -> Self {
         let command = job.rollout.command.as_ref().filter(|_| role.is_engine());
-        let program = role == Role::Trainer && job.trainer.command.is_some();
-        let hosting = match command {
-            Some(command) => Hosting::Engine(Engine::of(command)),
-            None if program => Hosting::Program,
-            None => Hosting::BuiltIn,
+        let trainer = job.trainer.command.as_ref();
+        let program = trainer.filter(|_| role == Role::Trainer);
+        let hosting = match (command, program) {
+            (Some(command), _) => Hosting::Engine(Engine::of(command)),
+            (None, Some(program)) => Hosting::Program(Program {
+                level: program.level,
+                keeps_state: job.own_loop().is_none_or(|own| own.keeps_state),
+            }),
+            (None, None) => Hosting::BuiltIn,
         };
         let role = role.name().to_owned();
         Self { role, hosting }
@@ -73,7 +87,7 @@ impl Hosting {
         match self {
             Self::BuiltIn => "built-in",
             Self::Engine(_) => "engine",
-            Self::Program => "program",
+            Self::Program(_) => "program",
             Self::Service { .. } => "service",
         }
     }
@@ -97,7 +111,10 @@ impl fmt::Display for Hosting {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
             Self::Service { .. } => f.write_str("a service of yours"),
-            Self::Program => f.write_str("a program of yours behind robust-shim"),
+            Self::Program(Program { level, .. }) => {
+                let level = level.name();
+                write!(f, "a program of yours (level {level}) behind robust-shim")
+            }
             Self::Engine(Engine { kind, weights, .. }) => {
                 let (kind, weights) = (kind.name(), weights.name());
                 write!(

@@ -12,7 +12,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use hosting::{Engine, Hosted, Hosting};
+pub use hosting::{Engine, Hosted, Hosting, Program};
 pub use words::Word;
 
 use crate::ids::Role;

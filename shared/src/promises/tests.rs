@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::job::{EngineKind, EngineWeights, Needed};
+use crate::job::{EngineKind, EngineWeights, Level as ProgramLevel, Needed};
 use std::path::Path;
 
 const README: &str = include_str!("../../../README.md");
@@ -31,6 +31,10 @@ fn engine(weights: EngineWeights) -> Hosting {
     })
 }
 
+fn program(level: ProgramLevel, keeps_state: bool) -> Hosting {
+    Hosting::Program(Program { level, keeps_state })
+}
+
 /// The README's table, a column for each way of hosting.
 fn table() -> String {
     let columns = [
@@ -41,7 +45,16 @@ fn table() -> String {
         ),
         ("an engine, `\"theirs\"`", engine(EngineWeights::Theirs)),
         ("an engine, `\"none\"`", engine(EngineWeights::None)),
-        ("a trainer of yours", Hosting::Program),
+        (
+            "a trainer of yours, `level = \"data\"`",
+            program(ProgramLevel::Data, true),
+        ),
+        ("`\"state\"`", program(ProgramLevel::State, true)),
+        ("`\"weights\"`", program(ProgramLevel::Weights, false)),
+        (
+            "`\"phases\"`, `\"none\"`",
+            program(ProgramLevel::None, false),
+        ),
         (
             "a service",
             Hosting::Service {
@@ -53,7 +66,7 @@ fn table() -> String {
     let mut text = format!(
         "| promise | {} |\n|{}\n",
         heads.join(" | "),
-        " --- |".repeat(7)
+        " --- |".repeat(10)
     );
     for invariant in Invariant::ALL {
         let cell = |(_, hosting): (_, Hosting)| {

@@ -1,7 +1,7 @@
 //! The table: what a way of hosting makes of an invariant.
-use super::hosting::{Engine, Hosting};
+use super::hosting::{Engine, Hosting, Program};
 use super::{Invariant, Level};
-use crate::job::{EngineWeights, Mode, Needed};
+use crate::job::{EngineWeights, Level as ProgramLevel, Mode, Needed};
 use std::fmt;
 
 /// What one way of hosting makes of one invariant.
@@ -40,7 +40,7 @@ impl Hosting {
         match self {
             Self::BuiltIn => Some(built_in(invariant)),
             Self::Engine(engine) => Some(engine.promised(invariant)),
-            Self::Program => Some(program(invariant)),
+            Self::Program(program) => Some(program.promised(invariant)),
             Self::Service { needed } => service(needed, invariant),
         }
     }
@@ -53,14 +53,38 @@ fn built_in(invariant: Invariant) -> Word {
     }
 }
 
-/// A trainer's program that restores, commits and publishes by the package.
-fn program(invariant: Invariant) -> Word {
-    match invariant {
-        Invariant::VerifiedVersions => Word::new(Level::Yes, "by digest"),
-        Invariant::Restorable => Word::new(Level::Yes, "with the objects it named"),
-        Invariant::HealthyLives => Word::new(Level::Yes, "by the phases it says"),
-        Invariant::BitForBit => Word::new(Level::No, "its arithmetic is its own"),
-        _ => Word::yes(),
+impl Program {
+    fn promised(self, invariant: Invariant) -> Word {
+        let of_batches = self.level == ProgramLevel::Data;
+        match invariant {
+            Invariant::AcknowledgedTurns if !of_batches => {
+                Word::new(Level::No, "no turn is the job's")
+            }
+            Invariant::ConsumedOnce if self.keeps_state && !of_batches => {
+                Word::new(Level::Partly, "each step once, whatever it trains on")
+            }
+            Invariant::ConsumedOnce if !of_batches => {
+                Word::new(Level::No, "what it trains on is its own")
+            }
+            Invariant::VerifiedVersions if self.level < ProgramLevel::Weights => {
+                Word::new(Level::Yes, "it publishes none")
+            }
+            Invariant::VerifiedVersions => Word::new(Level::Yes, "by digest"),
+            Invariant::Restorable if self.keeps_state => {
+                Word::new(Level::Yes, "with the objects it named")
+            }
+            Invariant::Restorable => Word::new(Level::Partly, "as old as its own last checkpoint"),
+            Invariant::HealthyLives if of_batches => Word::new(Level::Yes, "by the phases it says"),
+            Invariant::HealthyLives => {
+                Word::new(Level::Partly, "outside of phases by its processor's use")
+            }
+            Invariant::BitForBit => Word::new(Level::No, "its arithmetic is its own"),
+            Invariant::OneGeneration
+            | Invariant::AcknowledgedTurns
+            | Invariant::ConsumedOnce
+            | Invariant::FewPullers
+            | Invariant::NoEndlessRestart => Word::yes(),
+        }
     }
 }
 

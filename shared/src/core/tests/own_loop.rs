@@ -44,6 +44,12 @@ fn a_program_that_says_nothing_is_restarted_as_a_gang_and_its_end_is_the_jobs() 
     let mut w = World::new(config(SILENT), 1);
     let begun = |w: &World| !w.trained.is_empty();
     w.until("the program runs", Duration::from_secs(60), begun);
+    w.timing.update = Span::between(ms(2000), ms(2000));
+    let later = w.now + ms(100);
+    w.until("it trained a while", Duration::from_secs(5), |w| {
+        w.now > later
+    });
+    assert_eq!(w.core.view(w.now).state, "running");
     w.kill(T0);
     w.run_to_end();
     assert_eq!(
