@@ -73,6 +73,7 @@ pub mod pull;
 pub mod serve;
 pub mod snapshot;
 mod stages;
+pub mod turns;
 
 pub use args::{RoleArgs, StartError};
 pub use facts::Facts;

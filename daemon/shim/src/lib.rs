@@ -20,7 +20,7 @@
 //! A service of the job ([`service`]) is hosted in the same way, but that the shim only watches it: it
 //! has no link to the daemon, and clients reach the service itself.
 //!
-//! A rank of the trainer that is the user's own program is hosted by [`trainer`].
+//! A rank of the trainer that is the user's own program is hosted by [`trainer`], environments by [`agent`].
 //!
 //! Outside of any job [`check`] starts such a program once, for `robustctl doctor --check-roles`.
 //!
@@ -33,6 +33,7 @@
 //! - **S-5** A hybrid engine's slot is its rank's only when its memory is back, and its own only when its
 //!   weights were loaded and verified again ([`slot`]).
 
+pub mod agent;
 pub mod check;
 pub mod client;
 pub mod connect;

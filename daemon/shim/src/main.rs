@@ -1,5 +1,5 @@
-//! `robust-shim`: an instance that is the user's own program: an engine, a rank of the trainer, or a service
-//! of the job.
+//! `robust-shim`: an instance that is the user's own program: an engine, a rank of the trainer, an agent
+//! worker's environments, or a service of the job.
 //!
 //! Exit codes: as every role program's (0 told to end, 1 an exception, 2 wrong usage, 3 fenced, 4 could not
 //! start or its program never came up, 5 no daemon), 6: its program ended or was given up, and 7: its engine
@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 use robust_role::RoleArgs;
 use robust_role::program::{self, Process};
 use robust_shared::ids::Role;
+use robust_shim::agent;
 use robust_shim::check::{self, CheckArgs};
 use robust_shim::run::{self, ShimError};
 use robust_shim::service::{self, ServiceArgs};
@@ -22,7 +23,7 @@ use tokio::runtime::Handle;
 const ENDING: Duration = Duration::from_secs(15);
 
 /// Starts an inference engine, watches it, feeds it weights and answers for it, or hosts a rank of the
-/// trainer or a service of the job; robustd starts this program.
+/// trainer, environments or a service of the job; robustd starts this program.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
@@ -38,6 +39,8 @@ enum Command {
     Hybrid(Process),
     /// A rank of the trainer that is the job's `[trainer.command]`.
     Trainer(Process),
+    /// An agent worker whose environments are the job's `[agent.command]`.
+    Agent(Process),
     /// A process of a `[service.NAME]`.
     Service(ServiceArgs),
     /// Start a program of the job once, outside of any job, and say on stdout what came of it; it ends
@@ -56,6 +59,7 @@ fn execute(command: &Command, started: Instant) -> Result<u8, ShimError> {
         Command::Rollout(process) => engine(Role::Rollout, process, started),
         Command::Hybrid(process) => engine(Role::Hybrid, process, started),
         Command::Trainer(process) => trainer(process, started),
+        Command::Agent(process) => agent(process, started),
         Command::Service(service) => service::run(service),
         Command::Check(check) => check::run(check),
     };
@@ -76,6 +80,13 @@ fn trainer(process: &Process, started: Instant) -> Result<u8, ShimError> {
     let grace = args.job.trainer.command.as_ref().map(|c| c.stop.grace());
     args.end_within = Some(grace.unwrap_or_default() + ENDING);
     program::run(&args, started, trainer::run)
+}
+
+fn agent(process: &Process, started: Instant) -> Result<u8, ShimError> {
+    let mut args = process.role_args()?;
+    let grace = args.job.agent.command.as_ref().map(|c| c.stop.grace());
+    args.end_within = Some(grace.unwrap_or_default() + ENDING);
+    program::run(&args, started, agent::run)
 }
 
 fn engine(role: Role, process: &Process, started: Instant) -> Result<u8, ShimError> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use robust_shared::job::{
-    DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop,
+    AgentCommand, DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop,
     StopSignal, Template, TemplateError, TrainerCommand,
 };
 use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, lend_ports, permitted};
@@ -129,6 +129,19 @@ pub struct OfTrainer<'a> {
     pub variables: &'a Variables,
 }
 
+/// A life of an agent worker, as its shim was told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfAgent<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Which worker.
+    pub index: u32,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// Where others reach its host.
+    pub advertise: IpAddr,
+}
+
 /// A service's process, as its shim was told of it.
 #[derive(Debug, Clone, Copy)]
 pub struct OfService<'a> {
@@ -241,6 +254,48 @@ impl Command {
         // Before its own: who says otherwise in `env` is heard.
         filled.env.extend(of.variables.clone());
         filled.env.extend(own);
+        Ok(filled)
+    }
+
+    /// Fills the command of the agents in for a life of one of the workers.
+    pub fn of_agent(
+        of: &OfAgent<'_>,
+        command: &AgentCommand,
+        home: &Home,
+    ) -> Result<Self, StartError> {
+        let values = Values {
+            job: of.job,
+            index: of.index,
+            incarnation: of.incarnation,
+            slots: 1,
+            ports: &[],
+            bind: of.advertise,
+            advertise: of.advertise,
+            state: home.run(),
+            shm: home.run(),
+            socket: None,
+            rollouts: None,
+            devices: devices(),
+            member: None,
+            generation: 0,
+        };
+        let program = Program {
+            at: "agent.command".to_owned(),
+            argv: &command.argv,
+            env: &command.env,
+            inherit: &command.inherit,
+            cwd: &command.cwd,
+        };
+        let mut filled = Self::fill(&program, &values, (None, None), home)?;
+        let own = [
+            ("PYTHONUNBUFFERED", "1".to_owned()),
+            ("ROBUST_SOCKET", home.socket().display().to_string()),
+            ("ROBUST_INDEX", of.index.to_string()),
+            ("ROBUST_INCARNATION", of.incarnation.to_string()),
+        ];
+        let own = own.map(|(key, text)| (key.into(), text.into()));
+        // Before its own: who says otherwise in `env` is heard.
+        filled.env.splice(0..0, own);
         Ok(filled)
     }
 

@@ -54,6 +54,9 @@ pub enum ShimError {
     /// The job has no command for its trainer.
     #[error("the job file has no [trainer.command]: robust-worker is the program for its trainer")]
     NoTrainer,
+    /// The job has no command for its agents.
+    #[error("the job file has no [agent.command]: robust-worker is the program for its agents")]
+    NoAgent,
     /// The job has no such service.
     #[error("the job file has no [service.{0}]")]
     NoService(String),

@@ -141,7 +141,9 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
 /// Whether the program beside foreign engines and services is there, for a job that has some.
 fn find_shim(job: &Job, worker: &WorkerProgram) -> Result<(), Failure> {
     let path = worker.shim();
-    let commands = job.rollout.command.is_some() || job.trainer.command.is_some();
+    let commands = job.rollout.command.is_some()
+        || job.trainer.command.is_some()
+        || job.agent.command.is_some();
     match commands || !job.services.is_empty() {
         true => check_executable(&path).map_err(|source| Failure::NoWorker { path, source }),
         false => Ok(()),

@@ -102,8 +102,9 @@ impl Driver {
     pub(super) fn time_to_end(&self, least: Duration) -> Duration {
         let engine = self.parts.job.rollout.command.as_ref().map(|c| c.stop);
         let trainer = self.parts.job.trainer.command.as_ref().map(|c| c.stop);
-        let graces = [engine, trainer].map(|stop| stop.map_or(Duration::ZERO, |s| s.grace()));
-        least + graces[0].max(graces[1])
+        let agent = self.parts.job.agent.command.as_ref().map(|c| c.stop);
+        let graces = [engine, trainer, agent].into_iter().flatten();
+        least + graces.map(|stop| stop.grace()).max().unwrap_or_default()
     }
 
     /// Keeps what must be remembered of the end itself. A node that is away is not waited for: its

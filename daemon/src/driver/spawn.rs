@@ -60,6 +60,8 @@ pub struct WorkerPlan {
     pub foreign_rollouts: bool,
     /// Whether the ranks are programs of the user's.
     pub foreign_trainers: bool,
+    /// Whether the agent workers' environments are.
+    pub foreign_agents: bool,
     /// The addresses of the job's services, as roles are told them; empty without any.
     pub services: String,
     /// Which devices the slots of this node are.
@@ -97,6 +99,7 @@ impl WorkerPlan {
             token,
             foreign_rollouts: job.rollout.command.is_some(),
             foreign_trainers: job.trainer.command.is_some(),
+            foreign_agents: job.agent.command.is_some(),
             services: String::new(),
             devices: SlotDevices::default(),
             router: String::new(),
@@ -138,7 +141,8 @@ impl WorkerPlan {
         let text = |path: PathBuf| path.display().to_string();
         let engine = self.foreign_rollouts && id.role.is_engine();
         let rank = self.foreign_trainers && id.role == Role::Trainer;
-        let program = match engine || rank {
+        let environment = self.foreign_agents && id.role == Role::Agent;
+        let program = match engine || rank || environment {
             true => self.program.shim(),
             false => self.program.path.clone(),
         };

@@ -53,7 +53,10 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
             incarnation,
             trajectory: TrajectoryId::from_key(returned.trajectory),
             reason: returned.reason.clone(),
-            by: ReturnedBy::Worker,
+            by: match returned.anew {
+                true => ReturnedBy::Diverged,
+                false => ReturnedBy::Worker,
+            },
         }),
     })
 }

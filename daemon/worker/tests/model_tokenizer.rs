@@ -74,7 +74,7 @@ impl Folder {
         );
         let mut job = Job::parse(&text, Path::new("j.toml")).unwrap();
         job.resolve(self.0.path());
-        Tokenizer::of_job(&job, self.0.path()).map_err(|error| error.to_string())
+        Tokenizer::of_data(&job, self.0.path()).map_err(|error| error.to_string())
     }
 }
 

@@ -398,6 +398,9 @@ pub struct TrajectoryReturned {
     pub trajectory: u64,
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
+    /// what is stored of it cannot be gone on from: it is generated again from its prompt
+    #[prost(bool, tag = "3")]
+    pub anew: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -20,6 +20,14 @@ by hand everything is a no-op, and ``batches()`` yields nothing.
 One with a loop of its own (``trainer.command.level`` below ``data``) takes of that what it likes: ``phase`` alone,
 ``publish``, ``restore`` and ``commit``; and asks the job's engines with ``generate``.
 
+Environments and rewards (``[agent.command]``) are a program of their own::
+
+    @robustrl.reward
+    def reward(prompt, text):
+        return float(prompt.answer in text)
+
+    robustrl.serve()
+
 Receivers of weights inside inference engines are ``robustrl.vllm`` and ``robustrl.sglang``.
 """
 
@@ -28,19 +36,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._environment import Engine, Prompt, Unable, environment, reward, serve
     from ._generate import Completion
     from ._job import Batch, Job, attach
     from ._wire import JobOver, Refused
 
-__all__ = ["Batch", "Completion", "Job", "JobOver", "Refused", "attach"]
+_WHERE = {
+    "_environment": ("Engine", "Prompt", "Unable", "environment", "reward", "serve"),
+    "_generate": ("Completion",),
+    "_job": ("Batch", "Job", "attach"),
+    "_wire": ("JobOver", "Refused"),
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
 
-_WHERE = {"Batch": "_job", "Job": "_job", "attach": "_job", "Completion": "_generate", "JobOver": "_wire", "Refused": "_wire"}
+__all__ = [
+    "Batch",
+    "Completion",
+    "Engine",
+    "Job",
+    "JobOver",
+    "Prompt",
+    "Refused",
+    "Unable",
+    "attach",
+    "environment",
+    "reward",
+    "serve",
+]
 
 
 def __getattr__(name: str) -> Any:
     # An engine's process imports this package for its receiver alone, and is spared the rest.
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'robustrl' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"robustrl.{_WHERE[name]}"), name)
+    return getattr(import_module(f"robustrl.{_MODULES[name]}"), name)

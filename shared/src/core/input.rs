@@ -334,6 +334,8 @@ pub enum ReturnedBy {
     Worker,
     /// The daemon, before the worker heard of it.
     Daemon,
+    /// The worker, which cannot go on from what is stored of it.
+    Diverged,
 }
 
 /// What a call to the gang failed by.

@@ -37,7 +37,7 @@ pub(crate) use locate::Document;
 pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
-    Agent, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype,
+    Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype,
     EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, Kept, KindBudget,
     Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready,
     Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train,
@@ -154,6 +154,7 @@ impl Job {
         let command = self.rollout.command.as_mut();
         let of_command = command.map(|c| [Some(&mut c.cwd), c.api_key_file.as_mut()]);
         let of_trainer = self.trainer.command.as_mut().map(|c| &mut c.cwd);
+        let of_agent = self.agent.command.as_mut().map(|c| &mut c.cwd);
         let of_data = [&mut self.data.prompts, &mut self.data.tokenizer];
         for path in of_data
             .into_iter()
@@ -161,6 +162,7 @@ impl Job {
             .chain(self.model.path.as_mut())
             .chain(of_command.into_iter().flatten().flatten())
             .chain(of_trainer)
+            .chain(of_agent)
             .chain(self.services.values_mut().map(|s| &mut s.cwd))
         {
             *path = fold_dots(&base_dir.join(&*path));
@@ -197,6 +199,9 @@ impl Job {
         }
         if let Some(command) = &self.trainer.command {
             also("trainer.command.cwd", &command.cwd);
+        }
+        if let Some(command) = &self.agent.command {
+            also("agent.command.cwd", &command.cwd);
         }
         for service in self.services.values() {
             also("service.cwd", &service.cwd);

@@ -21,7 +21,7 @@ fn the_readme_has_every_placeholder_with_whose_it_is() {
             let name = name.trim_matches(['{', '}']);
             let placeholder = Placeholder::named(name).unwrap();
             let of = |scope| placeholder.is_of(scope);
-            let scopes = [Scope::Rollout, Scope::Trainer, Scope::Service];
+            let scopes = [Scope::Rollout, Scope::Trainer, Scope::Service, Scope::Agent];
             let names: Vec<&str> = scopes
                 .into_iter()
                 .filter(|s| of(*s))

@@ -99,7 +99,7 @@ impl Job {
             let others = KEYS.iter().find(|(_, keys)| keys.contains(&key));
             let hint = match others {
                 Some((of, _)) => format!("it is {of}'s: `robustctl update {of} --set {key}=..`"),
-                None if ["rollout.command", "trainer.command", "service"]
+                None if ["rollout.command", "trainer.command", "agent.command", "service"]
                     .contains(&section(key)) =>
                 {
                     "it is for the whole job: change it in the job file and start that anew"
@@ -127,6 +127,7 @@ fn section(key: &str) -> &str {
     match key.split_once('.') {
         Some(("rollout", rest)) if rest.split('.').next() == Some("command") => "rollout.command",
         Some(("trainer", rest)) if rest.split('.').next() == Some("command") => "trainer.command",
+        Some(("agent", rest)) if rest.split('.').next() == Some("command") => "agent.command",
         Some((first, _)) => first,
         None => key,
     }

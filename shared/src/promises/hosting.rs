@@ -24,6 +24,8 @@ pub enum Hosting {
     Engine(Engine),
     /// By a program of the user's, with `robust-shim` beside it.
     Program(Program),
+    /// By environments of the user's, with `robust-shim` beside them.
+    Environment,
     /// By any other program of the user's, which `robust-shim` watches.
     Service {
         /// What its absence does to the job.
@@ -65,6 +67,9 @@ impl Hosted {
                 level: program.level,
                 keeps_state: job.own_loop().is_none_or(|own| own.keeps_state),
             }),
+            (None, None) if role == Role::Agent && job.agent.command.is_some() => {
+                Hosting::Environment
+            }
             (None, None) => Hosting::BuiltIn,
         };
         let role = role.name().to_owned();
@@ -88,6 +93,7 @@ impl Hosting {
             Self::BuiltIn => "built-in",
             Self::Engine(_) => "engine",
             Self::Program(_) => "program",
+            Self::Environment => "environment",
             Self::Service { .. } => "service",
         }
     }
@@ -111,6 +117,7 @@ impl fmt::Display for Hosting {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
             Self::Service { .. } => f.write_str("a service of yours"),
+            Self::Environment => f.write_str("environments of yours behind robust-shim"),
             Self::Program(Program { level, .. }) => {
                 let level = level.name();
                 write!(f, "a program of yours (level {level}) behind robust-shim")

@@ -55,6 +55,7 @@ fn table() -> String {
             "`\"phases\"`, `\"none\"`",
             program(ProgramLevel::None, false),
         ),
+        ("environments of yours", Hosting::Environment),
         (
             "a service",
             Hosting::Service {
@@ -66,7 +67,7 @@ fn table() -> String {
     let mut text = format!(
         "| promise | {} |\n|{}\n",
         heads.join(" | "),
-        " --- |".repeat(10)
+        " --- |".repeat(11)
     );
     for invariant in Invariant::ALL {
         let cell = |(_, hosting): (_, Hosting)| {

@@ -41,6 +41,7 @@ impl Hosting {
             Self::BuiltIn => Some(built_in(invariant)),
             Self::Engine(engine) => Some(engine.promised(invariant)),
             Self::Program(program) => Some(program.promised(invariant)),
+            Self::Environment => Some(environment(invariant)),
             Self::Service { needed } => service(needed, invariant),
         }
     }
@@ -49,6 +50,17 @@ impl Hosting {
 fn built_in(invariant: Invariant) -> Word {
     match invariant {
         Invariant::VerifiedVersions => Word::new(Level::Yes, "by digest"),
+        _ => Word::yes(),
+    }
+}
+
+/// An agent worker's program: turns are stored by the shim, as by the built-in worker.
+fn environment(invariant: Invariant) -> Word {
+    match invariant {
+        Invariant::BitForBit => Word::new(
+            Level::Partly,
+            "as far as it gives the same tokens the same answers",
+        ),
         _ => Word::yes(),
     }
 }

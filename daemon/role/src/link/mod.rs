@@ -217,12 +217,14 @@ impl Link {
         self.send(Body::PullDone(done), None);
     }
 
-    /// Gives a trajectory back.
-    pub fn returned(&self, trajectory: u64, reason: String) {
-        self.send(
-            Body::Returned(TrajectoryReturned { trajectory, reason }),
-            None,
-        );
+    /// Gives a trajectory back. `anew`: what is stored of it cannot be gone on from.
+    pub fn returned(&self, trajectory: u64, reason: String, anew: bool) {
+        let returned = TrajectoryReturned {
+            trajectory,
+            reason,
+            anew,
+        };
+        self.send(Body::Returned(returned), None);
     }
 
     /// Sends a message that may be lost with the link, such as progress.

@@ -244,7 +244,7 @@ fn canary_prompt(job: &Job) -> Option<CanaryPrompt> {
 
 /// The last line of this instance's log, which the program has written to, too: the reason of an end that
 /// left no other.
-fn last_line() -> Option<String> {
+pub(crate) fn last_line() -> Option<String> {
     let log = std::fs::read_link("/proc/self/fd/2").ok()?;
     let file = std::fs::File::open(log).ok().filter(is_regular)?;
     let length = file.metadata().ok()?.len();

@@ -1,13 +1,9 @@
 //! One trajectory from its dispatch to its reward.
 
-use robust_proto::v1::{
-    AppendSpansRequest, AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Span, Turn,
-};
+use robust_proto::v1::{AppendTurnRequest, Dispatch, FinishTrajectoryRequest, Span, Turn};
+use robust_role::turns::{Generated, Refusal, TurnError, TurnRequest};
 
 use super::Worker;
-use super::generate::{Generated, TurnError, TurnRequest};
-use super::host::Refusal;
-use super::kept::Kept;
 use super::tools::Unable;
 use crate::model::reward;
 
@@ -79,8 +75,8 @@ impl<'a> Conversation<'a> {
     fn resume(worker: &'a Worker, mut dispatch: Dispatch) -> Result<Self, String> {
         let prompt = worker.tokenizer.encode_prompt(&dispatch.prompt);
         let prompt_ids = to_u32(&prompt.map_err(|error| error.to_string())?);
-        if prompt_ids.len() >= worker.max_len {
-            let (length, most) = (prompt_ids.len(), worker.max_len - 1);
+        if prompt_ids.len() >= worker.turns.max_len {
+            let (length, most) = (prompt_ids.len(), worker.turns.max_len - 1);
             return Err(format!(
                 "the prompt has {length} tokens, at most {most} fit"
             ));
@@ -104,12 +100,12 @@ impl<'a> Conversation<'a> {
         while self.open {
             let turn = self.next_turn().await?;
             let request = AppendTurnRequest {
-                incarnation: self.worker.host.incarnation,
+                incarnation: self.worker.turns.host.incarnation,
                 trajectory: self.dispatch.trajectory,
                 prompt_ids: self.prompt_to_store(),
                 turn: Some(turn.clone()),
             };
-            self.worker.host.append(request).await?;
+            self.worker.turns.host.append(request).await?;
             self.absorb(&turn);
         }
         self.finish().await
@@ -122,7 +118,7 @@ impl<'a> Conversation<'a> {
             .extend(turn.spans.iter().flat_map(|span| &span.ids));
         self.response.extend(&turn.tool_ids);
         self.turns += 1;
-        let room = self.prompt_ids.len() + self.response.len() < self.worker.max_len;
+        let room = self.prompt_ids.len() + self.response.len() < self.worker.turns.max_len;
         self.open = !turn.tool_ids.is_empty() && self.turns < self.worker.max_turns && room;
     }
 
@@ -134,18 +130,6 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Keeps the tokens of the turn under way, of which `begun` is stored.
-    fn keeper(&self, begun: &Generated) -> Kept {
-        let turn = AppendSpansRequest {
-            incarnation: self.worker.host.incarnation,
-            trajectory: self.dispatch.trajectory,
-            prompt_ids: self.prompt_to_store(),
-            turn: self.turns,
-            ..Default::default()
-        };
-        Kept::new(&self.worker.host, turn, begun, self.worker.durable_every)
-    }
-
     async fn next_turn(&mut self) -> Result<Turn, Stop> {
         let context = [self.prompt_ids.as_slice(), &self.response].concat();
         let request = TurnRequest {
@@ -154,10 +138,13 @@ impl<'a> Conversation<'a> {
             turn: self.turns,
             context: &context,
             stop: self.worker.tokenizer.specials().stops(),
+            sampling: self.worker.sampling,
         };
         let begun = Generated::begun(std::mem::take(&mut self.running));
-        let mut kept = self.keeper(&begun);
-        let generated = self.worker.generate(&request, begun, &mut kept).await?;
+        let turns = &self.worker.turns;
+        let trajectory = self.dispatch.trajectory;
+        let mut kept = turns.keeper(trajectory, self.turns, &self.prompt_ids, &begun);
+        let generated = turns.generate(&request, begun, &mut kept).await?;
         let ids: Vec<i64> = generated.ids().map(i64::from).collect();
         let call = self.worker.tokenizer.parse_call(&ids);
         let last = self.turns + 1 >= self.worker.max_turns;
@@ -168,6 +155,7 @@ impl<'a> Conversation<'a> {
         if let Some(call) = call.filter(|_| !last) {
             let room = self
                 .worker
+                .turns
                 .max_len
                 .saturating_sub(context.len() + ids.len());
             (turn.tool_result, turn.tool_ids) = match self.call_tool(&call, room).await {
@@ -210,13 +198,13 @@ impl<'a> Conversation<'a> {
         let tokenizer = &self.worker.tokenizer;
         let response: Vec<i64> = self.response.iter().map(|&id| i64::from(id)).collect();
         let request = FinishTrajectoryRequest {
-            incarnation: self.worker.host.incarnation,
+            incarnation: self.worker.turns.host.incarnation,
             trajectory: self.dispatch.trajectory,
             reward: reward::reward(tokenizer, &response, &self.dispatch.answer),
             turns: self.turns,
             answer: reward::final_answer(tokenizer, &response).unwrap_or_default(),
         };
-        Ok(self.worker.host.finish(request).await?)
+        Ok(self.worker.turns.host.finish(request).await?)
     }
 }
 

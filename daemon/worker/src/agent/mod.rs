@@ -18,24 +18,20 @@
 //! after those, with the same ones.
 
 mod conversation;
-mod generate;
-mod host;
-mod kept;
-mod rollouts;
 mod tools;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use robust_proto::v1::host_message::Body;
 use robust_proto::v1::{Dispatch, Hello};
+use robust_role::turns::{Leases, Rollouts, Sampling, Turns};
 use robust_role::{FromHost, Link, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use crate::StartError;
 use crate::memory;
@@ -45,24 +41,16 @@ use crate::model::tokenizer::Tokenizer;
 use crate::tool::Calculator;
 
 use conversation::Conversation;
-use host::Host;
-use rollouts::Rollouts;
 use tools::{Tools, Trouble};
 
 /// What all conversations of a worker share.
 struct Worker {
-    host: Host,
+    turns: Turns,
     link: Link,
-    http: reqwest::Client,
     tokenizer: Tokenizer,
     tool: Calculator,
-    /// Tokens that prompt, turns and results may have together.
-    max_len: usize,
     max_turns: u32,
-    max_new_tokens: usize,
-    temperature: f64,
-    /// Time between two stores of a turn's tokens.
-    durable_every: Duration,
+    sampling: Sampling,
     slots: Semaphore,
     /// Held while the number of conversations is counted and told.
     reporting: Mutex<()>,
@@ -70,13 +58,6 @@ struct Worker {
     rollouts: Rollouts,
     tools: Tools,
 }
-
-/// The trajectories of this worker; a watch that becomes true is a revocation.
-#[derive(Clone, Default)]
-struct Leases(Arc<Mutex<BTreeMap<u64, watch::Sender<bool>>>>);
-
-/// What a conversation holds of its lease.
-type Revoked = watch::Receiver<bool>;
 
 /// Runs a worker until its link ends, with `robust-calc` beside this executable as its tool.
 /// `started` is when the process began.
@@ -157,19 +138,19 @@ fn prepare(
             .map_err(|source| StartError::io("finding", "robust-calc", source))?,
     };
     let _on_runtime = runtime.enter();
+    let max_len = memory::shape(&config).context(job) as usize;
     Ok(Worker {
-        host: Host::new(&args.host_socket, link.clone(), args.incarnation),
-        link,
-        http: generate::client().map_err(|error| {
+        turns: Turns::new(args, link.clone(), rollouts.clone(), max_len).map_err(|error| {
             StartError::io("making", "HTTP client", std::io::Error::other(error))
         })?,
+        link,
         tokenizer: Tokenizer::of_data(job, model)?,
         tool,
-        max_len: memory::shape(&config).context(job) as usize,
         max_turns: job.agent.max_turns,
-        max_new_tokens: job.rollout.max_new_tokens as usize,
-        temperature: job.rollout.temperature,
-        durable_every: Duration::from_millis(job.agent.durable_every_ms),
+        sampling: Sampling {
+            max_new_tokens: job.rollout.max_new_tokens as usize,
+            temperature: job.rollout.temperature,
+        },
         slots: Semaphore::new(job.agent.concurrency.max(1) as usize),
         reporting: Mutex::default(),
         leases,
@@ -198,7 +179,7 @@ impl Worker {
             worker.report();
             if let Err(reason) = ended {
                 tracing::warn!(trajectory, %reason, "gives a trajectory back");
-                worker.link.returned(trajectory, reason);
+                worker.link.returned(trajectory, reason, false);
             }
         });
     }
@@ -212,51 +193,5 @@ impl Worker {
         let running = self.leases.count();
         self.link.set_running(running);
         self.link.phase(self.phase(running), 0);
-    }
-}
-
-impl Leases {
-    /// None if it is held already. One that was revoked may be given here again before its first
-    /// conversation noticed.
-    fn take(&self, trajectory: u64) -> Option<Revoked> {
-        let mut held = self.lock();
-        if held
-            .get(&trajectory)
-            .is_some_and(|revoke| !*revoke.borrow())
-        {
-            return None;
-        }
-        let (revoke, revoked) = watch::channel(false);
-        held.insert(trajectory, revoke);
-        Some(revoked)
-    }
-
-    fn revoke(&self, trajectory: u64) {
-        if let Some(revoke) = self.lock().get(&trajectory) {
-            revoke.send_replace(true);
-        }
-    }
-
-    /// Ends this holding of it, unless it was followed by another.
-    fn release(&self, trajectory: u64, holding: &Revoked) {
-        let mut held = self.lock();
-        if held
-            .get(&trajectory)
-            .is_some_and(|revoke| revoke.subscribe().same_channel(holding))
-        {
-            held.remove(&trajectory);
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn all(&self) -> Vec<u64> {
-        self.lock().keys().copied().collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, watch::Sender<bool>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

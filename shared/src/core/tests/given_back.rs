@@ -63,6 +63,26 @@ fn trained(s: &Script) -> Vec<Vec<TrajectoryId>> {
 }
 
 #[test]
+fn what_cannot_be_gone_on_from_is_thrown_away_and_generated_from_its_prompt() {
+    let mut s = Script::new(config());
+    let back = BATCH[1];
+    handed(&mut s);
+    let incarnation = s.life(AGENT);
+    s.feed(Input::TrajectoryReturned {
+        incarnation,
+        trajectory: back,
+        reason: "it went another way".to_owned(),
+        by: ReturnedBy::Diverged,
+    });
+    let discarded = Record::Discarded {
+        trajectories: vec![back],
+    };
+    assert!(s.records().contains(&&discarded));
+    wait(&mut s, 1);
+    assert_eq!(handed(&mut s), [back]);
+}
+
+#[test]
 fn what_is_given_back_is_no_sample_and_its_step_waits_until_its_group_is_full() {
     let mut s = Script::new(config());
     assert_eq!(handed(&mut s), BATCH);

@@ -20,7 +20,7 @@ pub use table::{Place, Trajectories};
 use super::config::Mode;
 use super::detect::agent_unable::GivenBack;
 use super::input::ReturnedBy;
-use super::output::{Output, Severity};
+use super::output::{Output, Record, Severity};
 use super::{Core, JobState, Mutation};
 use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
 use crate::time::Time;
@@ -129,7 +129,8 @@ impl Core {
     }
 
     /// An agent worker gave a trajectory back: an infrastructure failure is never a sample, so it has
-    /// no reward and its step waits for it. It is generated on from what is stored.
+    /// no reward and its step waits for it. It is generated on from what is stored, unless just that is
+    /// what cannot be done.
     pub(super) fn on_returned(
         &mut self,
         agent: Incarnation,
@@ -142,7 +143,15 @@ impl Core {
         }
         let now = self.now;
         let until = |returns: u32| now + RETURN_DELAY * returns.min(25);
-        self.s.trajectories.give_back(id, until);
+        match by {
+            ReturnedBy::Worker | ReturnedBy::Daemon => self.s.trajectories.give_back(id, until),
+            ReturnedBy::Diverged => {
+                self.s.trajectories.begin_again(id, until);
+                let trajectories = vec![id];
+                let discarded = Record::Discarded { trajectories };
+                self.out.push_back(Output::Record(discarded));
+            }
+        }
         if self.config.mutant(Mutation::TrainReturned) {
             let (reward, oldest) = (0.0, WeightVersion(id.batch.saturating_sub(1)));
             let finished = Place::Finished { reward, oldest };
@@ -152,7 +161,7 @@ impl Core {
         let text = format!("trajectory {id} given back, no sample: {reason}");
         self.event(Severity::Warn, "returned", who, text);
         self.s.given_back += 1;
-        if by == ReturnedBy::Worker {
+        if by != ReturnedBy::Daemon {
             self.note_given_back(agent, reason);
         }
     }

@@ -41,6 +41,9 @@ impl Job {
         if let Some(command) = &self.trainer.command {
             self.check_trainer_command(command)?;
         }
+        if let Some(command) = &self.agent.command {
+            self.check_agent_command(command)?;
+        }
         for (name, service) in &self.services {
             self.check_service(name, service)?;
         }

@@ -1,5 +1,6 @@
 //! Commands of the user's own in a job file: their placeholders, what they must be, and in which
 //! order services start.
+mod agent;
 mod check;
 mod hybrid;
 mod order;

@@ -60,6 +60,8 @@ pub enum Scope {
     Trainer,
     /// A service's.
     Service,
+    /// An agent worker's.
+    Agent,
 }
 
 /// Those that are one name; `{port}` begins a row of them.
@@ -113,7 +115,8 @@ impl Placeholder {
             Self::Checkpoint | Self::Step => false,
             Self::Uds => scope == Scope::Rollout,
             // A rollout that waits for all rollouts' addresses waits for its own.
-            Self::Rollouts => scope != Scope::Rollout,
+            Self::Rollouts => !matches!(scope, Scope::Rollout | Scope::Agent),
+            Self::Port(_) => scope != Scope::Agent,
             _ => true,
         }
     }
@@ -126,6 +129,7 @@ impl Scope {
             Self::Rollout => "rollout",
             Self::Trainer => "trainer",
             Self::Service => "service",
+            Self::Agent => "agent",
         }
     }
 

@@ -1,5 +1,6 @@
 //! The sections of a job file, one struct each; units are in the names.
 
+mod agent_command;
 mod command;
 mod detect;
 mod learn;
@@ -10,6 +11,7 @@ mod service;
 mod task;
 mod trainer_command;
 
+pub use agent_command::AgentCommand;
 pub use command::{
     Canary, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, HybridMode, Isolate, PauseMode,
     ProbeBy, RolloutCommand, Verification,

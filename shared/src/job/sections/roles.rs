@@ -1,5 +1,6 @@
 //! Who works: `[trainer]`, `[rollout]`, `[agent]`.
 use super::super::units::millis;
+use super::agent_command::AgentCommand;
 use super::command::{Dtype, RolloutCommand};
 use super::trainer_command::TrainerCommand;
 use serde::{Deserialize, Serialize};
@@ -138,6 +139,9 @@ pub struct Agent {
     pub durable_every_ms: u64,
     /// Limits of a tool's process.
     pub tool: Tool,
+    /// The user's own environments. Absent: the built-in conversation with its calculator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<AgentCommand>,
 }
 
 impl Default for Agent {
@@ -152,6 +156,7 @@ impl Default for Agent {
             max_turns: 3,
             durable_every_ms: 250,
             tool: Tool::default(),
+            command: None,
         }
     }
 }

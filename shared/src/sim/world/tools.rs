@@ -50,11 +50,15 @@ impl World {
         self.let_go(d.agent, d.trajectory);
         if self.daemon.leases.get(&d.trajectory) == Some(&d.agent) {
             self.daemon.leases.remove(&d.trajectory);
+            let by = match self.dice.chance(200) {
+                true => ReturnedBy::Diverged,
+                false => ReturnedBy::Worker,
+            };
             self.feed(Input::TrajectoryReturned {
                 incarnation: d.agent,
                 trajectory: d.trajectory,
                 reason: "its tool failed".to_owned(),
-                by: ReturnedBy::Worker,
+                by,
             });
         }
     }

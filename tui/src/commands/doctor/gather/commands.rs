@@ -4,7 +4,7 @@ use super::{job, network};
 use indicatif::ProgressBar;
 use robust_shared::ids::Role;
 use robust_shared::job::{
-    Dtype, EngineKind, EngineWeights, Job, Placeholder, RolloutCommand, Service, Template,
+    AgentCommand, Dtype, EngineKind, EngineWeights, Job, Placeholder, RolloutCommand, Service, Template,
     TrainerCommand,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,9 @@ pub(super) async fn all(job: &Job, bar: &ProgressBar) -> Vec<CommandFacts> {
     }
     if let Some(command) = &job.trainer.command {
         found.push(Program::of_trainer(command).look("trainer.command"));
+    }
+    if let Some(command) = &job.agent.command {
+        found.push(Program::of_agent(command).look("agent.command"));
     }
     for (name, service) in &job.services {
         bar.set_message(format!("service {name}"));
@@ -116,6 +119,15 @@ async fn namespace() -> Found<()> {
 
 impl<'a> Program<'a> {
     fn of_trainer(c: &'a TrainerCommand) -> Self {
+        Self {
+            argv: &c.argv,
+            env: &c.env,
+            inherit: &c.inherit,
+            cwd: &c.cwd,
+        }
+    }
+
+    fn of_agent(c: &'a AgentCommand) -> Self {
         Self {
             argv: &c.argv,
             env: &c.env,

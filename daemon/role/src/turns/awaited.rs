@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// Who is waited for, and who is gone. Clones share it.
 #[derive(Clone)]
-pub(super) struct Rollouts {
+pub struct Rollouts {
     /// How many turns wait for each.
     awaited: Arc<Mutex<BTreeMap<u64, usize>>>,
     /// Their numbers are never used again, so none is ever taken out.
@@ -22,6 +22,7 @@ pub(super) struct Waiting {
 }
 
 impl Rollouts {
+    /// Nobody waits for any.
     pub fn new() -> Self {
         Self {
             awaited: Arc::default(),
@@ -30,7 +31,7 @@ impl Rollouts {
     }
 
     /// A turn begins to wait for its tokens.
-    pub fn wait_for(&self, incarnation: u64) -> Waiting {
+    pub(super) fn wait_for(&self, incarnation: u64) -> Waiting {
         *self.lock().entry(incarnation).or_default() += 1;
         Waiting {
             rollouts: self.clone(),

@@ -8,7 +8,7 @@ use robust_proto::v1::{
     AppendSpansRequest, AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest,
     RouteReply, RouteRequest,
 };
-use robust_role::Link;
+use crate::Link;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -18,23 +18,26 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// Why the daemon does not do what was asked.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub enum Refusal {
     /// The lease is void: the trajectory is somebody else's now.
     Void,
     /// It will not work by asking again.
     Other(String),
 }
 
+/// The daemon as an agent asks it.
 #[derive(Clone)]
-pub(super) struct Host {
+pub struct Host {
     client: RoleHostClient<Channel>,
     link: Link,
+    /// Who asks.
     pub incarnation: u64,
 }
 
 impl Host {
+    /// At this socket.
     pub fn new(socket: &Path, link: Link, incarnation: u64) -> Self {
-        let client = RoleHostClient::new(robust_role::channel(socket));
+        let client = RoleHostClient::new(crate::channel(socket));
         Self {
             client,
             link,

@@ -18,7 +18,7 @@ use super::generate::Generated;
 use super::host::{Host, Refusal};
 
 /// The tokens of one turn that the daemon has, and those on their way to it.
-pub(super) struct Kept {
+pub struct Kept {
     host: Host,
     /// Names the turn; what is sent is filled in.
     turn: AppendSpansRequest,

@@ -7,7 +7,7 @@ use robust_engine::{Dialect, Event, Finish, Generate, Kind, Label, Own, Refused,
 use robust_proto::v1::Span;
 use tokio::runtime::Handle;
 
-use super::Worker;
+use super::Turns;
 use super::host::{Host, Refusal};
 use super::kept::Kept;
 
@@ -21,7 +21,7 @@ const DRAIN: Duration = Duration::from_millis(100);
 
 /// What a turn has so far.
 #[derive(Debug, Default)]
-pub(super) struct Generated {
+pub struct Generated {
     /// Tokens in order, cut where the weights changed.
     pub spans: Vec<Span>,
     /// Whether it is complete.
@@ -29,7 +29,7 @@ pub(super) struct Generated {
 }
 
 /// Why a turn cannot be generated at all.
-pub(super) enum TurnError {
+pub enum TurnError {
     /// The lease is void.
     Void,
     /// It will not work elsewhere either.
@@ -71,13 +71,28 @@ impl Broken {
 }
 
 /// What a turn continues.
-pub(super) struct TurnRequest<'a> {
+pub struct TurnRequest<'a> {
+    /// Its key.
     pub trajectory: u64,
+    /// What the built-in rollout draws its tokens by.
     pub seed: u64,
+    /// Its number in the trajectory.
     pub turn: u32,
     /// Prompt, turns and results before this turn.
     pub context: &'a [u32],
+    /// Tokens that end it.
     pub stop: Vec<i64>,
+    /// Tokens it may have at most, and how they are drawn.
+    pub sampling: Sampling,
+}
+
+/// How a turn's tokens are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Tokens at most.
+    pub max_new_tokens: usize,
+    /// 0 takes the most likely one.
+    pub temperature: f64,
 }
 
 /// A client for rollouts.
@@ -115,10 +130,12 @@ impl Generated {
         }
     }
 
+    /// Its tokens.
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.spans.iter().flat_map(|span| span.ids.iter().copied())
     }
 
+    /// How many those are.
     pub fn len(&self) -> usize {
         self.spans.iter().map(|span| span.ids.len()).sum()
     }
@@ -195,7 +212,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-impl Worker {
+impl Turns {
     /// Generates the rest of a turn; what one rollout left unfinished goes on at another from there.
     pub async fn generate(
         &self,
@@ -222,7 +239,7 @@ impl Worker {
                 ),
                 open: true,
             };
-            let rollout = self.rollouts.wait_for(route.rollout);
+            let rollout = self.awaited.wait_for(route.rollout);
             let streamed = tokio::select! {
                 streamed = self.stream(request, &ticket, &mut turn, kept) => streamed,
                 () = rollout.gone() => Err(Broken::Elsewhere("its machine is lost".into())),
@@ -248,7 +265,8 @@ impl Worker {
         turn: &mut Generated,
         kept: &mut Kept,
     ) -> Result<(), Broken> {
-        let left = self.max_new_tokens.saturating_sub(turn.len());
+        let most = request.sampling.max_new_tokens;
+        let left = most.saturating_sub(turn.len());
         let ids: Vec<u32> = request.context.iter().copied().chain(turn.ids()).collect();
         // Who had it before may have died between its last token and its storage.
         if left == 0 || ids.len() >= self.max_len || turn.ends_with_one_of(&request.stop) {
@@ -301,7 +319,7 @@ impl Worker {
             rid: ticket.rid.clone(),
             ids,
             max_new_tokens: left,
-            temperature: self.temperature,
+            temperature: request.sampling.temperature,
             // A vocabulary has no negative tokens.
             stop_token_ids: stop.filter_map(|id| u32::try_from(*id).ok()).collect(),
             ignore_eos: true,

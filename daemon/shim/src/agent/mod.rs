@@ -1,0 +1,398 @@
+//! An agent worker whose environments are the user's own program, with this process beside it.
+//!
+//! ```text
+//!  daemon ◄── role.proto, as agent-0 ──► robust-shim ── argv ──► python environment.py
+//!    ▲                                     │   ▲  lines of JSON, Unix socket      │
+//!    │ turns, durable                      │   └────────── robustrl ◄─────────────┘
+//!    └───────────────── conversation ◄─────┤        async def rollout(prompt, engine)
+//!  rollouts ◄── /generate, one or another ─┘
+//! ```
+//! To the daemon it is an agent worker as any other: it holds leases, stores turns, gives back what cannot
+//! be held. What a conversation is, is the program's; every token of the model's passes through here, and
+//! is durable before the program has it. An engine's death is not noticed by the program, and its own costs
+//! it nothing that was generated: it begins each conversation anew, and is told again what was said
+//! ([`script`]).
+
+mod conversation;
+mod script;
+mod talk;
+mod words;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use robust_proto::v1::host_message::Body;
+use robust_proto::v1::{Dispatch, Hello};
+use robust_role::turns::{Leases, Rollouts, Sampling, Turns};
+use robust_role::{Deed, FromHost, Link, LinkEnd, RoleArgs, Stages};
+use robust_shared::fault::At;
+use robust_shared::ids::{InstanceId, Role};
+use robust_shared::job::{AgentCommand, Job};
+use robust_shared::phase::Phase;
+use robust_tree::{Died, Policy, Signal};
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use crate::home::Home;
+use crate::hosted::{Hosted, failure, says_why};
+use crate::process::{self, Command, OfAgent};
+use crate::run::{LEDGER_EVERY, ShimError};
+use conversation::{Conversation, Shared, Stop};
+use words::{PROTOCOL, Said, Told};
+
+/// How often is told what the worker does.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+
+/// What ends a worker.
+enum End {
+    Link(LinkEnd),
+    Died(Died),
+    NeverAttached(Duration),
+    Refused(String),
+}
+
+/// Everything that comes to a worker.
+struct Ears {
+    inbox: UnboundedReceiver<FromHost>,
+    said: UnboundedReceiver<Said>,
+    died: UnboundedReceiver<Died>,
+    ended: UnboundedReceiver<u64>,
+}
+
+/// A worker.
+struct Shim {
+    args: RoleArgs,
+    command: AgentCommand,
+    link: Link,
+    leases: Leases,
+    rollouts: Rollouts,
+    hosted: Option<Hosted>,
+    shared: Arc<Shared>,
+    attached: bool,
+    started: Instant,
+    /// What came before the program attached.
+    waiting: Vec<Dispatch>,
+    /// Conversations that the program holds, by their number.
+    held: BTreeMap<u64, UnboundedSender<Said>>,
+    last_number: u64,
+    ended: UnboundedSender<u64>,
+    phase: Phase,
+}
+
+/// Runs a worker until its link or its program ends. `started` is when the process began.
+pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, ShimError> {
+    let mut stages = Stages::since(started);
+    let command = args.job.agent.command.clone().ok_or(ShimError::NoAgent)?;
+    let id = InstanceId {
+        role: Role::Agent,
+        index: args.index,
+    };
+    let home = Home::of(&args.snapshot_dir, &format!("engine-{id}"));
+    home.take()?;
+    stages.end("clearing");
+    let (leases, rollouts) = (Leases::default(), Rollouts::new());
+    let (held, awaited) = (leases.clone(), rollouts.clone());
+    let hello = move || Hello {
+        leases: held.all(),
+        rollouts: awaited.awaited(),
+        ..Hello::default()
+    };
+    let hands = |deed: Deed, _: Option<At>| {
+        Err(format!(
+            "{deed:?} befalls the built-in agents' tool; the tools of an environment are its own"
+        ))
+    };
+    let (link, inbox) = robust_role::start(runtime, args.link(Role::Agent), hello, hands);
+    link.phase(Phase::Init, 0);
+    let _on_runtime = runtime.enter();
+    let io = |path: &Path, error: std::io::Error| ShimError::File {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let ((say, said), (tell, told)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+    talk::listen(&home.socket(), say, told).map_err(|error| io(&home.socket(), error))?;
+    let model = Model::read(args.model_folder()?, &args.job);
+    let turns = Turns::new(args, link.clone(), rollouts.clone(), model.longest);
+    let turns = turns.map_err(|error| ShimError::NeverUp(error.to_string()))?;
+    let of = OfAgent {
+        job: &args.job,
+        index: args.index,
+        incarnation: args.incarnation,
+        advertise: args.bind,
+    };
+    let line = Command::of_agent(&of, &command, &home)?;
+    let (deaths, died) = mpsc::unbounded_channel();
+    let (hosted, _) = Hosted::start(line, &home, Policy::of_program(), deaths)?;
+    stages.end("the program's process");
+    tracing::info!("start: {}", stages.line());
+    let (ended, over) = mpsc::unbounded_channel();
+    let rollout = &args.job.rollout;
+    let mut shim = Shim {
+        shared: Arc::new(Shared {
+            turns,
+            told: tell,
+            sampling: Sampling {
+                max_new_tokens: rollout.max_new_tokens as usize,
+                temperature: rollout.temperature,
+            },
+            stop: model.stop,
+            silent: command.silent(),
+            generating: AtomicUsize::default(),
+        }),
+        args: args.clone(),
+        command,
+        link,
+        leases,
+        rollouts,
+        hosted: Some(hosted),
+        attached: false,
+        started: Instant::now(),
+        waiting: Vec::new(),
+        held: BTreeMap::new(),
+        last_number: 0,
+        ended,
+        phase: Phase::Init,
+    };
+    let mut ears = Ears {
+        inbox,
+        said,
+        died,
+        ended: over,
+    };
+    let end = runtime.block_on(shim.serve(&mut ears));
+    runtime.block_on(shim.finish(end, ears))
+}
+
+/// What of the model's folder matters to a conversation.
+struct Model {
+    longest: usize,
+    stop: Vec<i64>,
+}
+
+impl Model {
+    fn read(folder: &Path, job: &Job) -> Self {
+        let file = |name: &str| -> Value {
+            let text = std::fs::read(folder.join(name)).unwrap_or_default();
+            serde_json::from_slice(&text).unwrap_or_default()
+        };
+        let (config, generation) = (file("config.json"), file("generation_config.json"));
+        let positions = config["max_position_embeddings"].as_u64();
+        let positions = positions.map_or(usize::MAX, |n| n as usize);
+        let longest = job.rollout.max_context.map_or(positions, |n| n as usize);
+        let ends = |of: &Value| match of {
+            Value::Array(all) => all.iter().filter_map(Value::as_i64).collect(),
+            one => one.as_i64().into_iter().collect::<Vec<_>>(),
+        };
+        let (own, of_model) = (ends(&generation["eos_token_id"]), ends(&config["eos_token_id"]));
+        Self {
+            longest: longest.min(positions),
+            stop: if own.is_empty() { of_model } else { own },
+        }
+    }
+}
+
+impl Shim {
+    async fn serve(&mut self, ears: &mut Ears) -> End {
+        let mut reports = tokio::time::interval(REPORT_EVERY);
+        let mut notes = tokio::time::interval(LEDGER_EVERY);
+        for every in [&mut reports, &mut notes] {
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                Some(death) = ears.died.recv() => return End::Died(death),
+                message = ears.inbox.recv() => match message {
+                    Some(FromHost::Message(_, message)) => self.obey(message.body),
+                    Some(FromHost::Ended(end)) => return End::Link(end),
+                    None => return End::Link(LinkEnd::Shutdown),
+                },
+                Some(said) = ears.said.recv() => {
+                    if let Some(refused) = self.hear(said) {
+                        return End::Refused(refused);
+                    }
+                }
+                Some(number) = ears.ended.recv() => {
+                    self.held.remove(&number);
+                }
+                _ = reports.tick() => {
+                    self.report();
+                    let limit = self.command.ready.timeout();
+                    if !self.attached && self.started.elapsed() > limit {
+                        return End::NeverAttached(limit);
+                    }
+                }
+                _ = notes.tick() => self.hosted.iter_mut().for_each(Hosted::note),
+            }
+        }
+    }
+
+    fn obey(&mut self, body: Option<Body>) {
+        match body {
+            Some(Body::Dispatch(dispatch)) if self.attached => self.begin(dispatch),
+            Some(Body::Dispatch(dispatch)) => self.waiting.push(dispatch),
+            Some(Body::Revoke(revoke)) => {
+                self.waiting.retain(|d| d.trajectory != revoke.trajectory);
+                self.leases.revoke(revoke.trajectory);
+            }
+            Some(Body::Gone(gone)) => self.rollouts.is_gone(gone.incarnation),
+            other => tracing::warn!(?other, "not for an agent"),
+        }
+    }
+
+    /// What the program says; why it cannot be spoken to, if so.
+    fn hear(&mut self, said: Said) -> Option<String> {
+        if let Said::Attach {
+            protocol, package, ..
+        } = &said
+        {
+            if *protocol != PROTOCOL {
+                let reason = format!(
+                    "the package {package} speaks version {protocol} of the environments' protocol and this \
+                     robust-shim version {PROTOCOL}; install the python package that came with it"
+                );
+                let told = Told::Error {
+                    reason: reason.clone(),
+                };
+                let _ = self.shared.told.send(told);
+                return Some(reason);
+            }
+            self.attach();
+            return None;
+        }
+        // Nobody knows of one that was taken away meanwhile.
+        let to = said.conversation().and_then(|number| self.held.get(&number));
+        if let Some(to) = to {
+            let _ = to.send(said);
+        }
+        None
+    }
+
+    fn attach(&mut self) {
+        if let Some(hosted) = &self.hosted {
+            hosted.tree.ready();
+        }
+        let model = self.args.job.model.path.as_ref();
+        let _ = self.shared.told.send(Told::Attached {
+            index: self.args.index,
+            job: self.args.job.job.name.clone(),
+            model: model.map_or_else(String::new, |path| path.display().to_string()),
+            tokenizer: self.args.job.data.tokenizer.display().to_string(),
+            concurrency: self.args.job.agent.concurrency,
+        });
+        self.attached = true;
+        for dispatch in std::mem::take(&mut self.waiting) {
+            self.begin(dispatch);
+        }
+    }
+
+    fn begin(&mut self, dispatch: Dispatch) {
+        let trajectory = dispatch.trajectory;
+        let Some(mut revoked) = self.leases.take(trajectory) else {
+            tracing::debug!(trajectory, "dispatched again, is under way");
+            return;
+        };
+        self.last_number += 1;
+        let number = self.last_number;
+        let (to, said) = mpsc::unbounded_channel();
+        self.held.insert(number, to);
+        let (shared, link, leases) = (
+            Arc::clone(&self.shared),
+            self.link.clone(),
+            self.leases.clone(),
+        );
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            let held = Conversation::hold(Arc::clone(&shared), number, dispatch, said);
+            let stopped = tokio::select! {
+                ended = held => ended,
+                // The sender lives in the lease; it changes when it is revoked, once.
+                _ = async { revoked.wait_for(|revoked| *revoked).await.is_ok() } => Err(Stop::Void),
+            };
+            leases.release(trajectory, &revoked);
+            if let Err(stop) = stopped {
+                let cancel = Told::Cancel {
+                    conversation: number,
+                };
+                let _ = shared.told.send(cancel);
+                match stop {
+                    Stop::Void => tracing::info!(trajectory, "dropped: the lease is void"),
+                    Stop::Failed(reason) => {
+                        tracing::warn!(trajectory, %reason, "gives a trajectory back");
+                        link.add_tool_failure();
+                        link.returned(trajectory, reason, false);
+                    }
+                    Stop::Diverged(reason) => {
+                        tracing::warn!(trajectory, %reason, "a trajectory begins anew");
+                        link.returned(trajectory, reason, true);
+                    }
+                }
+            }
+            // Nobody listens only when the process is ending.
+            let _ = ended.send(number);
+        });
+    }
+
+    /// Tells what the worker does: one of which every conversation waits for the program waits for tools.
+    fn report(&mut self) {
+        let running = self.leases.count();
+        self.link.set_running(running);
+        let phase = match self.shared.generating.load(Ordering::Relaxed) {
+            _ if !self.attached => Phase::Init,
+            _ if running == 0 => Phase::Idle,
+            0 => Phase::AwaitingTool,
+            _ => Phase::Generating,
+        };
+        if phase != self.phase {
+            self.phase = phase;
+            self.link.phase(phase, 0);
+        }
+    }
+
+    async fn finish(mut self, end: End, mut ears: Ears) -> Result<LinkEnd, ShimError> {
+        match end {
+            End::Link(end) => {
+                // It may end by itself first.
+                let _ = self.shared.told.send(Told::Over);
+                if end == LinkEnd::Shutdown {
+                    let grace = self.command.stop.grace();
+                    let _ = tokio::time::timeout(grace, ears.died.recv()).await;
+                }
+                if let Some(hosted) = self.hosted.take() {
+                    hosted.end(&process::gently(&self.command.stop));
+                }
+                Ok(end)
+            }
+            End::Died(death) => {
+                let reason = match crate::trainer::last_line() {
+                    Some(line) => format!("{death}: {line}"),
+                    None => death.to_string(),
+                };
+                self.kill();
+                Err(failure("program", self.attached, says_why(&death), reason))
+            }
+            End::NeverAttached(limit) => {
+                self.kill();
+                let reason = format!(
+                    "it did not call robustrl.serve() within {} s (agent.command.ready.timeout_s)",
+                    limit.as_secs_f64()
+                );
+                Err(failure("program", false, true, reason))
+            }
+            End::Refused(reason) => {
+                self.kill();
+                Err(failure("program", false, true, reason))
+            }
+        }
+    }
+
+    fn kill(&self) {
+        if let Some(hosted) = &self.hosted {
+            hosted.tree.signal(Signal::KILL);
+        }
+    }
+}

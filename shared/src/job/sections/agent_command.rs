@@ -1,0 +1,47 @@
+//! `[agent.command]`: environments and rewards that are the user's own program, which `robust-shim` starts,
+//! watches, and gives conversations to.
+use super::super::units::seconds;
+use super::program::{Stop, here, inherited};
+use super::trainer_command::Attaches;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `[agent.command]`; paths are relative to the job file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCommand {
+    /// The program and its arguments, with placeholders. No shell sees them. It is started once for each
+    /// worker and holds `agent.concurrency` conversations at a time.
+    pub argv: Vec<String>,
+    /// The folder it is started in.
+    #[serde(default = "here")]
+    pub cwd: PathBuf,
+    /// Variables of its environment, with placeholders.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The variables that it gets from robustd's environment; nothing else passes.
+    #[serde(default = "inherited")]
+    pub inherit: Vec<String>,
+    /// When it counts as up.
+    #[serde(default)]
+    pub ready: Attaches,
+    /// Seconds that a conversation may wait for the program before it is given back.
+    #[serde(default = "silent")]
+    pub silent_s: f64,
+    /// How it is ended.
+    #[serde(default)]
+    pub stop: Stop,
+}
+
+impl AgentCommand {
+    /// `silent_s` as a duration.
+    pub fn silent(&self) -> Duration {
+        seconds(self.silent_s)
+    }
+}
+
+fn silent() -> f64 {
+    600.0
+}
