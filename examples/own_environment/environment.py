@@ -7,6 +7,7 @@ empty result; a calculator that fails is not, and gives the conversation back.
 
 import ast
 import operator
+import re
 
 import robustrl
 
@@ -26,6 +27,8 @@ def calculate(expression: str) -> str:
             return node.value
         raise ValueError(expression)
 
+    # Python takes no numbers that begin with a zero, and models write them.
+    expression = re.sub(r"\b0+(?=\d)", "", expression)
     try:
         return str(value(ast.parse(expression, mode="eval").body))
     except (SyntaxError, ValueError):

@@ -6,7 +6,10 @@ impl From<&Hosted> for v1::HostedRole {
     fn from(hosted: &Hosted) -> Self {
         let (kind, weights) = match hosted.hosting {
             Hosting::Engine(engine) => (engine.kind.name(), engine.weights.name()),
-            Hosting::BuiltIn | Hosting::Program(_) | Hosting::Environment | Hosting::Service { .. } => ("", ""),
+            Hosting::BuiltIn
+            | Hosting::Program(_)
+            | Hosting::Environment
+            | Hosting::Service { .. } => ("", ""),
         };
         Self {
             role: hosted.role.clone(),

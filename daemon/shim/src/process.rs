@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use robust_shared::job::{
-    AgentCommand, DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service, Stop,
-    StopSignal, Template, TemplateError, TrainerCommand,
+    AgentCommand, DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service,
+    Stop, StopSignal, Template, TemplateError, TrainerCommand,
 };
 use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, lend_ports, permitted};
 

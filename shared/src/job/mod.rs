@@ -37,11 +37,12 @@ pub(crate) use locate::Document;
 pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
-    Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue, Dtype,
-    EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, Kept, KindBudget,
-    Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready,
-    Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train,
-    Trainer, TrainerCommand, Verification, WarmupSettings, Watch, Weights,
+    Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue,
+    Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, Kept,
+    KindBudget, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy,
+    PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop,
+    StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, Verification, WarmupSettings, Watch,
+    Weights,
 };
 pub use update::updatable;
 

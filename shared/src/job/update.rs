@@ -99,8 +99,13 @@ impl Job {
             let others = KEYS.iter().find(|(_, keys)| keys.contains(&key));
             let hint = match others {
                 Some((of, _)) => format!("it is {of}'s: `robustctl update {of} --set {key}=..`"),
-                None if ["rollout.command", "trainer.command", "agent.command", "service"]
-                    .contains(&section(key)) =>
+                None if [
+                    "rollout.command",
+                    "trainer.command",
+                    "agent.command",
+                    "service",
+                ]
+                .contains(&section(key)) =>
                 {
                     "it is for the whole job: change it in the job file and start that anew"
                         .to_owned()

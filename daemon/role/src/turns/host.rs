@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::Link;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{
     AppendSpansRequest, AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest,
     RouteReply, RouteRequest,
 };
-use crate::Link;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 

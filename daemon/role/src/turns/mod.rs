@@ -62,7 +62,11 @@ impl Turns {
         let request = robust_proto::v1::AppendSpansRequest {
             incarnation: self.host.incarnation,
             trajectory,
-            prompt_ids: if turn == 0 { prompt.to_vec() } else { Vec::new() },
+            prompt_ids: if turn == 0 {
+                prompt.to_vec()
+            } else {
+                Vec::new()
+            },
             turn,
             ..Default::default()
         };

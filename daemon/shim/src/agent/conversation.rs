@@ -206,12 +206,7 @@ impl Conversation {
             sampling: asked.sampling,
         };
         let begun = Generated::begun(begun);
-        let mut kept = turns.keeper(
-            self.trajectory,
-            request.turn,
-            self.script.prompt(),
-            &begun,
-        );
+        let mut kept = turns.keeper(self.trajectory, request.turn, self.script.prompt(), &begun);
         let generated = turns.generate(&request, begun, &mut kept).await?;
         // Nobody knows how long the environment takes from here.
         kept.settle(&generated).await?;

@@ -51,7 +51,12 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 enum End {
     Link(LinkEnd),
     Died(Died),
-    NeverAttached(Duration),
+}
+
+/// Why a program is not up.
+enum NotUp {
+    Died(Died),
+    Late(Duration),
     Refused(String),
 }
 
@@ -72,10 +77,6 @@ struct Shim {
     rollouts: Rollouts,
     hosted: Option<Hosted>,
     shared: Arc<Shared>,
-    attached: bool,
-    started: Instant,
-    /// What came before the program attached.
-    waiting: Vec<Dispatch>,
     /// Conversations that the program holds, by their number.
     held: BTreeMap<u64, UnboundedSender<Said>>,
     last_number: u64,
@@ -94,30 +95,13 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let home = Home::of(&args.snapshot_dir, &format!("engine-{id}"));
     home.take()?;
     stages.end("clearing");
-    let (leases, rollouts) = (Leases::default(), Rollouts::new());
-    let (held, awaited) = (leases.clone(), rollouts.clone());
-    let hello = move || Hello {
-        leases: held.all(),
-        rollouts: awaited.awaited(),
-        ..Hello::default()
-    };
-    let hands = |deed: Deed, _: Option<At>| {
-        Err(format!(
-            "{deed:?} befalls the built-in agents' tool; the tools of an environment are its own"
-        ))
-    };
-    let (link, inbox) = robust_role::start(runtime, args.link(Role::Agent), hello, hands);
-    link.phase(Phase::Init, 0);
     let _on_runtime = runtime.enter();
     let io = |path: &Path, error: std::io::Error| ShimError::File {
         path: path.to_owned(),
         reason: error.to_string(),
     };
-    let ((say, said), (tell, told)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+    let ((say, mut said), (tell, told)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
     talk::listen(&home.socket(), say, told).map_err(|error| io(&home.socket(), error))?;
-    let model = Model::read(args.model_folder()?, &args.job);
-    let turns = Turns::new(args, link.clone(), rollouts.clone(), model.longest);
-    let turns = turns.map_err(|error| ShimError::NeverUp(error.to_string()))?;
     let of = OfAgent {
         job: &args.job,
         index: args.index,
@@ -125,9 +109,22 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         advertise: args.bind,
     };
     let line = Command::of_agent(&of, &command, &home)?;
-    let (deaths, died) = mpsc::unbounded_channel();
+    let (deaths, mut died) = mpsc::unbounded_channel();
     let (hosted, _) = Hosted::start(line, &home, Policy::of_program(), deaths)?;
     stages.end("the program's process");
+    // It is given nothing, and counts as no worker, before it can take anything up.
+    let limit = command.ready.timeout();
+    if let Err(not_up) = runtime.block_on(comes_up(&mut said, &mut died, limit)) {
+        return Err(never_up(not_up, &hosted, &tell));
+    }
+    hosted.tree.ready();
+    stages.end("the program");
+    let (leases, rollouts) = (Leases::default(), Rollouts::new());
+    let (link, inbox) = attach(args, runtime, &leases, &rollouts);
+    link.phase(Phase::Init, 0);
+    let model = Model::read(args.model_folder()?, &args.job);
+    let turns = Turns::new(args, link.clone(), rollouts.clone(), model.longest);
+    let turns = turns.map_err(|error| ShimError::NeverUp(error.to_string()))?;
     tracing::info!("start: {}", stages.line());
     let (ended, over) = mpsc::unbounded_channel();
     let rollout = &args.job.rollout;
@@ -149,9 +146,6 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         leases,
         rollouts,
         hosted: Some(hosted),
-        attached: false,
-        started: Instant::now(),
-        waiting: Vec::new(),
         held: BTreeMap::new(),
         last_number: 0,
         ended,
@@ -163,8 +157,84 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         died,
         ended: over,
     };
+    shim.welcome();
     let end = runtime.block_on(shim.serve(&mut ears));
     runtime.block_on(shim.finish(end, ears))
+}
+
+fn attach(
+    args: &RoleArgs,
+    runtime: &Handle,
+    leases: &Leases,
+    rollouts: &Rollouts,
+) -> (Link, UnboundedReceiver<FromHost>) {
+    let (held, awaited) = (leases.clone(), rollouts.clone());
+    let hello = move || Hello {
+        leases: held.all(),
+        rollouts: awaited.awaited(),
+        ..Hello::default()
+    };
+    let hands = |deed: Deed, _: Option<At>| {
+        Err(format!(
+            "{deed:?} befalls the built-in agents' tool; the tools of an environment are its own"
+        ))
+    };
+    robust_role::start(runtime, args.link(Role::Agent), hello, hands)
+}
+
+/// Waits until the program attaches.
+async fn comes_up(
+    said: &mut UnboundedReceiver<Said>,
+    died: &mut UnboundedReceiver<Died>,
+    limit: Duration,
+) -> Result<(), NotUp> {
+    tokio::select! {
+        Some(death) = died.recv() => Err(NotUp::Died(death)),
+        Some(first) = said.recv() => match first {
+            Said::Attach { protocol: PROTOCOL, .. } => Ok(()),
+            Said::Attach { protocol, package, .. } => Err(NotUp::Refused(format!(
+                "the package {package} speaks version {protocol} of the environments' protocol and this \
+                 robust-shim version {PROTOCOL}; install the python package that came with it"
+            ))),
+            other => Err(NotUp::Refused(format!("it said {other:?} before it attached"))),
+        },
+        () = tokio::time::sleep(limit) => Err(NotUp::Late(limit)),
+    }
+}
+
+/// A program that does not come up is ended, and its reason told.
+fn never_up(why: NotUp, hosted: &Hosted, tell: &UnboundedSender<Told>) -> ShimError {
+    let error = match why {
+        NotUp::Died(death) => {
+            let reason = of_death(&death);
+            failure("program", false, says_why(&death), reason)
+        }
+        NotUp::Late(limit) => {
+            let seconds = limit.as_secs_f64();
+            let reason = format!(
+                "it did not call robustrl.serve() within {seconds} s (agent.command.ready.timeout_s)"
+            );
+            failure("program", false, true, reason)
+        }
+        NotUp::Refused(reason) => {
+            let told = Told::Error {
+                reason: reason.clone(),
+            };
+            // It may have ended.
+            let _ = tell.send(told);
+            failure("program", false, true, reason)
+        }
+    };
+    hosted.tree.signal(Signal::KILL);
+    error
+}
+
+/// A death with the last line of the log, which is the program's as a rule.
+fn of_death(death: &Died) -> String {
+    match crate::trainer::last_line() {
+        Some(line) => format!("{death}: {line}"),
+        None => death.to_string(),
+    }
 }
 
 /// What of the model's folder matters to a conversation.
@@ -187,7 +257,10 @@ impl Model {
             Value::Array(all) => all.iter().filter_map(Value::as_i64).collect(),
             one => one.as_i64().into_iter().collect::<Vec<_>>(),
         };
-        let (own, of_model) = (ends(&generation["eos_token_id"]), ends(&config["eos_token_id"]));
+        let (own, of_model) = (
+            ends(&generation["eos_token_id"]),
+            ends(&config["eos_token_id"]),
+        );
         Self {
             longest: longest.min(positions),
             stop: if own.is_empty() { of_model } else { own },
@@ -211,21 +284,11 @@ impl Shim {
                     Some(FromHost::Ended(end)) => return End::Link(end),
                     None => return End::Link(LinkEnd::Shutdown),
                 },
-                Some(said) = ears.said.recv() => {
-                    if let Some(refused) = self.hear(said) {
-                        return End::Refused(refused);
-                    }
-                }
+                Some(said) = ears.said.recv() => self.hear(said),
                 Some(number) = ears.ended.recv() => {
                     self.held.remove(&number);
                 }
-                _ = reports.tick() => {
-                    self.report();
-                    let limit = self.command.ready.timeout();
-                    if !self.attached && self.started.elapsed() > limit {
-                        return End::NeverAttached(limit);
-                    }
-                }
+                _ = reports.tick() => self.report(),
                 _ = notes.tick() => self.hosted.iter_mut().for_each(Hosted::note),
             }
         }
@@ -233,49 +296,23 @@ impl Shim {
 
     fn obey(&mut self, body: Option<Body>) {
         match body {
-            Some(Body::Dispatch(dispatch)) if self.attached => self.begin(dispatch),
-            Some(Body::Dispatch(dispatch)) => self.waiting.push(dispatch),
-            Some(Body::Revoke(revoke)) => {
-                self.waiting.retain(|d| d.trajectory != revoke.trajectory);
-                self.leases.revoke(revoke.trajectory);
-            }
+            Some(Body::Dispatch(dispatch)) => self.begin(dispatch),
+            Some(Body::Revoke(revoke)) => self.leases.revoke(revoke.trajectory),
             Some(Body::Gone(gone)) => self.rollouts.is_gone(gone.incarnation),
             other => tracing::warn!(?other, "not for an agent"),
         }
     }
 
-    /// What the program says; why it cannot be spoken to, if so.
-    fn hear(&mut self, said: Said) -> Option<String> {
-        if let Said::Attach {
-            protocol, package, ..
-        } = &said
-        {
-            if *protocol != PROTOCOL {
-                let reason = format!(
-                    "the package {package} speaks version {protocol} of the environments' protocol and this \
-                     robust-shim version {PROTOCOL}; install the python package that came with it"
-                );
-                let told = Told::Error {
-                    reason: reason.clone(),
-                };
-                let _ = self.shared.told.send(told);
-                return Some(reason);
-            }
-            self.attach();
-            return None;
-        }
-        // Nobody knows of one that was taken away meanwhile.
-        let to = said.conversation().and_then(|number| self.held.get(&number));
-        if let Some(to) = to {
+    /// What the program says goes to its conversation, unless that was taken away meanwhile.
+    fn hear(&self, said: Said) {
+        let number = said.conversation();
+        if let Some(to) = number.and_then(|number| self.held.get(&number)) {
             let _ = to.send(said);
         }
-        None
     }
 
-    fn attach(&mut self) {
-        if let Some(hosted) = &self.hosted {
-            hosted.tree.ready();
-        }
+    /// Tells the program who it is.
+    fn welcome(&self) {
         let model = self.args.job.model.path.as_ref();
         let _ = self.shared.told.send(Told::Attached {
             index: self.args.index,
@@ -284,10 +321,6 @@ impl Shim {
             tokenizer: self.args.job.data.tokenizer.display().to_string(),
             concurrency: self.args.job.agent.concurrency,
         });
-        self.attached = true;
-        for dispatch in std::mem::take(&mut self.waiting) {
-            self.begin(dispatch);
-        }
     }
 
     fn begin(&mut self, dispatch: Dispatch) {
@@ -342,7 +375,6 @@ impl Shim {
         let running = self.leases.count();
         self.link.set_running(running);
         let phase = match self.shared.generating.load(Ordering::Relaxed) {
-            _ if !self.attached => Phase::Init,
             _ if running == 0 => Phase::Idle,
             0 => Phase::AwaitingTool,
             _ => Phase::Generating,
@@ -368,31 +400,12 @@ impl Shim {
                 Ok(end)
             }
             End::Died(death) => {
-                let reason = match crate::trainer::last_line() {
-                    Some(line) => format!("{death}: {line}"),
-                    None => death.to_string(),
-                };
-                self.kill();
-                Err(failure("program", self.attached, says_why(&death), reason))
+                let reason = of_death(&death);
+                if let Some(hosted) = &self.hosted {
+                    hosted.tree.signal(Signal::KILL);
+                }
+                Err(failure("program", true, says_why(&death), reason))
             }
-            End::NeverAttached(limit) => {
-                self.kill();
-                let reason = format!(
-                    "it did not call robustrl.serve() within {} s (agent.command.ready.timeout_s)",
-                    limit.as_secs_f64()
-                );
-                Err(failure("program", false, true, reason))
-            }
-            End::Refused(reason) => {
-                self.kill();
-                Err(failure("program", false, true, reason))
-            }
-        }
-    }
-
-    fn kill(&self) {
-        if let Some(hosted) = &self.hosted {
-            hosted.tree.signal(Signal::KILL);
         }
     }
 }

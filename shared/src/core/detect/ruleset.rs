@@ -137,13 +137,19 @@ impl RuleSet {
         }
     }
 
-    /// Sets what a rule's window is in one phase, unless the job file says it for that phase.
-    pub fn derive_in(&mut self, rule: RuleId, phase: Phase, number: f64, from: &'static str) {
+    /// Sets what a rule's window is for a role in one phase, unless the job file says it for that phase.
+    pub fn derive_in(
+        &mut self,
+        rule: RuleId,
+        (role, phase): (Role, Phase),
+        number: f64,
+        from: &'static str,
+    ) {
         let special = &mut self.0[rule as usize].special;
         if !special.iter().any(|s| s.phase == Some(phase)) {
             special.push(Special {
                 setting: 0,
-                role: None,
+                role: Some(role),
                 phase: Some(phase),
                 value: Value {
                     number,

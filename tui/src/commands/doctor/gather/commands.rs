@@ -4,8 +4,8 @@ use super::{job, network};
 use indicatif::ProgressBar;
 use robust_shared::ids::Role;
 use robust_shared::job::{
-    AgentCommand, Dtype, EngineKind, EngineWeights, Job, Placeholder, RolloutCommand, Service, Template,
-    TrainerCommand,
+    AgentCommand, Dtype, EngineKind, EngineWeights, Job, Placeholder, RolloutCommand, Service,
+    Template, TrainerCommand,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
