@@ -36,11 +36,12 @@ def calculate(expression: str) -> str:
 
 
 def call_of(tokens: list[str]) -> str | None:
-    """What stands between the last <call> and a </call> at the end."""
+    """What stands between the last <call> and a </call> at the end, where no other special token is among it."""
     if tokens[-1:] != ["</call>"] or "<call>" not in tokens:
         return None
     begin = len(tokens) - 1 - tokens[::-1].index("<call>")
-    return "".join(tokens[begin + 1 : -1])
+    inside = tokens[begin + 1 : -1]
+    return None if any(token.startswith("<") for token in inside) else "".join(inside)
 
 
 @robustrl.environment
