@@ -221,7 +221,8 @@ class Requests(unittest.TestCase):
             said.append(await loop._generate_one_turn([1, 2]))
 
         loop = ours._KeyedLoop.__new__(ours._KeyedLoop)
-        loop.vllm_server_url, loop.request_timeout, loop.model_name, loop.lora_name = f"http://127.0.0.1:{server.server_port}", 10, "m", None
+        loop.vllm_server_url, loop.request_timeout = f"http://127.0.0.1:{server.server_port}", 10
+        loop.model_name, loop.lora_name = "m", None
         loop.max_tokens, loop.temperature, loop.top_p, loop.top_k, loop.min_p, loop.repetition_penalty = 4, 1.0, 1.0, 0, None, 1.0
         loop.num_generations = loop.max_inflight_tasks = 1
         loop._score_loop = lambda stop_event: asyncio.sleep(0)

@@ -74,7 +74,10 @@ class WeightTransfer:
         """Attaches, if the callback has not. Raises Refused without a daemon, and below level ``weights``."""
         job = _Link.attached()
         if not job.attached:
-            raise Refused("robustrl: the weights have nowhere to go, for robustd did not start this program; leave weight_transfer out to train without it")
+            raise Refused(
+                "robustrl: the weights have nowhere to go, for robustd did not start this program; leave weight_transfer "
+                "out to train without it"
+            )
         if job.level != "weights":
             raise Refused(
                 f"robustrl: the job file says that this trainer is of level {job.level!r}; under TRL's loop it is of "
@@ -163,7 +166,8 @@ class Callback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Keeps the figures for the next version."""
         told = {ours: (logs or {}).get(theirs) for ours, theirs in {**_FIGURES, "tokens": _TOKENS}.items()}
-        self._figures |= {name: float(value) for name, value in told.items() if value is not None and math.isfinite(value)}
+        finite = {name: float(value) for name, value in told.items() if value is not None and math.isfinite(value)}
+        self._figures |= finite
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Saving may take long, and the time after which it counts as hung begins again."""
