@@ -159,7 +159,6 @@ class Callback(TrainerCallback):
         job = _Link.attached()
         if job.level == "weights" and state.global_step % args.weight_sync_steps == 0:
             job.commit(**self._figures)
-            self._figures = {}
         if job.over:
             control.should_training_stop = True
 
