@@ -2,6 +2,7 @@
 # make demo-vllm, make demo-sglang   the same with real engines as rollouts
 # make demo-torch, make demo-torch-vllm   the same with a PyTorch trainer, and with vLLM beside it
 # make demo-own-loop   a PyTorch trainer with a loop of its own, which asks the engines itself
+# make demo-trl   TRL's asynchronous GRPO trainer beside vLLM engines; make test-trl   its tests (0.1 GB more, once)
 # make test   set up, run every test
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode
@@ -15,7 +16,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-own-loop demo-torch-vllm test test-engines test-fast asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
@@ -58,6 +59,21 @@ demo-own-loop: build python
 demo-torch-vllm: build python
 	@scripts/engines.sh
 	@scripts/torch.sh --run scripts/engines.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
+
+# TRL's own trainer, whose python is set up first, and vLLM. Its checkpoints lie in a folder that goes with the demo.
+demo-trl: build python
+	@scripts/engines.sh
+	@scripts/trl.sh
+	@scripts/trl.sh --run sh -c '"$$TRL_PYTHON" examples/trl_async/make_model.py examples/trl_async/model'
+	@output=$$(mktemp -d); trap 'rm -rf "$$output"' EXIT; \
+	  TRL_OUTPUT="$$output" scripts/trl.sh --run scripts/engines.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
+
+# The adapter for TRL against TRL itself, and a job of it beside the program that plays vLLM.
+test-trl: setup python
+	@scripts/trl.sh
+	$(CARGO) build --locked $(BINS) -p fake-engine --bins
+	@scripts/trl.sh --run sh -c 'PYTHONPATH=python/src "$$TRL_PYTHON" -m unittest discover -s python/tests'
+	@scripts/trl.sh --run $(CARGO) test --locked -p robust-tests --test trl -- --ignored
 
 # The end-to-end tests start the programs of the same profile, so those are built first.
 test: setup python

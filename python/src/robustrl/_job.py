@@ -246,8 +246,8 @@ class Job:
         if self._wire is None:
             return
         self._enter("publish")
-        if self._canary is not None and canary is None and hasattr(named, "named_parameters"):
-            canary = answer(named, self._canary)
+        if canary is None and hasattr(named, "named_parameters"):
+            canary = self.canary(named)
         tensors = dict(pairs(named))
         layout = [{"name": name, "dtype": "F32", "shape": list(tensor.shape)} for name, tensor in tensors.items()]
         version = None if self.level == "weights" else self._step
@@ -262,6 +262,11 @@ class Job:
     def canary_prompt(self) -> list[int] | None:
         """Tokens whose greedy continuation publish() is to be given; None where no engine is verified by it."""
         return None if self._canary is None else list(self._canary["prompt_ids"])
+
+    def canary(self, model: Any) -> dict[str, list[float]] | None:
+        """What publish() is to be given for the weights of this model, whose ``model(ids).logits`` are float
+        ``[1, t, vocabulary]`` for int64 ids ``[1, t]``; None where no engine is verified by it."""
+        return None if self._canary is None else answer(model, self._canary)
 
     # ---- engines ------------------------------------------------------------------------------
 
