@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use robust_shared::ids::InstanceId;
 use robust_shared::job::{
     AgentCommand, DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service,
     Stop, StopSignal, Template, TemplateError, TrainerCommand,
@@ -52,6 +54,14 @@ pub enum StartError {
     /// The job file wants a Unix socket, and the command does not say where.
     #[error("rollout.command.isolate is \"uds\", and no argument has `{{uds}}`")]
     NoSocket,
+    /// The folder of its own cannot be made.
+    #[error("its folder {}: {source}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The output of the program has nowhere to go.
     #[error("the program's output: {0}")]
     Output(#[source] io::Error),
@@ -108,6 +118,8 @@ pub struct OfEngine<'a> {
     pub index: u32,
     /// Which life of it.
     pub incarnation: u64,
+    /// A folder of its own on the disk.
+    pub folder: &'a Path,
     /// Where others reach its shim.
     pub advertise: IpAddr,
 }
@@ -123,6 +135,8 @@ pub struct OfTrainer<'a> {
     pub incarnation: u64,
     /// Which life of the gang.
     pub generation: u64,
+    /// A folder of its own on the disk.
+    pub folder: &'a Path,
     /// Where others reach its host.
     pub advertise: IpAddr,
     /// What its environment has of the gang and of this process.
@@ -138,6 +152,8 @@ pub struct OfAgent<'a> {
     pub index: u32,
     /// Which life of it.
     pub incarnation: u64,
+    /// A folder of its own on the disk.
+    pub folder: &'a Path,
     /// Where others reach its host.
     pub advertise: IpAddr,
 }
@@ -193,7 +209,7 @@ impl Command {
             // The engine itself is reached by its shim only.
             bind: Ipv4Addr::LOCALHOST.into(),
             advertise: of.advertise,
-            state: home.run(),
+            state: of.folder.to_owned(),
             shm: home.run(),
             socket: Some(home.socket()),
             rollouts: None,
@@ -230,7 +246,7 @@ impl Command {
             ports: &ports,
             bind: of.advertise,
             advertise: of.advertise,
-            state: home.run(),
+            state: of.folder.to_owned(),
             shm: home.run(),
             socket: None,
             rollouts: rollouts(of.job, of.advertise),
@@ -271,7 +287,7 @@ impl Command {
             ports: &[],
             bind: of.advertise,
             advertise: of.advertise,
-            state: home.run(),
+            state: of.folder.to_owned(),
             shm: home.run(),
             socket: None,
             rollouts: None,
@@ -397,6 +413,19 @@ impl Command {
         });
         Ok((child, address))
     }
+}
+
+/// A folder on the disk that is this instance's own over all its lives, beside the socket of the daemon.
+pub fn own_folder(socket: &Path, id: InstanceId) -> Result<PathBuf, StartError> {
+    let state = socket.parent().unwrap_or(Path::new("."));
+    let folder = state.join("own").join(id.to_string());
+    let mut private = std::fs::DirBuilder::new();
+    let made = private.recursive(true).mode(0o700).create(&folder);
+    made.map_err(|source| StartError::Folder {
+        path: folder.clone(),
+        source,
+    })?;
+    Ok(folder)
 }
 
 /// How a program is ended when nothing is wrong with it.

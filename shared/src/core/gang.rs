@@ -173,9 +173,15 @@ impl Core {
         self.compare_ranks(step);
         let gang = &mut self.s.gang;
         gang.stage = Stage::Ready;
-        (gang.stepped, gang.faults_in_step, gang.failed_restarts) = (true, 0, 0);
-        gang.strikes.clear();
-        self.s.task_restarts = 0;
+        // Where a state is the program's own, its first step may be what it did before: no progress.
+        let own_state = self.config.own_loop.is_some_and(|own| !own.keeps_state);
+        let progress = gang.stepped || !own_state;
+        (gang.stepped, gang.faults_in_step) = (true, 0);
+        if progress {
+            gang.failed_restarts = 0;
+            gang.strikes.clear();
+            self.s.task_restarts = 0;
+        }
         self.s.committed = step;
         if self.config.mutant(Mutation::PublishBeforeCommit) {
             self.s.gang.stage = Stage::Publishing(self.due_version());

@@ -98,8 +98,7 @@ impl fmt::Display for Plan {
         match (self.action, who.role) {
             (Action::RestartGang, _) => write!(
                 f,
-                "restart the trainer gang{wait} from step {committed} and train step {} on the same \
-                 batch; rollouts and agents go on",
+                "restart the trainer gang{wait} from step {committed} and train step {} again; rollouts and agents go on",
                 committed.next()
             )?,
             (Action::RestartInstance, Role::Agent) => write!(

@@ -97,9 +97,20 @@ impl Job {
                 key: "model.path".to_owned(),
             });
         }
+        if self.rollout.replicas > 0 && !self.pulls_weights() {
+            let weights = self
+                .rollout
+                .command
+                .as_ref()
+                .map_or("", |c| c.weights.name());
+            let must = "an engine of a job serves the versions that the job's trainer publishes; write \"disk\" or \
+                        \"plugin\", or start engines that get their weights otherwise as a [service.NAME]";
+            let found = format!("{weights:?}");
+            return Err(bad("rollout.command.weights", found, must));
+        }
         if c.level < Level::Weights && self.pulls_weights() {
             let must = "the rollouts would wait for weights for ever, for below \"weights\" nothing is \
-                        published; raise it, or write `weights = \"theirs\"` in [rollout.command]";
+                        published; raise it, or start the engines as a [service.NAME]";
             return Err(bad(
                 "trainer.command.level",
                 format!("{:?}", c.level.name()),

@@ -29,7 +29,7 @@ fn the_readme_has_every_placeholder_with_whose_it_is() {
                 .collect();
             let whose = match names.len() {
                 0 => "none".to_owned(),
-                3 => "all".to_owned(),
+                4 => "all".to_owned(),
                 _ => names.join(", "),
             };
             assert_eq!(cells[1], whose, "{name}");
@@ -337,7 +337,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "trainer_command_level_that_publishes_nothing",
         ":5:1: `trainer.command.level` is \"phases\"; the rollouts would wait for weights for ever, for below \
-         \"weights\" nothing is published; raise it, or write `weights = \"theirs\"` in [rollout.command]",
+         \"weights\" nothing is published; raise it, or start the engines as a [service.NAME]",
     ),
     (
         "trainer_command_level_unknown",

@@ -135,7 +135,7 @@ fn what_was_said_while_the_daemon_was_away_arrives_after_a_new_hello() {
         result: None,
     });
     link.phase(Phase::Snapshot, 2);
-    link.returned(3, "why".into());
+    link.returned(3, "why".into(), false);
     host.live();
     host.hello(7);
     let mut said = Vec::new();

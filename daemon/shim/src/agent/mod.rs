@@ -39,7 +39,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::home::Home;
 use crate::hosted::{Hosted, failure, says_why};
-use crate::process::{self, Command, OfAgent};
+use crate::process::{self, Command, OfAgent, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
 use conversation::{Conversation, Shared, Stop};
 use words::{PROTOCOL, Said, Told};
@@ -102,8 +102,10 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     };
     let ((say, mut said), (tell, told)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
     talk::listen(&home.socket(), say, told).map_err(|error| io(&home.socket(), error))?;
+    let folder = own_folder(&args.host_socket, id)?;
     let of = OfAgent {
         job: &args.job,
+        folder: &folder,
         index: args.index,
         incarnation: args.incarnation,
         advertise: args.bind,

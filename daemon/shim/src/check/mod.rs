@@ -200,8 +200,10 @@ impl<'a> Program<'a> {
         let here = Ipv4Addr::LOCALHOST.into();
         match self {
             Self::Engine(command) => {
+                let folder = home.run();
                 let of = OfEngine {
                     job,
+                    folder: &folder,
                     index: 0,
                     incarnation: 1,
                     advertise: here,

@@ -52,7 +52,7 @@ use tokio::sync::oneshot;
 use crate::hands::engine as strike;
 use crate::home::Home;
 use crate::hosted::{Hosted, failure, says_why};
-use crate::process::{self, Command, OfTrainer};
+use crate::process::{self, Command, OfTrainer, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
 use gang::{Member, Variables, exception_in};
 use page::Page;
@@ -252,7 +252,9 @@ pub(crate) fn last_line() -> Option<String> {
     let mut tail = vec![0; wanted as usize];
     file.read_exact_at(&mut tail, length - wanted).ok()?;
     let text = String::from_utf8_lossy(&tail);
-    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    // Progress bars are drawn over by a return, and say nothing of an end.
+    let line = text.lines().filter_map(|line| line.rsplit('\r').next());
+    let line = line.filter(|line| !line.trim().is_empty()).last()?;
     Some(line.trim().to_owned())
 }
 
@@ -343,8 +345,11 @@ impl Shim {
             false => member,
         };
         let variables = self.variables(&member);
+        let (role, index) = (Role::Trainer, self.args.index);
+        let folder = own_folder(&self.args.host_socket, InstanceId { role, index })?;
         let of = OfTrainer {
             job: &self.args.job,
+            folder: &folder,
             member: &member,
             incarnation: self.args.incarnation,
             generation: self.args.generation,

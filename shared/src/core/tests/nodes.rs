@@ -81,7 +81,7 @@ fn a_rank_that_lost_its_slot_moves_to_a_free_one_of_its_pool() {
     assert_eq!(incidents.len(), 1);
     assert_eq!(
         incidents[0].plan,
-        "restart the trainer gang from step 2 and train step 3 on the same batch; rollouts and \
+        "restart the trainer gang from step 2 and train step 3 again; rollouts and \
          agents go on; trainer-1 moves to slot 2 of pool `train` on a"
     );
     assert_ne!(slot(&w, T1), Some(lost));
@@ -98,7 +98,7 @@ fn a_rank_without_a_free_slot_takes_a_rollouts_and_the_rollout_comes_back_with_a
         let incident = w.incidents()[0].clone();
         assert_eq!(
             incident.plan,
-            "restart the trainer gang from step 2 and train step 3 on the same batch; rollouts and \
+            "restart the trainer gang from step 2 and train step 3 again; rollouts and \
              agents go on; trainer-1 takes rollout-2's slot 2 of pool `rollout` on a, \
              rollout-2's requests go on elsewhere and it starts again when a slot is free"
         );

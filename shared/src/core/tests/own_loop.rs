@@ -120,3 +120,24 @@ fn a_trainer_that_tells_no_steps_cannot_be_paused() {
     s.feed(Input::Operator(Request::Pause { ticket: 1 }));
     assert_eq!(s.core.pause(), None);
 }
+
+/// How many lives it takes that each do one step and die before the job gives up; none: it never does.
+fn lives_of_one_step(own: OwnLoop) -> Option<u64> {
+    let mut s = Script::new(CoreConfig {
+        ranks: 1,
+        ..config(own)
+    });
+    (1..200).find(|life| {
+        commits(&mut s, *life);
+        s.exits(T0, Exit::Signal(9), "");
+        s.now = s.now + Duration::from_secs(5);
+        s.feed(Input::Timeout);
+        !s.core.is_running()
+    })
+}
+
+#[test]
+fn a_first_step_is_no_progress_where_the_program_may_have_done_it_before() {
+    assert_eq!(lives_of_one_step(KEPT), None);
+    assert!(lives_of_one_step(OWN_STATE).is_some());
+}

@@ -44,7 +44,7 @@ fn a_step_with_a_loss_that_is_no_number_is_not_committed_and_trained_again() {
         assert_eq!(incident.reason, format!("step 3 brought {what}"));
         assert_eq!(
             incident.plan,
-            "restart the trainer gang from step 2 and train step 3 on the same batch; rollouts and \
+            "restart the trainer gang from step 2 and train step 3 again; rollouts and \
              agents go on"
         );
         w.run_to_end();

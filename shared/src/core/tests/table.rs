@@ -28,7 +28,7 @@ fn sentence(case: &Case) -> String {
 fn a_trainer_fault_costs_the_gang() {
     assert_eq!(
         sentence(&case(Role::Trainer)),
-        "restart the trainer gang from step 5 and train step 6 on the same batch; rollouts and \
+        "restart the trainer gang from step 5 and train step 6 again; rollouts and \
          agents go on"
     );
 }
@@ -186,8 +186,7 @@ fn restarts_in_a_row_wait_and_the_plan_says_how_long() {
     );
     assert_eq!(
         sentence(&third(Role::Trainer)),
-        "restart the trainer gang after a wait of 100 ms from step 5 and train step 6 on the same \
-         batch; rollouts and agents go on"
+        "restart the trainer gang after a wait of 100 ms from step 5 and train step 6 again; rollouts and agents go on"
     );
     let task = Case {
         faults_in_step: 2,

@@ -162,6 +162,8 @@ pub struct World {
     pub(in crate::sim) untouched: bool,
     /// Nothing disturbs it any more.
     calm: bool,
+    /// Trajectories that an environment could not go on from.
+    diverged: BTreeSet<TrajectoryId>,
     /// Since when the last step waits for engines that have not got the newest weights.
     lags_since: Option<Time>,
     /// Route requests that wait for their answer.
@@ -224,6 +226,7 @@ impl World {
             pullers: BTreeMap::new(),
             untouched: false,
             calm: false,
+            diverged: BTreeSet::new(),
             lags_since: None,
             asked: BTreeMap::new(),
             stored: BTreeSet::new(),

@@ -54,6 +54,9 @@ impl World {
                 true => ReturnedBy::Diverged,
                 false => ReturnedBy::Worker,
             };
+            if by == ReturnedBy::Diverged {
+                self.diverged.insert(d.trajectory);
+            }
             self.feed(Input::TrajectoryReturned {
                 incarnation: d.agent,
                 trajectory: d.trajectory,

@@ -296,12 +296,14 @@ impl World {
         }
     }
 
-    /// Thrown away on purpose, which only the baseline does, and what ended too old to train on; it
-    /// may be handed out anew.
+    /// Thrown away on purpose, which only the baseline does, what ended too old to train on, and what an
+    /// environment cannot go on from; it may be handed out anew.
     fn discard(&mut self, trajectories: &[TrajectoryId]) {
         let baseline = self.config.policy == Policy::Task;
         let stale = |t: &TrajectoryId| self.stored.contains(t) && self.is_too_old(*t);
-        let lawful = baseline || trajectories.iter().all(stale);
+        let diverged = |t: &TrajectoryId| self.diverged.contains(t);
+        let lawful = |t: &TrajectoryId| stale(t) || diverged(t);
+        let lawful = baseline || trajectories.iter().all(lawful);
         self.must(lawful, "I-2", || {
             format!("{} trajectories are thrown away", trajectories.len())
         });
