@@ -143,7 +143,9 @@ class UnderVerl(unittest.TestCase):
         here = os.path.dirname(os.path.abspath(__file__))
         path = [here, os.path.join(here, "..", "src"), os.environ.get("PYTHONPATH", "")]
         env = {"PYTHONPATH": os.pathsep.join(part for part in path if part), "ROBUST_SOCKET": ""}
-        cls.enterClassContext(mock.patch.dict(os.environ, {"RAY_IGNORE_UNHANDLED_ERRORS": "1", "RAY_USAGE_STATS_ENABLED": "0"}))
+        quiet = mock.patch.dict(os.environ, {"RAY_IGNORE_UNHANDLED_ERRORS": "1", "RAY_USAGE_STATS_ENABLED": "0"})
+        quiet.start()
+        cls.addClassCleanup(quiet.stop)
         ray.init(num_cpus=RANKS + ROLLOUTS, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": env}, object_store_memory=80 << 20)
         cls.addClassCleanup(ray.shutdown)
         cls.rollouts = group(Rollout, ROLLOUTS, rollout_config=RolloutConfig(name="vllm", checkpoint_engine=config(timeout_s=60)), model_config=None, server_adapter=Engine())

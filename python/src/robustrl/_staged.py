@@ -83,6 +83,8 @@ class Stage:
 
     def announce(self, number: int, step: int | None) -> int:
         """All tensors are there: readers of this number begin. Returns the bytes that they are."""
+        # On a network's filesystem other hosts see bytes for certain that were synced before they open the file.
+        os.fsync(self._file)
         self._say({"number": number, "step": step, "size": self._end, "tensors": list(self._placed.values())})
         return self._end
 
