@@ -167,6 +167,19 @@ fn a_program_that_knows_nothing_of_it_is_restarted_as_a_gang_with_what_it_needs_
 }
 
 #[test]
+fn a_program_that_is_through_may_kill_what_it_started() {
+    let text = "import subprocess, time\nchild = subprocess.Popen(['sleep', '600'])\ntime.sleep(6)\n\
+                child.kill()\nchild.wait()";
+    let mut daemon = start_torch(&plain(&["{env:TORCH_PYTHON}", "-c"], text));
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert!(
+        daemon.stdout().contains("no incidents"),
+        "{}",
+        daemon.stdout()
+    );
+}
+
+#[test]
 fn a_program_that_ends_with_an_error_is_told_with_its_last_line_and_fails_in_the_end() {
     let job = plain(
         &["sh", "-c"],

@@ -48,7 +48,12 @@ fn a_job_of_only_data_gets_working_defaults_and_a_node_that_fits() {
 }
 
 /// Tables that a job may have or not: their defaults are those of a job that has them.
-const OPTIONAL: [&str; 3] = ["rollout.command", "trainer.command", "service.NAME"];
+const OPTIONAL: [&str; 4] = [
+    "rollout.command",
+    "trainer.command",
+    "agent.command",
+    "service.NAME",
+];
 
 /// The README's table of keys as a job file: a row for each section, its keys with commas between.
 /// Those of the optional tables, or of the others.
@@ -61,7 +66,7 @@ fn documented(optional: bool) -> String {
         }
         let must = match section {
             "rollout.command" => "kind = \"vllm\"\nargv = [\"x\", \"{port}\"]\n",
-            "service.NAME" | "trainer.command" => "argv = [\"x\"]\n",
+            "service.NAME" | "trainer.command" | "agent.command" => "argv = [\"x\"]\n",
             "service.NAME.health" => "path = \"/health\"\n",
             _ => "",
         };
@@ -103,7 +108,7 @@ fn the_readme_has_every_default_of_commands_and_services() {
     let read = |text: &str| Job::parse(&format!("{data}{text}"), Path::new("README.md")).unwrap();
     let bare = "[rollout.command]\nkind = \"vllm\"\nargv = [\"x\", \"{port}\"]\n[service.NAME]\n\
                 argv = [\"x\"]\n[service.NAME.health]\npath = \"/health\"\n\
-                [trainer.command]\nargv = [\"x\"]\n";
+                [trainer.command]\nargv = [\"x\"]\n[agent.command]\nargv = [\"x\"]\n";
     let text = documented(true);
     assert_eq!(read(&text), read(bare));
     let table: toml::Table = text.parse().unwrap();

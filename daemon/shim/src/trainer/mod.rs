@@ -62,6 +62,8 @@ use work::{Of, Raised, Served, Work};
 
 /// How often the program's page of phases is read.
 const PAGE_EVERY: Duration = Duration::from_millis(20);
+/// A program whose loop is its own that is through ends so soon after those that it started.
+const LEADER_FOLLOWS: Duration = Duration::from_secs(2);
 /// As much of a log is read to find its last line.
 const LOG_TAIL: u64 = 4096;
 /// Tokens of the prompt that engines are verified by, and of the answer.
@@ -255,7 +257,15 @@ pub(crate) fn last_line() -> Option<String> {
     // Progress bars are drawn over by a return, and say nothing of an end.
     let line = text.lines().filter_map(|line| line.rsplit('\r').next());
     let line = line.filter(|line| !line.trim().is_empty()).last()?;
-    Some(line.trim().to_owned())
+    Some(plain(line.trim()))
+}
+
+/// Without the escapes of colours.
+fn plain(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.split_once('m').map_or(part, |(_, text)| text));
+    std::iter::once(first).chain(rest).collect()
 }
 
 fn is_regular(file: &std::fs::File) -> bool {
@@ -276,8 +286,9 @@ impl Shim {
                 Some(death) = ears.died.recv() => {
                     // What it wrote last comes before its end.
                     self.tell_phases();
-                    if !self.has_ended(&death) {
-                        return Ok(End::Died(death));
+                    let last = self.and_its_leader(death, &mut ears.died).await;
+                    if !self.has_ended(&last) {
+                        return Ok(End::Died(last));
                     }
                 }
                 message = ears.inbox.recv() => match message {
@@ -390,6 +401,27 @@ impl Shim {
         self.phase = phase;
         self.link.phase(phase, step);
         self.raise();
+    }
+
+    /// The death of the program's first process, where it comes right after another's: one that is through
+    /// may end what it started in any way, as a Ray driver kills its cluster.
+    async fn and_its_leader(&self, death: Died, died: &mut UnboundedReceiver<Died>) -> Died {
+        let may_end = self.rank.as_ref().is_some_and(Rank::may_end);
+        if death.leader || !may_end {
+            return death;
+        }
+        let leader = async {
+            while let Some(next) = died.recv().await {
+                if next.leader {
+                    return Some(next);
+                }
+            }
+            None
+        };
+        match tokio::time::timeout(LEADER_FOLLOWS, leader).await {
+            Ok(Some(leader)) if leader.how == How::Exit(0) => leader,
+            _ => death,
+        }
     }
 
     /// Whether a death is that of a program that had nothing left to do. It is not missed: what it
@@ -550,5 +582,17 @@ impl Shim {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn a_line_is_told_without_its_colours() {
+        let line = "\u{1b}[33;1mWARN\u{1b}[0m no space left on m: 3";
+        assert_eq!(plain(line), "WARN no space left on m: 3");
+        assert_eq!(plain("as it is"), "as it is");
     }
 }
