@@ -105,6 +105,7 @@ bench: setup python
 	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
 	@scripts/bench.sh "$(TARGET_DIR)/release"
 	@scripts/torch.sh --run scripts/bench_torch.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"
+	@scripts/torch.sh --run scripts/bench_launchers.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"
 
 # What hosting the real engines costs, and how fast they are back when they are killed (half an hour).
 bench-engines: setup
