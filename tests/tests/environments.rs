@@ -90,6 +90,23 @@ fn in_mode_sync_an_environment_in_python_gives_the_bits_of_the_built_in_one_thou
     );
 }
 
+#[test]
+fn an_environment_outlives_its_daemon_and_is_adopted_by_the_next() {
+    let mut daemon = start_torch(&with_example().set("job", "steps", 60));
+    let before = daemon.until_step(3);
+    daemon.kill_daemon();
+    daemon.launch();
+    let after = daemon.until_step(before["step"].as_u64().unwrap() + 4);
+    let lives = |status: &Value| -> Vec<u64> {
+        let all = roles(status, "agent").into_iter();
+        all.map(|r| r["incarnation"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(lives(&before), lives(&after));
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert_consumed_once(&daemon.state_dir(), 60, 16);
+}
+
 /// Its tool fails for a while in every process, and it raises by itself once.
 const FAILS: &str = r#"
 import asyncio, robustrl

@@ -219,12 +219,16 @@ class _Server:
         elif what == "begin":
             task = asyncio.get_running_loop().create_task(self._hold(number, told))
             self._tasks[number] = task
-            task.add_done_callback(lambda _: self._tasks.pop(number, None))
+            task.add_done_callback(lambda _: self._forget(number))
         elif what == "cancel":
             if task := self._tasks.get(number):
                 task.cancel()
         elif (answer := self._answers.pop(number, None)) and not answer.done():
             answer.set_result(told)
+
+    def _forget(self, number: int) -> None:
+        self._tasks.pop(number, None)
+        self._answers.pop(number, None)
 
     async def _hold(self, number: int, told: dict[str, Any]) -> None:
         async def ask(question: dict[str, Any]) -> dict[str, Any]:
@@ -250,12 +254,9 @@ class _Server:
         finish = asyncio.get_running_loop().create_future()
         self._answers[number] = finish
         self._say({"say": "finish", "conversation": number, "reward": reward, "answer": str(answer)})
-        try:
-            said = await finish
-            if said["tell"] == "refused":
-                self._say({"say": "unable", "conversation": number, "reason": said["reason"]})
-        finally:
-            self._answers.pop(number, None)
+        said = await finish
+        if said["tell"] == "refused":
+            self._say({"say": "unable", "conversation": number, "reason": said["reason"]})
 
     def _say(self, words: dict[str, Any]) -> None:
         self._writer.write(json.dumps(words).encode() + b"\n")
