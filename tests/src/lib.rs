@@ -26,6 +26,7 @@ pub use torch::{example, start_torch, torch_job, torch_python};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -116,6 +117,25 @@ impl Daemon {
             .expect("robustd starts");
         self.child = Some(child);
         self.wait_for("the daemon to answer", |d| d.try_status().is_some());
+    }
+
+    /// The bytes of every tensor of a step's checkpoint, weights and optimiser, by shard.
+    pub fn checkpoint(&self, step: i64) -> BTreeMap<String, Vec<u8>> {
+        let folder = self.state_dir().join(format!("ckpt/step-{step}"));
+        let files = std::fs::read_dir(&folder);
+        let files = files
+            .unwrap_or_else(|e| panic!("{folder:?}: {e}"))
+            .flatten();
+        let shards = files.filter(|f| f.path().extension().is_some_and(|e| e == "safetensors"));
+        let mut tensors = BTreeMap::new();
+        for shard in shards {
+            let bytes = std::fs::read(shard.path()).unwrap();
+            let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+            let name = shard.file_name().into_string().unwrap();
+            tensors.insert(name, bytes[data..].to_vec());
+        }
+        assert_eq!(tensors.len(), 2, "a shard for each rank");
+        tensors
     }
 
     /// SIGKILL to the daemon alone; its roles live on.

@@ -6,7 +6,6 @@ use robust_tests::{
     Daemon, JobFile, assert_consumed_once, engine_process, example, roles, start_torch,
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// The small job with this program for its conversations.
 fn with_program(argv: &[&str]) -> JobFile {
@@ -28,24 +27,6 @@ fn with_example() -> JobFile {
 fn with_text(text: &str) -> JobFile {
     let text = text.replace('{', "{{").replace('}', "}}");
     with_program(&["{env:TORCH_PYTHON}", "-c", &text])
-}
-
-/// Weights and optimiser of the last step's checkpoint, by shard.
-fn weights(daemon: &Daemon, step: i64) -> BTreeMap<String, Vec<u8>> {
-    let folder = daemon.state_dir().join(format!("ckpt/step-{step}"));
-    let files = std::fs::read_dir(&folder).unwrap().flatten();
-    let shards = files.filter(|f| f.path().extension().is_some_and(|e| e == "safetensors"));
-    let mut tensors = BTreeMap::new();
-    for shard in shards {
-        let bytes = std::fs::read(shard.path()).unwrap();
-        let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-        tensors.insert(
-            shard.file_name().into_string().unwrap(),
-            bytes[data..].to_vec(),
-        );
-    }
-    assert_eq!(tensors.len(), 2, "a shard for each rank");
-    tensors
 }
 
 fn given_back(status: &Value) -> u64 {
@@ -85,7 +66,7 @@ fn in_mode_sync_an_environment_in_python_gives_the_bits_of_the_built_in_one_thou
     assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
     assert_consumed_once(&daemon.state_dir(), STEPS as u64, 16);
     assert!(
-        weights(&built_in, STEPS) == weights(&daemon, STEPS),
+        built_in.checkpoint(STEPS) == daemon.checkpoint(STEPS),
         "the same conversations give the same weights"
     );
 }

@@ -66,7 +66,7 @@ fn trls_own_trainer_goes_on_from_its_checkpoint_and_engines_from_the_newest_vers
     assert!(begins[0].ends_with("the initial weights"), "{begins:?}");
     let at: u64 = begins[1].rsplit('-').next().unwrap().parse().unwrap();
     assert!(
-        at >= 3 && at <= step && at % 3 == 0,
+        at >= 3 && at <= step && at.is_multiple_of(3),
         "{begins:?}, step {step}"
     );
     assert_eq!(told(&daemon, "trained "), ["trained 30 steps"]);

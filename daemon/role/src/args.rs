@@ -93,7 +93,7 @@ impl RoleArgs {
             path: path.to_owned(),
             source,
         })?;
-        serde_json::from_slice(&text).map_err(|source| StartError::Job {
+        Job::from_json(&text).map_err(|source| StartError::Job {
             path: path.to_owned(),
             source,
         })

@@ -109,12 +109,12 @@ struct Values<'a> {
     generation: u64,
 }
 
-/// A life of an engine, as its shim was told of it.
+/// A life of an engine or of an agent worker, as its shim was told of it.
 #[derive(Debug, Clone, Copy)]
-pub struct OfEngine<'a> {
+pub struct OfReplica<'a> {
     /// The job.
     pub job: &'a Job,
-    /// Which replica.
+    /// Which of its kind.
     pub index: u32,
     /// Which life of it.
     pub incarnation: u64,
@@ -141,21 +141,6 @@ pub struct OfTrainer<'a> {
     pub advertise: IpAddr,
     /// What its environment has of the gang and of this process.
     pub variables: &'a Variables,
-}
-
-/// A life of an agent worker, as its shim was told of it.
-#[derive(Debug, Clone, Copy)]
-pub struct OfAgent<'a> {
-    /// The job.
-    pub job: &'a Job,
-    /// Which worker.
-    pub index: u32,
-    /// Which life of it.
-    pub incarnation: u64,
-    /// A folder of its own on the disk.
-    pub folder: &'a Path,
-    /// Where others reach its host.
-    pub advertise: IpAddr,
 }
 
 /// A service's process, as its shim was told of it.
@@ -187,7 +172,7 @@ enum Reached {
 impl Command {
     /// Fills the command of the job file in for this incarnation.
     pub fn of(
-        of: &OfEngine<'_>,
+        of: &OfReplica<'_>,
         command: &RolloutCommand,
         home: &Home,
     ) -> Result<Self, StartError> {
@@ -275,7 +260,7 @@ impl Command {
 
     /// Fills the command of the agents in for a life of one of the workers.
     pub fn of_agent(
-        of: &OfAgent<'_>,
+        of: &OfReplica<'_>,
         command: &AgentCommand,
         home: &Home,
     ) -> Result<Self, StartError> {

@@ -25,7 +25,7 @@ use crate::gate::Gate;
 use crate::hands::hands;
 use crate::home::{Home, HomeError};
 use crate::hosted::{Hosted, failure, says_why};
-use crate::process::{self, Command, OfEngine, own_folder};
+use crate::process::{self, Command, OfReplica, own_folder};
 use crate::ready::{self, NotReady};
 use crate::slot::{self, Slot};
 use crate::state::State;
@@ -192,7 +192,7 @@ pub fn run(
     let transport = Transport::start(args.transport()).map_err(robust_role::StartError::from)?;
     let (deaths, died) = mpsc::unbounded_channel();
     let folder = own_folder(&args.host_socket, id)?;
-    let of = OfEngine {
+    let of = OfReplica {
         job: &args.job,
         folder: &folder,
         index: args.index,

@@ -148,6 +148,15 @@ impl Job {
         Ok(job)
     }
 
+    /// A job as `job.json` has it: what [`Job::parse`] made, as JSON.
+    pub fn from_json(text: &[u8]) -> Result<Job, serde_json::Error> {
+        let job: Job = serde_json::from_slice(text)?;
+        match job.check_data() {
+            Ok(()) => Ok(job),
+            Err(problem) => Err(serde::de::Error::custom(problem)),
+        }
+    }
+
     /// Makes every path absolute against `base_dir`, the (absolute) folder of the job file. Purely
     /// lexical: `..` is folded, links are not followed.
     pub fn resolve(&mut self, base_dir: &Path) {

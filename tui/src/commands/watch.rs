@@ -140,11 +140,11 @@ mod tests {
         assert!(lines.next(&status).is_some());
         status.now_ms += 500;
         assert_eq!(lines.next(&status), None);
-        status.step = 4;
+        (status.step, status.steps_total) = (4, 9);
         assert!(
             lines
                 .next(&status)
-                .is_some_and(|l| l.contains("step    4/0"))
+                .is_some_and(|l| l.contains("step    4/9"))
         );
     }
 }

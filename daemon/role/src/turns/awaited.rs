@@ -21,15 +21,17 @@ pub(super) struct Waiting {
     incarnation: u64,
 }
 
-impl Rollouts {
+impl Default for Rollouts {
     /// Nobody waits for any.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             awaited: Arc::default(),
             gone: Arc::new(watch::channel(BTreeSet::new()).0),
         }
     }
+}
 
+impl Rollouts {
     /// A turn begins to wait for its tokens.
     pub(super) fn wait_for(&self, incarnation: u64) -> Waiting {
         *self.lock().entry(incarnation).or_default() += 1;
@@ -83,7 +85,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_turn_of_a_rollout_that_is_gone_is_told_and_no_other() {
-        let rollouts = Rollouts::new();
+        let rollouts = Rollouts::default();
         let (early, other) = (rollouts.wait_for(7), rollouts.wait_for(8));
         let told = tokio::spawn(async move { early.gone().await });
         assert_eq!(rollouts.awaited(), [7, 8]);

@@ -136,7 +136,7 @@ impl Generated {
     }
 
     /// How many those are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.spans.iter().map(|span| span.ids.len()).sum()
     }
 
@@ -250,7 +250,7 @@ impl Turns {
                 Ok(()) => {}
                 Err(Broken::Given(up)) => return Err(up),
                 Err(Broken::Elsewhere(reason)) => {
-                    let (trajectory, tokens) = (request.trajectory, turn.len());
+                    let (trajectory, tokens) = (request.trajectory, turn.count());
                     tracing::info!(trajectory, tokens, %reason, "goes on at another rollout");
                 }
             }
@@ -266,7 +266,7 @@ impl Turns {
         kept: &mut Kept,
     ) -> Result<(), Broken> {
         let most = request.sampling.max_new_tokens;
-        let left = most.saturating_sub(turn.len());
+        let left = most.saturating_sub(turn.count());
         let ids: Vec<u32> = request.context.iter().copied().chain(turn.ids()).collect();
         // Who had it before may have died between its last token and its storage.
         if left == 0 || ids.len() >= self.max_len || turn.ends_with_one_of(&request.stop) {
@@ -283,7 +283,7 @@ impl Turns {
             let refused = Refused::of(status.as_u16(), &text);
             return Err(Broken::judged(refused.client, refused.to_string()));
         }
-        let begin = turn.len();
+        let begin = turn.count();
         let (mut bytes, mut stream) = (response.bytes_stream(), Stream::new(&dialect(), true));
         while !stream.ended() {
             let piece = tokio::select! {

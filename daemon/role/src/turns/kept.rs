@@ -36,7 +36,7 @@ impl Kept {
         Self {
             host: host.clone(),
             turn,
-            sent: begun.len(),
+            sent: begun.count(),
             every,
             due: Instant::now() + every,
             sending: None,
@@ -51,7 +51,7 @@ impl Kept {
     /// Waits until what is due is kept; for ever when nothing is. May be dropped and called again.
     pub async fn progress(&mut self, turn: &Generated) -> Result<(), Refusal> {
         if self.sending.is_none() {
-            if turn.len() == self.sent {
+            if turn.count() == self.sent {
                 return std::future::pending().await;
             }
             tokio::time::sleep_until(self.due).await;
@@ -63,7 +63,7 @@ impl Kept {
     /// Keeps everything now: nobody knows how long it takes until the turn goes on.
     pub async fn settle(&mut self, turn: &Generated) -> Result<(), Refusal> {
         self.sent().await?;
-        if turn.len() > self.sent {
+        if turn.count() > self.sent {
             self.send(turn);
         }
         self.sent().await
@@ -86,7 +86,7 @@ impl Kept {
         // A turn has far fewer tokens.
         request.offset = u32::try_from(self.sent).unwrap_or(u32::MAX);
         request.spans = after(&turn.spans, self.sent);
-        (self.sent, self.due) = (turn.len(), Instant::now() + self.every);
+        (self.sent, self.due) = (turn.count(), Instant::now() + self.every);
         let host = self.host.clone();
         self.sending = Some(Box::pin(async move { host.append_spans(request).await }));
     }

@@ -39,7 +39,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::home::Home;
 use crate::hosted::{Hosted, failure, says_why};
-use crate::process::{self, Command, OfAgent, own_folder};
+use crate::process::{self, Command, OfReplica, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
 use conversation::{Conversation, Shared, Stop};
 use words::{PROTOCOL, Said, Told};
@@ -103,7 +103,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let ((say, mut said), (tell, told)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
     talk::listen(&home.socket(), say, told).map_err(|error| io(&home.socket(), error))?;
     let folder = own_folder(&args.host_socket, id)?;
-    let of = OfAgent {
+    let of = OfReplica {
         job: &args.job,
         folder: &folder,
         index: args.index,
@@ -121,7 +121,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     }
     hosted.tree.ready();
     stages.end("the program");
-    let (leases, rollouts) = (Leases::default(), Rollouts::new());
+    let (leases, rollouts) = (Leases::default(), Rollouts::default());
     let (link, inbox) = attach(args, runtime, &leases, &rollouts);
     link.phase(Phase::Init, 0);
     let model = Model::read(args.model_folder()?, &args.job);

@@ -29,7 +29,7 @@ use self::cure::{ended_itself, failure, not_started};
 use crate::connect::Address;
 use crate::home::Home;
 use crate::hosted::Hosted;
-use crate::process::{self, Command, OfEngine, OfService};
+use crate::process::{self, Command, OfReplica, OfService};
 use crate::run::{LEDGER_EVERY, ShimError};
 
 /// What is started, and where.
@@ -201,7 +201,7 @@ impl<'a> Program<'a> {
         match self {
             Self::Engine(command) => {
                 let folder = home.run();
-                let of = OfEngine {
+                let of = OfReplica {
                     job,
                     folder: &folder,
                     index: 0,

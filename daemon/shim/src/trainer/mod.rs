@@ -256,7 +256,7 @@ pub(crate) fn last_line() -> Option<String> {
     let text = String::from_utf8_lossy(&tail);
     // Progress bars are drawn over by a return, and say nothing of an end.
     let line = text.lines().filter_map(|line| line.rsplit('\r').next());
-    let line = line.filter(|line| !line.trim().is_empty()).last()?;
+    let line = line.rev().find(|line| !line.trim().is_empty())?;
     Some(plain(line.trim()))
 }
 

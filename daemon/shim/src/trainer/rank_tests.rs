@@ -620,7 +620,7 @@ fn a_program_that_ends_between_two_steps_is_over_and_what_it_published_is_served
         over: true,
         ..OwnStepReply::default()
     };
-    assert_eq!(replies(&mut rank), [Ok(Reply::OwnStep(over.clone()))]);
+    assert_eq!(replies(&mut rank), [Ok(Reply::OwnStep(over))]);
     // The daemon was restarted, and does not know of it.
     rank.on_call(EPOCH(), own_step(7));
     assert_eq!(replies(&mut rank), [Ok(Reply::OwnStep(over))]);

@@ -83,7 +83,7 @@ fn run_with(
 ) -> Result<LinkEnd, StartError> {
     let mut stages = Stages::since(started);
     stages.end("process");
-    let (leases, rollouts) = (Leases::default(), Rollouts::new());
+    let (leases, rollouts) = (Leases::default(), Rollouts::default());
     let (held, awaited) = (leases.clone(), rollouts.clone());
     let hello = move || Hello {
         leases: held.all(),
