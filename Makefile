@@ -53,7 +53,7 @@ demo-torch: build python
 
 # The same with a loop of its own, on a small model of random weights.
 demo-own-loop: build python
-	@scripts/torch.sh --run python3 examples/own_loop/make_model.py examples/own_loop/model
+	@scripts/torch.sh --run sh -c '"$$TORCH_PYTHON" examples/own_loop/make_model.py examples/own_loop/model'
 	@scripts/torch.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
 
 demo-torch-vllm: build python
