@@ -204,7 +204,10 @@ impl Core {
         if trains {
             // A gang that is being restored computes nothing new: it trains committed steps again.
             let again = self.s.gang.stage == Stage::Restoring;
-            self.mark(id, if again { "replay" } else { "compute" });
+            // One with a loop of its own is in it as soon as it has its state, before all of them have.
+            if !(again && phase == Phase::Loop) {
+                self.mark(id, if again { "replay" } else { "compute" });
+            }
         }
         if changes {
             self.learn_phase(role, left, took);
