@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   SNAPSHOTS/engine-rollout-0/   weights/   versions as model folders
-//!                                 run/       engine.sock, and ports that were lent lately
+//!                                 run/       engine.sock, and what else the program and its shim share
 //!                                 shm-*.json what the engine holds in /dev/shm
 //! ```
 //! An engine may outlive a shim that was killed: it made a session of its own. So before another is
