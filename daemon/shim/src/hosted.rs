@@ -35,6 +35,13 @@ impl Hosted {
         Ok((Self { tree, ledger }, address))
     }
 
+    /// The program is up: who lives now is needed, and what they hold is written down before anything is
+    /// asked of them, for one that is killed right then is swept after like any other.
+    pub fn ready(&mut self) {
+        self.tree.ready();
+        self.note();
+    }
+
     /// Writes down what the program holds in shared memory, for whoever comes after.
     pub fn note(&mut self) {
         let members = self.tree.members();

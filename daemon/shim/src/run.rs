@@ -288,16 +288,8 @@ impl Shim {
 
     /// Feeds the engine until there is an end; whether the engine was up by then.
     async fn serve(&mut self, engine: &Front, mut feeding: Feeding, mut ends: Ends) -> (End, bool) {
-        let (command, tree) = (self.command.clone(), Arc::clone(&self.hosted.tree));
-        let up = async {
-            let known = ready::wait(&engine.client, &command).await?;
-            // Set before the gate says that the engine is up.
-            let _ = engine.dialect.set(known);
-            tree.ready();
-            engine.gate.change(State::ready);
-            engine.words.up();
-            Ok(())
-        };
+        let command = self.command.clone();
+        let up = ready::wait(&engine.client, &command);
         tokio::pin!(up);
         let mut is_up = false;
         let mut due = tokio::time::interval(LEDGER_EVERY);
@@ -308,7 +300,14 @@ impl Shim {
                 Some(death) = ends.died.recv() => break End::Died(ends.deaths(death).await),
                 Some(reason) = ends.given_up.recv() => break End::GivenUp(reason),
                 came = &mut up, if !is_up => match came {
-                    Ok(()) => is_up = true,
+                    Ok(dialect) => {
+                        self.hosted.ready();
+                        // Set before the gate says that the engine is up.
+                        let _ = engine.dialect.set(dialect);
+                        engine.gate.change(State::ready);
+                        engine.words.up();
+                        is_up = true;
+                    }
                     Err(error) => break End::NotReady(error),
                 },
                 message = ends.inbox.recv() => match message {

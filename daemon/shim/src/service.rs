@@ -141,7 +141,7 @@ async fn host(
             Some(death) = died.recv() => break End::Died(death),
             () = &mut up, if !is_up => {
                 is_up = true;
-                hosted.tree.ready();
+                hosted.ready();
                 tracing::info!("the service is up");
             }
             () = &mut alone => {

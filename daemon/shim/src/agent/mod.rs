@@ -112,14 +112,14 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     };
     let line = Command::of_agent(&of, &command, &home)?;
     let (deaths, mut died) = mpsc::unbounded_channel();
-    let (hosted, _) = Hosted::start(line, &home, Policy::of_program(), deaths)?;
+    let (mut hosted, _) = Hosted::start(line, &home, Policy::of_program(), deaths)?;
     stages.end("the program's process");
     // It is given nothing, and counts as no worker, before it can take anything up.
     let limit = command.ready.timeout();
     if let Err(not_up) = runtime.block_on(comes_up(&mut said, &mut died, limit)) {
         return Err(never_up(not_up, &hosted, &tell));
     }
-    hosted.tree.ready();
+    hosted.ready();
     stages.end("the program");
     let (leases, rollouts) = (Leases::default(), Rollouts::default());
     let (link, inbox) = attach(args, runtime, &leases, &rollouts);

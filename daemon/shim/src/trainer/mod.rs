@@ -372,10 +372,10 @@ impl Shim {
         // What an earlier life wrote is no explanation of this one's end.
         let _ = std::fs::remove_file(self.error_file());
         let (policy, deaths) = (Policy::of_program(), self.deaths.clone());
-        let (hosted, _) = Hosted::start(command, &self.home, policy, deaths)?;
+        let (mut hosted, _) = Hosted::start(command, &self.home, policy, deaths)?;
         let _ = self.running.set(Arc::clone(&hosted.tree));
         if silent {
-            hosted.tree.ready();
+            hosted.ready();
             self.enter(Phase::Loop, 0);
         }
         self.hosted = Some(hosted);
@@ -504,8 +504,8 @@ impl Shim {
             match said {
                 Said::Reply(epoch, reply) => self.link.reply(epoch, *reply),
                 Said::Answer(answer) => {
-                    if let (Answer::Attached(_), Some(hosted)) = (&answer, &self.hosted) {
-                        hosted.tree.ready();
+                    if let (Answer::Attached(_), Some(hosted)) = (&answer, &mut self.hosted) {
+                        hosted.ready();
                     }
                     if let Some(to) = self.answer_to.take() {
                         // It may have ended meanwhile.
