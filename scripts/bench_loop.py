@@ -1,9 +1,10 @@
-"""A rank of two that trains a small network on noise: what bench_launchers.py starts, under robustd and torchrun.
+"""A rank of two that trains a small network on noise: what bench_launchers.py starts, under robustd and its peers.
 
-    bench_loop.py FOLDER STEPS [plain|own|commit]
+    bench_loop.py FOLDER STEPS own|commit ROWS
 
-`plain` keeps nothing; `own` saves a checkpoint of its own after each step and begins with it; `commit` gives each step to
-robustd. Each step adds a line to FOLDER/steps-RANK: the step, and when it ended (seconds since the epoch).
+`own` saves a checkpoint of its own after each step and begins with it; `commit` gives two steps to robustd, keeps nothing
+of the next two, and so on. Each step takes ROWS rows a rank and adds a line to FOLDER/steps-RANK: the step, when it ended
+(seconds since the epoch), and the milliseconds in which it was given to robustd (0: it was not).
 """
 
 import os
@@ -16,11 +17,11 @@ import torch.distributed as dist
 
 import robustrl
 
-WIDTH, BATCH = 768, 1024
+WIDTH, TURN = 768, 2
 
 
 def main():
-    folder, steps, keeps = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    folder, steps, keeps, rows = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     torch.set_num_threads(1)
     job = robustrl.attach()
     dist.init_process_group("gloo")
@@ -29,27 +30,29 @@ def main():
     optim = torch.optim.AdamW(model.parameters())
     saved, step = folder / "checkpoint.pt", 0
     if keeps == "commit":
-        step = job.restore({"model": model, "optim": optim})
-    elif keeps == "own" and saved.exists():
+        job.restore({"model": model, "optim": optim})
+    elif saved.exists():
         state = torch.load(saved, weights_only=True)
         model.load_state_dict(state["model"])
         optim.load_state_dict(state["optim"])
         step = state["step"]
     while step < steps and not job.over:
         step += 1
-        loss = model(torch.randn(BATCH, WIDTH)).square().mean()
+        loss = model(torch.randn(rows, WIDTH)).square().mean()
         optim.zero_grad()
         loss.backward()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optim.step()
-        if keeps == "commit":
+        took, begun = 0.0, time.perf_counter()
+        if keeps == "commit" and (step - 1) // TURN % 2 == 0:
             job.commit(loss=loss)
+            took = (time.perf_counter() - begun) * 1000
         elif keeps == "own" and dist.get_rank() == 0:
             torch.save({"model": model.state_dict(), "optim": optim.state_dict(), "step": step}, saved.with_suffix(".new"))
             os.replace(saved.with_suffix(".new"), saved)
         with open(folder / f"steps-{dist.get_rank()}", "a") as file:
-            file.write(f"{step} {time.time()}\n")
+            file.write(f"{step} {time.time()} {took}\n")
     dist.destroy_process_group()
 
 
