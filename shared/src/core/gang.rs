@@ -178,8 +178,7 @@ impl Core {
         let progress = gang.stepped || !own_state;
         (gang.stepped, gang.faults_in_step) = (true, 0);
         if progress {
-            gang.failed_restarts = 0;
-            gang.strikes.clear();
+            gang.succeeded();
             self.s.task_restarts = 0;
         }
         self.s.committed = step;

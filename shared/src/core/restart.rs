@@ -47,6 +47,8 @@ pub struct Case {
     pub failures: u32,
     /// What this kind of fault may cost.
     pub budget: Budget,
+    /// The trainer's program tells no steps: what is said of a step is said of none of its.
+    pub is_silent: bool,
     /// Task restarts since the last commit.
     pub task_restarts: u32,
     /// How many of those are borne.
@@ -159,7 +161,11 @@ pub fn decide(case: &Case) -> Plan {
     };
     if case.task_restarts >= case.max_task_restarts {
         let count = case.task_restarts;
-        let why = format!("{why}, and {count} task restarts in a row brought no committed step");
+        let brought = match case.is_silent {
+            true => "did not help",
+            false => "brought no committed step",
+        };
+        let why = format!("{why}, and {count} task restarts in a row {brought}");
         return plan(Action::FailJob, why);
     }
     plan(Action::RestartTask, why)
@@ -192,6 +198,9 @@ fn task_restart_reason(case: &Case) -> Option<String> {
             "the restart of the trainer failed {} times",
             case.failed_restarts
         ));
+    }
+    if case.is_silent {
+        return over_budget(case);
     }
     if case.faults_in_step >= 2 {
         let step = case.committed.next();

@@ -170,6 +170,19 @@ pub struct Gang {
     pub prepared: Prepared,
 }
 
+impl Gang {
+    /// It did useful work: what fails from now on is not in a row with what failed before.
+    pub(super) fn succeeded(&mut self) {
+        self.failed_restarts = 0;
+        self.strikes.clear();
+    }
+
+    /// Whether its program has been at its own loop for so long.
+    pub(super) fn ran(&self, long: Duration, now: Time) -> bool {
+        matches!(self.stage, Stage::Training(_)) && now.since(self.called_at) > long
+    }
+}
+
 /// A recovery under way and whom it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {

@@ -237,6 +237,11 @@ impl Core {
         };
         let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
         let budget = self.config.budgets.of(verdict.kind);
+        let is_silent = self.config.own_loop.is_some_and(|own| !own.commits);
+        if is_silent && self.s.gang.ran(budget.window, self.now) {
+            self.s.gang.succeeded();
+            self.s.task_restarts = 0;
+        }
         let (now, kind, gang) = (self.now, verdict.kind, &mut self.s.gang);
         let failures = if verdict.who.role == Role::Trainer {
             match restored {
@@ -268,6 +273,7 @@ impl Core {
             first_iteration: gang.restarted && restored && !gang.stepped,
             failures,
             budget,
+            is_silent,
             task_restarts: self.s.task_restarts,
             max_task_restarts: self.config.max_task_restarts,
             moves,

@@ -141,3 +141,25 @@ fn a_first_step_is_no_progress_where_the_program_may_have_done_it_before() {
     assert_eq!(lives_of_one_step(KEPT), None);
     assert!(lives_of_one_step(OWN_STATE).is_some());
 }
+
+/// How many lives of so many seconds each it takes before the job gives up; none: it never does.
+fn silent_lives_of(seconds: u64) -> Option<u64> {
+    let mut s = Script::new(CoreConfig {
+        ranks: 1,
+        ..config(SILENT)
+    });
+    (1..60).find(|_| {
+        s.now = s.now + Duration::from_secs(seconds);
+        s.exits(T0, Exit::Signal(9), "");
+        s.now = s.now + Duration::from_secs(5);
+        s.feed(Input::Timeout);
+        !s.core.is_running()
+    })
+}
+
+#[test]
+fn a_silent_program_that_ran_for_the_budgets_window_did_useful_work() {
+    // Three restarts of the gang, three of the task, and the next one is too many.
+    assert_eq!(silent_lives_of(10), Some(7));
+    assert_eq!(silent_lives_of(601), None);
+}

@@ -14,6 +14,7 @@ fn case(role: Role) -> Case {
         first_iteration: false,
         failures: 1,
         budget: Budget::default(),
+        is_silent: false,
         task_restarts: 0,
         max_task_restarts: 3,
         moves: Vec::new(),
@@ -71,6 +72,28 @@ fn a_failed_first_iteration_after_a_restart_restarts_the_task() {
     assert_eq!(
         sentence(&case),
         "restart the whole task from step 5: the first iteration after a restart failed"
+    );
+}
+
+#[test]
+fn a_program_that_tells_no_steps_has_no_first_one_and_its_budget_decides() {
+    let within = Case {
+        is_silent: true,
+        first_iteration: true,
+        faults_in_step: 3,
+        failures: 3,
+        ..case(Role::Trainer)
+    };
+    assert_eq!(decide(&within).action, Action::RestartGang);
+    let over = Case {
+        failures: 4,
+        task_restarts: 3,
+        ..within
+    };
+    assert_eq!(
+        sentence(&over),
+        "fail the job: trainer-1 failed 4 times in a row (exit) without useful work (limit 3), and 3 \
+         task restarts in a row did not help"
     );
 }
 
