@@ -195,6 +195,35 @@ fn a_program_that_ends_with_an_error_is_told_with_its_last_line_and_fails_in_the
 }
 
 #[test]
+fn a_program_that_says_nothing_is_up_when_its_log_says_so_and_of_its_end_the_known_error_is_told() {
+    // Its second life ends, but not before it is up.
+    let text = "sleep 1; echo 'loaded the model'; if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then sleep 1; exit 0; fi; \
+                sleep 1; echo 'NCCL WARN Net: failed'; echo 'goodbye'; exit 3";
+    let (log, error) = ("^loaded the", "NCCL WARN .* failed");
+    let job = plain(&["sh", "-c"], text)
+        .set("trainer.command.ready", "log", log)
+        .set("trainer.command", "errors", vec![toml::Value::from(error)]);
+    let mut daemon = Daemon::start(&job);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    let said = daemon.stdout();
+    assert!(said.contains("recovered"), "{said}");
+    let why = std::fs::read_to_string(daemon.stderr()).unwrap();
+    assert!(why.contains("code 3: NCCL WARN Net: failed"), "{why}");
+}
+
+#[test]
+fn a_program_that_does_not_come_up_is_given_up_and_the_key_is_named() {
+    let job = plain(&["sleep"], "600")
+        .set("trainer.command.ready", "file", "no-such-file")
+        .set("trainer.command.ready", "timeout_s", 1.0);
+    let mut daemon = Daemon::start(&job);
+    assert_ne!(daemon.finish(), 0);
+    let said = std::fs::read_to_string(daemon.stderr()).unwrap();
+    let key = "what `trainer.command.ready` waits for did not come within 1 s";
+    assert!(said.contains(key), "{said}");
+}
+
+#[test]
 fn a_program_that_stands_still_is_found_by_the_window_of_its_own_loop() {
     // It computes longer than that, which is no reason.
     let text = "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then exit 0; fi; \

@@ -42,6 +42,7 @@ pub mod gate;
 mod hands;
 pub mod home;
 pub mod hosted;
+pub mod log;
 pub mod process;
 pub mod ready;
 pub mod run;

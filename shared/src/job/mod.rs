@@ -41,8 +41,8 @@ pub use sections::{
     Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, Kept,
     KindBudget, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy,
     PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop,
-    StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, Verification, WarmupSettings, Watch,
-    Weights,
+    StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady, Verification,
+    WarmupSettings, Watch, Weights,
 };
 pub use update::updatable;
 

@@ -325,6 +325,10 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
         ":7:1: `service.judge.pool` names pool `rolout`, which no node has; did you mean `rollout`?",
     ),
     (
+        "trainer_command_errors",
+        ":6:25: `trainer.command.errors.1` is \"NCCL (\"; it is no regular expression: unclosed group",
+    ),
+    (
         "trainer_command_hybrid",
         ":6:2: `trainer.hybrid` is true; a program of the user's keeps its device's memory while it waits, so no engine \
          can share its slot; set `trainer.hybrid = false`",
@@ -332,7 +336,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "trainer_command_key",
         ":6:1: unknown key `trainer.command.launcher`; the keys here are `argv`, `cwd`, `env`, `inherit`, `ports`, \
-         `ready`, `stop`, `level`, `snapshot`, `restore_args` and `watch`",
+         `ready`, `errors`, `stop`, `level`, `snapshot`, `restore_args` and `watch`",
     ),
     (
         "trainer_command_level_that_publishes_nothing",
@@ -368,5 +372,14 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
          `{index}`, `{incarnation}`, `{generation}`, `{rank}`, `{world_size}`, `{local_rank}`, `{slots}`, `{devices}`, \
          `{port}`, `{bind}`, `{advertise}`, `{model}`, `{job}`, `{state}`, `{shm}`, `{rollouts}`, `{service.NAME}` and \
          `{env:NAME}`",
+    ),
+    (
+        "trainer_command_ready_of_one_that_attaches",
+        ":6:11: `trainer.command.ready.log` is set; remove it: a program of level \"data\" is up when it attached",
+    ),
+    (
+        "trainer_command_ready_twice",
+        ":4:27: `trainer.command.ready.after_s` is set; one thing says that it is up; remove it or \
+         `trainer.command.ready.log`",
     ),
 ];

@@ -233,7 +233,7 @@ fn never_up(why: NotUp, hosted: &Hosted, tell: &UnboundedSender<Told>) -> ShimEr
 
 /// A death with the last line of the log, which is the program's as a rule.
 fn of_death(death: &Died) -> String {
-    match crate::trainer::last_line() {
+    match crate::log::last_line() {
         Some(line) => format!("{death}: {line}"),
         None => death.to_string(),
     }

@@ -18,6 +18,7 @@
 //! The death of the program is the rank's death, told with the exception that it wrote.
 
 mod batch;
+mod comes_up;
 mod dues;
 pub mod gang;
 mod layout;
@@ -27,13 +28,13 @@ mod talk;
 mod words;
 mod work;
 
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use regex::Regex;
 use robust_proto::v1::host_message::Body;
 use robust_proto::v1::{Call, Hello, HostMessage, Peer, call};
 use robust_proto::{ROUTER_KEY_VARIABLE, ROUTER_VARIABLE};
@@ -52,8 +53,10 @@ use tokio::sync::oneshot;
 use crate::hands::engine as strike;
 use crate::home::Home;
 use crate::hosted::{Hosted, failure, says_why};
+use crate::log;
 use crate::process::{self, Command, OfTrainer, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
+use comes_up::ComesUp;
 use gang::{Member, Variables, exception_in};
 use page::Page;
 use rank::{Rank, Said};
@@ -64,8 +67,6 @@ use work::{Of, Raised, Served, Work};
 const PAGE_EVERY: Duration = Duration::from_millis(20);
 /// A program whose loop is its own that is through ends so soon after those that it started.
 const LEADER_FOLLOWS: Duration = Duration::from_secs(2);
-/// As much of a log is read to find its last line.
-const LOG_TAIL: u64 = 4096;
 /// Tokens of the prompt that engines are verified by, and of the answer.
 const CANARY_TOKENS: u32 = 8;
 /// Spreads the prompt over the vocabulary; odd, so that its tokens differ.
@@ -78,7 +79,7 @@ type Running = Arc<OnceLock<Arc<Tree>>>;
 enum End {
     Link(LinkEnd),
     Died(Died),
-    NeverAttached(Duration),
+    NeverUp(Duration),
 }
 
 /// Everything that comes to a rank.
@@ -109,6 +110,8 @@ struct Shim {
     canary: Option<CanaryPrompt>,
     rank: Option<Rank<Work>>,
     started: Option<Instant>,
+    /// What a program that says nothing is waited for.
+    comes_up: Option<ComesUp>,
 }
 
 /// Runs a rank until its link or its program ends. `started` is when the process began.
@@ -188,6 +191,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         canary,
         rank: None,
         started: None,
+        comes_up: None,
     };
     let mut ears = Ears {
         inbox,
@@ -244,34 +248,6 @@ fn canary_prompt(job: &Job) -> Option<CanaryPrompt> {
     })
 }
 
-/// The last line of this instance's log, which the program has written to, too: the reason of an end that
-/// left no other.
-pub(crate) fn last_line() -> Option<String> {
-    let log = std::fs::read_link("/proc/self/fd/2").ok()?;
-    let file = std::fs::File::open(log).ok().filter(is_regular)?;
-    let length = file.metadata().ok()?.len();
-    let wanted = LOG_TAIL.min(length);
-    let mut tail = vec![0; wanted as usize];
-    file.read_exact_at(&mut tail, length - wanted).ok()?;
-    let text = String::from_utf8_lossy(&tail);
-    // Progress bars are drawn over by a return, and say nothing of an end.
-    let line = text.lines().filter_map(|line| line.rsplit('\r').next());
-    let line = line.rev().find(|line| !line.trim().is_empty())?;
-    Some(plain(line.trim()))
-}
-
-/// Without the escapes of colours.
-fn plain(line: &str) -> String {
-    let mut parts = line.split('\u{1b}');
-    let first = parts.next().unwrap_or_default();
-    let rest = parts.map(|part| part.split_once('m').map_or(part, |(_, text)| text));
-    std::iter::once(first).chain(rest).collect()
-}
-
-fn is_regular(file: &std::fs::File) -> bool {
-    file.metadata().is_ok_and(|m| m.is_file())
-}
-
 impl Shim {
     /// Serves both sides until there is an end.
     async fn serve(&mut self, ears: &mut Ears) -> Result<End, ShimError> {
@@ -310,8 +286,9 @@ impl Shim {
                 }
                 _ = looks.tick() => {
                     self.tell_phases();
+                    self.look_whether_up();
                     if let Some(late) = self.is_late() {
-                        return Ok(End::NeverAttached(late));
+                        return Ok(End::NeverUp(late));
                     }
                 }
                 _ = notes.tick() => self.hosted.iter_mut().for_each(Hosted::note),
@@ -367,17 +344,15 @@ impl Shim {
             advertise: self.args.bind,
             variables: &variables,
         };
-        let silent = self.command.level == Level::None;
         let command = Command::of_trainer(&of, &self.command, &self.home)?;
         // What an earlier life wrote is no explanation of this one's end.
         let _ = std::fs::remove_file(self.error_file());
         let (policy, deaths) = (Policy::of_program(), self.deaths.clone());
-        let (mut hosted, _) = Hosted::start(command, &self.home, policy, deaths)?;
-        let _ = self.running.set(Arc::clone(&hosted.tree));
-        if silent {
-            hosted.ready();
-            self.enter(Phase::Loop, 0);
+        if self.command.level == Level::None {
+            self.comes_up = Some(ComesUp::begin(&self.command)?);
         }
+        let (hosted, _) = Hosted::start(command, &self.home, policy, deaths)?;
+        let _ = self.running.set(Arc::clone(&hosted.tree));
         self.hosted = Some(hosted);
         self.started = Some(Instant::now());
         let attached = Attached {
@@ -394,7 +369,21 @@ impl Shim {
             keeps_state: own.is_none_or(|own| own.keeps_state),
         };
         self.rank = Some(Rank::new(attached, own, work));
+        self.look_whether_up();
         Ok(())
+    }
+
+    /// A program that says nothing may be up by now.
+    fn look_whether_up(&mut self) {
+        if !self.comes_up.as_mut().is_some_and(ComesUp::is_up) {
+            return;
+        }
+        self.comes_up = None;
+        if let (Some(rank), Some(hosted)) = (&mut self.rank, &mut self.hosted) {
+            rank.on_up();
+            hosted.ready();
+            self.enter(Phase::Loop, 0);
+        }
     }
 
     fn enter(&mut self, phase: Phase, step: u64) {
@@ -487,14 +476,14 @@ impl Shim {
         }
     }
 
-    /// How long it may take to attach, if it took longer.
+    /// How long it may take to come up, if it took longer.
     fn is_late(&self) -> Option<Duration> {
         let limit = self.command.ready.timeout();
-        let attached = self.rank.as_ref().is_some_and(Rank::is_attached);
+        let up = self.rank.as_ref().is_some_and(Rank::is_up);
         let late = self
             .started
             .is_some_and(|started| started.elapsed() > limit);
-        (late && !attached).then_some(limit)
+        (late && !up).then_some(limit)
     }
 
     /// Passes on what the rank has to say.
@@ -519,7 +508,7 @@ impl Shim {
     /// A program that is told to end may do so by itself first: its loop over batches ends. One that died
     /// or never attached is not waited for.
     async fn finish(mut self, end: End, mut ears: Ears) -> Result<LinkEnd, ShimError> {
-        let was_up = self.rank.as_ref().is_some_and(Rank::is_attached);
+        let was_up = self.rank.as_ref().is_some_and(Rank::is_up);
         match end {
             End::Link(end) => {
                 if end == LinkEnd::Shutdown {
@@ -532,7 +521,9 @@ impl Shim {
             }
             End::Died(death) => {
                 // Written before the program ended, so it is there by now.
-                let told = exception_in(&self.error_file()).or_else(last_line);
+                let told = exception_in(&self.error_file());
+                let told = told.or_else(|| log::last_line_of(&self.errors()));
+                let told = told.or_else(log::last_line);
                 let reason = match told {
                     Some(exception) => format!("{death}: {exception}"),
                     None => death.to_string(),
@@ -540,15 +531,25 @@ impl Shim {
                 self.kill();
                 Err(failure("program", was_up, says_why(&death), reason))
             }
-            End::NeverAttached(limit) => {
+            End::NeverUp(limit) => {
                 self.kill();
                 let reason = format!(
-                    "it did not call robustrl.attach() within {} s (trainer.command.ready.timeout_s)",
+                    "{} within {} s (trainer.command.ready.timeout_s)",
+                    match self.command.level {
+                        Level::None => "what `trainer.command.ready` waits for did not come",
+                        _ => "it did not call robustrl.attach()",
+                    },
                     limit.as_secs_f64()
                 );
                 Err(failure("program", false, true, reason))
             }
         }
+    }
+
+    /// What the job file knows of errors; it was read, so they are expressions.
+    fn errors(&self) -> Vec<Regex> {
+        let all = self.command.errors.iter();
+        all.filter_map(|e| Regex::new(e).ok()).collect()
     }
 
     fn kill(&self) {
@@ -582,17 +583,5 @@ impl Shim {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::plain;
-
-    #[test]
-    fn a_line_is_told_without_its_colours() {
-        let line = "\u{1b}[33;1mWARN\u{1b}[0m no space left on m: 3";
-        assert_eq!(plain(line), "WARN no space left on m: 3");
-        assert_eq!(plain("as it is"), "as it is");
     }
 }

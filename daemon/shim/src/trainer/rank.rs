@@ -102,6 +102,8 @@ enum Version {
 pub struct Rank<H> {
     attached: Attached,
     own: Option<OwnLoop>,
+    /// A program that says nothing is up.
+    silent_up: bool,
     hands: H,
     dues: Dues,
     stage: Stage,
@@ -122,6 +124,7 @@ impl<H: Hands> Rank<H> {
             dues: Dues::new(attached.generation),
             attached,
             own,
+            silent_up: false,
             hands,
             stage: Stage::New,
             version: Version::None,
@@ -138,9 +141,15 @@ impl<H: Hands> Rank<H> {
         std::mem::take(&mut self.said)
     }
 
-    /// Whether the program attached, or need not.
-    pub fn is_attached(&self) -> bool {
-        self.stage != Stage::New || self.attached.level == Level::None
+    /// Whether the program attached, or is up without.
+    pub fn is_up(&self) -> bool {
+        self.stage != Stage::New || self.silent_up
+    }
+
+    /// A program that says nothing is up.
+    pub fn on_up(&mut self) {
+        self.silent_up = true;
+        self.go_on();
     }
 
     /// Whether a program that ends with code 0 now has nothing left to do.
@@ -250,7 +259,7 @@ impl<H: Hands> Rank<H> {
 
     /// A program whose state is its own is where the daemon says that it is.
     fn take_up_nothing(&mut self) {
-        let begins = matches!(self.stage, Stage::New | Stage::Attached) && self.is_attached();
+        let begins = matches!(self.stage, Stage::New | Stage::Attached) && self.is_up();
         if !begins || self.keeps_state() {
             return;
         }

@@ -642,10 +642,13 @@ fn a_program_may_not_end_in_the_middle_of_a_step_nor_one_that_trains_on_batches(
 }
 
 #[test]
-fn a_program_that_says_nothing_is_restored_when_it_is_started() {
+fn a_program_that_says_nothing_is_restored_when_it_is_up() {
     let mut rank = own_rank(Level::None, false);
-    assert!(rank.is_attached());
     rank.on_call(EPOCH(), restore(0, 0));
+    assert!(!rank.is_up() && replies(&mut rank).is_empty());
+    assert!(!rank.may_end(), "it has yet to come up");
+    rank.on_up();
+    assert!(rank.is_up());
     assert_eq!(replies(&mut rank).len(), 1);
     rank.on_call(EPOCH(), own_step(1));
     assert_eq!(replies(&mut rank), []);

@@ -1,7 +1,7 @@
 //! What ranks of the user's own must be.
 use super::super::error::Problem;
 use super::super::validate::{bad, time};
-use super::super::{Job, TrainerCommand};
+use super::super::{Job, Level, TrainerCommand};
 use super::check::{Program, check_stop};
 use super::placeholder::Scope;
 
@@ -18,7 +18,10 @@ impl Job {
             inherit: &c.inherit,
             ports: c.ports,
         })?;
-        time(&format!("{AT}.ready.timeout_s"), c.ready.timeout_s)?;
+        check_ready(c)?;
+        for (at, pattern) in c.errors.iter().enumerate() {
+            expression(&format!("{AT}.errors.{at}"), pattern)?;
+        }
         check_stop(AT, &c.stop)?;
         self.check_level(c)?;
         match self.hybrid() {
@@ -30,4 +33,50 @@ impl Job {
             }
         }
     }
+}
+
+fn check_ready(c: &TrainerCommand) -> Result<(), Problem> {
+    let (ready, key) = (&c.ready, |name| format!("{AT}.ready.{name}"));
+    time(&key("timeout_s"), ready.timeout_s)?;
+    let given = [
+        ("log", ready.log.is_some()),
+        ("file", ready.file.is_some()),
+        ("after_s", ready.after_s.is_some()),
+    ];
+    let mut given = given.into_iter().filter(|(_, is)| *is);
+    let Some((name, _)) = given.next() else {
+        return Ok(());
+    };
+    if c.level > Level::None {
+        let must = format!(
+            "remove it: a program of level \"{}\" is up when it attached",
+            c.level.name()
+        );
+        return Err(bad(&key(name), "set", must));
+    }
+    if let Some((other, _)) = given.next() {
+        let must = format!("one thing says that it is up; remove it or `{}`", key(name));
+        return Err(bad(&key(other), "set", must));
+    }
+    match (&ready.log, ready.after_s) {
+        (Some(pattern), _) => expression(&key("log"), pattern),
+        (_, Some(seconds)) => time(&key("after_s"), seconds),
+        _ => Ok(()),
+    }
+}
+
+/// A regular expression of the user's.
+fn expression(key: &str, pattern: &str) -> Result<(), Problem> {
+    let wrong = |error: regex::Error| {
+        let text = error.to_string();
+        // The last line says what; those before it draw where.
+        let what = text.lines().last().unwrap_or_default();
+        let what = what.trim_start_matches("error: ").to_owned();
+        bad(
+            key,
+            format!("{pattern:?}"),
+            format!("it is no regular expression: {what}"),
+        )
+    };
+    regex::Regex::new(pattern).map(drop).map_err(wrong)
 }

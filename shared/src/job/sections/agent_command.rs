@@ -2,7 +2,6 @@
 //! watches, and gives conversations to.
 use super::super::units::seconds;
 use super::program::{Stop, here, inherited};
-use super::trainer_command::Attaches;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,4 +43,25 @@ impl AgentCommand {
 
 fn silent() -> f64 {
     600.0
+}
+
+/// `ready` of environments: they are up once their program called `robustrl.serve()`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Attaches {
+    /// Seconds after which a program that did not counts as failed.
+    pub timeout_s: f64,
+}
+
+impl Attaches {
+    /// `timeout_s` as a duration.
+    pub fn timeout(&self) -> Duration {
+        seconds(self.timeout_s)
+    }
+}
+
+impl Default for Attaches {
+    fn default() -> Self {
+        Self { timeout_s: 1800.0 }
+    }
 }

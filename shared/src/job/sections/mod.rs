@@ -11,7 +11,7 @@ mod service;
 mod task;
 mod trainer_command;
 
-pub use agent_command::AgentCommand;
+pub use agent_command::{AgentCommand, Attaches};
 pub use command::{
     Canary, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, HybridMode, Isolate, PauseMode,
     ProbeBy, RolloutCommand, Verification,
@@ -23,4 +23,4 @@ pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use service::{Needed, Service, ServiceHealth};
 pub use task::{General, Mode, Policy};
-pub use trainer_command::{Attaches, Kept, Level, TrainerCommand, Watch};
+pub use trainer_command::{Kept, Level, TrainerCommand, TrainerReady, Watch};

@@ -28,7 +28,11 @@ pub struct TrainerCommand {
     pub ports: u32,
     /// When it counts as up.
     #[serde(default)]
-    pub ready: Attaches,
+    pub ready: TrainerReady,
+    /// Regular expressions (crate `regex`): the last line of its log that one of them finds is told as the
+    /// reason of its end, where the program wrote none itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
     /// How it is ended.
     #[serde(default)]
     pub stop: Stop,
@@ -106,23 +110,43 @@ impl Default for Watch {
     }
 }
 
-/// `ready` of a trainer: it is up once it attached.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// `ready` of a trainer: it is up once it attached. One of level `none` never does, and is up when it was
+/// started, or by one of `log`, `file` and `after_s`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Attaches {
-    /// Seconds after which a program that did not call `robustrl.attach()` counts as failed.
+pub struct TrainerReady {
+    /// Seconds after which a program that is not up counts as failed.
     pub timeout_s: f64,
+    /// It is up when this regular expression finds a line of its log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// It is up when this file, relative to its `cwd`, was written since its start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// It is up when it ran for so many seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_s: Option<f64>,
 }
 
-impl Attaches {
+impl TrainerReady {
     /// `timeout_s` as a duration.
     pub fn timeout(&self) -> Duration {
         seconds(self.timeout_s)
     }
+
+    /// `after_s` as a duration.
+    pub fn after(&self) -> Option<Duration> {
+        self.after_s.map(seconds)
+    }
 }
 
-impl Default for Attaches {
+impl Default for TrainerReady {
     fn default() -> Self {
-        Self { timeout_s: 1800.0 }
+        Self {
+            timeout_s: 1800.0,
+            log: None,
+            file: None,
+            after_s: None,
+        }
     }
 }
