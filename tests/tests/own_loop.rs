@@ -260,3 +260,71 @@ fn what_a_level_does_not_have_is_refused_in_the_program_with_the_key_to_change()
         "{said}"
     );
 }
+
+/// Two parameters' worth of training, the same whatever the number of ranks, and held against the same
+/// without any of this.
+const RESHARDS: &str = r#"
+import time, torch, robustrl, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+def made():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 3))
+def trains(model, optim):
+    optim.zero_grad()
+    loss = model(torch.ones(2, 4)).square().sum()
+    loss.backward()
+    optim.step()
+    return loss
+job = robustrl.attach()
+dist.init_process_group("gloo")
+model, plain = made(), made()
+fully_shard(model, mesh=init_device_mesh("cpu", (job.world_size,)))
+optim, other = (torch.optim.AdamW(m.parameters(), lr=0.01) for m in (model, plain))
+step = job.restore({"model": model, "optim": optim})
+print(f"begins at {step} of {job.world_size}", flush=True)
+for _ in range(step):
+    trains(plain, other)
+while step < 60 and not job.over:
+    time.sleep(0.1)
+    loss = trains(model, optim)
+    trains(plain, other)
+    for one, of in zip(model.parameters(), plain.parameters()):
+        torch.testing.assert_close(one.full_tensor(), of.detach())
+    job.commit(loss=loss)
+    step += 1
+dist.destroy_process_group()
+"#;
+
+#[test]
+fn a_state_that_dcp_planned_is_taken_up_by_another_number_of_ranks_and_goes_on_as_it_was() {
+    let program = RESHARDS.replace('{', "{{").replace('}', "}}");
+    let package = example("../python/src").to_string_lossy().into_owned();
+    let job = plain(&["{env:TORCH_PYTHON}", "-c"], &program)
+        .set("trainer.command", "level", "state")
+        .set("trainer.command", "snapshot", "dcp")
+        .set("trainer.command.env", "PYTHONPATH", package);
+    let mut daemon = start_torch(&job);
+    daemon.until_step(3);
+    daemon.ctl(&["scale", "trainer", "1"]);
+    let alone = daemon.until("one rank", |s| roles(s, "trainer").len() == 1);
+    let step = alone["step"].as_u64().unwrap();
+    daemon.until_step(step + 2);
+    let reply = daemon.json(&["inject", "--kill", "trainer", "--wait"]);
+    assert_eq!(reply["incident"]["outcome"], "recovered", "{reply}");
+    let step = reply["incident"]["step"].as_u64().unwrap();
+    daemon.until_step(step + 2);
+    daemon.ctl(&["scale", "trainer", "2"]);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    let log = lines(&daemon, "trainer-0.log");
+    let begins: Vec<&str> = log
+        .iter()
+        .filter_map(|line| line.strip_prefix("begins at "))
+        .collect();
+    let of: Vec<&str> = begins
+        .iter()
+        .map(|line| line.rsplit(' ').next().unwrap())
+        .collect();
+    assert_eq!(of, ["2", "1", "1", "2"], "{begins:?}");
+    assert!(!begins[1..].iter().any(|line| line.starts_with("0 ")));
+}

@@ -84,6 +84,7 @@ class Job:
         self.level = told["level"]
         self.over = False
         self._keeps_state = told["keeps_state"]
+        self._reshards = told["reshards"]
         self._between = "update" if self.level == "data" else "loop"
         self._canary = told.get("canary")
         self._page = Page(told["page"]) if wire is not None else None
@@ -133,7 +134,8 @@ class Job:
 
         ``objects``: by name, whatever has ``state_dict()`` and ``load_state_dict()``: modules, optimisers,
         schedulers, and objects of your own. From here on :meth:`commit` keeps them. Tensors of FSDP2 are kept
-        as this rank's shards. Raises Refused where the state cannot be read.
+        as this rank's shards, or with ``snapshot = "dcp"`` so that another number of ranks can take them up; then
+        ``init_process_group`` comes first. Raises Refused where the state cannot be read.
 
         Where the program keeps its state itself (``snapshot = "own"``, or a level below ``state``) the objects
         stay as they are, and the step is that of the last commit: take up your own checkpoint.
@@ -149,7 +151,7 @@ class Job:
             told = self._wire.ask("restore")
             self._step = told["step"]
             self._enter("load_checkpoint")
-            error = self._take_up(told["place"])
+            error = self._take_up(told["places"])
             try:
                 self._wire.ask("restored", step=self._step, error=error)
                 break
@@ -159,16 +161,33 @@ class Job:
         self._wait()
         return self._step
 
-    def _take_up(self, place: Mapping[str, Any] | None) -> str | None:
-        if place is None:
+    def _take_up(self, places: Sequence[Mapping[str, Any]]) -> str | None:
+        if not places:
             return None if self._step == 0 else "there is no kept state of it, but the initial weights"
         try:
-            file = Mapped(place["path"])
-            tensors = {placed["name"]: file.tensor(place["data"], placed) for placed in place["tensors"]}
-            restore(self._objects, tensors)
+            tensors = {}
+            for place in places:
+                file = Mapped(place["path"])
+                tensors |= {placed["name"]: file.tensor(place["data"], placed) for placed in place["tensors"]}
+            self._give(tensors)
         except Exception as error:  # whatever an object's own load_state_dict raises
             return f"{type(error).__name__}: {error}"
         return None
+
+    def _give(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        if self._reshards:
+            from . import _dcp
+
+            return _dcp.take_up(self._objects, tensors)
+        restore(self._objects, tensors)
+
+    def _parts(self) -> Mapping[str, torch.Tensor]:
+        if self._reshards:
+            # Not for those who need none of it: its import takes a while.
+            from . import _dcp
+
+            return _dcp.parts(self._objects)
+        return flatten(self._objects)
 
     def commit(self, **figures: float | torch.Tensor) -> None:
         """The step is done: keeps the state of the objects that restore() was given, and returns once the step
@@ -200,7 +219,7 @@ class Job:
             raise Refused("robustrl: commit() keeps the objects that restore() was given; call job.restore({...}) first")
         if self.level != "data":
             self._step += 1
-        tensors = flatten(self._objects) if self._keeps_state else {}
+        tensors = self._parts() if self._keeps_state else {}
         told = self._wire.ask(
             "figures",
             step=self._step,
@@ -315,6 +334,7 @@ def attach() -> Job:
     if not path:
         number = lambda name, other: int(os.environ.get(name, other))  # noqa: E731
         alone = {"generation": 0, "incarnation": 0, "job": "", "model": "", "page": "", "level": "none", "keeps_state": False}
+        alone["reshards"] = False
         ranks = {"rank": number("RANK", 0), "world_size": number("WORLD_SIZE", 1), "local_rank": number("LOCAL_RANK", 0)}
         return Job(None, {**alone, **ranks})
     _tell_exceptions()

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Refused(RuntimeError):

@@ -250,8 +250,10 @@ impl Job {
     pub fn bounds(&self, role: Role) -> Bounds {
         let (t, r, a) = (&self.trainer, &self.rollout, &self.agent);
         let (min, max, n_init) = match role {
-            // The state of a program of the user's fits the number of ranks that wrote it.
-            Role::Trainer if t.command.is_some() => (t.ranks, Some(t.ranks), 1),
+            // Elsewhere the state of a program of the user's fits the number of ranks that wrote it.
+            Role::Trainer if t.command.as_ref().is_some_and(|c| c.snapshot != Kept::Dcp) => {
+                (t.ranks, Some(t.ranks), 1)
+            }
             Role::Trainer => (t.min, t.max, 1),
             // They come and go with the ranks whose slots they share.
             Role::Hybrid => (0, None, 0),

@@ -17,7 +17,7 @@ impl Job {
         (level < Level::Data).then(|| OwnLoop {
             commits: level >= Level::Weights,
             publishes: level >= Level::Weights && self.pulls_weights(),
-            keeps_state: level >= Level::State && command.snapshot == Kept::Slot,
+            keeps_state: level >= Level::State && command.snapshot != Kept::Own,
         })
     }
 
@@ -76,6 +76,10 @@ impl Job {
                 _ => "below level \"state\" nothing is kept for the program; leave it out",
             };
             return Err(bad("trainer.command.snapshot", "\"own\"", must));
+        }
+        if c.snapshot == Kept::Dcp && c.level < Level::State {
+            let must = "below level \"state\" nothing is kept for the program; leave it out";
+            return Err(bad("trainer.command.snapshot", "\"dcp\"", must));
         }
         if c.level == Level::Data {
             return Ok(());

@@ -43,12 +43,14 @@ fn the_readme_has_every_placeholder_with_whose_it_is() {
 }
 
 #[test]
-fn the_number_of_ranks_of_a_program_of_the_users_stays() {
+fn the_number_of_ranks_of_a_program_of_the_users_stays_unless_its_state_fits_any() {
     let text = "[data]\nprompts='p'\ntokenizer='t'\n[trainer]\nranks=2\nmin=1\nmax=4\n";
     let job = |more: &str| Job::parse(&format!("{text}{more}"), Path::new("job.toml")).unwrap();
     let bounds = |job: &Job| (job.bounds(Role::Trainer).min, job.bounds(Role::Trainer).max);
     assert_eq!(bounds(&job("")), (1, 4));
     assert_eq!(bounds(&job("[trainer.command]\nargv=['python']\n")), (2, 2));
+    let any = job("[trainer.command]\nargv=['python']\nsnapshot='dcp'\n");
+    assert_eq!(bounds(&any), (1, 4));
 }
 
 #[test]
@@ -323,6 +325,10 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "service_unknown_pool",
         ":7:1: `service.judge.pool` names pool `rolout`, which no node has; did you mean `rollout`?",
+    ),
+    (
+        "trainer_command_dcp_of_nothing",
+        ":4:1: `trainer.command.snapshot` is \"dcp\"; below level \"state\" nothing is kept for the program; leave it out",
     ),
     (
         "trainer_command_errors",

@@ -42,7 +42,7 @@ use robust_role::{Busy, Facts, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, St
 use robust_role::{DaemonEpoch, Deed};
 use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
-use robust_shared::job::{EngineWeights, Job, Level, TrainerCommand, Verification};
+use robust_shared::job::{EngineWeights, Job, Kept, Level, TrainerCommand, Verification};
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
 use robust_tree::{Died, How, Policy, Signal, Tree, lend_ports};
@@ -159,7 +159,6 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let canary = canary_prompt(&args.job);
     let of = Of {
         rank: args.index,
-        ranks: args.job.trainer.ranks,
         generation: args.generation,
         chunk_bytes: args.job.weights.chunk_bytes(),
         snapshots: args.snapshot_dir.clone(),
@@ -327,6 +326,7 @@ impl Shim {
             let ranks = peers.len();
             ShimError::NeverUp(format!("the gang of {ranks} ranks has no port to meet at"))
         })?;
+        let work = work.among(member.world_size);
         let devices = std::env::var_os(robust_shared::job::DEVICES_VARIABLE).is_some();
         let member = match devices {
             true => member.alone_on_its_devices(),
@@ -367,6 +367,7 @@ impl Shim {
             canary: self.canary.clone(),
             level: self.command.level,
             keeps_state: own.is_none_or(|own| own.keeps_state),
+            reshards: self.command.snapshot == Kept::Dcp,
         };
         self.rank = Some(Rank::new(attached, own, work));
         self.look_whether_up();

@@ -37,8 +37,8 @@ use super::words::{Answer, Ask, Attached, CanaryAnswer, PROTOCOL, Place, Tensor}
 
 /// What a rank does to memory and files; errors are sentences.
 pub trait Hands {
-    /// Where the tensors of this state lie.
-    fn look_at(&mut self, shard: &SnapshotReply) -> Result<Place, String>;
+    /// Where the tensors of these parts of a state lie.
+    fn look_at(&mut self, shards: &[SnapshotReply]) -> Result<Vec<Place>, String>;
     /// What was looked at is still what it was.
     fn is_unchanged(&mut self) -> Result<(), String>;
     /// Lays a batch where the program finds it.
@@ -295,7 +295,8 @@ impl<H: Hands> Rank<H> {
     fn restore(&mut self) -> Result<Option<Answer>, String> {
         match self.stage {
             Stage::At(step) if !self.keeps_state() => {
-                return Ok(Some(Answer::State { step, place: None }));
+                let places = Vec::new();
+                return Ok(Some(Answer::State { step, places }));
             }
             Stage::Attached if !self.keeps_state() => return Ok(None),
             Stage::Attached | Stage::Restoring(_) => {}
@@ -305,10 +306,10 @@ impl<H: Hands> Rank<H> {
             return Ok(None);
         };
         match self.find_state() {
-            Ok(place) => {
+            Ok(places) => {
                 self.hands.is_at(None);
                 self.stage = Stage::Restoring(step);
-                Ok(Some(Answer::State { step, place }))
+                Ok(Some(Answer::State { step, places }))
             }
             Err(reason) => {
                 // The daemon has other sources, perhaps: the program waits for the next.
@@ -319,25 +320,26 @@ impl<H: Hands> Rank<H> {
         }
     }
 
-    /// Where this rank's part of the state is that is to be taken up.
-    fn find_state(&mut self) -> Result<Option<Place>, String> {
+    /// Where what this rank needs of the state is that is to be taken up.
+    fn find_state(&mut self) -> Result<Vec<Place>, String> {
         let Some(restore) = self.dues.restore() else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let shards = &restore.shards;
         let (found, ranks) = (shards.len(), self.attached.world_size as usize);
-        if shards.is_empty() {
-            return Ok(None);
+        if shards.is_empty() || self.attached.reshards {
+            return self.hands.look_at(shards);
         }
         if found != ranks {
             return Err(format!(
-                "{found} ranks wrote the state of step {}, and this gang has {ranks}: states of programs \
-                 are kept rank by rank, so the number of ranks must stay",
+                "{found} ranks wrote the state of step {}, and this gang has {ranks}: with \
+                 `trainer.command.snapshot = \"slot\"` states are kept rank by rank, so the number of ranks \
+                 must stay; \"dcp\" keeps those that any number can take up",
                 restore.step
             ));
         }
-        let shard = &shards[self.attached.rank as usize];
-        self.hands.look_at(shard).map(Some)
+        let own = self.attached.rank as usize;
+        self.hands.look_at(&shards[own..=own])
     }
 
     fn restored(&mut self, step: u64, error: Option<String>) -> Result<Answer, String> {

@@ -15,10 +15,10 @@ struct Fake {
 }
 
 impl Hands for Fake {
-    fn look_at(&mut self, shard: &SnapshotReply) -> Result<Place, String> {
+    fn look_at(&mut self, shards: &[SnapshotReply]) -> Result<Vec<Place>, String> {
         match self.corrupt {
-            true => Err(format!("{} is corrupt", shard.path)),
-            false => Ok(place(&shard.path)),
+            true => Err(format!("{} is corrupt", shards[0].path)),
+            false => Ok(shards.iter().map(|shard| place(&shard.path)).collect()),
         }
     }
     fn is_unchanged(&mut self) -> Result<(), String> {
@@ -98,6 +98,7 @@ fn attached(canary: bool) -> Attached {
         page: PathBuf::from("page"),
         level: Level::Data,
         keeps_state: true,
+        reshards: false,
         canary: canary.then(|| super::super::words::CanaryPrompt {
             prompt_ids: vec![1],
             tokens: 1,
@@ -235,7 +236,7 @@ fn at_six() -> Rank<Fake> {
         told,
         Some(Answer::State {
             step: 6,
-            place: Some(place("shard 1"))
+            places: vec![place("shard 1")]
         })
     );
     let (step, error) = (6, None);
@@ -272,7 +273,7 @@ fn a_program_waits_for_what_the_daemon_has_not_asked_yet() {
     rank.on_call(EPOCH(), restore(0, 0));
     let state = Answer::State {
         step: 0,
-        place: None,
+        places: Vec::new(),
     };
     assert_eq!(answers(&mut rank), [state]);
     let (step, error) = (0, None);
@@ -387,6 +388,20 @@ fn a_state_of_another_number_of_ranks_is_refused_with_the_reason() {
         error.contains("3 ranks wrote the state of step 6, and this gang has 2"),
         "{error}"
     );
+}
+
+#[test]
+fn a_state_that_any_number_of_ranks_can_take_up_is_told_whole() {
+    let attached = Attached {
+        reshards: true,
+        ..attached(false)
+    };
+    let mut rank = Rank::new(attached, None, Fake::default());
+    ask(&mut rank, attach());
+    rank.on_call(EPOCH(), restore(6, 3));
+    let places = (0..3).map(|of| place(&format!("shard {of}"))).collect();
+    let state = Answer::State { step: 6, places };
+    assert_eq!(ask(&mut rank, Ask::Restore), Some(state));
 }
 
 #[test]
@@ -584,7 +599,7 @@ fn a_program_that_comes_back_with_its_own_state_publishes_no_version_twice() {
     let mut rank = publishes_at_six();
     let state = Answer::State {
         step: 6,
-        place: None,
+        places: Vec::new(),
     };
     assert_eq!(ask(&mut rank, Ask::Restore), Some(state));
     rank.on_ask(next_version());

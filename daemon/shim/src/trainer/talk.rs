@@ -128,11 +128,11 @@ mod tests {
         assert_eq!(ask, Ask::Restore);
         to.send(Answer::State {
             step: 3,
-            place: None,
+            places: Vec::new(),
         })
         .unwrap();
         let said = line(&mut reading).await;
-        assert_eq!(said, r#"{"answer":"state","step":3,"place":null}"#);
+        assert_eq!(said, r#"{"answer":"state","step":3,"places":[]}"#);
         writing.write_all(b"{\"ask\":\"restor\"}\n").await.unwrap();
         assert!(line(&mut reading).await.contains("none of the protocol's"));
         let second = UnixStream::connect(&path).await.unwrap();

@@ -22,7 +22,7 @@ use robust_shared::job::Level;
 use serde::{Deserialize, Serialize};
 
 /// The protocol's version; a program of another one is refused.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What a program asks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -116,8 +116,9 @@ pub enum Answer {
     State {
         /// Its step.
         step: u64,
-        /// Where its tensors lie.
-        place: Option<Place>,
+        /// Where its tensors lie: this rank's, or those of every rank that wrote it where any number of
+        /// ranks can take it up. None: there is nothing to take up.
+        places: Vec<Place>,
     },
     /// Nothing more is to be said.
     Done,
@@ -171,6 +172,8 @@ pub struct Attached {
     pub level: Level,
     /// Whether its state is kept for it.
     pub keeps_state: bool,
+    /// Whether it is kept so that another number of ranks can take it up.
+    pub reshards: bool,
 }
 
 /// What is to be answered greedily, by the weights that are published.

@@ -39,8 +39,6 @@ pub type Raised = Rc<Cell<Option<String>>>;
 pub struct Of {
     /// Its rank.
     pub rank: u32,
-    /// Ranks of the gang.
-    pub ranks: u32,
     /// The gang's fencing number.
     pub generation: u64,
     /// Length of the pieces of a version that are verified each by itself.
@@ -56,13 +54,15 @@ pub struct Of {
 /// The real hands of a rank.
 pub struct Work {
     of: Of,
+    /// Ranks of the gang.
+    ranks: u32,
     link: Link,
     facts: Facts,
     transport: Transport,
     served: UnboundedSender<Served>,
     raised: Raised,
     slots: [Option<Slot>; 2],
-    looked_at: Option<Image>,
+    looked_at: Vec<Image>,
     writing: Option<Writing>,
     versions: Option<Versions>,
     /// How often there was another layout of versions: its files have names of their own, for the program
@@ -90,17 +90,24 @@ impl Work {
     ) -> Self {
         Self {
             of,
+            ranks: 1,
             link,
             facts,
             transport,
             served,
             raised,
             slots: [None, None],
-            looked_at: None,
+            looked_at: Vec::new(),
             writing: None,
             versions: None,
             layouts: 0,
         }
+    }
+
+    /// The gang is of so many ranks.
+    #[must_use]
+    pub fn among(self, ranks: u32) -> Self {
+        Self { ranks, ..self }
     }
 
     fn slot_path(&self, step: u64) -> PathBuf {
@@ -122,7 +129,7 @@ impl Work {
             ("format", FORMAT.to_owned()),
             ("version", VERSION.to_string()),
             ("rank", self.of.rank.to_string()),
-            ("ranks", self.of.ranks.to_string()),
+            ("ranks", self.ranks.to_string()),
         ];
         padded_header(
             &metadata,
@@ -159,7 +166,7 @@ impl Work {
             bytes: length,
             tensors: tensors.iter().map(spec).collect(),
             chunk_bytes: self.of.chunk_bytes,
-            ranks: self.of.ranks as usize,
+            ranks: self.ranks as usize,
         };
         let publisher = Publisher::over(&self.transport, layout, buffers);
         Ok(Versions {
@@ -182,63 +189,21 @@ impl Work {
 }
 
 impl Hands for Work {
-    fn look_at(&mut self, shard: &SnapshotReply) -> Result<Place, String> {
-        let taken = Taken {
-            step: Step(shard.step),
-            generation: Generation(shard.generation),
-            bytes: shard.bytes,
-        };
-        let path = PathBuf::from(&shard.path);
-        let image = Image::open(&path, taken).map_err(|e| e.to_string())?;
-        if let Some(expected) = shard.xxh3 {
-            let found = image.digest().map_err(|e| e.to_string())?;
-            if found != expected {
-                return Err(format!(
-                    "{} is corrupt: xxh3 is {found:016x}, recorded was {expected:016x}",
-                    path.display()
-                ));
-            }
+    fn look_at(&mut self, shards: &[SnapshotReply]) -> Result<Vec<Place>, String> {
+        self.looked_at.clear();
+        let mut places = Vec::with_capacity(shards.len());
+        for shard in shards {
+            let (image, place) = look_at(shard)?;
+            self.looked_at.push(image);
+            places.push(place);
         }
-        let header = image.header().map_err(|e| e.to_string())?;
-        let metadata = header.tensors.metadata().clone().unwrap_or_default();
-        if metadata.get("format").map(String::as_str) != Some(FORMAT) {
-            return Err(format!(
-                "{} was not written by a program of [trainer.command]: its format is {:?}",
-                path.display(),
-                metadata.get("format").map_or("", String::as_str)
-            ));
-        }
-        let first = if image.seal().is_some() {
-            PAGE as u64
-        } else {
-            0
-        };
-        let mut tensors: Vec<Placed> = header
-            .tensors
-            .tensors()
-            .into_iter()
-            .map(|(name, info)| Placed {
-                name,
-                dtype: format!("{:?}", info.dtype),
-                shape: info.shape.iter().map(|size| *size as u64).collect(),
-                start: info.data_offsets.0 as u64,
-                end: info.data_offsets.1 as u64,
-            })
-            .collect();
-        tensors.sort_by_key(|tensor| tensor.start);
-        self.looked_at = Some(image);
-        Ok(Place {
-            path,
-            data: first + header.data,
-            tensors,
-        })
+        Ok(places)
     }
 
     fn is_unchanged(&mut self) -> Result<(), String> {
-        match self.looked_at.take() {
-            Some(image) => image.check_unchanged().map_err(|e| e.to_string()),
-            None => Ok(()),
-        }
+        let looked_at = std::mem::take(&mut self.looked_at);
+        let mut all = looked_at.into_iter();
+        all.try_for_each(|image| image.check_unchanged().map_err(|e| e.to_string()))
     }
 
     fn lay_batch(&mut self, train: &Train) -> Result<PathBuf, String> {
@@ -348,6 +313,59 @@ impl Hands for Work {
     fn is_at(&mut self, step: Option<u64>) {
         self.facts.set_step(step);
     }
+}
+
+/// A rank's part of a state, as it was recorded.
+fn look_at(shard: &SnapshotReply) -> Result<(Image, Place), String> {
+    let taken = Taken {
+        step: Step(shard.step),
+        generation: Generation(shard.generation),
+        bytes: shard.bytes,
+    };
+    let path = PathBuf::from(&shard.path);
+    let image = Image::open(&path, taken).map_err(|e| e.to_string())?;
+    if let Some(expected) = shard.xxh3 {
+        let found = image.digest().map_err(|e| e.to_string())?;
+        if found != expected {
+            return Err(format!(
+                "{} is corrupt: xxh3 is {found:016x}, recorded was {expected:016x}",
+                path.display()
+            ));
+        }
+    }
+    let header = image.header().map_err(|e| e.to_string())?;
+    let metadata = header.tensors.metadata().clone().unwrap_or_default();
+    if metadata.get("format").map(String::as_str) != Some(FORMAT) {
+        return Err(format!(
+            "{} was not written by a program of [trainer.command]: its format is {:?}",
+            path.display(),
+            metadata.get("format").map_or("", String::as_str)
+        ));
+    }
+    let first = if image.seal().is_some() {
+        PAGE as u64
+    } else {
+        0
+    };
+    let mut tensors: Vec<Placed> = header
+        .tensors
+        .tensors()
+        .into_iter()
+        .map(|(name, info)| Placed {
+            name,
+            dtype: format!("{:?}", info.dtype),
+            shape: info.shape.iter().map(|size| *size as u64).collect(),
+            start: info.data_offsets.0 as u64,
+            end: info.data_offsets.1 as u64,
+        })
+        .collect();
+    tensors.sort_by_key(|tensor| tensor.start);
+    let place = Place {
+        path,
+        data: first + header.data,
+        tensors,
+    };
+    Ok((image, place))
 }
 
 /// Memory for a version, in a file that the program can map.

@@ -40,7 +40,7 @@ pub struct TrainerCommand {
     /// and no agents, and is over when every rank ended with code 0.
     #[serde(default)]
     pub level: Level,
-    /// Who keeps its state, at level `state`.
+    /// Who keeps its state, and in which form.
     #[serde(default)]
     pub snapshot: Kept,
     /// Arguments more from its second life on, with placeholders, for a program that takes its own state
@@ -88,9 +88,11 @@ impl Level {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kept {
-    /// Its shim, of every committed step, in memory and in checkpoints.
+    /// Its shim, of every committed step, in memory and in checkpoints: each rank's own tensors as they are.
     #[default]
     Slot,
+    /// The same, as `torch.distributed.checkpoint` plans it: any number of ranks can take it up.
+    Dcp,
     /// Itself: it comes back from its own last checkpoint, and tells only which steps are over.
     Own,
 }
