@@ -60,6 +60,13 @@ class Job:
 
         return Tokenizer.from_file(self.tokenizer_path)
 
+    def prompt_ids(self, text: str) -> list[int]:
+        """The tokens of a prompt as the built-in agents have them without a chat template: what the tokenizer makes of
+        the text, and ``<bos>`` first where the vocabulary has it and the tokenizer does not add it by itself."""
+        ids = list(self.tokenizer.encode(text).ids)
+        bos = self.tokenizer.token_to_id("<bos>")
+        return ids if bos is None or ids[:1] == [bos] else [bos, *ids]
+
 
 @dataclass
 class Engine:
@@ -161,13 +168,12 @@ def environment(function: Rollout) -> Rollout:
 
 
 def reward(function: Callable[[Prompt, str], float]) -> Callable[[Prompt, str], float]:
-    """Makes ``def reward(prompt, text)`` the job's reward, of conversations of one turn: the prompt is tokenized as
-    it is, and the text is what the model said, special tokens left out."""
+    """Makes ``def reward(prompt, text)`` the job's reward, of conversations of one turn: the prompt is
+    :meth:`Job.prompt_ids` of it, and the text is what the model said, special tokens left out."""
 
     async def rollout(prompt: Prompt, engine: Engine) -> Any:
-        tokenizer = engine.job.tokenizer
-        said = await engine.generate(tokenizer.encode(prompt.text).ids)
-        text = tokenizer.decode(said.ids)
+        said = await engine.generate(engine.job.prompt_ids(prompt.text))
+        text = engine.job.tokenizer.decode(said.ids)
         return function(prompt, text), text
 
     _rollout[:] = [rollout]

@@ -14,6 +14,7 @@
 //! ([`script`]).
 
 mod conversation;
+mod model;
 mod script;
 mod talk;
 mod words;
@@ -236,37 +237,6 @@ fn of_death(death: &Died) -> String {
     match crate::log::last_line() {
         Some(line) => format!("{death}: {line}"),
         None => death.to_string(),
-    }
-}
-
-/// What of the model's folder matters to a conversation.
-struct Model {
-    longest: usize,
-    stop: Vec<i64>,
-}
-
-impl Model {
-    fn read(folder: &Path, job: &Job) -> Self {
-        let file = |name: &str| -> Value {
-            let text = std::fs::read(folder.join(name)).unwrap_or_default();
-            serde_json::from_slice(&text).unwrap_or_default()
-        };
-        let (config, generation) = (file("config.json"), file("generation_config.json"));
-        let positions = config["max_position_embeddings"].as_u64();
-        let positions = positions.map_or(usize::MAX, |n| n as usize);
-        let longest = job.rollout.max_context.map_or(positions, |n| n as usize);
-        let ends = |of: &Value| match of {
-            Value::Array(all) => all.iter().filter_map(Value::as_i64).collect(),
-            one => one.as_i64().into_iter().collect::<Vec<_>>(),
-        };
-        let (own, of_model) = (
-            ends(&generation["eos_token_id"]),
-            ends(&config["eos_token_id"]),
-        );
-        Self {
-            longest: longest.min(positions),
-            stop: if own.is_empty() { of_model } else { own },
-        }
     }
 }
 
