@@ -209,12 +209,25 @@ fn a_program_that_does_not_come_up_is_told_with_its_own_last_line() {
 fn a_reward_alone_is_an_environment_of_one_turn() {
     let text = "import robustrl\n@robustrl.reward\ndef reward(prompt, text):\n    \
                 return float(prompt.answer in text) - len(text) / 100\nrobustrl.serve()";
-    let mut daemon = start_torch(&with_text(text).set("job", "steps", 3));
+    let mut daemon = start_torch(&with_text(text).set("job", "steps", 12));
     let seen = daemon.until_step(1);
     let hosting = seen["hosted"].as_array().unwrap();
     let agent = hosting.iter().find(|h| h["role"] == "agent").unwrap();
     assert_eq!(agent["hosting"], "environment", "{agent}");
     assert_eq!(roles(&seen, "agent").len(), 2);
+    // A Python is more than its shim.
+    daemon.until("its program's memory to be seen", |s| {
+        let of = |r: &Value| r["rss_bytes"].as_u64().unwrap();
+        roles(s, "agent").iter().all(|r| of(r) > 30 << 20)
+    });
     assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
-    assert_consumed_once(&daemon.state_dir(), 3, 16);
+    assert_consumed_once(&daemon.state_dir(), 12, 16);
+    // Answers end where the model ends them: none that learnt to answer needs so many tokens.
+    let steps = daemon.stdout();
+    let tokens = |line: &str| -> Option<u64> {
+        let (_, rest) = line.split_once("tokens")?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    let all: Vec<u64> = steps.lines().filter_map(tokens).collect();
+    assert!(all.iter().any(|n| *n < 16 * 24 / 2), "{steps}");
 }

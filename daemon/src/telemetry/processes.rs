@@ -10,12 +10,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
+/// The program that hosts those of users, as `/proc/PID/stat` names it.
+const SHIM: &str = "robust-shim";
+
 /// What a process used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time of all its threads, user and system.
     pub busy: Duration,
-    /// Resident memory in bytes.
+    /// Resident memory in bytes; of a shim with the program that it hosts.
     pub rss_bytes: u64,
     /// Whether a signal stopped it.
     pub stopped: bool,
@@ -79,14 +82,29 @@ pub fn usage(pid: u32) -> io::Result<Usage> {
     }
     Ok(Usage {
         busy: processor_time(pid)?,
-        rss_bytes: stat
-            .rss_pages
-            .saturating_mul(rustix::param::page_size() as u64),
+        rss_bytes: match stat.name.as_str() {
+            SHIM => stat.rss_pages + hosted_pages(pid),
+            _ => stat.rss_pages,
+        }
+        .saturating_mul(rustix::param::page_size() as u64),
         stopped: matches!(stat.state, 'T' | 't'),
         disk_read_bytes: io_bytes(pid, "read_bytes:"),
         disk_write_bytes: io_bytes(pid, "write_bytes:"),
         accelerator: None,
     })
+}
+
+/// Resident pages of all that a process started and that still lives. What they share counts for each.
+fn hosted_pages(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = tasks.into_iter().flatten().flatten();
+    let children = threads.flat_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.collect::<Vec<u32>>()
+    });
+    let pages = |pid| ProcStat::read(pid).map_or(0, |stat| stat.rss_pages);
+    children.map(|pid| pages(pid) + hosted_pages(pid)).sum()
 }
 
 /// A line of `/proc/PID/io`; 0 where it may not be read, as that of a process of another user.

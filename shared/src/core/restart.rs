@@ -30,6 +30,8 @@ pub struct Case {
     pub who: InstanceId,
     /// By what kind of fault.
     pub kind: FaultKind,
+    /// What was seen of it.
+    pub seen: String,
     /// The last committed step.
     pub committed: Step,
     /// Its words, where it ended with a code other than 0 before it linked.
@@ -82,6 +84,8 @@ pub struct Plan {
     pub who: InstanceId,
     /// The last committed step.
     pub committed: Step,
+    /// The trainer's program tells no steps.
+    pub is_silent: bool,
     /// Between the kill and the new life: restarts that follow each other wait.
     pub wait: Duration,
     /// Why it costs more than a role restart; empty for one.
@@ -98,6 +102,12 @@ impl fmt::Display for Plan {
             ms => format!(" after a wait of {ms} ms"),
         };
         match (self.action, who.role) {
+            (Action::RestartGang, _) if self.is_silent => {
+                write!(
+                    f,
+                    "restart the trainer gang{wait}; its program goes on where it can"
+                )?;
+            }
             (Action::RestartGang, _) => write!(
                 f,
                 "restart the trainer gang{wait} from step {committed} and train step {} again; rollouts and agents go on",
@@ -136,6 +146,7 @@ pub fn decide(case: &Case) -> Plan {
         action,
         who: case.who,
         committed: case.committed,
+        is_silent: case.is_silent,
         wait: wait_before(case, action),
         why,
         moves: match action {
@@ -165,7 +176,10 @@ pub fn decide(case: &Case) -> Plan {
             true => "did not help",
             false => "brought no committed step",
         };
-        let why = format!("{why}, and {count} task restarts in a row {brought}");
+        let (who, seen) = (case.who, &case.seen);
+        let why = format!(
+            "{why}, and {count} task restarts in a row {brought}; the last fault, of {who}: {seen}"
+        );
         return plan(Action::FailJob, why);
     }
     plan(Action::RestartTask, why)

@@ -89,6 +89,7 @@ mod tests {
                 action,
                 who: InstanceId { role, index: 0 },
                 committed: Step(3),
+                is_silent: false,
                 wait: Duration::ZERO,
                 why: "the policy is `task`".to_owned(),
                 moves: Vec::new(),

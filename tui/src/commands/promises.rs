@@ -28,6 +28,7 @@ fn hosting(hosted: &[v1::HostedRole]) -> String {
     for of in hosted.iter().filter(|h| h.hosting != BUILT_IN) {
         let kind = match of.hosting.as_str() {
             "engine" => format!("{} engines, weights {}", of.kind, of.weights),
+            "environment" => "an environment of yours".to_owned(),
             other => format!("a {other} of yours"),
         };
         match kinds.iter_mut().find(|(known, _)| *known == kind) {

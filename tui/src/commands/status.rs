@@ -175,7 +175,9 @@ fn tools(s: &v1::Status) -> String {
     match (s.trajectories_given_back, failures) {
         (0, 0) => String::new(),
         (0, failures) => format!(", {failures} tool calls made again"),
-        (back, failures) => format!(", {back} given back after {failures} tool failures"),
+        (back, failures) => {
+            format!(", {back} given back after {failures} failures of tools or environments")
+        }
     }
 }
 

@@ -31,10 +31,9 @@ use robust_role::turns::{Leases, Rollouts, Sampling, Turns};
 use robust_role::{Deed, FromHost, Link, LinkEnd, RoleArgs, Stages};
 use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
-use robust_shared::job::{AgentCommand, Job};
+use robust_shared::job::AgentCommand;
 use robust_shared::phase::Phase;
 use robust_tree::{Died, Policy, Signal};
-use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -43,6 +42,7 @@ use crate::hosted::{Hosted, failure, says_why};
 use crate::process::{self, Command, OfReplica, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
 use conversation::{Conversation, Shared, Stop};
+use model::Model;
 use words::{PROTOCOL, Said, Told};
 
 /// How often is told what the worker does.

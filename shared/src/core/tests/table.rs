@@ -6,6 +6,7 @@ fn case(role: Role) -> Case {
         policy: Policy::Role,
         who: id(role, 1),
         kind: FaultKind::Exit,
+        seen: "killed by SIGKILL".to_owned(),
         committed: Step(5),
         startup_error: None,
         role_proven: true,
@@ -84,7 +85,10 @@ fn a_program_that_tells_no_steps_has_no_first_one_and_its_budget_decides() {
         failures: 3,
         ..case(Role::Trainer)
     };
-    assert_eq!(decide(&within).action, Action::RestartGang);
+    assert_eq!(
+        sentence(&within),
+        "restart the trainer gang; its program goes on where it can"
+    );
     let over = Case {
         failures: 4,
         task_restarts: 3,
@@ -93,7 +97,7 @@ fn a_program_that_tells_no_steps_has_no_first_one_and_its_budget_decides() {
     assert_eq!(
         sentence(&over),
         "fail the job: trainer-1 failed 4 times in a row (exit) without useful work (limit 3), and 3 \
-         task restarts in a row did not help"
+         task restarts in a row did not help; the last fault, of trainer-1: killed by SIGKILL"
     );
 }
 
@@ -173,7 +177,7 @@ fn task_restarts_without_progress_fail_the_job() {
     assert_eq!(
         sentence(&case),
         "fail the job: fault 2 of the trainer in step 6, and 3 task restarts in a row brought no \
-         committed step"
+         committed step; the last fault, of trainer-1: killed by SIGKILL"
     );
 }
 
