@@ -37,11 +37,16 @@ class Alone(unittest.TestCase):
         job.publish(model)
         self.assertEqual(list(job.batches()), [])
 
-    def test_a_phase_that_no_rule_knows_is_refused_with_those_that_are_known(self):
-        job = robustrl.attach()
-        with self.assertRaisesRegex(ValueError, "no phase 'updat'.*old_logprob"):
-            with job.phase("updat"):
+    def test_a_phase_that_nobody_knows_is_refused_with_those_that_are_known(self):
+        told = {"rank": 0, "world_size": 1, "local_rank": 0, "generation": 1, "incarnation": 1, "job": "j", "model": "", "level": "phases"}
+        with tempfile.TemporaryDirectory() as folder:
+            told |= {"page": page(folder), "keeps_state": False, "reshards": False, "phases": ["reward_model"]}
+            job = robustrl.Job(object(), told)
+            with job.phase("reward_model"), job.phase("update"):
                 pass
+            with self.assertRaisesRegex(ValueError, "no phase 'updat'.*old_logprob.*reward_model.*trainer.command.phases"):
+                with job.phase("updat"):
+                    pass
 
 
 class Shared(unittest.TestCase):

@@ -255,7 +255,7 @@ class OneProcess(unittest.TestCase):
         listener.bind(path)
         listener.listen()
         asked = []
-        rank = {"rank": 0, "world_size": 1, "local_rank": 0, "generation": 1, "incarnation": 1, "job": "j", "model": "", "page": page, "canary": None, "level": "weights", "keeps_state": False, "reshards": False}
+        rank = {"rank": 0, "world_size": 1, "local_rank": 0, "generation": 1, "incarnation": 1, "job": "j", "model": "", "page": page, "canary": None, "level": "weights", "keeps_state": False, "reshards": False, "phases": []}
 
         def answer(ask):
             if ask["ask"] == "attach":

@@ -1,13 +1,19 @@
 //! What a hung process is doing.
 use super::debugger;
-use super::proc_stat::ProcStat;
+use super::proc_stat::{ProcStat, SHIM, hosted_by};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Of the whole text: it is stored with the incident and shown to people.
 const TEXT_LIMIT: usize = 32 * 1024;
+/// Of a program that hosts others, so many are looked at.
+const MOST_PROCESSES: usize = 8;
+/// Lines of its log, and bytes in which they are looked for.
+const LOG_LINES: usize = 20;
+const LOG_END: u64 = 8 << 10;
 const STATUS_LINES: [&str; 5] = [
     "VmRSS:",
     "SigPnd:",
@@ -17,10 +23,41 @@ const STATUS_LINES: [&str; 5] = [
 ];
 
 /// States, wait channels and stacks of all threads, from `/proc` and, where installed, py-spy or
-/// gdb. Blocks for up to `limit`; call it where blocking is allowed.
+/// gdb, and the end of its log. Of a shim it is the program's that it hosts. Blocks for up to `limit`;
+/// call it where blocking is allowed.
 pub fn evidence(pid: u32, limit: Duration) -> String {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    evidence_with(pid, limit, &path)
+    let shim = ProcStat::read(pid).is_ok_and(|stat| stat.name == SHIM);
+    let mut all = if shim { hosted_by(pid) } else { Vec::new() };
+    if all.is_empty() {
+        all.push(pid);
+    }
+    all.truncate(MOST_PROCESSES);
+    let each = limit / all.len() as u32;
+    let mut text = log_end(pid);
+    all.iter()
+        .for_each(|of| text.push_str(&evidence_with(*of, each, &path)));
+    truncate(&mut text, TEXT_LIMIT);
+    text
+}
+
+/// The last lines that a process wrote to its log.
+fn log_end(pid: u32) -> String {
+    let end = || -> std::io::Result<String> {
+        let mut log = std::fs::File::open(format!("/proc/{pid}/fd/2"))?;
+        if !log.metadata()?.is_file() {
+            return Ok(String::new());
+        }
+        let length = log.metadata()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(LOG_END)))?;
+        let mut bytes = Vec::new();
+        log.take(LOG_END).read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+        Ok(last.iter().map(|line| format!("log: {line}\n")).collect())
+    };
+    end().unwrap_or_default()
 }
 
 /// The same, with tools from this search path.

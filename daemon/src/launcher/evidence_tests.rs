@@ -1,7 +1,7 @@
 //! Evidence of real processes, with tools real and played.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use super::evidence::evidence_with;
-use super::proc_stat::ProcStat;
+use super::evidence::{evidence, evidence_with};
+use super::proc_stat::{ProcStat, SHIM, hosted_by};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -130,5 +130,36 @@ fn the_real_gdb_shows_where_a_stopped_process_is() {
     assert!(
         text.contains("nanosleep") || text.contains("not permitted"),
         "{text}"
+    );
+}
+
+#[test]
+fn of_a_shim_it_is_what_it_hosts_that_is_looked_at_and_the_end_of_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shim, log) = (dir.path().join(SHIM), dir.path().join("log"));
+    let script = "#!/bin/sh\nseq 30 >&2; echo 'loss is 3' >&2\nsleep 100 &\ntrap 'kill $!; exit' TERM\nwait\n";
+    std::fs::write(&shim, script).unwrap();
+    std::fs::set_permissions(&shim, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut child = Command::new(&shim)
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let sleeps =
+        |pid| ProcStat::read(pid).is_ok_and(|stat| stat.name == "sleep" && stat.state == 'S');
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !hosted_by(child.id()).into_iter().any(sleeps) {
+        assert!(Instant::now() < deadline, "it hosts nothing");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let text = evidence(child.id(), LIMIT);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    child.wait().unwrap();
+    assert!(text.contains("(sleep) is in state S"), "{text}");
+    assert!(!text.contains("(robust-shim)"), "{text}");
+    let log: Vec<&str> = text.lines().filter(|l| l.starts_with("log: ")).collect();
+    assert_eq!(
+        (log.len(), log[0], log[19]),
+        (20, "log: 12", "log: loss is 3")
     );
 }

@@ -56,6 +56,23 @@ impl ProcStat {
     }
 }
 
+/// The program that hosts those of users, as `/proc/PID/stat` names it.
+pub const SHIM: &str = "robust-shim";
+
+/// All that a process started and that still lives, parents before their children.
+pub fn hosted_by(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = tasks.into_iter().flatten().flatten();
+    let children = threads.flat_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.collect::<Vec<u32>>()
+    });
+    children
+        .flat_map(|pid| std::iter::once(pid).chain(hosted_by(pid)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

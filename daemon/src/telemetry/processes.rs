@@ -1,7 +1,7 @@
 //! Processor time, memory and disk of watched processes, and the thread that sends all samples.
 use super::host::{HostSample, HostSampler};
 use super::sampler::{DeviceSampler, Devices, Seen};
-use crate::launcher::proc_stat::ProcStat;
+use crate::launcher::proc_stat::{ProcStat, SHIM, hosted_by};
 use robust_shared::hardware::Reading;
 use robust_shared::ids::Incarnation;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,9 +9,6 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
-
-/// The program that hosts those of users, as `/proc/PID/stat` names it.
-const SHIM: &str = "robust-shim";
 
 /// What a process used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,15 +93,8 @@ pub fn usage(pid: u32) -> io::Result<Usage> {
 
 /// Resident pages of all that a process started and that still lives. What they share counts for each.
 fn hosted_pages(pid: u32) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = tasks.into_iter().flatten().flatten();
-    let children = threads.flat_map(|thread| {
-        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
-        pids.collect::<Vec<u32>>()
-    });
     let pages = |pid| ProcStat::read(pid).map_or(0, |stat| stat.rss_pages);
-    children.map(|pid| pages(pid) + hosted_pages(pid)).sum()
+    hosted_by(pid).into_iter().map(pages).sum()
 }
 
 /// A line of `/proc/PID/io`; 0 where it may not be read, as that of a process of another user.

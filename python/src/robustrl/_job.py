@@ -85,6 +85,8 @@ class Job:
         self.over = False
         self._keeps_state = told["keeps_state"]
         self._reshards = told["reshards"]
+        # Alone it takes any name, for it does not know the job file.
+        self._names = (*PHASES, *told["phases"]) if wire is not None else None
         self._between = "update" if self.level == "data" else "loop"
         self._canary = told.get("canary")
         self._page = Page(told["page"]) if wire is not None else None
@@ -101,10 +103,11 @@ class Job:
         """What the program does within: the rules judge by it, and the console shows it. Nests.
 
         ``old_logprob``, ``ref_logprob`` and ``update`` are computing: a rank that uses no processor in them
-        counts as hung. Raises ValueError for a name that no rule knows.
+        counts as hung. Raises ValueError for a name that neither a rule knows nor the job file (``trainer.command.phases``).
         """
-        if name not in PHASES:
-            raise ValueError(f"robustrl: there is no phase {name!r}; those of a trainer are {', '.join(PHASES)}")
+        if self._names is not None and name not in self._names:
+            known = ", ".join(self._names)
+            raise ValueError(f"robustrl: there is no phase {name!r}; those of a trainer are {known}; trainer.command.phases names more")
         self._phases.append(name)
         self._enter(name)
         try:

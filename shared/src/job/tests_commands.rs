@@ -342,7 +342,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "trainer_command_key",
         ":6:1: unknown key `trainer.command.launcher`; the keys here are `argv`, `cwd`, `env`, `inherit`, `ports`, \
-         `ready`, `errors`, `stop`, `level`, `snapshot`, `restore_args` and `watch`",
+         `ready`, `errors`, `stop`, `level`, `snapshot`, `restore_args`, `phases` and `watch`",
     ),
     (
         "trainer_command_level_that_publishes_nothing",
@@ -371,6 +371,10 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
         "trainer_command_own_snapshot_of_batches",
         ":7:1: `trainer.command.snapshot` is \"own\"; batches are consumed once only by a state that is kept with them; \
          write \"slot\", or `level = \"state\"` for a loop of its own",
+    ),
+    (
+        "trainer_command_phase_of_the_rules",
+        ":6:28: `trainer.command.phases.1` is \"update\"; the rules know that phase by themselves; remove it",
     ),
     (
         "trainer_command_placeholder_of_an_engine",

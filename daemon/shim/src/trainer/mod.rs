@@ -367,6 +367,7 @@ impl Shim {
             canary: self.canary.clone(),
             level: self.command.level,
             keeps_state: own.is_none_or(|own| own.keeps_state),
+            phases: self.command.phases.clone(),
             reshards: self.command.snapshot == Kept::Dcp,
         };
         self.rank = Some(Rank::new(attached, own, work));
@@ -460,7 +461,11 @@ impl Shim {
     /// Tells the daemon what the program wrote on its page.
     fn tell_phases(&mut self) {
         for change in self.page.changes() {
-            match Phase::from_str(&change.phase) {
+            let phase = match self.command.phases.contains(&change.phase) {
+                true => Ok(Phase::Loop),
+                false => Phase::from_str(&change.phase),
+            };
+            match phase {
                 Ok(phase) => self.enter(phase, change.step),
                 Err(error) => {
                     tracing::warn!(%error, "the program's page has a phase of no trainer")

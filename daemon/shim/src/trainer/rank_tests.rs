@@ -98,6 +98,7 @@ fn attached(canary: bool) -> Attached {
         page: PathBuf::from("page"),
         level: Level::Data,
         keeps_state: true,
+        phases: Vec::new(),
         reshards: false,
         canary: canary.then(|| super::super::words::CanaryPrompt {
             prompt_ids: vec![1],

@@ -172,6 +172,8 @@ pub struct Attached {
     pub level: Level,
     /// Whether its state is kept for it.
     pub keeps_state: bool,
+    /// Phases of its own, besides those that the rules know.
+    pub phases: Vec<String>,
     /// Whether it is kept so that another number of ranks can take it up.
     pub reshards: bool,
 }

@@ -4,8 +4,11 @@ use super::super::validate::{bad, time};
 use super::super::{Job, Level, TrainerCommand};
 use super::check::{Program, check_stop};
 use super::placeholder::Scope;
+use crate::phase::Phase;
 
 const AT: &str = "trainer.command";
+/// Bytes that the page of phases has for a name.
+const LONGEST_PHASE: usize = 40;
 
 impl Job {
     pub(super) fn check_trainer_command(&self, c: &TrainerCommand) -> Result<(), Problem> {
@@ -23,6 +26,7 @@ impl Job {
             expression(&format!("{AT}.errors.{at}"), pattern)?;
         }
         check_stop(AT, &c.stop)?;
+        check_phases(c)?;
         self.check_level(c)?;
         match self.hybrid() {
             false => Ok(()),
@@ -32,6 +36,31 @@ impl Job {
                 Err(bad("trainer.hybrid", true, must))
             }
         }
+    }
+}
+
+/// As a page of phases has room for them, and as nobody else has named one.
+fn check_phases(c: &TrainerCommand) -> Result<(), Problem> {
+    let key = format!("{AT}.phases");
+    for (at, name) in c.phases.iter().enumerate() {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let must = if name.is_empty() || name.len() > LONGEST_PHASE || !name.chars().all(fits) {
+            "use 1 to 40 small letters, digits or `_`"
+        } else if name.parse::<Phase>().is_ok() {
+            "the rules know that phase by themselves; remove it"
+        } else if c.phases[..at].contains(name) {
+            "it is named twice; remove one"
+        } else {
+            continue;
+        };
+        return Err(bad(&format!("{key}.{at}"), format!("{name:?}"), must));
+    }
+    match c.level {
+        Level::None if !c.phases.is_empty() => {
+            let must = "remove it: a program of level \"none\" tells none";
+            Err(bad(&key, "set", must))
+        }
+        _ => Ok(()),
     }
 }
 

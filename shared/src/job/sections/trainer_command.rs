@@ -47,6 +47,10 @@ pub struct TrainerCommand {
     /// up: `["--resume", "latest"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restore_args: Vec<String>,
+    /// Names of phases of its own, which `job.phase()` takes besides those that the rules know. In them it counts
+    /// as in its own loop: it computes, and `watch` says when it is hung.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<String>,
     /// When one whose loop is its own counts as hung.
     #[serde(default)]
     pub watch: Watch,
