@@ -4,7 +4,7 @@ import unittest
 
 import torch
 
-from robustrl._state import PLAIN, flatten, pairs, restore
+from robustrl._state import PLAIN, flatten, gathered, pairs, restore
 
 
 class Counter:
@@ -51,6 +51,11 @@ class State(unittest.TestCase):
         counter.seen = {}
         restore({"counter": counter}, kept)
         self.assertEqual(counter.seen, {"words": ["a", None, 2.5], "at": 3})
+
+    def test_what_an_iterator_yields_is_copied_before_the_next_lies_there(self):
+        room = torch.zeros(2)
+        one_by_one = ((name, room.fill_(value)) for name, value in (("a", 1.0), ("b", 2.0)))
+        self.assertEqual({name: t.tolist() for name, t in gathered(one_by_one)}, {"a": [1.0, 1.0], "b": [2.0, 2.0]})
 
     def test_what_cannot_be_kept_is_refused_by_its_path(self):
         counter = Counter()

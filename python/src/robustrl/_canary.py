@@ -7,7 +7,7 @@ from typing import Any, Mapping
 import torch
 
 
-def answer(model: Any, asked: Mapping[str, Any]) -> dict[str, list[float]]:
+def answer(model: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Greedy tokens after ``asked["prompt_ids"]``, by the model's own forward, one whole pass a token.
 
     ``model(ids).logits``: ``[1, t, vocabulary]`` for ``ids`` int64 ``[1, t]``. The model is left in the mode

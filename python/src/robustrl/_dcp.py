@@ -14,9 +14,9 @@ from typing import Any, Mapping
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import LoadItemType, SavePlan, WriteItemType
+from torch.distributed.checkpoint.planner import LoadItemType, SavePlan
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
@@ -42,8 +42,7 @@ def parts(objects: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     tensors = {}
     for item in plan.items:
         data = planner.resolve_data(item)
-        kept = _bytes(data.getvalue()) if item.type == WriteItemType.BYTE_IO else data
-        tensors[_name(item.index)] = kept.detach()
+        tensors[_name(item.index)] = _bytes(data.getvalue()) if isinstance(data, io.BytesIO) else data.detach()
     if rank == 0:
         tensors[METADATA] = _bytes(pickle.dumps(metadata))
     return tensors

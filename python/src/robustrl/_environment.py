@@ -227,8 +227,8 @@ class _Server:
             self._tasks[number] = task
             task.add_done_callback(lambda _: self._forget(number))
         elif what == "cancel":
-            if task := self._tasks.get(number):
-                task.cancel()
+            if number in self._tasks:
+                self._tasks[number].cancel()
         elif (answer := self._answers.pop(number, None)) and not answer.done():
             answer.set_result(told)
 
@@ -240,7 +240,8 @@ class _Server:
         async def ask(question: dict[str, Any]) -> dict[str, Any]:
             if number in self._answers:
                 raise Refused("robustrl: one conversation generates one turn at a time; await engine.generate() before the next")
-            answer = self._answers[number] = asyncio.get_running_loop().create_future()
+            answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+            self._answers[number] = answer
             self._say({"conversation": number, **question})
             said = await answer
             if said["tell"] == "refused":

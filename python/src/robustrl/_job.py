@@ -17,7 +17,7 @@ from ._canary import answer
 from ._files import Mapped, described, read_safetensors
 from ._generate import Completion, generate
 from ._page import PHASES, Page
-from ._state import flatten, pairs, restore, whole
+from ._state import flatten, gathered, pairs, restore, whole
 from ._wire import PROTOCOL, JobOver, Refused, Wire
 
 _VERSION = "0.1.0"
@@ -168,7 +168,7 @@ class Job:
         if not places:
             return None if self._step == 0 else "there is no kept state of it, but the initial weights"
         try:
-            tensors = {}
+            tensors: dict[str, torch.Tensor] = {}
             for place in places:
                 file = Mapped(place["path"])
                 tensors |= {placed["name"]: file.tensor(place["data"], placed) for placed in place["tensors"]}
@@ -252,7 +252,8 @@ class Job:
         sending happen behind.
 
         ``named``: a module with Hugging Face's names, or pairs of name and tensor. Every rank calls it with the
-        same weights, full or as DTensors, which are gathered one at a time. They travel as float32. To be
+        same weights, full or as DTensors, which are gathered one at a time; what an iterator yields is copied to the
+        host as it comes. They travel as float32. To be
         called after restore(), and after each commit().
 
         ``canary``: what these weights answer to ``job.canary_prompt``, where the job's engines are verified by
@@ -270,7 +271,7 @@ class Job:
         self._enter("publish")
         if canary is None and hasattr(named, "named_parameters"):
             canary = self.canary(named)
-        tensors = dict(pairs(named))
+        tensors = dict(gathered(named) if hasattr(named, "__next__") else pairs(named))
         layout = [{"name": name, "dtype": "F32", "shape": list(tensor.shape)} for name, tensor in tensors.items()]
         version = None if self.level == "weights" else self._step
         told = self._wire.ask("publish", version=version, tensors=layout)
@@ -335,11 +336,10 @@ def attach() -> Job:
     """
     path = os.environ.get("ROBUST_SOCKET")
     if not path:
-        number = lambda name, other: int(os.environ.get(name, other))  # noqa: E731
-        alone = {"generation": 0, "incarnation": 0, "job": "", "model": "", "page": "", "level": "none", "keeps_state": False}
-        alone["reshards"] = False
-        ranks = {"rank": number("RANK", 0), "world_size": number("WORLD_SIZE", 1), "local_rank": number("LOCAL_RANK", 0)}
-        return Job(None, {**alone, **ranks})
+        alone = {"generation": 0, "incarnation": 0, "job": "", "model": "", "page": "", "level": "none"}
+        ranks = {"rank": ("RANK", 0), "world_size": ("WORLD_SIZE", 1), "local_rank": ("LOCAL_RANK", 0)}
+        numbers = {name: int(os.environ.get(variable, other)) for name, (variable, other) in ranks.items()}
+        return Job(None, {**alone, **numbers, "keeps_state": False, "reshards": False, "phases": []})
     _tell_exceptions()
     wire = Wire(path)
     return Job(wire, wire.ask("attach", protocol=PROTOCOL, pid=os.getpid(), package=_VERSION))

@@ -95,8 +95,8 @@ def _give(kept: Any, tensors: Mapping[str, torch.Tensor], before: Any) -> Any:
         old = before if isinstance(before, Mapping) else {}
         return {key: _give(item, tensors, old.get(key)) for key, item in value}
     if kind in ("list", "tuple"):
-        old = before if isinstance(before, (list, tuple)) else ()
-        items = [_give(item, tensors, old[at] if at < len(old) else None) for at, item in enumerate(value)]
+        there = before if isinstance(before, (list, tuple)) else ()
+        items = [_give(item, tensors, there[at] if at < len(there) else None) for at, item in enumerate(value)]
         return items if kind == "list" else tuple(items)
     return value
 
@@ -127,6 +127,13 @@ def pairs(named: Any) -> Iterator[tuple[str, torch.Tensor]]:
     of = named.named_parameters() if hasattr(named, "named_parameters") else named
     for name, tensor in of.items() if isinstance(of, Mapping) else of:
         yield name, tensor.detach()
+
+
+def gathered(named: Iterator[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """What an iterator yields, each copied to the host before the next is asked for: it may gather them one by one, into
+    the same memory."""
+    for name, tensor in named:
+        yield name, whole(tensor.detach()).to("cpu", copy=True)
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
