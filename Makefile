@@ -1,6 +1,7 @@
 # make demo   set up, build in release mode, run the demo job to its end
 # make demo-vllm, make demo-sglang   the same with real engines as rollouts
 # make demo-torch, make demo-torch-vllm   the same with a PyTorch trainer, and with vLLM beside it
+# make demo-environment   the same with conversations held by a Python program
 # make demo-own-loop   a PyTorch trainer with a loop of its own, which asks the engines itself
 # make demo-trl   TRL's asynchronous GRPO trainer beside vLLM engines; make test-trl   its tests (0.1 GB more, once)
 # make test   set up, run every test
@@ -16,7 +17,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
@@ -47,8 +48,8 @@ demo-vllm demo-sglang: build
 	@scripts/engines.sh
 	@scripts/engines.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
 
-# The demo with a trainer of the user's, whose python is set up first (0.6 GB, once).
-demo-torch: build python
+# The demo with a trainer, or with environments, of the user's, whose python is set up first (0.6 GB, once).
+demo-torch demo-environment: build python
 	@scripts/torch.sh --run env DEMO_JOB=fixtures/jobs/$@.toml scripts/demo.sh "$(TARGET_DIR)/release"
 
 # The same with a loop of its own, on a small model of random weights.

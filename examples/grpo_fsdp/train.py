@@ -28,7 +28,7 @@ def main():
     job = robustrl.attach()
     dist.init_process_group("gloo")
     mesh = dist.device_mesh.init_device_mesh("cpu", (job.world_size,))
-    model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(job.model or os.environ["MODEL"], dtype=torch.float32)
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)

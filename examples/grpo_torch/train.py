@@ -26,7 +26,7 @@ def logprobs(model, batch):
 def main():
     job = robustrl.attach()
     dist.init_process_group("gloo")
-    model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(job.model or os.environ["MODEL"], dtype=torch.float32)
     optim = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     job.restore({"model": model, "optim": optim})
     job.publish(model)

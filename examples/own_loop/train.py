@@ -36,7 +36,7 @@ def rollouts(job, step):
 def main():
     job = robustrl.attach()
     dist.init_process_group("gloo")
-    model = AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(job.model or os.environ["MODEL"], dtype=torch.float32)
     optim = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
     step = job.restore({"model": model, "optim": optim})
     job.publish(model)
