@@ -212,6 +212,29 @@ fn a_program_that_says_nothing_is_up_when_its_log_says_so_and_of_its_end_the_kno
 }
 
 #[test]
+fn a_program_that_tells_its_phases_alone_is_restarted_and_may_end() {
+    let text = "import os, robustrl, time\njob = robustrl.attach()\n\
+                until = 600 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 3\n\
+                end = time.monotonic() + until\n\
+                while time.monotonic() < end:\n  with job.phase('mine'): time.sleep(0.05)";
+    let job = plain(&["{env:TORCH_PYTHON}", "-c"], text)
+        .set("trainer.command", "level", "phases")
+        .set("trainer.command", "phases", vec![toml::Value::from("mine")])
+        .set(
+            "trainer.command.env",
+            "PYTHONPATH",
+            example("../python/src").to_string_lossy().into_owned(),
+        );
+    let mut daemon = start_torch(&job);
+    daemon.until("both ranks in their loop", |s| {
+        roles(s, "trainer").iter().all(|r| r["phase"] == "loop")
+    });
+    let reply = daemon.json(&["inject", "--kill", "trainer", "--wait"]);
+    assert_eq!(reply["incident"]["outcome"], "recovered", "{reply}");
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+}
+
+#[test]
 fn a_program_that_does_not_come_up_is_given_up_and_the_key_is_named() {
     let job = plain(&["sleep"], "600")
         .set("trainer.command.ready", "file", "no-such-file")

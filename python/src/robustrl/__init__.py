@@ -15,7 +15,7 @@ A trainer attaches, takes up its state, and goes round::
 
 Started by ``robustd`` (``[trainer.command]`` of the job file) each rank runs beside a ``robust-shim``, which
 keeps its state in shared memory, serves its weights to the engines, and tells the daemon what it does. Started
-by hand everything is a no-op, and ``batches()`` yields nothing.
+by hand everything is a no-op but ``generate()``, which needs engines, and ``batches()`` yields nothing.
 
 One with a loop of its own (``trainer.command.level`` below ``data``) takes of that what it likes: ``phase`` alone,
 ``publish``, ``restore`` and ``commit``; and asks the job's engines with ``generate``.

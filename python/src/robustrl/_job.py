@@ -51,7 +51,7 @@ class Batch:
 
 
 class Job:
-    """One life of this rank. Made by :func:`attach`; without a daemon every call is a no-op."""
+    """One life of this rank. Made by :func:`attach`; without a daemon every call but generate() is a no-op."""
 
     rank: int
     """This rank, from 0."""

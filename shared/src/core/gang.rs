@@ -131,6 +131,7 @@ impl Core {
         }
         gang.stage = Stage::Ready;
         gang.failed_restarts = 0;
+        self.s.restored = true;
         self.mark(Self::any_rank(), "restored");
     }
 

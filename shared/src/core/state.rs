@@ -95,6 +95,9 @@ pub struct State {
     pub(super) durations: BTreeMap<(Role, Phase), Durations>,
     /// Roles of which an instance ever attached: their start-up code works.
     pub(super) proven: Vec<Role>,
+    /// Whether a gang was ever restored: the trainer's programs come up.
+    #[serde(default)]
+    pub(super) restored: bool,
 }
 
 /// Where the job is in its life.
@@ -270,6 +273,7 @@ impl State {
             next_fault: 1,
             durations: BTreeMap::new(),
             proven: Vec::new(),
+            restored: false,
         }
     }
 

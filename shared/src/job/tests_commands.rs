@@ -374,7 +374,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "trainer_command_phase_of_the_rules",
-        ":6:28: `trainer.command.phases.1` is \"update\"; the rules know that phase by themselves; remove it",
+        ":6:27: `trainer.command.phases.1` is \"update\"; the rules know that phase by themselves; remove it",
     ),
     (
         "trainer_command_placeholder_of_an_engine",

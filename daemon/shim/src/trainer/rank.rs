@@ -215,6 +215,8 @@ impl<H: Hands> Rank<H> {
                 Err(reason) => self.answer(Answer::Error { reason }),
             }
         }
+        // It may have attached just now, and ask for nothing ever after.
+        self.take_up_nothing();
         self.answer_publish();
     }
 

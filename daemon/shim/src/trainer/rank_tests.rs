@@ -673,6 +673,16 @@ fn a_program_that_says_nothing_is_restored_when_it_is_up() {
 }
 
 #[test]
+fn a_program_that_only_attaches_is_restored_though_the_call_came_before_it() {
+    let mut rank = own_rank(Level::Phases, false);
+    rank.on_call(EPOCH(), restore(0, 0));
+    assert_eq!(replies(&mut rank), []);
+    rank.on_ask(attach());
+    assert_eq!(replies(&mut rank).len(), 1);
+    assert!(rank.may_end());
+}
+
+#[test]
 fn what_a_level_does_not_have_is_refused_with_the_key_to_change() {
     let mut rank = own_rank(Level::Phases, false);
     ask(&mut rank, attach());

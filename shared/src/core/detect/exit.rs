@@ -1,7 +1,7 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
 use super::{Rule, RuleId, Verdict};
 use crate::core::{Core, Exit, FaultKind};
-use crate::ids::{Incarnation, Role};
+use crate::ids::{Incarnation, Role, Step};
 use crate::phase::Phase;
 use crate::time::Time;
 
@@ -90,11 +90,17 @@ impl Core {
         self.fault(verdict);
     }
 
-    /// Whether an engine of this role has, or had, weights. One that attached and then said that it
-    /// cannot start proves nothing by having attached.
+    /// Whether an engine of this role has, or had, weights, or a gang was ever restored. One that attached
+    /// and then said that it cannot start proves nothing by having attached.
     fn has_served(&self, role: Role) -> bool {
         let mut of_role = self.s.instances.role(role);
-        !role.is_engine() || of_role.any(|i| i.version.is_some() || i.tokens_before > 0)
+        match role {
+            Role::Agent => true,
+            Role::Trainer => self.s.restored || self.s.committed > Step(0),
+            Role::Rollout | Role::Hybrid => {
+                of_role.any(|i| i.version.is_some() || i.tokens_before > 0)
+            }
+        }
     }
 
     pub(in crate::core) fn on_spawn_failed(&mut self, life: Incarnation, reason: &str) {

@@ -82,6 +82,26 @@ fn where_another_one_serves_or_it_did_itself_it_is_restarted_within_its_budget()
 }
 
 #[test]
+fn a_rank_that_linked_and_whose_program_cannot_start_fails_the_job_where_no_gang_was_ever_restored()
+{
+    let mut s = Script::silent(config());
+    s.idle = true;
+    s.feed(Input::Start);
+    s.exits(
+        T0,
+        COULD_NOT_START,
+        "error: the program never came up: no torch",
+    );
+    let Some(Outcome::Failed { reason }) = s.core.state().outcome() else {
+        panic!("{:?}", s.core.state().outcome());
+    };
+    assert!(
+        reason.contains("no trainer ever ran") && reason.contains("no torch"),
+        "{reason}"
+    );
+}
+
+#[test]
 fn an_agent_worker_or_a_rank_that_linked_is_restarted_whatever_its_code() {
     let mut s = Script::new(config());
     s.exits(AGENT, COULD_NOT_START, "error: no tool");

@@ -11,6 +11,8 @@ pub struct Script {
     pub said: Vec<Output>,
     /// Engines serve nothing before they are told to.
     pub mute: bool,
+    /// Ranks restore nothing before they are told to.
+    pub idle: bool,
     /// Versions that the gang was asked to publish.
     pub published: Vec<WeightVersion>,
     lives: BTreeMap<InstanceId, Incarnation>,
@@ -48,6 +50,7 @@ impl Script {
             now: Time(1_000_000_000),
             said: Vec::new(),
             mute: true,
+            idle: false,
             published: Vec::new(),
             lives: BTreeMap::new(),
             routes: BTreeMap::new(),
@@ -105,7 +108,7 @@ impl Script {
             }
             Output::Restore {
                 generation, step, ..
-            } => vec![Input::Restored { generation, step }],
+            } if !self.idle => vec![Input::Restored { generation, step }],
             Output::Publish {
                 generation,
                 version,
