@@ -166,6 +166,62 @@ fn a_program_that_knows_nothing_of_it_is_restarted_as_a_gang_with_what_it_needs_
     assert_eq!(daemon.processes(), []);
 }
 
+/// In its first life one of the two ranks is killed when they have met.
+const MEETS: &str = r#"import os, signal, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+one = torch.ones(1)
+dist.all_reduce(one)
+life, rank = os.environ["ROBUST_GENERATION"], dist.get_rank()
+line = f"life {life} rank {rank} of {int(one)} at {os.environ['MASTER_PORT']}\n"
+os.write(1, line.encode())  # in one piece: the other rank writes to the same log
+dist.barrier()
+if life == "1" and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600 if life == "1" else 0)
+"#;
+
+#[test]
+fn torchrun_starts_the_ranks_of_its_node_and_a_killed_one_restarts_them_all() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("train.py"), MEETS).unwrap();
+    let argv = [
+        "{env:TORCH_PYTHON}",
+        "-m",
+        "torch.distributed.run",
+        "train.py",
+    ];
+    let argv: Vec<toml::Value> = argv.into_iter().map(Into::into).collect();
+    let job = JobFile::of_text("[job]\nname = \"launcher\"\n")
+        .set("trainer", "ranks", 1)
+        .set("trainer.command", "argv", argv)
+        .set("trainer.command", "level", "none")
+        .set("trainer.command", "launcher", "job")
+        .set("trainer.command", "slots", 2)
+        .set(
+            "trainer.command",
+            "cwd",
+            folder.path().to_string_lossy().into_owned(),
+        );
+    let mut daemon = start_torch(&job);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    let log = lines(&daemon, "trainer-0.log");
+    let port = |life: u32, rank: u32| {
+        let begin = format!("life {life} rank {rank} of 2 at ");
+        let mut said = log.iter().filter_map(|line| line.strip_prefix(&begin));
+        said.next().unwrap_or_else(|| panic!("{log:?}")).to_owned()
+    };
+    assert_eq!(port(1, 0), port(1, 1));
+    assert_eq!(port(2, 0), port(2, 1));
+    assert_ne!(port(1, 0), port(2, 0), "a new gang meets at a new port");
+    let stdout = daemon.stdout();
+    let incidents: Vec<_> = stdout.lines().filter(|l| l.contains("trainer-0")).collect();
+    assert_eq!(incidents.len(), 1, "{stdout}");
+    assert!(incidents[0].ends_with("recovered"), "{stdout}");
+    assert_eq!(daemon.processes(), []);
+}
+
 #[test]
 fn a_program_that_is_through_may_kill_what_it_started() {
     let text = "import subprocess, time\nchild = subprocess.Popen(['sleep', '600'])\ntime.sleep(6)\n\

@@ -10,14 +10,17 @@ pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) {
         0 => (1, String::new()),
         total => (total.to_string().len(), format!("/{total}")),
     };
+    let figures = match metrics.are_told() {
+        true => format!(
+            "reward {:.3}  loss {:+.4}  tokens {:>5}",
+            metrics.reward, metrics.loss, metrics.tokens
+        ),
+        false => "reward     -  loss       -  tokens     -".to_owned(),
+    };
     print(&format!(
-        "step {:>width$}{}  reward {:.3}  loss {:+.4}  tokens {:>5}  {:>5.2} s  version {}  \
-         ETTR {:.3}",
+        "step {:>width$}{}  {figures}  {:>5.2} s  version {}  ETTR {:.3}",
         step.0,
         of_total,
-        metrics.reward,
-        metrics.loss,
-        metrics.tokens,
         view.step_duration.as_secs_f64(),
         // The one before: this step's version is published from here on.
         view.version.map_or(0, |v| v.0),

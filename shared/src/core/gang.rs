@@ -214,6 +214,7 @@ impl Core {
         self.out.push_back(Output::Record(record));
         let (reward, loss) = (metrics.reward, metrics.loss);
         let text = match self.config.own_loop {
+            _ if !metrics.are_told() => format!("step {step} committed"),
             Some(_) => format!("step {step} committed: loss {loss:.4}"),
             None => format!("step {step} committed: reward {reward:.3}, loss {loss:.4}"),
         };

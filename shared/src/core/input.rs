@@ -364,6 +364,13 @@ pub struct StepMetrics {
     pub staleness: u64,
 }
 
+impl StepMetrics {
+    /// Whether anybody told figures: a program with a loop of its own need not.
+    pub fn are_told(&self) -> bool {
+        self.tokens > 0 || [self.reward, self.loss, self.grad_norm] != [0.0; 3]
+    }
+}
+
 /// Why a pull failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

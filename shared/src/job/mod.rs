@@ -39,8 +39,8 @@ pub use placement::{Place, ServicePlace};
 pub use sections::{
     Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue,
     Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, Kept,
-    KindBudget, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy,
-    PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop,
+    KindBudget, Launcher, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy,
+    ProbeBy, PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop,
     StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady, Verification,
     WarmupSettings, Watch, Weights,
 };
@@ -251,7 +251,7 @@ impl Job {
         let (t, r, a) = (&self.trainer, &self.rollout, &self.agent);
         let (min, max, n_init) = match role {
             // Elsewhere the state of a program of the user's fits the number of ranks that wrote it.
-            Role::Trainer if t.command.as_ref().is_some_and(|c| c.snapshot != Kept::Dcp) => {
+            Role::Trainer if t.command.as_ref().is_some_and(|c| !c.takes_any_number()) => {
                 (t.ranks, Some(t.ranks), 1)
             }
             Role::Trainer => (t.min, t.max, 1),

@@ -1,8 +1,8 @@
 //! Where every instance of the job runs: which slot of which pool of which node.
 //!
 //! An instance takes one place of its role's pool; the places of a pool are filled node by node, in
-//! the file's order. A place is a slot, and in a pool of engines of several slots (`[rollout.command]
-//! slots`) so many slots in a row of one node. Roles that name the same pool share its slots
+//! the file's order. A place is a slot, and in a pool of programs of several slots (`slots` of
+//! `[rollout.command]` or `[trainer.command]`) so many slots in a row of one node. Roles that name the same pool share its slots
 //! (colocation): each slot then holds at most one instance of each of them. A hybrid engine is on the
 //! slot of its rank. Services take their slots from the end of a pool, and nobody shares those.
 //!
@@ -12,7 +12,7 @@
 //! ```
 use super::error::{Problem, list, suggest};
 use super::validate::bad;
-use super::{Job, Node};
+use super::{Job, Launcher, Node};
 use crate::ids::{InstanceId, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -57,18 +57,36 @@ impl Job {
             fits_machine(at, node)?;
         }
         self.service_places()?;
-        self.check_several_slots()?;
+        self.check_several_slots(Role::Rollout)?;
+        self.check_several_slots(Role::Trainer)?;
         for role in Role::ALL {
             places.extend(self.place_role(role)?);
+        }
+        if self.launcher() == Launcher::Node {
+            self.check_one_a_node()?;
         }
         Ok(places)
     }
 
-    /// How many slots of a pool are one place of it: those of an engine in the rollouts' pool.
+    /// How many slots of a pool are one place of it: those of the program that has it for itself.
     pub fn place_slots(&self, pool: &str) -> u32 {
-        let command = self.rollout.command.as_ref();
-        let of_engines = command.filter(|_| self.rollout.pool == pool);
-        of_engines.map_or(1, |c| c.slots.max(1))
+        let of = |role: &Role| (self.pool(*role) == pool).then(|| self.slots_each(*role));
+        let most = [Role::Rollout, Role::Trainer].iter().filter_map(of).max();
+        most.unwrap_or(1).max(1)
+    }
+
+    fn launcher(&self) -> Launcher {
+        let command = self.trainer.command.as_ref();
+        command.map(|c| c.launcher).unwrap_or_default()
+    }
+
+    /// How many slots a program of this role is to have.
+    fn slots_each(&self, role: Role) -> u32 {
+        match role {
+            Role::Rollout => self.rollout.command.as_ref().map_or(1, |c| c.slots),
+            Role::Trainer => self.trainer.command.as_ref().map_or(1, |c| c.slots),
+            Role::Agent | Role::Hybrid => 1,
+        }
     }
 
     /// The slots of a pool that its place of this number is.
@@ -142,34 +160,57 @@ impl Job {
         }
     }
 
-    /// An engine of several slots has them on one node, in a pool of engines.
-    fn check_several_slots(&self) -> Result<(), Problem> {
-        const KEY: &str = "rollout.command.slots";
-        let each = self.place_slots(&self.rollout.pool);
+    /// A program of several slots has them on one node, in a pool of its own.
+    fn check_several_slots(&self, role: Role) -> Result<(), Problem> {
+        let (each, pool) = (self.slots_each(role), self.pool(role));
+        let (key, what) = match role {
+            Role::Trainer => ("trainer.command.slots", "a rank"),
+            _ => ("rollout.command.slots", "an engine"),
+        };
         if each == 1 {
             return Ok(());
         }
-        let pool = &self.rollout.pool;
-        let mut others = [Role::Trainer, Role::Agent].into_iter();
-        if let Some(other) = others.find(|r| self.pool(*r) == pool) {
+        let mut others = [Role::Rollout, Role::Trainer, Role::Agent].into_iter();
+        let there = |r: &Role| *r != role && (self.count(*r) > 0 || !self.may_be_without(*r));
+        if let Some(other) = others.find(|r| there(r) && self.pool(*r) == pool) {
             let must = format!(
-                "an engine of several slots needs a pool of its own, and {other} shares `{pool}`; \
+                "{what} of several slots needs a pool of its own, and {other} shares `{pool}`; \
                  give one of them another `pool`"
             );
-            return Err(bad(KEY, each, must));
+            return Err(bad(key, each, must));
         }
-        let free = self.candidates(Role::Rollout)?;
+        let free = self.candidates(role)?;
         match free.iter().max_by_key(|(_, slots)| *slots) {
             Some((node, most)) if *most < each => {
+                let way = match role {
+                    Role::Trainer => "is several ranks",
+                    _ => "is not built yet",
+                };
                 let must = format!(
-                    "an engine over several nodes is not built yet: node `{node}` has the most \
-                     slots of pool `{pool}`, {most}; use at most so many, or raise it in the node's \
-                     `pools`"
+                    "{what} over several nodes {way}: node `{node}` has the most slots of pool \
+                     `{pool}`, {most}; use at most so many, or raise it in the node's `pools`"
                 );
-                Err(bad(KEY, each, must))
+                Err(bad(key, each, must))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Programs that start the ranks of their node are one a node, wherever they may come to be.
+    fn check_one_a_node(&self) -> Result<(), Problem> {
+        let (each, pool) = (self.slots_each(Role::Trainer), &self.trainer.pool);
+        for (node, slots) in self.candidates(Role::Trainer)? {
+            let room = slots / each.max(1);
+            if room > 1 {
+                let must = format!(
+                    "there is one program a node, and pool `{pool}` of node `{node}` has room for \
+                     {room}; raise `trainer.command.slots` to all that it has, or lower \
+                     `trainer.ranks` to the number of nodes"
+                );
+                return Err(bad("trainer.command.launcher", "\"node\"", must));
+            }
+        }
+        Ok(())
     }
 
     fn place_role(&self, role: Role) -> Result<Vec<Place>, Problem> {

@@ -37,8 +37,8 @@ fn the_readme_has_every_placeholder_with_whose_it_is() {
         }
     }
     assert_eq!(
-        seen, 22,
-        "19 names, {{port1}}, {{service.NAME}} and {{env:NAME}}"
+        seen, 24,
+        "21 names, {{port1}}, {{service.NAME}} and {{env:NAME}}"
     );
 }
 
@@ -91,6 +91,31 @@ const ENGINES: &str = "[data]\nprompts='p'\ntokenizer='t'\n[rollout.command]\nki
 
 pub(super) fn engines(more: &str) -> Job {
     Job::parse(&format!("{ENGINES}{more}"), Path::new("job.toml")).unwrap()
+}
+
+#[test]
+fn what_starts_the_ranks_of_its_node_has_all_its_slots_and_devices() {
+    let own = |more: &str| {
+        let text = format!("[trainer.command]\nargv=['torchrun','t.py']\nlevel='none'\n{more}");
+        Job::parse(&text, Path::new("job.toml")).unwrap()
+    };
+    let job = own("launcher='node'\nslots=4\n[trainer]\nranks=2\n\
+         [[node]]\nname='a'\npools={train=4}\n[[node]]\nname='b'\npools={train=4}\n");
+    let places = job.placement().unwrap();
+    let ranks: Vec<_> = places
+        .iter()
+        .map(|p| (p.node.as_str(), p.slot, p.slots))
+        .collect();
+    assert_eq!(ranks, [("a", 0, 4), ("b", 0, 4)]);
+    let pools = &job.nodes[1].pools;
+    let devices = job
+        .slot_devices("b", pools, &SeenDevices::Counted(4))
+        .unwrap();
+    assert_eq!(devices.of_place("train", 0).as_deref(), Some("0,1,2,3"));
+    // Without a node there is one, with what the program wants.
+    let one = own("launcher='job'\nslots=8\n[trainer]\nranks=1\n");
+    assert_eq!(one.nodes[0].pools["train"], 8);
+    assert_eq!(one.bounds(Role::Trainer).max, 1);
 }
 
 #[test]
@@ -341,8 +366,18 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "trainer_command_key",
-        ":6:1: unknown key `trainer.command.launcher`; the keys here are `argv`, `cwd`, `env`, `inherit`, `ports`, \
-         `ready`, `errors`, `stop`, `level`, `snapshot`, `restore_args`, `phases` and `watch`",
+        ":6:1: unknown key `trainer.command.nproc`; the keys here are `argv`, `launcher`, `slots`, `cwd`, `env`, \
+         `inherit`, `ports`, `ready`, `errors`, `stop`, `level`, `snapshot`, `restore_args`, `phases` and `watch`",
+    ),
+    (
+        "trainer_command_launcher_of_a_job_twice",
+        ":2:1: `trainer.ranks` is 2; one program is all of it; write 1, or `trainer.command.launcher = \"node\"` for \
+         one a node",
+    ),
+    (
+        "trainer_command_launcher_twice_on_a_node",
+        ":5:1: `trainer.command.launcher` is \"node\"; there is one program a node, and pool `train` of node `a` has \
+         room for 2; raise `trainer.command.slots` to all that it has, or lower `trainer.ranks` to the number of nodes",
     ),
     (
         "trainer_command_level_that_publishes_nothing",
@@ -379,9 +414,9 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "trainer_command_placeholder_of_an_engine",
         ":5:43: `trainer.command.argv.3` has `{uds}`, which has no meaning for a trainer; those that have are \
-         `{index}`, `{incarnation}`, `{generation}`, `{rank}`, `{world_size}`, `{local_rank}`, `{slots}`, `{devices}`, \
-         `{port}`, `{bind}`, `{advertise}`, `{model}`, `{job}`, `{state}`, `{shm}`, `{rollouts}`, `{service.NAME}` and \
-         `{env:NAME}`",
+         `{index}`, `{incarnation}`, `{generation}`, `{rank}`, `{world_size}`, `{local_rank}`, `{master_addr}`, \
+         `{master_port}`, `{slots}`, `{devices}`, `{port}`, `{bind}`, `{advertise}`, `{model}`, `{job}`, `{state}`, `{shm}`, \
+         `{rollouts}`, `{service.NAME}` and `{env:NAME}`",
     ),
     (
         "trainer_command_ready_of_one_that_attaches",
@@ -391,5 +426,10 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
         "trainer_command_ready_twice",
         ":4:27: `trainer.command.ready.after_s` is set; one thing says that it is up; remove it or \
          `trainer.command.ready.log`",
+    ),
+    (
+        "trainer_command_slots_over_nodes",
+        ":6:1: `trainer.command.slots` is 8; a rank over several nodes is several ranks: node `a` has the most slots of \
+         pool `train`, 4; use at most so many, or raise it in the node's `pools`",
     ),
 ];

@@ -68,10 +68,11 @@ impl Member {
         }
     }
 
-    /// The variables.
-    pub fn environment(&self, job: &str, generation: u64, error_file: &Path) -> Variables {
+    /// The variables of a program that is this rank.
+    pub fn as_rank(&self, life: &Life<'_>) -> Variables {
         let number = |n: u32| n.to_string();
-        let texts: [(&str, String); 17] = [
+        let mut all = self.of_any(life);
+        all.extend(named([
             ("RANK", number(self.rank)),
             ("WORLD_SIZE", number(self.world_size)),
             ("LOCAL_RANK", number(self.local_rank)),
@@ -81,24 +82,66 @@ impl Member {
             ("ROLE_RANK", number(self.rank)),
             ("ROLE_WORLD_SIZE", number(self.world_size)),
             ("ROLE_NAME", "trainer".to_owned()),
-            ("MASTER_ADDR", self.master.ip().to_string()),
-            ("MASTER_PORT", self.master.port().to_string()),
-            (
-                "TORCHELASTIC_RESTART_COUNT",
-                generation.saturating_sub(1).to_string(),
-            ),
+            ("TORCHELASTIC_RESTART_COUNT", life.restarts().to_string()),
             // Restarts are the controller's: its budgets say when there are no more.
             ("TORCHELASTIC_MAX_RESTARTS", "0".to_owned()),
-            ("TORCHELASTIC_RUN_ID", job.to_owned()),
+            ("TORCHELASTIC_RUN_ID", life.job.to_owned()),
             ("TORCHELASTIC_USE_AGENT_STORE", "False".to_owned()),
-            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".to_owned()),
-            ("TORCHELASTIC_ERROR_FILE", error_file.display().to_string()),
-        ];
-        texts
-            .into_iter()
-            .map(|(key, text)| (key.into(), text.into()))
-            .collect()
+        ]));
+        all
     }
+
+    /// The variables of a program that starts the ranks of its node itself, one for each of its slots:
+    /// `torchrun` takes what its arguments do not say from them (torch 2.11,
+    /// `torch/distributed/argparse_util.py`).
+    pub fn as_launcher(&self, life: &Life<'_>, slots: u32) -> Variables {
+        let mut all = self.of_any(life);
+        all.extend(named([
+            ("PET_NNODES", self.world_size.to_string()),
+            ("PET_NODE_RANK", self.rank.to_string()),
+            ("PET_NPROC_PER_NODE", slots.to_string()),
+            ("PET_MASTER_ADDR", self.master.ip().to_string()),
+            ("PET_MASTER_PORT", self.master.port().to_string()),
+            // Two who restart fight.
+            ("PET_MAX_RESTARTS", "0".to_owned()),
+            ("PET_RDZV_ID", life.job.to_owned()),
+        ]));
+        all
+    }
+
+    fn of_any(&self, life: &Life<'_>) -> Variables {
+        named([
+            ("MASTER_ADDR", self.master.ip().to_string()),
+            ("MASTER_PORT", self.master.port().to_string()),
+            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".to_owned()),
+            (
+                "TORCHELASTIC_ERROR_FILE",
+                life.error_file.display().to_string(),
+            ),
+        ])
+    }
+}
+
+/// A life of a gang, as its programs are told.
+#[derive(Debug, Clone, Copy)]
+pub struct Life<'a> {
+    /// The job's name.
+    pub job: &'a str,
+    /// Which gang, from 1.
+    pub generation: u64,
+    /// Where a program writes why it ended.
+    pub error_file: &'a Path,
+}
+
+impl Life<'_> {
+    fn restarts(&self) -> u64 {
+        self.generation.saturating_sub(1)
+    }
+}
+
+fn named<const N: usize>(texts: [(&str, String); N]) -> Variables {
+    let each = texts.into_iter();
+    each.map(|(key, text)| (key.into(), text.into())).collect()
 }
 
 /// Variables of an environment by name.
@@ -119,6 +162,14 @@ pub fn exception_in(error_file: &Path) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn third_life() -> Life<'static> {
+        Life {
+            job: "j",
+            generation: 3,
+            error_file: Path::new("/e"),
+        }
+    }
 
     fn peer(rank: u32, addr: &str, master_port: u32) -> Peer {
         Peer {
@@ -141,13 +192,8 @@ mod tests {
         let numbers = (third.local_rank, third.local_world_size, third.group_rank);
         assert_eq!(numbers, (1, 2, 1));
         assert_eq!((third.world_size, third.group_world_size), (4, 2));
-        let environment = third.environment("j", 3, Path::new("/e"));
-        let text = |key: &str| {
-            environment[&OsString::from(key)]
-                .to_str()
-                .unwrap()
-                .to_owned()
-        };
+        let environment = third.as_rank(&third_life());
+        let text = |key: &str| environment[&OsString::from(key)].to_str().unwrap();
         assert_eq!(text("MASTER_ADDR"), "10.0.0.1");
         assert_eq!(text("MASTER_PORT"), "4000");
         assert_eq!(text("TORCHELASTIC_RESTART_COUNT"), "2");
@@ -155,6 +201,21 @@ mod tests {
         assert_eq!((alone.local_rank, alone.local_world_size), (0, 1));
         assert_eq!(Member::of(4, &peers), None);
         assert_eq!(Member::of(0, &peers[1..]), None, "nobody listens");
+    }
+
+    #[test]
+    fn what_starts_the_ranks_of_its_node_is_told_its_node_and_is_no_rank_itself() {
+        let peers = [peer(0, "10.0.0.1:7", 4000), peer(1, "10.0.0.2:7", 0)];
+        let environment = Member::of(1, &peers).unwrap().as_launcher(&third_life(), 8);
+        let text = |key: &str| Some(environment.get(&OsString::from(key))?.to_str().unwrap());
+        assert_eq!(text("PET_NNODES"), Some("2"));
+        assert_eq!(text("PET_NODE_RANK"), Some("1"));
+        assert_eq!(text("PET_NPROC_PER_NODE"), Some("8"));
+        assert_eq!(text("PET_MASTER_ADDR"), Some("10.0.0.1"));
+        assert_eq!(text("PET_MASTER_PORT"), Some("4000"));
+        assert_eq!(text("PET_MAX_RESTARTS"), Some("0"));
+        assert_eq!(text("MASTER_PORT"), Some("4000"));
+        assert_eq!((text("RANK"), text("WORLD_SIZE")), (None, None));
     }
 
     #[test]

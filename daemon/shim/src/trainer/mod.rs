@@ -42,7 +42,7 @@ use robust_role::{Busy, Facts, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, St
 use robust_role::{DaemonEpoch, Deed};
 use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
-use robust_shared::job::{EngineWeights, Job, Kept, Level, TrainerCommand, Verification};
+use robust_shared::job::{EngineWeights, Job, Kept, Launcher, Level, TrainerCommand, Verification};
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
 use robust_tree::{Died, How, Policy, Signal, Tree, lend_ports};
@@ -57,7 +57,7 @@ use crate::log;
 use crate::process::{self, Command, OfTrainer, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
 use comes_up::ComesUp;
-use gang::{Member, Variables, exception_in};
+use gang::{Life, Member, Variables, exception_in};
 use page::Page;
 use rank::{Rank, Said};
 use words::{Answer, Attached, CanaryPrompt};
@@ -434,7 +434,15 @@ impl Shim {
 
     fn variables(&self, member: &Member) -> Variables {
         let (name, generation) = (&self.args.job.job.name, self.args.generation);
-        let mut variables = member.environment(name, generation, &self.error_file());
+        let life = Life {
+            job: name,
+            generation,
+            error_file: &self.error_file(),
+        };
+        let mut variables = match self.command.launcher {
+            Launcher::Rank => member.as_rank(&life),
+            Launcher::Node | Launcher::Job => member.as_launcher(&life, self.command.slots),
+        };
         // A program that says nothing finds nobody to say it to.
         let heard = (self.command.level > Level::None)
             .then(|| ("ROBUST_SOCKET", self.home.socket().display().to_string()));

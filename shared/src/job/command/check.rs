@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// More ports than any engine opens.
 const MOST_PORTS: u64 = 64;
 /// More slots than any machine has.
-const MOST_SLOTS: u64 = 1024;
+pub(super) const MOST_SLOTS: u64 = 1024;
 /// Names that commands of `robustctl` and keys of the job file have taken.
 const RESERVED: [&str; 7] = [
     "trainer", "hybrid", "rollout", "agent", "task", "all", "leader",

@@ -19,6 +19,10 @@ pub enum Placeholder {
     WorldSize,
     /// `{local_rank}`: of a trainer among those of its node.
     LocalRank,
+    /// `{master_addr}`: where the gang of this generation meets.
+    MasterAddr,
+    /// `{master_port}`: the port there, another one in each generation.
+    MasterPort,
     /// `{slots}`: how many slots it has.
     Slots,
     /// `{devices}`: the devices of its slots, with commas.
@@ -65,13 +69,15 @@ pub enum Scope {
 }
 
 /// Those that are one name; `{port}` begins a row of them.
-const NAMES: [(&str, Placeholder); 19] = [
+const NAMES: [(&str, Placeholder); 21] = [
     ("index", Placeholder::Index),
     ("incarnation", Placeholder::Incarnation),
     ("generation", Placeholder::Generation),
     ("rank", Placeholder::Rank),
     ("world_size", Placeholder::WorldSize),
     ("local_rank", Placeholder::LocalRank),
+    ("master_addr", Placeholder::MasterAddr),
+    ("master_port", Placeholder::MasterPort),
     ("slots", Placeholder::Slots),
     ("devices", Placeholder::Devices),
     ("port", Placeholder::Port(0)),
@@ -109,9 +115,12 @@ impl Placeholder {
     /// Whether it has a meaning for a command.
     pub fn is_of(&self, scope: Scope) -> bool {
         match self {
-            Self::Generation | Self::Rank | Self::WorldSize | Self::LocalRank => {
-                scope == Scope::Trainer
-            }
+            Self::Generation
+            | Self::Rank
+            | Self::WorldSize
+            | Self::LocalRank
+            | Self::MasterAddr
+            | Self::MasterPort => scope == Scope::Trainer,
             Self::Checkpoint | Self::Step => false,
             Self::Uds => scope == Scope::Rollout,
             // A rollout that waits for all rollouts' addresses waits for its own.

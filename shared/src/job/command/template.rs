@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn every_placeholder_is_written_as_it_is_read() {
-        let all = "index incarnation generation rank world_size local_rank slots devices port \
+        let all = "index incarnation generation rank world_size local_rank master_addr master_port slots devices port \
                    port1 port12 bind advertise model job state shm uds checkpoint step \
                    service.reward rollouts env:HOME";
         for name in all.split_whitespace() {

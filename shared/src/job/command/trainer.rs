@@ -1,8 +1,8 @@
 //! What ranks of the user's own must be.
 use super::super::error::Problem;
-use super::super::validate::{bad, time};
-use super::super::{Job, Level, TrainerCommand};
-use super::check::{Program, check_stop};
+use super::super::validate::{bad, time, whole};
+use super::super::{Job, Launcher, Level, TrainerCommand};
+use super::check::{MOST_SLOTS, Program, check_stop};
 use super::placeholder::Scope;
 use crate::phase::Phase;
 
@@ -26,6 +26,11 @@ impl Job {
             expression(&format!("{AT}.errors.{at}"), pattern)?;
         }
         check_stop(AT, &c.stop)?;
+        whole(&format!("{AT}.slots"), c.slots.into(), 1, MOST_SLOTS)?;
+        if c.launcher == Launcher::Job && self.trainer.ranks != 1 {
+            let must = "one program is all of it; write 1, or `trainer.command.launcher = \"node\"` for one a node";
+            return Err(bad("trainer.ranks", self.trainer.ranks, must));
+        }
         check_phases(c)?;
         self.check_level(c)?;
         match self.hybrid() {

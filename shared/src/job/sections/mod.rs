@@ -23,4 +23,4 @@ pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use service::{Needed, Service, ServiceHealth};
 pub use task::{General, Mode, Policy};
-pub use trainer_command::{Kept, Level, TrainerCommand, TrainerReady, Watch};
+pub use trainer_command::{Kept, Launcher, Level, TrainerCommand, TrainerReady, Watch};

@@ -12,8 +12,14 @@ use std::time::Duration;
 #[serde(deny_unknown_fields)]
 pub struct TrainerCommand {
     /// The program and its arguments, with placeholders. No shell sees them. It is started once for each
-    /// rank, with the environment that `torchrun` gives a rank.
+    /// rank, with the environment that `launcher` says.
     pub argv: Vec<String>,
+    /// What `argv` starts.
+    #[serde(default)]
+    pub launcher: Launcher,
+    /// Slots of the pool that each rank has, on one node.
+    #[serde(default = "one")]
+    pub slots: u32,
     /// The folder it is started in.
     #[serde(default = "here")]
     pub cwd: PathBuf,
@@ -54,6 +60,30 @@ pub struct TrainerCommand {
     /// When one whose loop is its own counts as hung.
     #[serde(default)]
     pub watch: Watch,
+}
+
+impl TrainerCommand {
+    /// Whether a gang of another number of ranks takes up what it left.
+    pub fn takes_any_number(&self) -> bool {
+        self.snapshot == Kept::Dcp && self.launcher != Launcher::Job
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What a trainer's command starts, and so which environment it gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Launcher {
+    /// One rank, with the environment that `torchrun` gives a rank.
+    #[default]
+    Rank,
+    /// The ranks of a node, as `torchrun` does: one process a node, with `torchrun`'s own settings.
+    Node,
+    /// All there is to start, as a Ray driver does: one process, with the settings of a node.
+    Job,
 }
 
 /// What of the package a trainer's program uses; each level has those before it.
