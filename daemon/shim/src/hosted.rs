@@ -1,6 +1,7 @@
 //! A program of the user's while it runs: its processes, and what they hold in shared memory.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use robust_tree::{Died, EndPlan, Ended, How, Ledger, LedgerError, Policy, Tree, mapped};
 use tokio::sync::mpsc::UnboundedSender;
@@ -44,11 +45,15 @@ impl Hosted {
 
     /// Writes down what the program holds in shared memory, for whoever comes after.
     pub fn note(&mut self) {
+        let Ok(ledger) = &mut self.ledger else {
+            return;
+        };
+        if !ledger.is_due(Instant::now()) {
+            return;
+        }
         let members = self.tree.members();
         let pids: Vec<u32> = members.iter().map(|member| member.pid).collect();
-        if let Ok(ledger) = &mut self.ledger
-            && let Err(error) = ledger.note(mapped(pids))
-        {
+        if let Err(error) = ledger.note(mapped(pids)) {
             tracing::debug!(%error, "what the program holds is not written down");
         }
     }

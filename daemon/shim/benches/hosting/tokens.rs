@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use super::kind::{Kind, LENGTH};
+use super::kind::{Kind, LENGTH, Wish};
 use super::scene::Scene;
 use super::{figure, median, own_port, reply};
 
@@ -21,7 +21,8 @@ struct Stretch {
     engine_s: f64,
 }
 
-pub fn measure(scene: &Scene, kind: Kind, rounds: u64) -> Map<String, Value> {
+pub fn measure(scene: &Scene, wish: &Wish, rounds: u64) -> Map<String, Value> {
+    let kind = wish.kind;
     let direct = format!("http://127.0.0.1:{}{}", own_port(scene), path(kind));
     let (mut through, mut straight) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -41,7 +42,10 @@ pub fn measure(scene: &Scene, kind: Kind, rounds: u64) -> Map<String, Value> {
         .collect();
     let rate = |of: &[Stretch]| of.iter().map(|s| s.tokens_per_s).collect::<Vec<f64>>();
     let engine = |of: &[Stretch]| of.iter().map(|s| s.engine_s).collect::<Vec<f64>>();
-    let name = kind.name();
+    let name = match wish.size {
+        "small" => kind.name().to_owned(),
+        size => format!("{}_{size}", kind.name()),
+    };
     let mut all = Map::new();
     all.insert(format!("shim_cpu_percent_{name}"), figure(&share));
     all.insert(

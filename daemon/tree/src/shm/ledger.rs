@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const VERSION: u32 = 1;
 const PREFIX: &str = "shm-";
@@ -55,6 +56,35 @@ pub struct Ledger {
     contents: Contents,
     /// What was in `/dev/shm` before the engine.
     earlier: BTreeSet<Segment>,
+    looks: Looks,
+}
+
+/// When it was looked at what the engine holds.
+#[derive(Debug, Default)]
+struct Looks {
+    /// What lay in `/dev/shm` then that nobody knew, since when, and when the look was.
+    last: Option<(BTreeSet<Segment>, Instant, Instant)>,
+}
+
+/// So long something new may be held by a process that is not known yet.
+const SETTLES: Duration = Duration::from_secs(3);
+/// After so long what was somebody else's may be the engine's.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+impl Looks {
+    /// Whether a look is due, with this lying there unknown; then it is done now.
+    fn is_due(&mut self, now: Instant, unknown: BTreeSet<Segment>) -> bool {
+        let (since, at) = match &self.last {
+            Some((before, since, at)) if *before == unknown => (*since, *at),
+            _ => (now, now),
+        };
+        let settles = now.saturating_duration_since(since) < SETTLES;
+        let due = settles || now.saturating_duration_since(at) >= LOOK_AGAIN;
+        if unknown.is_empty() || due {
+            self.last = Some((unknown.clone(), since, now));
+        }
+        due && !unknown.is_empty()
+    }
 }
 
 impl Ledger {
@@ -81,9 +111,24 @@ impl Ledger {
                 segments: BTreeSet::new(),
             },
             earlier,
+            looks: Looks::default(),
         };
         ledger.contents.write(&ledger.path)?;
         Ok(ledger)
+    }
+
+    /// Whether it is time to look at what the engine holds, which is dear, for its processes' maps are long:
+    /// when something lies in `/dev/shm` that is not listed and was not there before the engine, and is new
+    /// or was not looked for in a while.
+    pub fn is_due(&mut self, now: Instant) -> bool {
+        let listed = &self.contents.segments;
+        let unknown = |s: &Segment| !self.earlier.contains(s) && !listed.contains(s);
+        match present() {
+            Ok(there) => self
+                .looks
+                .is_due(now, there.into_iter().filter(unknown).collect()),
+            Err(_) => true,
+        }
     }
 
     /// Adds what the engine holds now. What it held earlier stays, for as long as it lies there:
@@ -213,6 +258,35 @@ fn present() -> io::Result<BTreeSet<Segment>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn only_what_is_new_or_long_not_looked_for_is_looked_for() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let there = |names: &[&str]| -> BTreeSet<Segment> {
+            let segment = |(inode, name): (usize, &&str)| Segment {
+                name: (*name).to_owned(),
+                inode: inode as u64,
+            };
+            names.iter().enumerate().map(segment).collect()
+        };
+        let mut looks = Looks::default();
+        assert!(!looks.is_due(at(0), there(&[])), "nothing lies there");
+        assert!(looks.is_due(at(100), there(&["a"])), "it is new");
+        assert!(
+            looks.is_due(at(102), there(&["a"])),
+            "whose it is may not be known yet"
+        );
+        assert!(!looks.is_due(at(103), there(&["a"])));
+        assert!(looks.is_due(at(104), there(&["a", "b"])), "one more");
+        assert!(looks.is_due(at(106), there(&["a", "b"])));
+        assert!(!looks.is_due(at(115), there(&["a", "b"])));
+        assert!(
+            looks.is_due(at(116), there(&["a", "b"])),
+            "ten seconds after the last look"
+        );
+        assert!(!looks.is_due(at(117), there(&["a", "b"])));
+    }
 
     #[test]
     fn a_ledger_lists_no_path_outside_the_folder() {
