@@ -29,7 +29,8 @@ done
 python3 - "$parts" "$out" <<'EOT'
 import json, pathlib, sys
 parts, out = map(pathlib.Path, sys.argv[1:])
-every = {}
+# Other benchmarks write there, too.
+every = json.loads(out.read_text()) if out.exists() else {}
 for path in sorted(parts.glob("*.json")):
     every.setdefault(path.stem.split("-")[0], {}).update(json.loads(path.read_text()))
 out.write_text(json.dumps(every, indent=1) + "\n")

@@ -5,7 +5,8 @@
 
 Two ranks of examples/grpo_torch train with built-in rollouts (fixtures/jobs/test-torch.toml). A rank at random is
 killed (SIGKILL) so often; each kill is waited for until the gang computes again. Written are the counts, the times of
-detection and of the whole recovery in milliseconds (minimum, median, maximum), and the machine's load before and after.
+detection and of the whole recovery in milliseconds (minimum, median, maximum), what was lost or consumed twice, which
+must be nothing (a check of the whole store), and the machine's load before and after.
 """
 
 import argparse
@@ -51,6 +52,11 @@ class Run:
             time.sleep(0.1)
         sys.exit(f"bench_torch: error: step {step} was not reached within 5 minutes")
 
+    def problems(self):
+        """What a check of the whole store finds wrong."""
+        done = subprocess.run([*self.ctl, "store", "check", "--json"], capture_output=True, text=True)
+        return json.loads(done.stdout)["problems"]
+
     def end(self):
         self.daemon.terminate()
         self.daemon.wait()
@@ -79,6 +85,7 @@ def main():
                 print(f"kill {number + 1} of {args.kills}: {incident.get('outcome', 'no answer')}, {total} ms", file=sys.stderr)
                 step = incident.get("step", step) + 2
             status = run.until_step(step)
+            problems = run.problems()
         finally:
             run.end()
     back = [i for i in incidents if i.get("outcome") == "recovered"]
@@ -90,6 +97,8 @@ def main():
         "pytorch_detect_ms": spread([i["detect_ms"] for i in back]),
         "pytorch_total_ms": spread([i["total_ms"] for i in back]),
         "pytorch_engines_restarted": sum(role["restarts"] for role in rollouts),
+        "turns_lost": status["trajectories_discarded"] + sum(not p.startswith("I-3") for p in problems),
+        "double_consumed": sum(p.startswith("I-3") for p in problems),
         "pytorch_load": [round(before, 1), round(os.getloadavg()[0], 1)],
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
