@@ -136,7 +136,8 @@ fn versions_of_a_program_that_keeps_its_own_state_are_steps_and_never_go_back() 
 #[test]
 fn a_program_that_knows_nothing_of_it_is_restarted_as_a_gang_with_what_it_needs_to_go_on() {
     let text = "echo life $TORCHELASTIC_RESTART_COUNT of rank $RANK at $MASTER_PORT; \
-                if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then sleep 600; fi; echo resumed by $0";
+                if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then sleep 600; fi; echo resumed by $0; \
+                sleep 3";
     let job = plain(&["sh", "-c"], text).set(
         "trainer.command",
         "restore_args",

@@ -9,6 +9,8 @@ use regex::Regex;
 const LAST_LINE: u64 = 4096;
 /// And to find one that says what went wrong.
 const LAST_LINES: u64 = 256 << 10;
+/// How the daemon begins the lines of a life, as text and as JSON.
+const LIFE: [&str; 2] = ["=== ", r#"{"fields":{"message":"started"}"#];
 /// So much is looked at in one go.
 const PIECE: usize = 64 << 10;
 
@@ -25,7 +27,15 @@ pub fn last_line() -> Option<String> {
     lines(&text).rev().find(|line| !line.is_empty())
 }
 
-/// The last line that one of these finds.
+/// What a program of Python's writes last of an exception: `ValueError: no such layer`.
+const EXCEPTION: &str = r"(^|[\s.])[A-Z]\w*(Error|Exception): ";
+
+/// The last exception that this life's program wrote of.
+pub fn last_exception() -> Option<String> {
+    last_line_of(&[Regex::new(EXCEPTION).ok()?])
+}
+
+/// The last line of this life that one of these finds.
 pub fn last_line_of(expressions: &[Regex]) -> Option<String> {
     if expressions.is_empty() {
         return None;
@@ -36,6 +46,7 @@ pub fn last_line_of(expressions: &[Regex]) -> Option<String> {
 fn last_found(text: &str, expressions: &[Regex]) -> Option<String> {
     lines(text)
         .rev()
+        .take_while(|line| !LIFE.iter().any(|begin| line.starts_with(begin)))
         .find(|line| expressions.iter().any(|e| e.is_match(line)))
 }
 
@@ -126,6 +137,26 @@ mod tests {
         assert_eq!(found("CUDA error").unwrap(), "CUDA error: 2");
         assert_eq!(found("^fine$").unwrap(), "fine");
         assert_eq!(found("NCCL"), None);
+        let text = "CUDA error: 3\n=== trainer-0 incarnation 2 generation 2\nfine\n";
+        assert_eq!(
+            last_found(text, &[Regex::new("CUDA").unwrap()]),
+            None,
+            "an earlier life's"
+        );
+    }
+
+    #[test]
+    fn an_exception_is_known_by_its_last_line() {
+        let exception = [Regex::new(EXCEPTION).unwrap()];
+        for line in [
+            "ValueError: no such layer",
+            "(APIServer pid=7) vllm.exceptions.VLLMValidationError: WordLevel error: Missing [UNK] token",
+        ] {
+            assert!(last_found(line, &exception).is_some(), "{line}");
+        }
+        for line in ["no error: fine", "Error handling is on", "INFO errors: 0"] {
+            assert_eq!(last_found(line, &exception), None, "{line}");
+        }
     }
 
     #[test]

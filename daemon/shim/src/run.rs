@@ -25,6 +25,7 @@ use crate::gate::Gate;
 use crate::hands::hands;
 use crate::home::{Home, HomeError};
 use crate::hosted::{Hosted, failure, says_why};
+use crate::log;
 use crate::process::{self, Command, OfReplica, own_folder};
 use crate::ready::{self, NotReady};
 use crate::slot::{self, Slot};
@@ -400,8 +401,11 @@ impl End {
         let (says_why, reason) = match self {
             End::Link(end) => (false, format!("{end:?}")),
             End::Died(deaths) => {
-                let names: Vec<String> = deaths.iter().map(Died::to_string).collect();
-                (deaths.iter().any(says_why), names.join("; "))
+                let mut words: Vec<String> = deaths.iter().map(Died::to_string).collect();
+                // An engine that fails at its start writes why, and kills its own children before it ends.
+                let exception = (!was_up).then(log::last_exception).flatten();
+                words.extend(exception.map(|line| format!("the last error in its log: {line}")));
+                (deaths.iter().any(says_why), words.join("; "))
             }
             End::NotReady(error) => (!matches!(error, NotReady::Late { .. }), error.to_string()),
             End::GivenUp(reason) => return ShimError::WrongWeights(reason),
