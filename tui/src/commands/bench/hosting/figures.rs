@@ -15,6 +15,9 @@ pub struct Blow {
     pub process: String,
     /// From the signal to the verdict.
     pub detect_ms: f64,
+    /// From the end of the process to the verdict: a signal ends one only when the kernel has taken its
+    /// memory back, which for gigabytes on busy cores takes longer than all that follows.
+    pub seen_ms: Option<f64>,
     /// From the signal until the rollout has traffic again.
     pub total_ms: f64,
     /// The next engine's own start, where it was seen.
@@ -31,11 +34,10 @@ impl Blow {
     /// A line of it.
     pub fn text(&self) -> String {
         let Self { whom, part, .. } = self;
-        let start = self
-            .start_ms
-            .map_or("-".to_owned(), |ms| format!("{ms:.0}"));
+        let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.0}"));
+        let (seen, start) = (ms(self.seen_ms), ms(self.start_ms));
         format!(
-            "{whom} {part:?}: {} after {:.0} ms, back after {:.0} ms, of which {start} ms are its start",
+            "{whom} {part:?}: {} after {:.0} ms ({seen} ms after its end), back after {:.0} ms, of which {start} ms are its start",
             self.rule, self.detect_ms, self.total_ms
         )
     }
@@ -44,7 +46,8 @@ impl Blow {
     pub fn json(&self) -> Value {
         json!({
             "whom": self.whom, "part": format!("{:?}", self.part).to_lowercase(),
-            "process": self.process, "detect_ms": self.detect_ms, "total_ms": self.total_ms,
+            "process": self.process, "detect_ms": self.detect_ms, "seen_ms": self.seen_ms,
+            "total_ms": self.total_ms,
             "engine_start_ms": self.start_ms, "rule": self.rule, "plan": self.plan,
             "role_restart": self.role_restart,
         })
@@ -104,6 +107,7 @@ pub fn all(
         ("engine_kills", vec![kills.len() as f64]),
         ("engine_role_restarts", vec![restarts as f64]),
         ("engine_detect_ms", of(kills, |blow| Some(blow.detect_ms))),
+        ("engine_exit_seen_ms", of(kills, |blow| blow.seen_ms)),
         ("engine_total_ms", of(kills, |blow| Some(blow.total_ms))),
         ("engine_start_ms", of(kills, |blow| blow.start_ms)),
         (

@@ -1,5 +1,6 @@
 //! The job whose engines are struck, watched through its daemon.
 
+use super::exits::Exits;
 use super::figures::{Blow, Usage};
 use super::processes::{Process, choose, engine_of, ticks};
 use crate::commands::drill::daemon::Daemon;
@@ -169,17 +170,22 @@ impl Scene {
             return Err(CliError::Failed(text));
         };
         let last = status.incidents.last().map_or(0, |incident| incident.id);
+        let exits = Exits::watch(&struck)?;
         let begun_ms = now_ms();
         send(&struck, aim.part);
         let (incident, start) = self.recovery(whom, last).await?;
         self.after_step = incident.step + 2;
         // The daemon tells whole milliseconds.
-        let detect_ms = (incident.at_ms as f64 - begun_ms.floor()).max(0.0);
+        let verdict_after = |ms: f64| (incident.at_ms as f64 - ms.floor()).max(0.0);
+        let detect_ms = verdict_after(begun_ms);
+        // A stopped engine's end is the daemon's own doing, after its verdict.
+        let ended_ms = exits.first_ms().filter(|_| aim.part != Part::All);
         Ok(Blow {
             whom: format!("rollout-{}", whom.index),
             part: aim.part,
             process: first.name.clone(),
             detect_ms,
+            seen_ms: ended_ms.map(verdict_after),
             total_ms: detect_ms + incident.restart_ms + incident.reconnect_ms,
             start_ms: start.map(|time| time.as_secs_f64() * 1e3),
             rule: incident.rule.clone(),
@@ -250,7 +256,8 @@ fn send(struck: &[Process], part: Part) {
     }
 }
 
-fn now_ms() -> f64 {
+/// Milliseconds since 1970.
+pub fn now_ms() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64() * 1e3
 }
