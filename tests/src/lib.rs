@@ -59,8 +59,9 @@ impl Daemon {
         Self::start_by(job, env, vec![robustd])
     }
 
-    /// The same, in a network namespace whose loopback is slow.
+    /// The same, in a network namespace whose loopback is slow, and over which weights go.
     pub fn start_on(job: &JobFile, net: &SlowLoopback) -> Self {
+        let job = &job.clone().set("weights", "transport", "ucx-tcp-unsafe");
         let robustd = bin("robustd").to_string_lossy().into_owned();
         let command = [net.command(), vec![robustd]].concat();
         Self::start_by(job, &[], command)

@@ -118,11 +118,12 @@ fn find(pid: u64, chunk: usize, digest: u64) -> Option<u64> {
     let range = |line: &str| {
         let mut fields = line.split_whitespace();
         let (range, rights) = (fields.next()?, fields.next()?);
-        // Anonymous, as buffers are: no name after the inode.
-        let anonymous = rights.starts_with("rw") && fields.nth(3).is_none();
+        // Anonymous, as device memory that is played is, or a buffer's own.
+        let name = fields.nth(3).unwrap_or("/memfd:robust-buffer");
+        let buffer = rights.starts_with("rw") && name == "/memfd:robust-buffer";
         let (start, end) = range.split_once('-')?;
         let parse = |hex| u64::from_str_radix(hex, 16).ok();
-        anonymous.then_some((parse(start)?, parse(end)?))
+        buffer.then_some((parse(start)?, parse(end)?))
     };
     for (start, end) in maps.lines().filter_map(range) {
         let mut bytes = vec![0; (end - start) as usize];

@@ -65,7 +65,9 @@ fn a_missing_dataset_is_refused_with_its_path() {
 fn a_network_device_that_is_not_there_ends_the_job_with_its_name_and_those_that_are() {
     let begin = Instant::now();
     for devices in ["nic9", "lo,nic9"] {
-        let job = JobFile::small().set("weights", "net_devices", devices);
+        let job = JobFile::small()
+            .set("weights", "transport", "ucx-tcp-unsafe")
+            .set("weights", "net_devices", devices);
         let says = [
             "failed in start-up",
             "UCX has no network device `nic9`",

@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use robust_tests::{Daemon, JobFile, SlowLoopback, roles};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
 
 /// A version of this job takes half a second and more to reach all rollouts.
 const MBIT: u32 = 30;
@@ -141,4 +145,103 @@ fn weights_that_are_swapped_between_turns_reach_every_rollout() {
     let mut daemon = Daemon::start(&long_job().set("rollout", "swap", "turn"));
     daemon.until_step(2);
     goes_on(&mut daemon);
+}
+
+/// Where the sockets of a process take calls, on this machine.
+fn open_ports(pid: u64) -> BTreeSet<u16> {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter();
+    let links = links
+        .flatten()
+        .flatten()
+        .map(|fd| std::fs::read_link(fd.path()));
+    let own: BTreeSet<String> = links
+        .flatten()
+        .filter_map(|to| {
+            Some(
+                to.to_str()?
+                    .strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_owned(),
+            )
+        })
+        .collect();
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // 0A: it listens.
+        let listens = fields.get(3) == Some(&"0A") && own.contains(*fields.get(9)?);
+        let port = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
+        listens.then_some(port)
+    };
+    table.lines().skip(1).filter_map(port).collect()
+}
+
+/// What UCX's TCP transport takes for its own from anybody: its magic number, and the order to write
+/// eight bytes at an address of the sender's choice, here one that nobody has. The sender waits until the
+/// other side has done something about it, or for a moment.
+fn order_to_write(port: u16) {
+    let mut packet = 0xCAFE_BABE_1234_5678_u64.to_le_bytes().to_vec();
+    // UCT_TCP_EP_PUT_REQ_AM_ID, and the length of what it says: where, how much, which one.
+    packet.push(33);
+    packet.extend(20_u32.to_le_bytes());
+    packet.extend(4096_u64.to_le_bytes());
+    packet.extend(8_u64.to_le_bytes());
+    packet.extend(1_u32.to_le_bytes());
+    packet.extend([0xAA; 8]);
+    let Ok(mut to) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
+        return;
+    };
+    to.set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    // Refused in the middle is refused.
+    let _ = to.write_all(&packet);
+    let _ = to.read(&mut [0; 64]);
+}
+
+/// Sends the order to every port of every role; how many there were.
+fn attack(status: &Value) -> usize {
+    let all = status["roles"].as_array().unwrap();
+    let ports = all
+        .iter()
+        .flat_map(|role| open_ports(role["pid"].as_u64().unwrap()));
+    ports.map(order_to_write).count()
+}
+
+#[test]
+fn what_anybody_may_order_of_ucx_changes_nothing_in_a_job_on_shared_memory() {
+    let mut daemon = Daemon::start(&long_job());
+    let status = daemon.until_step(2);
+    for rank in roles(&status, "trainer") {
+        let ports = open_ports(rank["pid"].as_u64().unwrap());
+        assert_eq!(ports, BTreeSet::new(), "a rank takes calls by the network");
+    }
+    assert!(attack(&status) > 0, "rollouts answer HTTP");
+    goes_on(&mut daemon);
+    let after = daemon.status();
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
+    let pids = |status: &Value| -> Vec<Value> {
+        let all = status["roles"].as_array().unwrap();
+        all.iter().map(|role| role["pid"].clone()).collect()
+    };
+    assert_eq!(pids(&after), pids(&status));
+}
+
+/// What the test above keeps out is real, and the transport's name says so.
+#[test]
+fn the_same_order_kills_the_roles_of_a_job_on_ucx_over_tcp() {
+    let job = long_job().set("weights", "transport", "ucx-tcp-unsafe");
+    let mut daemon = Daemon::start(&job);
+    let status = daemon.until_step(2);
+    let rank = roles(&status, "trainer")[0]["pid"].as_u64().unwrap();
+    let ports = open_ports(rank);
+    assert!(!ports.is_empty());
+    ports.into_iter().for_each(order_to_write);
+    let status = daemon.until("the rank to be dead of it", |s| {
+        !s["incidents"].as_array().unwrap().is_empty()
+    });
+    let incident = &status["incidents"][0];
+    assert_eq!(incident["role"], "trainer", "{incident}");
+    assert_eq!(incident["rule"], "exit", "{incident}");
+    let events = daemon.events("incident").join("\n");
+    assert!(events.contains("killed by signal 11"), "{events}");
 }

@@ -7,12 +7,17 @@ use std::time::Duration;
 
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
-use robust_transport::JobToken;
+use robust_transport::{JobToken, Net};
 
 use crate::{Busy, LinkConfig};
 
 /// Where a role finds the job's token.
 const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
+
+/// Which roads its weights take; nothing: all.
+const ROADS_VARIABLE: &str = robust_proto::ROADS_VARIABLE;
+/// Where roles of one machine find each other, in the folder for snapshots.
+const ROADS_FOLDER: &str = "roads";
 
 /// Arguments of a role process.
 #[derive(Debug, Clone)]
@@ -126,7 +131,11 @@ impl RoleArgs {
     /// Settings of the weights' transport.
     pub fn transport(&self) -> robust_transport::Config {
         let stall_timeout = self.job.weights.stall_timeout();
+        let roads = std::env::var(ROADS_VARIABLE).unwrap_or_else(|_| "shm,ucx".to_owned());
+        let has = |road: &str| roads.split(',').any(|named| named == road);
         robust_transport::Config {
+            local: has("shm").then(|| self.snapshot_dir.join(ROADS_FOLDER)),
+            net: has("ucx").then_some(Net::Ucx),
             bind: self.bind,
             stall_timeout,
             ..robust_transport::Config::new(self.token.clone())

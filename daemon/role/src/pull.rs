@@ -227,6 +227,9 @@ impl Observer for Reports {
             chunks_total: p.chunks_total,
             bytes_per_s: p.bytes_per_s as f64,
             fetched: p.fetched,
+            road: p
+                .road
+                .map_or_else(String::new, |road| road.as_str().to_owned()),
         }));
         self.link.pulled(Some((p.bytes, p.total)));
     }

@@ -30,12 +30,12 @@ impl Pulls {
             progress: last,
             source,
         } = self.seen.entry(incarnation).or_default();
-        let before = *last;
+        let (version, bytes) = (last.version, last.bytes);
         match body {
             Body::PullProgress(progress) => {
                 // Asked now: it may be gone when the status is.
                 *source = name(Incarnation(progress.source)).unwrap_or(std::mem::take(source));
-                *last = *progress;
+                last.clone_from(progress);
             }
             Body::PullDone(v1::PullDone {
                 version,
@@ -43,11 +43,7 @@ impl Pulls {
             }) => complete(last, *version, served),
             _ => return 0,
         }
-        let had = if before.version == last.version {
-            before.bytes
-        } else {
-            0
-        };
+        let had = if version == last.version { bytes } else { 0 };
         // What was refused after it was counted is counted once all the same.
         last.bytes = last.bytes.max(had);
         last.bytes - had
@@ -63,6 +59,7 @@ impl Pulls {
             return;
         };
         role.pull_source.clone_from(source);
+        role.pull_road.clone_from(&p.road);
         (role.pull_chunks, role.pull_chunks_total) = (p.chunks, p.chunks_total);
         (role.pull_bytes_per_s, role.pull_fetched) = (p.bytes_per_s, p.fetched);
     }
@@ -76,7 +73,10 @@ impl Pulls {
 /// The last progress may be missing: what is served is whole.
 fn complete(last: &mut v1::PullProgress, version: u64, served: &v1::ServedVersion) {
     if last.version != version {
-        *last = v1::PullProgress::default();
+        *last = v1::PullProgress {
+            road: std::mem::take(&mut last.road),
+            ..Default::default()
+        };
     }
     let manifest = served.manifest.as_ref();
     let (bytes, chunks) = manifest.map_or((0, 0), |m| (m.bytes, m.chunk_xxh3.len() as u64));
@@ -150,6 +150,7 @@ mod tests {
             version: 1,
             source: 4,
             bytes_per_s: 2e9,
+            road: "shm".to_owned(),
             ..Default::default()
         };
         let name = |source: Incarnation| (source.0 == 4).then(|| "rollout-1".to_owned());
@@ -161,6 +162,7 @@ mod tests {
             ("rollout-1", 2e9)
         );
         assert_eq!((role.pull_chunks, role.pull_chunks_total), (3, 3));
+        assert_eq!(role.pull_road, "shm");
         pulls.forget(PULLER);
         assert_eq!(shown(&pulls).pull_chunks, 0);
     }

@@ -3,9 +3,11 @@ use crate::launcher::SpawnSpec;
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::StateDir;
-use robust_proto::{JOB_TOKEN_VARIABLE, ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE};
+use robust_proto::{
+    JOB_TOKEN_VARIABLE, ROADS_VARIABLE, ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
+};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
-use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices};
+use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices, WeightTransport};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -48,6 +50,10 @@ pub struct WorkerPlan {
     pub program: WorkerProgram,
     /// Where job file, sockets and logs are.
     pub state: StateDir,
+    /// Which roads weights and gradients take, as roles are told them.
+    pub roads: &'static str,
+    /// Whether UCX is to use its RDMA transports alone.
+    pub rdma_only: bool,
     /// UCX's devices.
     pub net_devices: String,
     /// Pinned memory that weights may pass through, in MiB.
@@ -93,6 +99,8 @@ impl WorkerPlan {
         Self {
             program,
             state,
+            roads: roads(job.weights.transport, false),
+            rdma_only: job.weights.transport == WeightTransport::Ucx,
             net_devices: job.weights.net_devices.clone(),
             buffer_mib: job.weights.buffer_mib,
             bind: Ipv4Addr::LOCALHOST.into(),
@@ -118,8 +126,9 @@ impl WorkerPlan {
 
     /// With roles that other machines reach at this address. UCX uses the device that has it, unless
     /// the job names others than the default.
-    pub fn bound_to(mut self, bind: IpAddr) -> Self {
+    pub fn bound_to(mut self, bind: IpAddr, transport: WeightTransport) -> Self {
         self.bind = bind;
+        self.roads = roads(transport, true);
         if !bind.is_loopback()
             && self.net_devices == "lo"
             && let Some(device) = device_of(bind)
@@ -206,11 +215,15 @@ impl WorkerPlan {
             ("UCX_HANDLE_ERRORS", "none"),
             ("UCX_WARN_UNUSED_ENV_VARS", "n"),
             ("UCX_NET_DEVICES", &self.net_devices),
+            (ROADS_VARIABLE, self.roads),
             // Not an argument: those can be read by every user of the machine.
             (JOB_TOKEN_VARIABLE, self.token.reveal()),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);
+        if self.rdma_only {
+            environment.push(("UCX_TLS".to_owned(), "rc,dc,ud,self".to_owned()));
+        }
         let buffer_mib = self.buffer_mib.to_string();
         environment.push((WEIGHTS_BUFFER_VARIABLE.to_owned(), buffer_mib));
         let owner = self.state.root().display().to_string();
@@ -229,6 +242,15 @@ impl WorkerPlan {
         let devices = self.devices.of_place(&life.pool, life.place);
         environment.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));
         environment
+    }
+}
+
+/// The roads of a job's roles, which are on this machine alone or on others, too.
+fn roads(transport: WeightTransport, several: bool) -> &'static str {
+    match transport {
+        WeightTransport::Auto if several => "shm,ucx",
+        WeightTransport::Auto | WeightTransport::Shm => "shm",
+        WeightTransport::Ucx | WeightTransport::UcxTcpUnsafe => "ucx",
     }
 }
 

@@ -222,6 +222,7 @@ fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
         pull_chunks: 0,
         pull_chunks_total: 0,
         pull_source: String::new(),
+        pull_road: String::new(),
         pull_bytes_per_s: 0.0,
         pull_fetched: 0,
         phase_ms: millis(now.since(i.phase_since)),

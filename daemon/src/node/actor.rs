@@ -245,7 +245,8 @@ impl Actor {
         self.grace = job.job.daemon_grace();
         let bind = self.advertise.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let (program, state) = (self.program.clone(), self.state.clone());
-        let plan = WorkerPlan::new(program, state, job, self.token.clone()).bound_to(bind);
+        let plan = WorkerPlan::new(program, state, job, self.token.clone());
+        let plan = plan.bound_to(bind, job.weights.transport);
         self.plan = Some(self.devices(job).map(|devices| plan.with_devices(devices)));
         let Some(start) = self.start_telemetry.take() else {
             return;

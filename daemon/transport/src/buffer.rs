@@ -5,6 +5,8 @@ mod damage;
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use robust_device::{BLOCK_BYTES, Memory, Staging};
@@ -27,6 +29,8 @@ use crate::mapping::Mapping;
 /// bytes are exposed, a peer may read what their owner is writing and get a mixture of old and
 /// new. Verify digests.
 pub struct Buffer {
+    /// Never used for another one.
+    id: u64,
     place: Place,
     len: usize,
     loans: Mutex<Loans>,
@@ -96,7 +100,9 @@ impl Buffer {
     }
 
     fn of(place: Place, len: usize) -> Arc<Buffer> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Buffer {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             place,
             len,
             loans: Mutex::default(),
@@ -119,6 +125,20 @@ impl Buffer {
         match &self.place {
             Place::Host(mapping) => Ok(mapping.as_ptr()),
             Place::Device(_) => Err(BufferError::OnDevice),
+        }
+    }
+
+    /// Its number among all buffers of this process.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What other processes of this machine can be shown, and where in it the bytes begin; none for a
+    /// device's.
+    pub(crate) fn shown(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.place {
+            Place::Host(mapping) => Some(mapping.shown()),
+            Place::Device(_) => None,
         }
     }
 

@@ -1,5 +1,4 @@
 //! What other threads ask of the progress thread, and how they wake it.
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,9 +8,11 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::address::Address;
 use crate::buffer::{Buffer, FetchGuard};
 use crate::error::{FetchError, TransportError};
 use crate::key::{Part, RegionKey};
+use crate::road::RoadKind;
 
 /// One request; answers go back over the sender it carries.
 pub(crate) enum Command {
@@ -38,15 +39,15 @@ pub(crate) enum Command {
         ticket: u64,
     },
     Notify {
-        peer: SocketAddr,
+        peer: Address,
         message: Vec<u8>,
         reply: Sender<Result<(), TransportError>>,
     },
     Disconnect {
-        peer: SocketAddr,
+        peer: Address,
     },
     Impair {
-        peer: SocketAddr,
+        peer: Address,
         trouble: Trouble,
         lasts: Duration,
     },
@@ -65,7 +66,7 @@ pub enum Trouble {
 pub(crate) struct FetchCommand {
     /// Names the fetch in [`Command::Cancel`].
     pub ticket: u64,
-    pub peer: SocketAddr,
+    pub peer: Address,
     pub key: RegionKey,
     /// Already checked against region and buffer.
     pub parts: Vec<Part>,
@@ -81,6 +82,8 @@ pub(crate) enum FetchEvent {
         part: usize,
         /// Its digest, if it came for free.
         digest: Option<u64>,
+        /// The road that it took; none for one without bytes.
+        road: Option<RoadKind>,
     },
     Ended(Result<u64, FetchError>),
 }

@@ -1,5 +1,6 @@
 //! Settings of a transport, and of UCX where it must differ from its defaults.
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::token::JobToken;
@@ -8,7 +9,12 @@ use crate::ucx::NET_DEVICES;
 /// How a [`crate::Transport`] listens and when it gives up.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Address to listen on; the port is chosen by the system.
+    /// A folder of the job's own, in which transports of this machine find each other; none: they go
+    /// over the network. It is made, for this user only, where it is not there.
+    pub local: Option<PathBuf>,
+    /// How transports of other machines are reached; none: they are not, and no port is opened.
+    pub net: Option<Net>,
+    /// Address to listen on for other machines; the port is chosen by the system.
     pub bind: IpAddr,
     /// A fetch on whose link no whole piece (to 1023 KiB) comes for so long has a dead source: with
     /// two seconds, links must do 0.5 MiB/s. The same for all members: a source whose bytes are not
@@ -20,10 +26,19 @@ pub struct Config {
     pub token: JobToken,
 }
 
+/// A road between machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Net {
+    /// UCX, over the network devices that its environment names.
+    Ucx,
+}
+
 impl Config {
-    /// Loopback and two seconds each, for members of the job `token`.
+    /// UCX on loopback and two seconds each, for members of the job `token`.
     pub fn new(token: JobToken) -> Config {
         Config {
+            local: None,
+            net: Some(Net::Ucx),
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             stall_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(2),

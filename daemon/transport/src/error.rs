@@ -1,6 +1,8 @@
 //! What can go wrong, as callers need to tell it apart.
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::address::Address;
 
 /// Failure of anything but a fetch.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,14 @@ pub enum TransportError {
         /// Those that are.
         there: String,
     },
+    /// Transports of this machine cannot find each other.
+    #[error("the folder {path} for transports of this machine: {source}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
@@ -35,7 +45,7 @@ pub enum TransportError {
     #[error("connecting to {peer}: {reason}")]
     Connect {
         /// Where the peer was expected.
-        peer: SocketAddr,
+        peer: Address,
         /// Why it failed.
         reason: String,
     },
@@ -43,7 +53,7 @@ pub enum TransportError {
     #[error("peer {peer}: {reason}")]
     Peer {
         /// The peer's address.
-        peer: SocketAddr,
+        peer: Address,
         /// Why it failed.
         reason: String,
     },
@@ -70,7 +80,7 @@ pub enum FetchError {
     #[error("fetch from {peer} stalled: no progress for {after:?} after {done} of {total} bytes")]
     Stalled {
         /// The peer's address.
-        peer: SocketAddr,
+        peer: Address,
         /// How long nothing arrived.
         after: Duration,
         /// Bytes that had arrived.
@@ -78,15 +88,13 @@ pub enum FetchError {
         /// Bytes asked for.
         total: u64,
     },
-    /// UCX reported a failure of the peer or of the path to it.
-    #[error("fetch from {peer} failed after {done} bytes: {text} (UCX status {status})")]
+    /// The peer, or the way to it, failed.
+    #[error("fetch from {peer} failed after {done} bytes: {reason}")]
     Peer {
         /// The peer's address.
-        peer: SocketAddr,
-        /// UCX's status code; it varies for one and the same cause.
-        status: i8,
-        /// UCX's text for it.
-        text: String,
+        peer: Address,
+        /// Why, in words; they vary for one and the same cause.
+        reason: String,
         /// Bytes that had arrived.
         done: u64,
     },
@@ -94,7 +102,7 @@ pub enum FetchError {
     #[error("{peer} broke the protocol: {what}")]
     Breach {
         /// The peer's address.
-        peer: SocketAddr,
+        peer: Address,
         /// What it did.
         what: &'static str,
     },
@@ -102,7 +110,7 @@ pub enum FetchError {
     #[error("connecting to {peer}: {reason}")]
     Connect {
         /// The peer's address.
-        peer: SocketAddr,
+        peer: Address,
         /// Why it failed.
         reason: String,
     },
@@ -128,13 +136,13 @@ pub enum FetchError {
     #[error("{peer} is not the transport that issued this region key")]
     StaleKey {
         /// The address asked.
-        peer: SocketAddr,
+        peer: Address,
     },
     /// The peer does not expose the region any more, or not that much of it.
     #[error("{peer} refused the read: {reason}")]
     Refused {
         /// The peer's address.
-        peer: SocketAddr,
+        peer: Address,
         /// Its reason.
         reason: &'static str,
     },
@@ -154,7 +162,7 @@ pub enum FetchError {
     #[error("disconnected from {peer} on request")]
     Disconnected {
         /// The peer's address.
-        peer: SocketAddr,
+        peer: Address,
     },
     /// The transport stopped.
     #[error("the transport is shut down")]
@@ -201,6 +209,11 @@ pub enum BufferError {
         by: &'static str,
     },
 }
+
+/// A text is no address of a transport.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address of a transport: `shm:NUMBER`, `IP:PORT`, or `shm:NUMBER@IP:PORT`")]
+pub struct AddressError(pub(crate) String);
 
 /// A region key's bytes are not what [`crate::RegionKey::to_bytes`] made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

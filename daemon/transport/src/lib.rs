@@ -1,16 +1,16 @@
-//! Weights and gradients between processes, point to point over UCX.
+//! Weights and gradients between processes, point to point, on the road that leads from one to the other.
 //!
 //! ```text
 //!   callers (any thread)              progress thread, one per Transport
 //!   ──────────────────────            ───────────────────────────────────────────────
-//!   Transport::fetch ──Command──┐     ┌────────────── turn ──────────────┐
-//!   Transport::notify           ├────►│ ucp_worker_progress ─► callbacks │◄──► UCX ◄──► peers
-//!   Exposed::ready · Cancel     │     │ commands · events · deadlines    │
+//!   Transport::fetch ──Command──┐     ┌────────────── turn ──────────────┐     ┌ local ┐
+//!   Transport::notify           ├────►│ every road progresses            │◄──► │  ucx  │ ◄──► peers
+//!   Exposed::ready · Cancel     │     │ commands · events · deadlines    │     └ roads ┘
 //!        ▲   (channel + eventfd)┘     └──┬────────────────────────────▲──┘
-//!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(UCX, eventfd)
+//!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(roads, eventfd)
 //!   Transport::recv ◄── inbox ◄──────────┘
 //!
-//!   the protocol (RTP5), seen from one link
+//!   the protocol (RTP6), seen from one link
 //!   puller                                    source
 //!     │ connect ─ Hello: nonce ──────────────►│ Called: 64 at a time, for connect_timeout
 //!     │◄────────────── Welcome: nonce, proof  │ owner number: must be the key's
@@ -34,16 +34,25 @@
 //! is there. It verifies the part and, if it is a relay, declares it ready in its own region:
 //! readers further down the chain wait there already.
 //!
+//! # Roads
+//! A [`Transport`] has an [`Address`]: a number, by which it is called on its own machine, an address for
+//! other machines, or both ([`Config::local`], [`Config::net`]). Who calls it takes the first road that
+//! leads there.
+//!
+//! | road | messages | pieces | who can reach it |
+//! | --- | --- | --- | --- |
+//! | `local` | a Unix socket in the job's folder | stay where they are: the source hands over a descriptor of its memory, sealed, and the reader copies from it | processes of the same user, which find the folder |
+//! | `ucx` | active messages | active messages | over TCP whoever reaches the port |
+//!
 //! # Rules
-//! - **T-1** UCX touches only memory that is held until the operation ended, and after a fetch
+//! - **T-1** A road touches only memory that is held until the operation ended, and after a fetch
 //!   was answered nothing is written into its buffer.
-//! - **T-2** A worker is used by its progress thread only; callbacks leave events, the engine
-//!   decides.
-//! - **T-3** No caller waits for a peer without a deadline. UCX reports no error for a stopped peer
-//!   or a cut network. A pause of this process is not held against its peers, nor is a source
+//! - **T-2** A road is used by its progress thread only; it leaves events, the engine decides.
+//! - **T-3** No caller waits for a peer without a deadline. No road reports an error for a
+//!   stopped peer, nor UCX for a cut network. A pause of this process is not held against its peers, nor is a source
 //!   blamed that says it waits itself, or that sends what was asked for before. Answers that a
 //!   stopped reader does not take stay queued until its link fails or the region is withdrawn.
-//! - **T-4** Endpoints close before the worker, the worker before its context; what UCX does not
+//! - **T-4** UCX's endpoints close before its worker, the worker before its context; what UCX does not
 //!   give back is leaked, never freed under it.
 //! - **T-5** A source checks every read against its own table, so neither a late, nor a
 //!   confused puller, nor one that dies in the middle, can harm it. What waits there is bounded, and
@@ -61,11 +70,13 @@
 //!
 //! # What the token does not protect from
 //! Proofs are checked in this crate, above UCX, which was not made for hostile peers: its TCP
-//! transport does as told by whoever writes its own wire format, memory addresses included.
-//! Keep the ports on a trusted network; the token keeps other jobs' processes and mistakes out.
+//! transport does as told by whoever writes its own wire format, memory addresses included. Whoever
+//! reaches such a port can kill the process, or write into it what he likes, before the first byte of
+//! ours. On one machine no port is needed; between machines keep them on a network of the job's own.
 //!
 //! # What a fetch costs
-//! Of the source: the kernel's copy out of memory that is no longer cached, and, over loopback, most
+//! Through shared memory: of the puller one copy, which takes the digest on its way; of the source
+//! nothing but word of where the bytes lie. Over UCX, of the source: the kernel's copy out of memory that is no longer cached, and, over loopback, most
 //! of the receiving side's TCP: see `engine::pace` for what is done against that. Of the puller: the
 //! kernel's copy into UCX's receive buffer, and one more from there, while it is in the cache, to
 //! its place. That second copy goes past the cache and carries the digest (see `digest`): done
@@ -81,7 +92,7 @@
 //! - **Rendezvous**, by which UCX 1.13 writes into the target and saves the puller a copy. Over TCP it
 //!   is emulated with writes that the receiver does not check, and UCX's own perf tool is no faster
 //!   with it (5.4 and 5.4 GB/s, 25 runs each in turn): the source's thread is the limit.
-//! - **Shared memory** (`UCX_MM_ERROR_HANDLING=y`): see `config`. The user may still set it.
+//! - **UCX's shared memory** (`UCX_MM_ERROR_HANDLING=y`): see `config`. The user may still set it.
 //!
 //! # Device memory
 //! A [`Buffer`] may lie in a device's memory; peers see no difference. Its bytes pass through pinned
@@ -98,6 +109,7 @@
 //! # Signals
 //! UCX's library constructor installs crash handlers before `main`. [`Transport::start`] takes
 //! them away again; set `UCX_HANDLE_ERRORS=none` in a child's environment to not have them at all.
+mod address;
 mod buffer;
 mod cancel;
 mod command;
@@ -109,20 +121,25 @@ mod exposed;
 mod inbox;
 mod key;
 mod loans;
+mod local;
 mod mapping;
+mod road;
+mod start;
 mod stats;
 mod token;
 mod transport;
 mod ucx;
 
+pub use address::Address;
 pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
 pub use command::Trouble;
-pub use config::{Config, LOOPBACK_SNDBUF};
+pub use config::{Config, LOOPBACK_SNDBUF, Net};
 pub use engine::PIECE_BYTES;
-pub use error::{BufferError, FetchError, KeyError, TransportError};
+pub use error::{AddressError, BufferError, FetchError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};
+pub use road::RoadKind;
 pub use robust_device::{DeviceError, Memory, SMALLEST as SMALLEST_STAGING, Staging};
 pub use stats::Stats;
 pub use token::JobToken;

@@ -2,38 +2,46 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::FallocateFlags;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::error::BufferError;
 
-/// A mapping, private or of a file; unmapped when dropped.
+/// A mapping of memory that can be shown to other processes; unmapped when dropped.
 pub(crate) struct Mapping {
     /// As an integer: the compiler must not assume who else accesses the bytes.
     address: usize,
     mapped: usize,
+    /// What it is a mapping of, for readers.
+    shown: OwnedFd,
+    /// Where in that it begins.
+    offset: u64,
 }
 
 impl Mapping {
     /// Maps at least `len` zeroed bytes and touches every page, so that no later access can fail or
-    /// stall for want of memory.
+    /// stall for want of memory. Who is shown them can neither write to them nor make them fewer, and
+    /// this process cannot make them fewer either.
     pub fn new(len: usize) -> Result<Mapping, BufferError> {
         let mapped = mapped_len(len).ok_or(BufferError::BadLength { len: len as u64 })?;
-        let no_memory = |e: rustix::io::Errno| BufferError::NoMemory {
-            len: len as u64,
-            reason: e.to_string(),
-        };
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new private anonymous mapping at an address of the kernel's choice.
-        let mapping =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, MapFlags::PRIVATE) };
-        // From here on it is unmapped when dropped.
+        let no_memory = no_memory(len);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("robust-buffer", flags).map_err(&no_memory)?;
+        rustix::fs::ftruncate(&memory, mapped as u64).map_err(&no_memory)?;
+        let mapping = Mapping::map(memory.as_fd(), (0, mapped)).map_err(&no_memory)?;
         let mapping = Mapping {
-            address: mapping.map_err(no_memory)?.expose_provenance(),
+            address: mapping,
             mapped,
+            shown: memory,
+            offset: 0,
         };
-        mapping.populate().map_err(no_memory)?;
+        mapping.populate().map_err(&no_memory)?;
+        // The mapping above stays writable.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&mapping.shown, seals).map_err(&no_memory)?;
         Ok(mapping)
     }
 
@@ -44,33 +52,46 @@ impl Mapping {
         let bad = BufferError::BadLength { len: len as u64 };
         let aligned = offset.is_multiple_of(rustix::param::page_size());
         let mapped = mapped_len(len).filter(|_| aligned).ok_or(bad)?;
-        let no_memory = |e: rustix::io::Errno| BufferError::NoMemory {
-            len: len as u64,
-            reason: e.to_string(),
-        };
+        let no_memory = no_memory(len);
         let (start, bytes) = (offset as u64, len as u64);
-        rustix::fs::fallocate(file, FallocateFlags::empty(), start, bytes).map_err(no_memory)?;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new shared mapping at an address of the kernel's choice. Its pages exist; whoever
-        // may truncate the file may do anything to this process's folder.
-        let mapping = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                mapped,
-                prot,
-                MapFlags::SHARED,
-                file,
-                start,
-            )
-        };
+        rustix::fs::fallocate(file, FallocateFlags::empty(), start, bytes).map_err(&no_memory)?;
+        // Readers get one that cannot be written to.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let shown = rustix::fs::open(path, flags, Mode::empty()).map_err(&no_memory)?;
+        // Its pages exist; whoever may truncate the file may do anything to this process's folder.
+        let mapping = Mapping::map(file.as_fd(), (start, mapped)).map_err(&no_memory)?;
         let mapping = Mapping {
-            address: mapping.map_err(no_memory)?.expose_provenance(),
+            address: mapping,
             mapped,
+            shown,
+            offset: start,
         };
         let at = mapping.as_ptr();
         // SAFETY: advice for a whole mapping; it changes no byte. Older kernels fault pages in later.
         let _ = unsafe { madvise(at.cast(), mapping.mapped, Advice::LinuxPopulateWrite) };
         Ok(mapping)
+    }
+
+    fn map(of: BorrowedFd<'_>, (offset, len): (u64, usize)) -> Result<usize, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new shared mapping at an address of the kernel's choice.
+        let mapping = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                prot,
+                MapFlags::SHARED,
+                of,
+                offset,
+            )
+        };
+        Ok(mapping?.expose_provenance())
+    }
+
+    /// What can be shown to other processes of this machine, and where in it the bytes begin.
+    pub fn shown(&self) -> (BorrowedFd<'_>, u64) {
+        (self.shown.as_fd(), self.offset)
     }
 
     /// Where it begins.
@@ -80,14 +101,14 @@ impl Mapping {
 
     /// Makes every page be there; huge pages if the system has them, for a version is read and
     /// written from end to end.
-    fn populate(&self) -> Result<(), rustix::io::Errno> {
+    fn populate(&self) -> Result<(), Errno> {
         let at = self.as_ptr();
         // SAFETY: advice for a whole mapping; it changes no byte. Without huge pages, small ones do.
         let _ = unsafe { madvise(at.cast(), self.mapped, Advice::LinuxHugepage) };
         // SAFETY: as before.
         match unsafe { madvise(at.cast(), self.mapped, Advice::LinuxPopulateWrite) } {
             // A kernel before 5.14.
-            Err(rustix::io::Errno::INVAL) => {
+            Err(Errno::INVAL) => {
                 for page in (0..self.mapped).step_by(rustix::param::page_size()) {
                     // SAFETY: within the mapping, which nobody else knows and which is zero.
                     unsafe { at.add(page).write_volatile(0) };
@@ -110,4 +131,11 @@ impl Drop for Mapping {
 fn mapped_len(len: usize) -> Option<usize> {
     let mapped = len.checked_next_multiple_of(rustix::param::page_size())?;
     (mapped > 0 && isize::try_from(mapped).is_ok()).then_some(mapped)
+}
+
+fn no_memory(len: usize) -> impl Fn(Errno) -> BufferError {
+    move |errno| BufferError::NoMemory {
+        len: len as u64,
+        reason: errno.to_string(),
+    }
 }

@@ -1,5 +1,4 @@
 //! The handle that callers hold.
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::address::Address;
 use crate::buffer::{Buffer, FetchConflict, FetchGuard, PartBytes};
 use crate::cancel::Cancel;
 use crate::command::{Command, CommandPort, FetchCommand, FetchEvent, Trouble, command_channel};
@@ -17,6 +17,7 @@ use crate::error::{BufferError, FetchError, TransportError};
 use crate::exposed::Exposed;
 use crate::inbox::Inbox;
 use crate::key::{Part, RegionKey};
+use crate::road::RoadKind;
 use crate::stats::{Counters, Stats};
 
 /// Longest message of [`Transport::notify`].
@@ -33,7 +34,7 @@ struct Inner {
     port: Arc<CommandPort>,
     tickets: AtomicU64,
     shared: Arc<Shared>,
-    addr: SocketAddr,
+    addr: Address,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -51,9 +52,15 @@ pub struct Arrived<'a> {
     pub part: usize,
     bytes: PartBytes<'a>,
     digest: Option<u64>,
+    road: Option<RoadKind>,
 }
 
 impl Arrived<'_> {
+    /// The road that it took; none for one without bytes.
+    pub fn road(&self) -> Option<RoadKind> {
+        self.road
+    }
+
     /// Its bytes, in the target buffer; none if that is on a device.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self.bytes {
@@ -113,7 +120,7 @@ impl Transport {
     }
 
     /// Where peers connect.
-    pub fn addr(&self) -> SocketAddr {
+    pub fn addr(&self) -> Address {
         self.inner.addr
     }
 
@@ -146,7 +153,7 @@ impl Transport {
     /// failure nothing is written into `into` any more.
     pub fn fetch(
         &self,
-        peer: SocketAddr,
+        peer: Address,
         key: &RegionKey,
         parts: &[Part],
         into: &Arc<Buffer>,
@@ -171,12 +178,13 @@ impl Transport {
         };
         loop {
             match incoming.recv() {
-                Ok(FetchEvent::Arrived { part, digest }) => {
+                Ok(FetchEvent::Arrived { part, digest, road }) => {
                     guard.arrived(part, |bytes| {
                         arrived(Arrived {
                             part,
                             bytes,
                             digest,
+                            road,
                         });
                     });
                 }
@@ -188,7 +196,7 @@ impl Transport {
 
     /// Sends a small message and blocks until it was handed to the network. Messages to one peer
     /// arrive in the order sent, at most once; those under way when a connection fails are lost.
-    pub fn notify(&self, peer: SocketAddr, message: &[u8]) -> Result<(), TransportError> {
+    pub fn notify(&self, peer: Address, message: &[u8]) -> Result<(), TransportError> {
         if message.len() > MAX_MESSAGE_BYTES {
             let (len, max) = (message.len(), MAX_MESSAGE_BYTES);
             return Err(TransportError::MessageTooLong { len, max });
@@ -214,7 +222,7 @@ impl Transport {
 
     /// Closes the connection to `peer` at once; what is under way on it fails. A later call to
     /// the same peer connects again.
-    pub fn disconnect(&self, peer: SocketAddr) {
+    pub fn disconnect(&self, peer: Address) {
         // If the thread is gone, so are its connections.
         let _ = self.inner.port.send(Command::Disconnect { peer });
     }
@@ -222,7 +230,7 @@ impl Transport {
     /// For drills: nothing works between this transport and that of `peer` for so long, in both
     /// directions; see [`Trouble`]. A cut of no duration closes connections and lets them be made
     /// again.
-    pub fn impair(&self, peer: SocketAddr, trouble: Trouble, lasts: Duration) {
+    pub fn impair(&self, peer: Address, trouble: Trouble, lasts: Duration) {
         // If the thread is gone, nothing works anyway.
         let _ = self.inner.port.send(Command::Impair {
             peer,

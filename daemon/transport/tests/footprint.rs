@@ -2,9 +2,11 @@
 //! its own with a single test, because it counts the process's threads and descriptors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod support;
+
 use std::time::{Duration, Instant};
 
-use robust_transport::{Buffer, Cancel, Config, JobToken, Part, Transport};
+use robust_transport::{Buffer, Cancel, JobToken, Part, Transport};
 
 fn entries(path: &str) -> usize {
     std::fs::read_dir(path).unwrap().count()
@@ -44,7 +46,7 @@ fn use_a_pair() {
 }
 
 fn start() -> Transport {
-    Transport::start(Config::new(JobToken::new(b"footprint"))).unwrap()
+    Transport::start(support::config(JobToken::new(b"footprint"))).unwrap()
 }
 
 #[test]

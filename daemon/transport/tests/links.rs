@@ -3,12 +3,11 @@
 
 mod support;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use robust_transport::{Arrived, Buffer, Cancel, Exposed, FetchError, Part, RegionKey};
+use robust_transport::{Address, Arrived, Buffer, Cancel, Exposed, FetchError, Part, RegionKey};
 use robust_transport::{Transport, Trouble};
 use rustix::process::Signal;
 use support::{Peer, holds, pattern, transport, whole};
@@ -44,7 +43,7 @@ fn half(at: usize) -> Vec<Part> {
 /// Fetches both halves at once; calls `act` when some bytes of both are here. How both ended.
 fn fetch_halves(
     puller: &Transport,
-    (addr, key): (SocketAddr, RegionKey),
+    (addr, key): (Address, RegionKey),
     into: &Arc<Buffer>,
     cancels: &[Cancel; 2],
     act: impl FnOnce(),

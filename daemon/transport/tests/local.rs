@@ -1,6 +1,8 @@
 //! What one process can check alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod support;
+
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -10,7 +12,7 @@ use robust_transport::{
 };
 
 fn config() -> Config {
-    Config::new(JobToken::new(b"local tests"))
+    support::config(JobToken::new(b"local tests"))
 }
 
 fn transport() -> Transport {
@@ -193,7 +195,7 @@ fn nobody_listens_is_a_connect_error() {
         .local_addr()
         .unwrap();
     let a = transport();
-    let error = a.notify(free, b"x").unwrap_err();
+    let error = a.notify(free.into(), b"x").unwrap_err();
     assert!(matches!(error, TransportError::Connect { .. }), "{error}");
     assert_eq!(a.stats().errors, 1);
 }
@@ -207,7 +209,9 @@ fn a_listener_that_is_no_transport_is_a_connect_error() {
     };
     let a = Transport::start(config).unwrap();
     let started = Instant::now();
-    let error = a.notify(silent.local_addr().unwrap(), b"x").unwrap_err();
+    let error = a
+        .notify(silent.local_addr().unwrap().into(), b"x")
+        .unwrap_err();
     assert!(matches!(error, TransportError::Connect { .. }), "{error}");
     assert!(started.elapsed() < Duration::from_secs(3));
 }

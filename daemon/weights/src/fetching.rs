@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use robust_shared::ids::Incarnation;
 use robust_shared::weights::{ChunkError, Manifest, Piece, PullTracker};
-use robust_transport::{Arrived, Buffer, BufferError, Cancel, FetchError, Part, Transport};
+use robust_transport::{
+    Arrived, Buffer, BufferError, Cancel, FetchError, Part, RoadKind, Transport,
+};
 
 use crate::meter::Meter;
 use crate::slots::Slots;
@@ -36,8 +38,8 @@ pub(crate) struct Fetching<'a> {
 pub(crate) struct State {
     pub tracker: PullTracker,
     pub meter: Meter,
-    /// Who sent the latest piece.
-    pub latest: Option<Incarnation>,
+    /// Who sent the latest piece, and the road that it took.
+    pub latest: Option<(Incarnation, Option<RoadKind>)>,
     /// The first reason to stop.
     pub failure: Option<PullError>,
 }
@@ -117,7 +119,7 @@ impl Fetching<'_> {
 
     fn arrived(&self, source: Incarnation, piece: &Piece, arrived: &Arrived<'_>) {
         let mut state = self.state();
-        state.latest = Some(source);
+        state.latest = Some((source, arrived.road()));
         let whole = state.tracker.arrived(piece);
         drop(state);
         if let Some(range) = self.manifest.chunk_range(piece.chunk).filter(|_| whole) {
@@ -184,7 +186,8 @@ impl Fetching<'_> {
             total: self.manifest.bytes,
             chunks: tracker.verified_chunks(),
             chunks_total: self.manifest.chunks(),
-            source: state.latest,
+            source: state.latest.map(|(source, _)| source),
+            road: state.latest.and_then(|(_, road)| road),
             bytes_per_s,
             fetched,
         };

@@ -1,10 +1,9 @@
 //! What a puller is told, and what it tells.
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::weights::Manifest;
-use robust_transport::{Buffer, Part, RegionKey};
+use robust_transport::{Address, Buffer, Part, RegionKey, RoadKind};
 
 /// Get this version from these sources.
 #[derive(Clone, Debug)]
@@ -23,7 +22,7 @@ pub struct Source {
     /// Who; errors name it.
     pub id: Incarnation,
     /// Where its transport listens.
-    pub addr: SocketAddr,
+    pub addr: Address,
     /// The region to read from.
     pub key: RegionKey,
     /// Which bytes of its region are which of our buffer. Cut as the plan likes; the puller cuts
@@ -38,7 +37,7 @@ pub struct Source {
 impl Source {
     /// One that has the whole buffer, as it is: a relay. Read in one go, unless [`Source::starts`] is
     /// set.
-    pub fn relay(id: Incarnation, addr: SocketAddr, key: RegionKey) -> Self {
+    pub fn relay(id: Incarnation, addr: Address, key: RegionKey) -> Self {
         let (src, dst, len) = (0, 0, key.len);
         let parts = vec![Part { src, dst, len }];
         Self {
@@ -77,6 +76,8 @@ pub struct Progress {
     pub chunks_total: u64,
     /// The source of the latest piece; none before the first.
     pub source: Option<Incarnation>,
+    /// The road that it took.
+    pub road: Option<RoadKind>,
     /// Rate over the last second or so, of all sources.
     pub bytes_per_s: u64,
     /// Bytes that came over the network for this version, those fetched again included.

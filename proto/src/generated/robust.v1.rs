@@ -311,7 +311,7 @@ pub struct TensorSpec {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PullProgress {
     #[prost(uint64, tag = "1")]
     pub version: u64,
@@ -333,6 +333,9 @@ pub struct PullProgress {
     /// bytes that came over the network for this version, those twice counted twice
     #[prost(uint64, tag = "8")]
     pub fetched: u64,
+    /// the road that the last chunk took: shm | ucx
+    #[prost(string, tag = "9")]
+    pub road: ::prost::alloc::string::String,
 }
 /// The version's buffer at the puller: what is verified can be read by others at once, reads of the
 /// rest wait there until it is.
@@ -2575,6 +2578,9 @@ pub struct RoleStatus {
     /// bytes that came over the network: more than pull_bytes if some came twice
     #[prost(uint64, tag = "28")]
     pub pull_fetched: u64,
+    /// the road that they take, or took last: shm | ucx
+    #[prost(string, tag = "31")]
+    pub pull_road: ::prost::alloc::string::String,
     /// Of the devices its process computes on, where NVML tells; memory is the whole device's.
     #[prost(double, optional, tag = "90")]
     pub gpu_percent: ::core::option::Option<f64>,

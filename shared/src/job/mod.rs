@@ -42,7 +42,7 @@ pub use sections::{
     KindBudget, Launcher, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy,
     ProbeBy, PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop,
     StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady, Verification,
-    WarmupSettings, Watch, Weights,
+    WarmupSettings, Watch, WeightTransport, Weights,
 };
 pub use update::updatable;
 

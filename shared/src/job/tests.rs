@@ -303,6 +303,10 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `rollout.replicas` asks for 6 slots of pool `rollout`, but node `a` has 3, node `b` has 2: 1 missing; lower `rollout.replicas` to 5 or raise `rollout` in a node's `pools`",
     ),
     (
+        "transport_over_nodes",
+        ":6:1: `weights.transport` is \"shm\" with 2 nodes; use \"auto\": shared memory on a node, the network between nodes",
+    ),
+    (
         "unknown_fault_kind",
         ":5:10: unknown key `restart.hangs`; did you mean `hang`?",
     ),
@@ -312,7 +316,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "unknown_key_far",
-        ":6:1: unknown key `weights.colour`; the keys here are `chunk_kib`, `stall_timeout_s`, `pullers_per_source`, `buffer_mib` and `net_devices`",
+        ":6:1: unknown key `weights.colour`; the keys here are `chunk_kib`, `stall_timeout_s`, `pullers_per_source`, `buffer_mib`, `transport` and `net_devices`",
     ),
     (
         "unknown_mode",

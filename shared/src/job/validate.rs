@@ -1,7 +1,7 @@
 //! What a job file's values must be.
 use super::error::Problem;
 use super::placement::count_key;
-use super::{Dtype, Job, Mode, ModelConfig};
+use super::{Dtype, Job, Mode, ModelConfig, WeightTransport};
 use crate::core::{FaultKind, LONGEST_S, RuleSet};
 use crate::ids::Role;
 use std::collections::BTreeSet;
@@ -38,6 +38,7 @@ impl Job {
         self.check_model()?;
         self.check_batch()?;
         self.check_nodes()?;
+        self.check_transport()?;
         self.check_devices()?;
         self.check_commands()
     }
@@ -296,6 +297,16 @@ impl Job {
                 "it must divide the samples of a step: `batch.prompts` x `batch.responses` = {samples}"
             );
             return Err(bad("trainer.ranks", ranks, must));
+        }
+        Ok(())
+    }
+
+    /// Roles of several machines share no memory.
+    fn check_transport(&self) -> Result<(), Problem> {
+        if self.weights.transport == WeightTransport::Shm && self.nodes.len() > 1 {
+            let is = format!("\"shm\" with {} nodes", self.nodes.len());
+            let must = "use \"auto\": shared memory on a node, the network between nodes";
+            return Err(bad("weights.transport", is, must));
         }
         Ok(())
     }

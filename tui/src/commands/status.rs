@@ -250,7 +250,7 @@ fn is_pulling(r: &v1::RoleStatus) -> bool {
 /// Weights on their way.
 fn pulls(pulling: &[&v1::RoleStatus]) -> Table {
     let mut table = Table::new(&[
-        "PULLS", ">VERSION", ">BYTES", ">OF", ">CHUNKS", "FROM", ">RATE",
+        "PULLS", ">VERSION", ">BYTES", ">OF", ">CHUNKS", "FROM", "BY", ">RATE",
     ]);
     for r in pulling {
         table.row([
@@ -260,6 +260,7 @@ fn pulls(pulling: &[&v1::RoleStatus]) -> Table {
             bytes(r.pull_total),
             format!("{}/{}", r.pull_chunks, r.pull_chunks_total),
             r.pull_source.clone(),
+            r.pull_road.clone(),
             rate(r.pull_bytes_per_s),
         ]);
     }
@@ -393,6 +394,7 @@ mod tests {
             pull_chunks: 2,
             pull_chunks_total: 4,
             pull_source: "trainer-0".to_owned(),
+            pull_road: "shm".to_owned(),
             pull_bytes_per_s: 1.925e9,
             ..Default::default()
         };

@@ -13,7 +13,6 @@
 //! id counts once, so a restarted daemon may say again what it does not know to be done.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use robust_proto::v1::{FaultStruck, RoleFault};
 use robust_shared::fault::{At, Kind};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
-use robust_transport::Trouble;
+use robust_transport::{Address, Trouble};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Outgoing;
@@ -46,7 +45,7 @@ pub enum Deed {
     /// Nothing works between this transport and another.
     Network {
         /// Where the other listens.
-        peer: SocketAddr,
+        peer: Address,
         /// What is wrong.
         trouble: Trouble,
         /// For how long.

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use robust_proto::v1::Peer;
+use robust_transport::Address;
 
 /// A rank among its fellows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +35,9 @@ pub struct Member {
 impl Member {
     /// As the daemon tells the gang; none where it tells of no such rank, or of nobody's port.
     pub fn of(rank: u32, peers: &[Peer]) -> Option<Self> {
-        let host = |peer: &Peer| Some(peer.transport_addr.parse::<SocketAddr>().ok()?.ip());
+        // Who is called on this machine only is on it.
+        let ip = |at: Address| at.net().map_or(Ipv4Addr::LOCALHOST.into(), |net| net.ip());
+        let host = |peer: &Peer| peer.transport_addr.parse().ok().map(ip);
         let hosts: Vec<IpAddr> = peers.iter().map(host).collect::<Option<_>>()?;
         let own = *hosts.get(rank as usize)?;
         let port = u16::try_from(peers.first()?.master_port)

@@ -11,8 +11,8 @@ use super::piece::Piece;
 use super::wire::{Refusal, tokens_from_bytes, tokens_to_bytes};
 use crate::command::FetchEvent;
 use crate::error::FetchError;
+use crate::road::{LinkId, MessageKind};
 use crate::stats::Counters;
-use crate::ucx::{LinkId, MessageKind};
 
 impl Engine {
     pub(super) fn on_arrived(&mut self, token: u64, fits: bool, block: Option<Block>) {
@@ -51,7 +51,10 @@ impl Engine {
         if fetch.left[piece.part] == 0 {
             // Fails if the caller panicked in its callback: then it also cancelled.
             let (part, digest) = (piece.part, piece.part_digest());
-            let _ = fetch.events.send(FetchEvent::Arrived { part, digest });
+            let road = self.links.get(&fetch.link).map(|link| link.road);
+            let _ = fetch
+                .events
+                .send(FetchEvent::Arrived { part, digest, road });
         }
         self.fill_window(id);
     }

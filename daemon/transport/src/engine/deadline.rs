@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::link::{LinkEnd, LinkState};
-use crate::ucx::LinkId;
+use crate::road::LinkId;
 
 /// A gap between two looks at the clock that only a pause of this process explains.
 const PAUSE: Duration = Duration::from_millis(400);

@@ -10,7 +10,6 @@
 //! device, see `landing`.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::Sender;
@@ -23,17 +22,18 @@ use super::landing::Ask;
 use super::link::{Breach, LinkEnd, LinkState};
 use super::piece::{Cursor, Piece};
 use super::wire::Read;
+use crate::address::Address;
 use crate::buffer::{Buffer, FetchGuard};
 use crate::command::{FetchCommand, FetchEvent};
 use crate::error::FetchError;
 use crate::key::RegionKey;
-use crate::ucx::{Landing, LinkId, MessageKind};
+use crate::road::{Landing, LinkId, MessageKind};
 
 /// Pieces under way per fetch: 8 MiB cover the bandwidth-delay product of what we run on.
 pub(super) const WINDOW: usize = 8;
 
 pub(super) struct Fetch {
-    pub peer: SocketAddr,
+    pub peer: Address,
     pub link: LinkId,
     key: RegionKey,
     pieces: Cursor,
@@ -112,12 +112,12 @@ impl Engine {
         let total = left.iter().sum();
         let link = match self.link_for_fetch(peer) {
             Ok(link) => link,
-            Err(status) => {
+            Err(failure) => {
                 self.count_error();
                 drop(into);
                 let error = FetchError::Connect {
                     peer,
-                    reason: status.text(),
+                    reason: failure.text(),
                 };
                 let _ = events.send(FetchEvent::Ended(Err(error)));
                 return;
@@ -125,7 +125,8 @@ impl Engine {
         };
         // Nothing will be written into an empty part.
         for (part, _) in left.iter().enumerate().filter(|(_, left)| **left == 0) {
-            let _ = events.send(FetchEvent::Arrived { part, digest: None });
+            let (digest, road) = (None, None);
+            let _ = events.send(FetchEvent::Arrived { part, digest, road });
         }
         let fetch = Fetch {
             peer,
@@ -199,8 +200,7 @@ impl Engine {
             return Ask::Enough;
         }
         let (link, region) = (fetch.link, fetch.key.region);
-        let Some(LinkState::Open { agreed, .. }) = self.links.get(&link).map(|link| &link.state)
-        else {
+        let Some(LinkState::Open { agreed }) = self.links.get(&link).map(|link| &link.state) else {
             return Ask::Enough;
         };
         let Some(landing) = fetch.landing() else {
@@ -222,7 +222,7 @@ impl Engine {
             offset: piece.src,
             len: piece.len,
         };
-        self.worker.expect(token, piece.target(landing));
+        self.roads.expect(token, piece.target(landing));
         self.asked.insert(token, Asked { fetch: id, piece });
         self.send(link, MessageKind::Read, read.to_bytes());
         Ask::Asked
@@ -245,10 +245,9 @@ impl Engine {
                     done,
                     total,
                 },
-                LinkEnd::Failed(status) if !connecting => FetchError::Peer {
+                LinkEnd::Failed(failure) if !connecting => FetchError::Peer {
                     peer,
-                    status: status.0,
-                    text: status.text(),
+                    reason: failure.text(),
                     done,
                 },
                 LinkEnd::Breach(Breach(what)) if !connecting => FetchError::Breach { peer, what },
@@ -276,7 +275,7 @@ impl Engine {
             self.asked.retain(|token, asked| {
                 let other = asked.fetch != id;
                 if !other {
-                    self.worker.unexpect(*token);
+                    self.roads.unexpect(*token);
                 }
                 other
             });

@@ -22,9 +22,10 @@ use blake3::Hash;
 use super::Engine;
 use super::link::{Breach, LinkState};
 use super::secrets::Nonce;
-use super::wire::{AddrBytes, Hello, Prove, Ready, Welcome, addr_from_bytes, addr_to_bytes};
+use super::wire::{AddrBytes, Hello, Prove, Ready, Welcome};
+use crate::address::Address;
+use crate::road::{LinkId, MessageKind};
 use crate::token::JobToken;
-use crate::ucx::{LinkId, MessageKind};
 
 /// Where a call stands that we made.
 pub(super) struct Call {
@@ -92,7 +93,7 @@ impl Engine {
     /// A call's state and its first message.
     pub(super) fn new_call(&mut self) -> (Call, Vec<u8>) {
         let (token, nonce) = (self.secrets.number(), self.secrets.nonce());
-        let (owner, listens) = (self.owner, addr_to_bytes(self.addr));
+        let (owner, listens) = (self.owner, self.addr.to_bytes());
         let call = Call {
             token,
             nonce,
@@ -140,7 +141,7 @@ impl Engine {
         if let Some(LinkState::Called { challenge, .. }) = self.state_mut(id) {
             *challenge = Some(expected);
         }
-        self.name_caller(id, addr_from_bytes(hello.listens));
+        self.name_caller(id, Address::from_bytes(hello.listens));
         self.send(id, MessageKind::Welcome, welcome.to_bytes());
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Engine {
         let transcript = Transcript {
             token: call.token,
             owners: [self.owner, welcome.owner],
-            listens: addr_to_bytes(self.addr),
+            listens: self.addr.to_bytes(),
             nonces: [call.nonce, welcome.nonce],
         };
         let job = &self.config.token;
@@ -224,7 +225,7 @@ mod tests {
         let transcript = |token, owners, port, nonces| Transcript {
             token,
             owners,
-            listens: [port; 18],
+            listens: [port; Address::BYTES],
             nonces,
         };
         let base = || transcript(1, [2, 3], 7, [[4; 32], [5; 32]]);

@@ -9,21 +9,21 @@
 //! address that its Hello names. Bytes that were asked for before a stall arrive, as what is on the
 //! wire does; whatever it would take to get more is held.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::link::LinkEnd;
 use super::region::Parked;
+use crate::address::Address;
 use crate::command::Trouble;
-use crate::ucx::{LinkId, MessageKind, Status};
+use crate::road::{Failure, LinkId, MessageKind};
 
 /// Messages held for one peer; one that sends more loses its links (T-5).
 const HELD_LIMIT: usize = 4096;
 
 /// A peer with which nothing works for a while.
 pub(super) struct Impaired {
-    peer: SocketAddr,
+    peer: Address,
     trouble: Trouble,
     until: Instant,
     held: Vec<Held>,
@@ -41,9 +41,9 @@ enum Held {
 
 impl Engine {
     /// From now on, for so long. Another trouble with the same peer takes the place of the first.
-    pub(super) fn impair(&mut self, peer: SocketAddr, trouble: Trouble, lasts: Duration) {
+    pub(super) fn impair(&mut self, peer: Address, trouble: Trouble, lasts: Duration) {
         self.clock.look();
-        let peer = canonical(peer);
+        let peer = peer.canonical();
         self.relieve(|impaired| impaired.peer == peer);
         tracing::warn!(%peer, ?trouble, ?lasts, "trouble on request");
         if !lasts.is_zero() {
@@ -71,15 +71,15 @@ impl Engine {
     }
 
     /// Whether nobody may call this peer.
-    pub(super) fn is_cut(&self, peer: SocketAddr) -> Result<(), Status> {
+    pub(super) fn is_cut(&self, peer: Address) -> Result<(), Failure> {
         match self.trouble_with(peer) {
-            Some((Trouble::Cut, _)) => Err(Status::UNREACHABLE),
+            Some((Trouble::Cut, _)) => Err(Failure::Cut),
             _ => Ok(()),
         }
     }
 
     /// A peer that called says where it listens.
-    pub(super) fn name_caller(&mut self, id: LinkId, listens: SocketAddr) {
+    pub(super) fn name_caller(&mut self, id: LinkId, listens: Address) {
         if let Some(link) = self.links.get_mut(&id) {
             link.caller = Some(listens);
         }
@@ -131,8 +131,8 @@ impl Engine {
         (trouble == Trouble::Stall).then_some(at)
     }
 
-    fn trouble_with(&self, peer: SocketAddr) -> Option<(Trouble, usize)> {
-        let peer = canonical(peer);
+    fn trouble_with(&self, peer: Address) -> Option<(Trouble, usize)> {
+        let peer = peer.canonical();
         let at = self.impaired.iter().position(|i| i.peer == peer)?;
         Some((self.impaired[at].trouble, at))
     }
@@ -150,16 +150,11 @@ impl Engine {
         any
     }
 
-    fn end_links_with(&mut self, peer: SocketAddr) {
-        let with = |link: &super::link::Link| link.with().map(canonical) == Some(peer);
+    fn end_links_with(&mut self, peer: Address) {
+        let with = |link: &super::link::Link| link.with().map(Address::canonical) == Some(peer);
         let links = self.links.iter().filter(|(_, link)| with(link));
         for link in links.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.end_link(link, LinkEnd::Cut);
         }
     }
-}
-
-/// The address as a Hello's bytes give it back.
-fn canonical(addr: SocketAddr) -> SocketAddr {
-    SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }

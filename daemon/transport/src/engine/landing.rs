@@ -24,7 +24,7 @@ use super::piece::Piece;
 use super::wire::tokens_to_bytes;
 use crate::buffer::OnDevice;
 use crate::error::{BufferError, FetchError};
-use crate::ucx::{LinkId, MessageKind};
+use crate::road::{LinkId, MessageKind};
 
 /// Fetches into device memory.
 #[derive(Default)]
@@ -153,7 +153,7 @@ impl Engine {
             {
                 fetch.asked -= 1;
                 fetch.again.push_back(asked.piece);
-                self.worker.unexpect(*token);
+                self.roads.unexpect(*token);
                 forgotten.push((id, *token));
             }
         }

@@ -16,14 +16,14 @@
 //! 0.1 s after the first instead of 0.8 s.
 
 use std::collections::hash_map::Entry;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::handshake::{Agreed, Call, Challenge};
 use super::{Engine, OpKind};
+use crate::address::Address;
+use crate::road::{self, Failure, LinkId, MessageKind, OpId, RoadKind};
 use crate::stats::Counters;
-use crate::ucx::{ConnRequest, Endpoint, LinkId, MessageKind, OpId, ReplyTo, Status};
 
 /// Links to one peer that fetches at once have made for them; one more may be there where that for notes
 /// had to be made anew. Each costs either side a connection with two
@@ -36,9 +36,10 @@ const UNPROVEN_LIMIT: usize = 64;
 
 pub(super) struct Link {
     /// Whom we called; none for those who called us.
-    pub peer: Option<SocketAddr>,
+    pub peer: Option<Address>,
     /// Where one that called us listens, once its Hello said so.
-    pub caller: Option<SocketAddr>,
+    pub caller: Option<Address>,
+    pub road: RoadKind,
     /// Notes to the peer go over it, and over no other that is here.
     pub for_notes: bool,
     pub state: LinkState,
@@ -46,18 +47,15 @@ pub(super) struct Link {
 
 pub(super) enum LinkState {
     Calling {
-        endpoint: Endpoint,
         deadline: Instant,
         call: Call,
     },
     Called {
-        endpoint: Endpoint,
         deadline: Instant,
         /// Set by its Hello.
         challenge: Option<Challenge>,
     },
     Open {
-        endpoint: Endpoint,
         agreed: Agreed,
     },
     Closing,
@@ -73,7 +71,7 @@ pub(super) const FORGED: Breach = Breach("a message that names another's session
 /// Why a link ended; told to everyone who was using it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    Failed(Status),
+    Failed(Failure),
     Breach(Breach),
     ConnectTimeout,
     Stalled,
@@ -87,8 +85,8 @@ impl LinkEnd {
     /// The reason in words, for errors without a variant of their own.
     pub fn text(self, connecting: bool) -> String {
         match self {
-            LinkEnd::Failed(status) if connecting => format!("refused: {}", status.text()),
-            LinkEnd::Failed(status) => status.text(),
+            LinkEnd::Failed(failure) if connecting => format!("refused: {}", failure.text()),
+            LinkEnd::Failed(failure) => failure.text(),
             LinkEnd::Breach(Breach(what)) => what.into(),
             LinkEnd::ConnectTimeout => "no answer within the time allowed".into(),
             LinkEnd::Stalled => "it made no progress".into(),
@@ -101,19 +99,8 @@ impl LinkEnd {
 
 impl Link {
     /// The transport at the other end, by where it listens.
-    pub fn with(&self) -> Option<SocketAddr> {
+    pub fn with(&self) -> Option<Address> {
         self.peer.or(self.caller)
-    }
-}
-
-impl LinkState {
-    fn endpoint(&self) -> Option<&Endpoint> {
-        match self {
-            LinkState::Calling { endpoint, .. }
-            | LinkState::Called { endpoint, .. }
-            | LinkState::Open { endpoint, .. } => Some(endpoint),
-            LinkState::Closing => None,
-        }
     }
 }
 
@@ -121,7 +108,7 @@ impl Engine {
     /// The link to `peer` for notes, made if there is none. When it ended its place is not taken by one
     /// that is there already: what was sent on it last may still be on its way, and a note that needs no
     /// handshake might be there first.
-    pub(super) fn link_for_notes(&mut self, peer: SocketAddr) -> Result<LinkId, Status> {
+    pub(super) fn link_for_notes(&mut self, peer: Address) -> Result<LinkId, Failure> {
         let for_notes = |link: &&LinkId| self.links.get(link).is_some_and(|link| link.for_notes);
         match self.links_to(peer).iter().find(for_notes) {
             Some(link) => Ok(*link),
@@ -131,7 +118,7 @@ impl Engine {
 
     /// The link to `peer` for one more fetch: the first that has none, made if there are not yet so
     /// many; else the one with the fewest.
-    pub(super) fn link_for_fetch(&mut self, peer: SocketAddr) -> Result<LinkId, Status> {
+    pub(super) fn link_for_fetch(&mut self, peer: Address) -> Result<LinkId, Failure> {
         let fetches = |link: &LinkId| self.fetches_on(*link).len();
         let counted = self
             .links_to(peer)
@@ -147,22 +134,18 @@ impl Engine {
         }
     }
 
-    pub(super) fn links_to(&self, peer: SocketAddr) -> &[LinkId] {
+    pub(super) fn links_to(&self, peer: Address) -> &[LinkId] {
         self.by_peer.get(&peer).map_or(&[], Vec::as_slice)
     }
 
-    fn call(&mut self, peer: SocketAddr, for_notes: bool) -> Result<LinkId, Status> {
+    fn call(&mut self, peer: Address, for_notes: bool) -> Result<LinkId, Failure> {
         self.is_cut(peer)?;
         let id = self.new_id();
-        let endpoint = self.worker.connect(peer, id)?;
+        let road = self.roads.connect(&peer, id)?;
         let deadline = self.clock.now() + self.config.connect_timeout;
         let (call, hello) = self.new_call();
-        let state = LinkState::Calling {
-            endpoint,
-            deadline,
-            call,
-        };
-        self.add_link(id, Some(peer), state);
+        let state = LinkState::Calling { deadline, call };
+        self.add_link(id, (Some(peer), road), state);
         self.by_peer.entry(peer).or_default().push(id);
         if let Some(link) = self.links.get_mut(&id) {
             link.for_notes = for_notes;
@@ -171,33 +154,28 @@ impl Engine {
         Ok(id)
     }
 
-    pub(super) fn on_connect_request(&mut self, request: ConnRequest) {
+    pub(super) fn on_call(&mut self, call: road::Call) {
         let called = |link: &&Link| matches!(link.state, LinkState::Called { .. });
         if self.stopping.is_some() || self.links.values().filter(called).count() >= UNPROVEN_LIMIT {
-            return self.worker.reject(request);
+            return self.roads.reject(call);
         }
         let id = self.new_id();
-        match self.worker.accept(request, id) {
-            Ok(endpoint) => {
+        match self.roads.accept(call, id) {
+            Ok(road) => {
                 let state = LinkState::Called {
-                    endpoint,
                     deadline: self.clock.now() + self.config.connect_timeout,
                     challenge: None,
                 };
-                self.add_link(id, None, state);
+                self.add_link(id, (None, road), state);
             }
-            Err(status) => {
-                tracing::warn!(status = status.text(), "accepting a peer failed");
+            Err(failure) => {
+                tracing::warn!(reason = failure.text(), "accepting a peer failed");
                 self.count_error();
             }
         }
     }
 
-    /// A message that names no link of ours is dropped: that link is closing, or its sender lies.
-    pub(super) fn on_message(&mut self, kind: MessageKind, bytes: Vec<u8>, from: Option<ReplyTo>) {
-        let Some(id) = from.and_then(|from| self.by_endpoint.get(&from).copied()) else {
-            return;
-        };
+    pub(super) fn on_message(&mut self, id: LinkId, kind: MessageKind, bytes: Vec<u8>) {
         if !self.hold_in(id, kind, &bytes) {
             self.deliver(id, kind, bytes);
         }
@@ -225,11 +203,11 @@ impl Engine {
             (MessageKind::Prove, LinkState::Called { .. }) => self.on_prove(id, &bytes),
             (MessageKind::Welcome, LinkState::Calling { .. }) => self.on_welcome(id, &bytes),
             (MessageKind::Ready, LinkState::Calling { .. }) => self.on_call_ready(id, &bytes),
-            (MessageKind::Note, LinkState::Open { agreed, .. }) if !ours => {
+            (MessageKind::Note, LinkState::Open { agreed }) if !ours => {
                 let session = agreed.session;
                 self.on_note(session, &bytes)
             }
-            (MessageKind::Read, LinkState::Open { agreed, .. }) if !ours => {
+            (MessageKind::Read, LinkState::Open { agreed }) if !ours => {
                 let session = agreed.session;
                 self.on_read(id, session, &bytes)
             }
@@ -249,11 +227,9 @@ impl Engine {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        let (endpoint, connecting) = match std::mem::replace(&mut link.state, LinkState::Closing) {
-            LinkState::Calling { endpoint, .. } | LinkState::Called { endpoint, .. } => {
-                (endpoint, true)
-            }
-            LinkState::Open { endpoint, .. } => (endpoint, false),
+        let connecting = match std::mem::replace(&mut link.state, LinkState::Closing) {
+            LinkState::Calling { .. } | LinkState::Called { .. } => true,
+            LinkState::Open { .. } => false,
             LinkState::Closing => return,
         };
         if let Some(peer) = link.peer
@@ -266,8 +242,7 @@ impl Engine {
         }
         let peer = link.peer;
         log_end(peer, end, connecting);
-        self.by_endpoint.remove(&endpoint.name());
-        let op = self.worker.close(endpoint);
+        let op = self.roads.close(id);
         self.ops.insert(op, OpKind::Close { link: id });
         self.fail_notes(id, end, connecting);
         self.fail_fetches(id, end, connecting);
@@ -277,7 +252,7 @@ impl Engine {
 
     /// A peer that failed on one link is not to be waited for once more on another: whoever is next
     /// connects anew. Where something is under way, that tells.
-    fn end_idle(&mut self, peer: Option<SocketAddr>, end: LinkEnd) {
+    fn end_idle(&mut self, peer: Option<Address>, end: LinkEnd) {
         let (Some(peer), LinkEnd::Stalled | LinkEnd::Failed(_)) = (peer, end) else {
             return;
         };
@@ -294,10 +269,11 @@ impl Engine {
     }
 
     pub(super) fn on_closed(&mut self, id: LinkId) {
-        // Closing by force ends what was under way; should UCX have missed one, ask once more.
+        // Closing by force ends what was under way; should its road have missed one, ask once more.
         for (op, _) in self.ops.iter().filter(|(_, kind)| kind.link() == id) {
-            self.worker.cancel(*op);
+            self.roads.cancel(*op);
         }
+        self.roads.forget(id);
         if self.links.remove(&id).is_some() {
             self.shared
                 .counters
@@ -323,8 +299,8 @@ impl Engine {
         kind: MessageKind,
         bytes: Vec<u8>,
     ) -> Option<OpId> {
-        let endpoint = self.links.get(&id)?.state.endpoint()?;
-        Some(self.worker.send(endpoint, kind, bytes))
+        let open = !matches!(self.links.get(&id)?.state, LinkState::Closing);
+        open.then(|| self.roads.send_message(id, kind, bytes))
     }
 
     /// Both sides have proved themselves.
@@ -332,12 +308,9 @@ impl Engine {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        link.state = match std::mem::replace(&mut link.state, LinkState::Closing) {
-            LinkState::Calling { endpoint, .. } | LinkState::Called { endpoint, .. } => {
-                LinkState::Open { endpoint, agreed }
-            }
-            other => other,
-        };
+        if !matches!(link.state, LinkState::Closing) {
+            link.state = LinkState::Open { agreed };
+        }
     }
 
     pub(super) fn state(&self, id: LinkId) -> Option<&LinkState> {
@@ -350,7 +323,7 @@ impl Engine {
 
     pub(super) fn agreed(&self, id: LinkId) -> Option<Agreed> {
         match self.state(id)? {
-            LinkState::Open { agreed, .. } => Some(*agreed),
+            LinkState::Open { agreed } => Some(*agreed),
             _ => None,
         }
     }
@@ -359,17 +332,20 @@ impl Engine {
         self.agreed(id).is_some()
     }
 
-    fn add_link(&mut self, id: LinkId, peer: Option<SocketAddr>, state: LinkState) {
+    fn add_link(
+        &mut self,
+        id: LinkId,
+        (peer, road): (Option<Address>, RoadKind),
+        state: LinkState,
+    ) {
         Counters::add(&self.shared.counters.endpoints_open, 1);
-        if let Some(endpoint) = state.endpoint() {
-            self.by_endpoint.insert(endpoint.name(), id);
-        }
         let caller = None;
         self.links.insert(
             id,
             Link {
                 peer,
                 caller,
+                road,
                 for_notes: false,
                 state,
             },
@@ -378,7 +354,7 @@ impl Engine {
 }
 
 /// A breach is worth a warning, for none of ours does such a thing; the rest its users hear of.
-fn log_end(peer: Option<SocketAddr>, end: LinkEnd, connecting: bool) {
+fn log_end(peer: Option<Address>, end: LinkEnd, connecting: bool) {
     match (end, peer) {
         (LinkEnd::Breach(Breach(what)), peer) => tracing::warn!(?peer, what, "link closed"),
         (LinkEnd::Disconnected | LinkEnd::Shutdown, _) | (_, None) => {}

@@ -1,7 +1,7 @@
-//! The progress thread: turns commands and UCX's events into operations.
+//! The progress thread: turns commands and the roads' events into operations.
 //!
-//! Happy path of one turn: let UCX progress, handle commands, handle events; after
-//! [`IDLE_POLLS`] turns without any of them, arm the worker and sleep until UCX's descriptor, a
+//! Happy path of one turn: let the roads progress, handle commands, handle events; after
+//! [`IDLE_POLLS`] turns without any of them, arm the roads and sleep until a descriptor of theirs, a
 //! command or the next deadline. Turns in which bytes stream in are spaced, see `pace`. All state is
 //! in [`Engine`] and touched by this thread only.
 
@@ -25,7 +25,6 @@ mod wire;
 mod withdraw;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, TryRecvError};
 use std::time::{Duration, Instant};
@@ -44,12 +43,14 @@ use self::region::Region;
 use self::secrets::Secrets;
 use self::staged::Staged;
 use self::withdraw::Withdrawal;
+use crate::address::Address;
 use crate::command::{Command, CommandPort, CommandQueue};
 use crate::config::Config;
 use crate::error::TransportError;
+use crate::road::{Armed, Event, Failure, Happened, LinkId, OpId, Roads};
+use crate::start;
 use crate::stats::Counters;
 use crate::transport::Shared;
-use crate::ucx::{Armed, Event, LinkId, OpId, ReplyTo, Status, Worker};
 
 /// Turns without work before sleeping: long enough to catch the next message of a busy stream,
 /// some 50 us of processor time at most.
@@ -67,9 +68,7 @@ pub(crate) struct Engine {
     notes: HashMap<u64, Note>,
     links: HashMap<LinkId, Link>,
     /// Links that we called and that are not closing, the oldest first.
-    by_peer: HashMap<SocketAddr, Vec<LinkId>>,
-    /// Links that are not closing; UCX may use an endpoint's name again afterwards.
-    by_endpoint: HashMap<ReplyTo, LinkId>,
+    by_peer: HashMap<Address, Vec<LinkId>>,
     regions: HashMap<u64, Region>,
     /// When the waiting pullers are told again; none if nobody waits.
     next_wait: Option<Instant>,
@@ -81,11 +80,11 @@ pub(crate) struct Engine {
     landings: Landings,
     copies: Copies,
     ops: HashMap<OpId, OpKind>,
-    worker: Worker,
+    roads: Roads,
     shared: Arc<Shared>,
     config: Config,
     owner: u64,
-    addr: SocketAddr,
+    addr: Address,
     secrets: Secrets,
     next_id: u64,
     clock: deadline::Clock,
@@ -131,7 +130,7 @@ pub(crate) fn run(
     config: &Config,
     queue: CommandQueue,
     (shared, port): (Arc<Shared>, Arc<CommandPort>),
-    ready: Sender<Result<SocketAddr, TransportError>>,
+    ready: Sender<Result<Address, TransportError>>,
 ) {
     let started = Engine::start(config, shared, port);
     match started {
@@ -163,17 +162,15 @@ impl Engine {
         config: &Config,
         shared: Arc<Shared>,
         port: Arc<CommandPort>,
-    ) -> Result<(Engine, SocketAddr), TransportError> {
-        let mut worker = Worker::new(&config.ucx_settings())?;
-        let addr = worker.listen(SocketAddr::new(config.bind, 0))?;
+    ) -> Result<(Engine, Address), TransportError> {
         let mut secrets = Secrets::new()?;
+        let (roads, addr) = start::open(config, secrets.number())?;
         let engine = Engine {
             fetches: HashMap::new(),
             asked: HashMap::new(),
             notes: HashMap::new(),
             links: HashMap::new(),
             by_peer: HashMap::new(),
-            by_endpoint: HashMap::new(),
             regions: HashMap::new(),
             next_wait: None,
             withdrawals: Vec::new(),
@@ -182,7 +179,7 @@ impl Engine {
             landings: Landings::default(),
             copies: Copies::new(port),
             ops: HashMap::new(),
-            worker,
+            roads,
             shared,
             config: config.clone(),
             owner: secrets.number(),
@@ -217,7 +214,7 @@ impl Engine {
     }
 
     fn turn(&mut self, queue: &CommandQueue) -> Turn {
-        let mut worked = self.worker.progress();
+        let mut worked = self.roads.progress();
         // While stopping, commands are left to fail with the channel.
         while self.stopping.is_none() {
             match queue.receiver.try_recv() {
@@ -228,9 +225,12 @@ impl Engine {
             }
             worked = true;
         }
-        for event in self.worker.take_events() {
+        for happened in self.roads.take_events() {
             worked = true;
-            self.on_event(event);
+            match happened {
+                Happened::Called(call) => self.on_call(call),
+                Happened::Other(event) => self.on_event(event),
+            }
         }
         while let Some(end) = self.copies.next_end() {
             worked = true;
@@ -278,51 +278,58 @@ impl Engine {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::ConnectRequest(request) => self.on_connect_request(request),
-            Event::LinkFailed { link, status } => self.end_link(link, LinkEnd::Failed(status)),
-            Event::Message { kind, bytes, from } => self.on_message(kind, bytes, from),
+            // Told with the road that it came on.
+            Event::Called(_) => {}
+            Event::LinkFailed { link, failure } => self.end_link(link, LinkEnd::Failed(failure)),
+            Event::Message { link, kind, bytes } => self.on_message(link, kind, bytes),
             Event::Arrived { token, fits, block } => self.on_arrived(token, fits, block),
-            Event::OpDone { op, status } => {
+            Event::OpDone { op, result } => {
                 if let Some(kind) = self.ops.remove(&op) {
-                    self.on_op_done(kind, status);
+                    self.on_op_done(kind, result);
                 }
             }
         }
     }
 
-    fn on_op_done(&mut self, kind: OpKind, status: Status) {
+    fn on_op_done(&mut self, kind: OpKind, result: Result<(), Failure>) {
         match kind {
             OpKind::Close { link } => return self.on_closed(link),
-            OpKind::Note { note, .. } => self.on_note_done(note, status),
+            OpKind::Note { note, .. } if result.is_ok() => self.on_note_done(note),
             OpKind::Data { .. } if !self.withdrawals.is_empty() => self.answer_withdrawals(),
-            OpKind::Send { .. } | OpKind::Data { .. } | OpKind::Block { .. } => {}
+            OpKind::Send { .. }
+            | OpKind::Data { .. }
+            | OpKind::Block { .. }
+            | OpKind::Note { .. } => {}
         }
-        if status != Status::OK {
+        if let Err(failure) = result {
             // No effect on a link that is closing already: then this is a consequence.
-            self.end_link(kind.link(), LinkEnd::Failed(status));
+            self.end_link(kind.link(), LinkEnd::Failed(failure));
         }
     }
 
-    /// True if it slept, false if UCX has something to do first.
+    /// True if it slept, false if a road has something to do first.
     fn sleep(&mut self, queue: &CommandQueue) -> bool {
-        let longest = match self.worker.arm() {
+        let longest = match self.roads.arm() {
             Ok(Armed::Busy) => return false,
             Ok(Armed::Yes) => LONG_SLEEP,
-            Err(status) => {
-                tracing::warn!(status = status.text(), "arming UCX failed: polling instead");
+            Err(failure) => {
+                tracing::warn!(
+                    reason = failure.text(),
+                    "arming a road failed: polling instead"
+                );
                 Duration::from_millis(1)
             }
         };
         let limit = self.until_due().map_or(longest, |due| due.min(longest));
         self.clock.sleeps(limit);
         let limit = Timespec::try_from(limit).ok();
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.worker.event_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(queue.wake_fd(), PollFlags::IN),
-        ];
+        let all = std::iter::once(queue.wake_fd()).chain(self.roads.wakes());
+        let mut fds: Vec<PollFd<'_>> = all
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         // An interrupted sleep is just a short one.
         let _ = poll(&mut fds, limit.as_ref());
-        let woken = !fds[1].revents().is_empty();
+        let woken = fds.first().is_some_and(|fd| !fd.revents().is_empty());
         self.clock.look();
         if woken {
             queue.acknowledge_wake();

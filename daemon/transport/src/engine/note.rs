@@ -1,19 +1,19 @@
 //! Notes: the small messages of `notify`, in order per peer.
 
-use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use super::link::{Breach, FORGED, LinkEnd};
 use super::wire::{note_from_bytes, note_to_bytes};
 use super::{Engine, OpKind};
+use crate::address::Address;
 use crate::error::TransportError;
+use crate::road::{LinkId, MessageKind};
 use crate::stats::Counters;
 use crate::transport::MAX_MESSAGE_BYTES;
-use crate::ucx::{LinkId, MessageKind, Status};
 
 pub(super) struct Note {
-    peer: SocketAddr,
+    peer: Address,
     pub link: LinkId,
     /// Taken when it is sent.
     message: Option<Vec<u8>>,
@@ -30,17 +30,17 @@ impl Note {
 impl Engine {
     pub(super) fn begin_note(
         &mut self,
-        peer: SocketAddr,
+        peer: Address,
         message: Vec<u8>,
         reply: Sender<Result<(), TransportError>>,
     ) {
         let link = match self.link_for_notes(peer) {
             Ok(link) => link,
-            Err(status) => {
+            Err(failure) => {
                 self.count_error();
                 let error = TransportError::Connect {
                     peer,
-                    reason: status.text(),
+                    reason: failure.text(),
                 };
                 let _ = reply.send(Err(error));
                 return;
@@ -83,7 +83,7 @@ impl Engine {
             && self.hold_out(link, MessageKind::Note, bytes)
         {
             // Handed to the network, as far as anyone can tell.
-            return self.on_note_done(id, Status::OK);
+            return self.on_note_done(id);
         }
         let sent = bytes.and_then(|bytes| self.start_send(link, MessageKind::Note, bytes));
         if let Some(op) = sent {
@@ -107,11 +107,9 @@ impl Engine {
         Ok(())
     }
 
-    /// A failure ends the link, and with it all its notes.
-    pub(super) fn on_note_done(&mut self, id: u64, status: Status) {
-        if status == Status::OK
-            && let Some(note) = self.notes.remove(&id)
-        {
+    /// It was handed to the network. A failure ends the link instead, and with it all its notes.
+    pub(super) fn on_note_done(&mut self, id: u64) {
+        if let Some(note) = self.notes.remove(&id) {
             let _ = note.reply.send(Ok(()));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::digest::{BLOCK, PartDigest};
 use crate::key::Part;
-use crate::ucx::{Landing, Target};
+use crate::road::{Landing, Target};
 
 /// The longest piece. With UCX's and our headers it fits
 /// - one of UCX's TCP segments (1 MiB, see `config`): it is then received in one go, and copied and

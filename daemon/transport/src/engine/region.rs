@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
-use crate::ucx::LinkId;
+use crate::road::LinkId;
 
 /// A buffer that peers may read.
 pub(super) struct Region {

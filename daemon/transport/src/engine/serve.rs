@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::fetch::WINDOW;
-use super::link::{Breach, FORGED, LinkState};
+use super::link::{Breach, FORGED};
 use super::region::{Parked, Region};
 use super::wire::{Read, Reason, Refusal, tokens_from_bytes, tokens_to_bytes};
 use super::{Engine, OpKind};
 use crate::buffer::Buffer;
 use crate::key::RegionKey;
-use crate::ucx::{LinkId, MessageKind};
+use crate::road::{LinkId, MessageKind, Parcel};
 
 /// Reads of one link that may wait here; more are refused. A puller has one window for each of
 /// its fetches, of which at most four are of one source, on two links.
@@ -192,13 +192,11 @@ impl Engine {
         if let Some(device) = buffer.device() {
             return self.answer_staged(region, device.clone(), read);
         }
-        let Some(LinkState::Open { endpoint, .. }) =
-            self.links.get(&read.link).map(|link| &link.state)
-        else {
+        if !self.is_open(read.link) {
             return;
-        };
-        let range = (read.offset, read.len);
-        let op = self.worker.send_data(endpoint, read.token, buffer, range);
+        }
+        let piece = Parcel::Piece(read.token, Arc::clone(buffer), read.range());
+        let op = self.roads.send(read.link, piece);
         let link = read.link;
         self.ops.insert(op, OpKind::Data { link, region });
     }

@@ -15,13 +15,13 @@ use std::time::Instant;
 use robust_device::{BLOCK_BYTES, Block, Copied, Copy, Purpose, Way};
 
 use super::copies::CopyEnd;
-use super::link::{LinkEnd, LinkState};
+use super::link::LinkEnd;
 use super::region::Parked;
 use super::serve::PARKED_LIMIT;
 use super::wire::Reason;
 use super::{Engine, OpKind};
 use crate::buffer::OnDevice;
-use crate::ucx::LinkId;
+use crate::road::{LinkId, Parcel};
 
 /// Reads of device memory.
 #[derive(Default)]
@@ -122,14 +122,11 @@ impl Engine {
     }
 
     fn send_block(&mut self, read: Parked, block: Block) {
-        let Some(LinkState::Open { endpoint, .. }) =
-            self.links.get(&read.link).map(|link| &link.state)
-        else {
+        if !self.is_open(read.link) {
             return;
-        };
-        let op = self
-            .worker
-            .send_block(endpoint, read.token, block, read.len);
+        }
+        let block = Parcel::Block(read.token, block, read.len);
+        let op = self.roads.send(read.link, block);
         let (link, since) = (read.link, self.clock.now());
         self.ops.insert(op, OpKind::Block { link, since });
     }

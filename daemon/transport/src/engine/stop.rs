@@ -1,12 +1,12 @@
-//! The end of a transport: every link closed, and UCX given back or leaked.
+//! The end of a transport: every link closed, and its roads given back or leaked.
 
 use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::link::LinkEnd;
-use crate::ucx::Event;
+use crate::road::Happened;
 
-/// How long stopping waits for UCX to end what was under way.
+/// How long stopping waits for the roads to end what was under way.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 impl Engine {
@@ -21,7 +21,7 @@ impl Engine {
         let Some(limit) = self.stopping else {
             return false;
         };
-        let idle = self.worker.pending() == 0 && self.copies.under_way() == 0;
+        let idle = self.roads.pending() == 0 && self.copies.under_way() == 0;
         (self.links.is_empty() && idle) || Instant::now() >= limit
     }
 
@@ -31,17 +31,18 @@ impl Engine {
         Some(limit.saturating_duration_since(Instant::now()))
     }
 
-    /// Releases UCX; what it has not ended is leaked rather than pulled from under it.
+    /// Releases the roads; what they have not ended is leaked rather than pulled from under them.
     pub(super) fn finish(mut self) {
-        for event in self.worker.take_events() {
-            if let Event::ConnectRequest(request) = event {
-                self.worker.reject(request);
+        for happened in self.roads.take_events() {
+            if let Happened::Called(call) = happened {
+                self.roads.reject(call);
             }
         }
-        if self.worker.pending() > 0 || !self.links.is_empty() {
+        self.roads.stop_listening();
+        if self.roads.pending() > 0 || !self.links.is_empty() {
             tracing::error!(
-                pending = self.worker.pending(),
-                "UCX did not stop; leaking it"
+                pending = self.roads.pending(),
+                "a road did not stop; leaking it"
             );
             std::mem::forget(self);
         }

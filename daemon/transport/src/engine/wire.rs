@@ -2,8 +2,8 @@
 //!
 //! | message | bytes |
 //! | --- | --- |
-//! | Hello | `b"RTP5"`, token u64 (chosen by the caller), owner u64 of the caller, where it listens 18, nonce 32 |
-//! | Welcome | `b"RTP5"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
+//! | Hello | `b"RTP6"`, token u64 (chosen by the caller), owner u64 of the caller, its address 26, nonce 32 |
+//! | Welcome | `b"RTP6"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
 //! | Prove | token u64, proof 32 |
 //! | Ready | token u64 |
 //! | Note | session u64, the message |
@@ -12,17 +12,16 @@
 //! | Wait, Forget | token u64, once or more: reads that wait at the source; reads given up |
 //! | Data | header: token u64; payload: the bytes |
 //!
-//! An address is 16 bytes of IPv6, or of IPv4 mapped into it, and a port u16. A change of meaning
-//! changes the magic. What does not parse closes the link.
-
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+//! The bytes of an address: see [`Address::to_bytes`]. A change of meaning changes the magic. What does
+//! not parse closes the link.
 
 use super::secrets::Nonce;
+use crate::address::Address;
 
-const MAGIC: &[u8; 4] = b"RTP5";
+const MAGIC: &[u8; 4] = b"RTP6";
 
-/// A socket address in a message.
-pub(super) type AddrBytes = [u8; 18];
+/// An address in a message.
+pub(super) type AddrBytes = [u8; Address::BYTES];
 
 /// First message of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,25 +202,6 @@ impl Reason {
     }
 }
 
-/// An address as messages carry it.
-pub(super) fn addr_to_bytes(addr: SocketAddr) -> AddrBytes {
-    let ip = match addr.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let mut bytes = [0; 18];
-    bytes[..16].copy_from_slice(&ip.octets());
-    bytes[16..].copy_from_slice(&addr.port().to_le_bytes());
-    bytes
-}
-
-/// The address of [`addr_to_bytes`], IPv4 as such.
-pub(super) fn addr_from_bytes(bytes: AddrBytes) -> SocketAddr {
-    let octets: [u8; 16] = std::array::from_fn(|at| bytes[at]);
-    let port = u16::from_le_bytes([bytes[16], bytes[17]]);
-    SocketAddr::new(Ipv6Addr::from(octets).to_canonical(), port)
-}
-
 /// Body of Note.
 pub(super) fn note_to_bytes(session: u64, message: &[u8]) -> Vec<u8> {
     [&session.to_le_bytes(), message].concat()
@@ -272,13 +252,10 @@ mod tests {
         fn messages_survive_their_bytes(
             numbers in any::<[u64; 5]>(), nonce in any::<Nonce>(), proof in any::<[u8; 32]>(),
             message in proptest::collection::vec(any::<u8>(), 0..50),
-            addr in any::<SocketAddr>(),
+            listens in proptest::array::uniform26(any::<u8>()),
         ) {
             let [token, owner, region, offset, len] = numbers;
             let proof = blake3::Hash::from_bytes(proof);
-            let listens = addr_to_bytes(addr);
-            let back = SocketAddr::new(addr.ip().to_canonical(), addr.port());
-            prop_assert_eq!(addr_from_bytes(listens), back);
             let hello = Hello { token, owner, listens, nonce };
             prop_assert_eq!(Hello::from_bytes(&hello.to_bytes()), Some(hello));
             let welcome = Welcome { token, owner, nonce, proof };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::link::LinkEnd;
 use super::{Engine, OpKind};
-use crate::ucx::LinkId;
+use crate::road::LinkId;
 
 /// Readers get this part of the stall timeout to take what they asked for.
 const PART_OF_STALL: u32 = 4;

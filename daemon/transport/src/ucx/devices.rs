@@ -75,6 +75,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::worker::Worker;
     use super::*;
+    use crate::road::Targets;
 
     #[test]
     fn names_are_compared_as_ucx_does() {
@@ -129,12 +130,14 @@ mod tests {
             ("", ""),
             (",", ","),
         ] {
-            let error = Worker::new(&[(NET_DEVICES, list)]).err().unwrap();
+            let error = Worker::new(&[(NET_DEVICES, list)], Targets::default())
+                .err()
+                .unwrap();
             let text = error.to_string();
             let says = format!("UCX has no network device `{named}` here; there are: ");
             let there = text.strip_prefix(&says).unwrap();
             assert!(there.split(", ").any(|device| device == "lo"), "{text}");
         }
-        assert!(Worker::new(&[(NET_DEVICES, "lo")]).is_ok());
+        assert!(Worker::new(&[(NET_DEVICES, "lo")], Targets::default()).is_ok());
     }
 }

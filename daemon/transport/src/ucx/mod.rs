@@ -1,12 +1,11 @@
 //! UCX behind safe calls: the only code that passes memory to UCX.
 //!
 //! ```text
-//!  engine ──connect/send/expect/close─► Worker ──► UCX
-//!         ◄────────── Event ─────────── Sink ◄──── callbacks
-//!                                     └─ arrived chunk ─► its buffer
+//!  engine ──connect/send/close─► Worker ──► UCX
+//!         ◄────── Event ──────── Sink ◄──── callbacks
+//!                              └─ arrived piece ─► its place
 //! ```
-//! Every operation gets an [`OpId`] and is answered by exactly one [`Event::OpDone`], also when
-//! UCX finishes it at once. Until then the worker keeps alive what UCX may touch (T-1).
+//! An operation that UCX finishes at once is answered as one that takes its time.
 #![allow(unsafe_code)]
 
 mod context;
@@ -14,6 +13,7 @@ mod devices;
 mod endpoint;
 mod handlers;
 mod ops;
+mod road;
 mod signals;
 mod sink;
 mod sockaddr;
@@ -21,17 +21,10 @@ mod survey;
 mod worker;
 
 pub(crate) use devices::NET_DEVICES;
-pub(crate) use endpoint::{ConnRequest, Endpoint};
-pub(crate) use sink::{Event, Landing, MessageKind, ReplyTo, Target};
 pub use survey::Survey;
-pub(crate) use worker::{Armed, Worker};
+pub(crate) use worker::Worker;
 
 use crate::error::TransportError;
-
-/// Names one operation; never reused within a worker.
-pub(crate) type OpId = u64;
-/// Names one endpoint; never reused within a worker, unlike UCX's pointers.
-pub(crate) type LinkId = u64;
 
 /// A UCX status code, good or bad.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,8 +32,6 @@ pub(crate) struct Status(pub i8);
 
 impl Status {
     pub const OK: Status = Status(ucx_sys::UCS_OK);
-    /// There is no way to the peer.
-    pub const UNREACHABLE: Status = Status(ucx_sys::UCS_ERR_UNREACHABLE);
 
     pub fn text(self) -> String {
         // SAFETY: returns a static or thread-local C string for any code, unknown ones included.

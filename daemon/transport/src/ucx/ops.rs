@@ -1,16 +1,18 @@
 //! Operations on endpoints: each is answered by one event, and keeps until then what UCX may touch.
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
 use robust_device::Block;
 use ucx_sys::*;
 
+use super::Status;
 use super::endpoint::Endpoint;
-use super::sink::{DATA_HEADER_BYTES, Event, LinkTag, MessageKind, OpTag, on_op_done};
+use super::sink::{DATA_HEADER_BYTES, Event, LinkTag, OpTag, names_sender, on_op_done};
 use super::worker::Worker;
-use super::{OpId, Status};
 use crate::buffer::Buffer;
+use crate::road::{MessageKind, OpId};
 
 /// An operation that UCX has not completed, and what UCX may touch until then.
 pub(super) struct Pending {
@@ -27,107 +29,102 @@ enum Keep {
 }
 
 impl Worker {
-    /// Closes by force: operations under way end with an error, nothing is flushed.
-    pub fn close(&mut self, endpoint: Endpoint) -> OpId {
+    /// Closes an endpoint by force: operations under way end with an error, nothing is flushed.
+    pub(super) fn close_endpoint(&mut self, op: OpId, endpoint: Endpoint) {
         let Endpoint { handle, tag } = endpoint;
-        self.start(UCP_EP_CLOSE_FLAG_FORCE, Keep::Tag(tag), |param| {
+        self.start(op, UCP_EP_CLOSE_FLAG_FORCE, Keep::Tag(tag), |param| {
             // SAFETY: an open endpoint, closed once since `Endpoint` is consumed.
             unsafe { ucp_ep_close_nbx(handle, param) }
-        })
+        });
     }
 
     /// Sends a message of its own bytes.
-    pub fn send(&mut self, endpoint: &Endpoint, kind: MessageKind, bytes: Vec<u8>) -> OpId {
+    pub(super) fn send_message(
+        &mut self,
+        op: OpId,
+        endpoint: ucp_ep_h,
+        kind: MessageKind,
+        bytes: Vec<u8>,
+    ) {
         let payload = (bytes.as_ptr(), bytes.len());
-        self.send_am(
-            endpoint,
-            kind,
-            (ptr::null(), 0),
-            payload,
-            Keep::Bytes(bytes),
-        )
+        let keep = Keep::Bytes(bytes);
+        self.send_am(op, endpoint, kind, (ptr::null(), 0), payload, keep);
     }
 
-    /// Sends a range of a buffer as the chunk `token`, from where it lies. The caller checked
-    /// bounds. Its owner may write to it meanwhile: see [`Buffer`].
-    pub fn send_data(
+    /// Sends a range of a buffer as the answer to the read `token`, from where it lies. The caller
+    /// checked bounds. Its owner may write to it meanwhile: see [`Buffer`].
+    pub(super) fn send_piece(
         &mut self,
-        endpoint: &Endpoint,
+        op: OpId,
+        endpoint: ucp_ep_h,
         token: u64,
-        buffer: &Arc<Buffer>,
-        (offset, len): (usize, usize),
-    ) -> OpId {
-        let fits = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= buffer.len());
-        assert!(fits, "a read beyond its region was not refused before");
+        buffer: Arc<Buffer>,
+        range: Range<usize>,
+    ) {
+        assert!(
+            range.start <= range.end && range.end <= buffer.len(),
+            "a read beyond its region was not refused before"
+        );
         // The engine sends a device's bytes from blocks.
         let start = buffer.as_ptr().unwrap_or(ptr::null_mut());
         assert!(!start.is_null(), "not host memory");
         let header: Box<[u8; DATA_HEADER_BYTES]> = Box::new(token.to_le_bytes());
-        let payload = (start.wrapping_add(offset).cast_const(), len);
+        let payload = (start.wrapping_add(range.start).cast_const(), range.len());
         let head = (header.as_ptr(), header.len());
-        let keep = Keep::Chunk(header, Arc::clone(buffer));
-        self.send_am(endpoint, MessageKind::Data, head, payload, keep)
+        let keep = Keep::Chunk(header, buffer);
+        self.send_am(op, endpoint, MessageKind::Data, head, payload, keep);
     }
 
-    /// Sends the first `len` bytes of a block as the chunk `token`; the block is free afterwards.
-    pub fn send_block(
+    /// Sends the first `len` bytes of a block as the answer to the read `token`.
+    pub(super) fn send_block(
         &mut self,
-        endpoint: &Endpoint,
+        op: OpId,
+        endpoint: ucp_ep_h,
         token: u64,
         block: Block,
         len: usize,
-    ) -> OpId {
+    ) {
         let header: Box<[u8; DATA_HEADER_BYTES]> = Box::new(token.to_le_bytes());
         let payload = (block.bytes()[..len].as_ptr(), len);
         let head = (header.as_ptr(), header.len());
         let keep = Keep::Block(header, block);
-        self.send_am(endpoint, MessageKind::Data, head, payload, keep)
+        self.send_am(op, endpoint, MessageKind::Data, head, payload, keep);
     }
 
     /// `head` and `payload` must lie in what `keep` holds.
     fn send_am(
         &mut self,
-        endpoint: &Endpoint,
+        op: OpId,
+        endpoint: ucp_ep_h,
         kind: MessageKind,
         head: (*const u8, usize),
         payload: (*const u8, usize),
         keep: Keep,
-    ) -> OpId {
-        let reply = if kind.names_sender() {
+    ) {
+        let reply = if names_sender(kind) {
             UCP_AM_SEND_FLAG_REPLY
         } else {
             0
         };
-        self.start(UCP_AM_SEND_FLAG_EAGER | reply, keep, |param| {
+        self.start(op, UCP_AM_SEND_FLAG_EAGER | reply, keep, |param| {
             // SAFETY: an open endpoint; header and payload lie on the heap or in a mapping, where
             // moving `keep` into the table left them, and live until the operation ended.
             unsafe {
                 let (head, head_len) = (head.0.cast(), head.1);
                 let (data, len) = (payload.0.cast(), payload.1);
-                ucp_am_send_nbx(
-                    endpoint.handle,
-                    kind as u32,
-                    head,
-                    head_len,
-                    data,
-                    len,
-                    param,
-                )
+                ucp_am_send_nbx(endpoint, kind as u32, head, head_len, data, len, param)
             }
-        })
+        });
     }
 
     /// Starts an operation; its end is reported as an event, also when it ended at once.
     fn start(
         &mut self,
+        op: OpId,
         flags: u32,
         keep: Keep,
         call: impl FnOnce(*const ucp_request_param_t) -> ucs_status_ptr_t,
-    ) -> OpId {
-        let op = self.next_op;
-        self.next_op += 1;
+    ) {
         let tag = Box::into_raw(Box::new(OpTag {
             sink: &raw const *self.sink,
             op,
@@ -151,14 +148,11 @@ impl Worker {
             self.sink.push(Event::OpDone { op, status });
             ptr::null_mut()
         };
-        self.pending.insert(
-            op,
-            Pending {
-                request,
-                _keep: keep,
-            },
-        );
-        op
+        let pending = Pending {
+            request,
+            _keep: keep,
+        };
+        self.pending.insert(op, pending);
     }
 
     pub(super) fn forget(&mut self, op: OpId) {
@@ -171,7 +165,7 @@ impl Worker {
     }
 
     /// Asks UCX to give an operation up that closing its endpoint did not end.
-    pub fn cancel(&self, op: OpId) {
+    pub(super) fn cancel_request(&self, op: OpId) {
         let request = self
             .pending
             .get(&op)
@@ -180,10 +174,5 @@ impl Worker {
             // SAFETY: not completed, or completed and not yet freed: both are allowed.
             unsafe { ucp_request_cancel(self.worker, request) };
         }
-    }
-
-    /// Operations that UCX has not ended.
-    pub fn pending(&self) -> usize {
-        self.pending.len()
     }
 }

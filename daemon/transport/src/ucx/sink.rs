@@ -1,21 +1,18 @@
 //! Where UCX's callbacks leave what happened; they do nothing else.
-use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use robust_device::Block;
 use ucx_sys::{
     UCP_AM_RECV_ATTR_FIELD_REPLY_EP, UCP_AM_RECV_ATTR_FLAG_RNDV, UCS_OK, ucp_am_recv_param_t,
     ucp_conn_request_h, ucp_ep_h, ucs_status_t,
 };
 
+use super::Status;
 use super::endpoint::ConnRequest;
-use super::{LinkId, OpId, Status};
-use crate::buffer::Buffer;
-use crate::digest::PartDigest;
+use crate::road::{self, LinkId, MESSAGE_LIMIT, MessageKind, OpId, Targets};
 
-/// Something that happened in UCX, handled by the engine after `progress` returned.
-pub(crate) enum Event {
+/// What a callback was told.
+pub(super) enum Event {
     /// A peer wants to connect.
     ConnectRequest(ConnRequest),
     /// UCX gave an endpoint up; it must be closed.
@@ -28,127 +25,38 @@ pub(crate) enum Event {
         bytes: Vec<u8>,
         from: Option<ReplyTo>,
     },
-    /// An expected chunk arrived and is in its place, unless its length was wrong.
-    Arrived {
-        token: u64,
-        fits: bool,
-        /// The block that it is in, if it is to go on to a device.
-        block: Option<Block>,
-    },
+    /// A piece that somebody waited for.
+    Landed(road::Event),
 }
 
 /// Pointer value of an endpoint, only ever compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ReplyTo(pub(super) usize);
 
-/// Active message identifiers on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub(crate) enum MessageKind {
-    /// None of ours; never sent.
-    Unknown = 0,
-    /// First message of whoever connected.
-    Hello = 1,
-    /// Answer to it.
-    Welcome = 2,
-    /// A caller's message.
-    Note = 3,
-    /// Asks for a chunk of a region.
-    Read = 4,
-    /// Refuses it.
-    Refusal = 5,
-    /// The chunk: its token as header, its bytes as payload.
-    Data = 6,
-    /// Reads are waiting at the source for bytes that are not there yet.
-    Wait = 7,
-    /// Reads are not wanted any more.
-    Forget = 8,
-    /// The caller's proof that it is of the same job.
-    Prove = 9,
-    /// The callee believes it.
-    Ready = 10,
-}
-
-impl MessageKind {
-    pub const ALL: [MessageKind; 11] = [
-        Self::Unknown,
-        Self::Hello,
-        Self::Welcome,
-        Self::Note,
-        Self::Read,
-        Self::Refusal,
-        Self::Data,
-        Self::Wait,
-        Self::Forget,
-        Self::Prove,
-        Self::Ready,
-    ];
-
-    /// Whether the message names the endpoint on which it comes, for the receiver to tell whose it
-    /// is. Not needed for data, whose token nobody else knows.
-    pub fn names_sender(self) -> bool {
-        self != Self::Data
-    }
-}
-
 /// Header of `Data`: the token of the read it answers.
 pub(crate) const DATA_HEADER_BYTES: usize = 8;
 
-/// More than any message of ours but `Data`; longer ones are not from us.
-const MESSAGE_LIMIT: usize = 16 * 1024;
-
-/// What the bytes of one read are written into.
-pub(crate) enum Landing {
-    /// Their place in host memory.
-    Buffer(Arc<Buffer>),
-    /// A pinned block, on their way to a device.
-    Block(Block),
+/// Whether a message names the endpoint on which it comes, for the receiver to tell whose it is. Not
+/// needed for data, whose token nobody else knows.
+pub(super) fn names_sender(kind: MessageKind) -> bool {
+    kind != MessageKind::Data
 }
 
-/// Where the bytes of one read belong.
-pub(crate) struct Target {
-    pub landing: Landing,
-    pub offset: usize,
-    pub len: usize,
-    /// The digest of the part it belongs to, and its place there.
-    pub digest: Arc<Mutex<PartDigest>>,
-    pub at: usize,
-}
-
-impl Target {
-    /// False if these are not as many bytes as expected.
-    fn fill(&mut self, data: &[u8]) -> bool {
-        if data.len() != self.len {
-            return false;
-        }
-        let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut self.landing {
-            Landing::Buffer(buffer) => {
-                let filled = buffer.fill(self.offset, data, (&mut digest, self.at));
-                filled.is_ok()
-            }
-            Landing::Block(block) => match block.bytes_mut().get_mut(..data.len()) {
-                Some(to) => {
-                    // SAFETY: as long as the piece, and the block's holder's alone.
-                    unsafe { digest.copy(self.at, data, to.as_mut_ptr()) };
-                    true
-                }
-                None => false,
-            },
-        }
-    }
-}
-
-/// Collects events, and copies arriving chunks to where they are expected: straight from UCX's
-/// receive buffer, the only copy in this process. Locked because UCX documents no thread for its
-/// callbacks and has one of its own for connection management.
-#[derive(Default)]
+/// Collects events, and copies arriving pieces to where they are expected: straight from UCX's
+/// receive buffer, the only copy in this process.
 pub(super) struct Sink {
     events: Mutex<Vec<Event>>,
-    targets: Mutex<HashMap<u64, Target>>,
+    targets: Targets,
 }
 
 impl Sink {
+    pub fn new(targets: Targets) -> Sink {
+        Sink {
+            events: Mutex::default(),
+            targets,
+        }
+    }
+
     pub fn push(&self, event: Event) {
         self.events
             .lock()
@@ -160,24 +68,12 @@ impl Sink {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub fn targets(&self) -> MutexGuard<'_, HashMap<u64, Target>> {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A chunk that nobody expects (any more), or of another length, is dropped (T-1).
+    /// A piece that nobody expects (any more) is dropped (T-1).
     fn on_data(&self, header: &[u8], data: &[u8]) {
-        let Ok(token) = header.try_into().map(u64::from_le_bytes) else {
-            return;
-        };
-        let Some(mut target) = self.targets().remove(&token) else {
-            return;
-        };
-        let fits = target.fill(data);
-        let block = match target.landing {
-            Landing::Buffer(_) => None,
-            Landing::Block(block) => Some(block),
-        };
-        self.push(Event::Arrived { token, fits, block });
+        let token = header.try_into().map(u64::from_le_bytes);
+        if let Some(landed) = token.ok().and_then(|token| self.targets.land(token, data)) {
+            self.push(Event::Landed(landed));
+        }
     }
 }
 

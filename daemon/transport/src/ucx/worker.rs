@@ -1,4 +1,4 @@
-//! The UCX worker, its listener, and the operations on its endpoints.
+//! The UCX worker, its listener and its endpoints.
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -9,27 +9,24 @@ use ucx_sys::*;
 use super::context::{Context, Settings};
 use super::endpoint::{ConnRequest, Endpoint};
 use super::ops::Pending;
-use super::sink::{Event, KindTag, LinkTag, Sink, Target, on_connect_request, on_link_error};
+use super::sink::{KindTag, LinkTag, ReplyTo, Sink, on_connect_request, on_link_error};
 use super::sockaddr::{CSockAddr, from_c};
-use super::{LinkId, OpId, Status, devices, handlers, signals};
+use super::{Status, devices, handlers, signals};
 use crate::error::TransportError;
-
-/// Answer of [`Worker::arm`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Armed {
-    /// The event descriptor will wake the sleeper.
-    Yes,
-    /// Something happened meanwhile: progress again.
-    Busy,
-}
+use crate::road::{CallId, LinkId, OpId, Targets};
 
 /// One worker with its context and listener, used by one thread only (T-2).
 pub(crate) struct Worker {
     listener: ucp_listener_h,
     pub(super) worker: ucp_worker_h,
     efd: i32,
-    pub(super) next_op: OpId,
     pub(super) pending: HashMap<OpId, Pending>,
+    pub(super) links: HashMap<LinkId, Endpoint>,
+    /// Links that are not closing; UCX may use an endpoint's name again afterwards.
+    pub(super) by_name: HashMap<ReplyTo, LinkId>,
+    /// Calls that are neither taken nor refused.
+    pub(super) calls: HashMap<CallId, ConnRequest>,
+    pub(super) next_call: CallId,
     // Fields drop in this order: the context after the worker, the callbacks' targets last.
     _context: Context,
     kinds: Box<[KindTag]>,
@@ -37,7 +34,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub fn new(settings: &Settings) -> Result<Worker, TransportError> {
+    /// A worker whose pieces go where `targets` says.
+    pub fn new(settings: &Settings, targets: Targets) -> Result<Worker, TransportError> {
         signals::restore_crash_signals();
         let context = Context::new(settings)?;
         if let Some(list) = devices::asked(settings) {
@@ -53,13 +51,16 @@ impl Worker {
         Status(unsafe { ucp_worker_create(context.0, &raw const params, &raw mut worker) })
             .check()
             .map_err(|s| s.doing("creating a UCX worker"))?;
-        let sink: Box<Sink> = Box::default();
+        let sink = Box::new(Sink::new(targets));
         let mut this = Worker {
             listener: ptr::null_mut(),
             worker,
             efd: -1,
-            next_op: 1,
             pending: HashMap::new(),
+            links: HashMap::new(),
+            by_name: HashMap::new(),
+            calls: HashMap::new(),
+            next_call: 1,
             _context: context,
             kinds: Box::default(),
             sink,
@@ -103,7 +104,7 @@ impl Worker {
     }
 
     /// Ends listening; requests not yet accepted must be rejected before.
-    pub fn stop_listening(&mut self) {
+    pub(super) fn end_listener(&mut self) {
         if !self.listener.is_null() {
             // SAFETY: created once, destroyed once.
             unsafe { ucp_listener_destroy(self.listener) };
@@ -111,8 +112,8 @@ impl Worker {
         }
     }
 
-    /// Begins to connect; whether it worked is shown by the first answer or by an event.
-    pub fn connect(&mut self, peer: SocketAddr, link: LinkId) -> Result<Endpoint, Status> {
+    /// Begins to connect.
+    pub(super) fn call(&mut self, peer: SocketAddr, link: LinkId) -> Result<(), Status> {
         let c_addr = CSockAddr::new(peer);
         let params = ucp_ep_params_t {
             field_mask: UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
@@ -124,7 +125,7 @@ impl Worker {
     }
 
     /// Accepts a peer. Not to be called from within a callback.
-    pub fn accept(&mut self, request: ConnRequest, link: LinkId) -> Result<Endpoint, Status> {
+    pub(super) fn take(&mut self, request: ConnRequest, link: LinkId) -> Result<(), Status> {
         let params = ucp_ep_params_t {
             field_mask: UCP_EP_PARAM_FIELD_CONN_REQUEST,
             conn_request: request.0,
@@ -134,14 +135,14 @@ impl Worker {
     }
 
     /// Refuses a peer.
-    pub fn reject(&mut self, request: ConnRequest) {
+    pub(super) fn refuse(&mut self, request: ConnRequest) {
         if !self.listener.is_null() {
             // SAFETY: a request of this listener, answered once.
             let _ = unsafe { ucp_listener_reject(self.listener, request.0) };
         }
     }
 
-    fn create(&mut self, mut params: ucp_ep_params_t, link: LinkId) -> Result<Endpoint, Status> {
+    fn create(&mut self, mut params: ucp_ep_params_t, link: LinkId) -> Result<(), Status> {
         let tag = Box::new(LinkTag {
             sink: &raw const *self.sink,
             link,
@@ -156,48 +157,14 @@ impl Worker {
         // SAFETY: pointers in the parameters outlive the call; the tag outlives the endpoint.
         Status(unsafe { ucp_ep_create(self.worker, &raw const params, &raw mut handle) })
             .check()?;
-        Ok(Endpoint { handle, tag })
+        let endpoint = Endpoint { handle, tag };
+        self.by_name.insert(endpoint.name(), link);
+        self.links.insert(link, endpoint);
+        Ok(())
     }
 
-    /// Where the bytes of the chunk `token` are to go when they arrive. Bounds are checked then.
-    pub fn expect(&mut self, token: u64, target: Target) {
-        self.sink.targets().insert(token, target);
-    }
-
-    /// The chunk `token` is no longer wanted: its bytes will be dropped.
-    pub fn unexpect(&mut self, token: u64) {
-        self.sink.targets().remove(&token);
-    }
-
-    /// Lets UCX work once; true if anything moved.
-    pub fn progress(&mut self) -> bool {
-        // SAFETY: a live worker on its own thread.
-        unsafe { ucp_worker_progress(self.worker) != 0 }
-    }
-
-    /// What happened since the last call. Ended operations have given up their memory.
-    pub fn take_events(&mut self) -> Vec<Event> {
-        let events = self.sink.take();
-        for event in &events {
-            if let Event::OpDone { op, .. } = event {
-                self.forget(*op);
-            }
-        }
-        events
-    }
-
-    /// Prepares for sleeping on [`Worker::event_fd`].
-    pub fn arm(&mut self) -> Result<Armed, Status> {
-        // SAFETY: a live worker.
-        match unsafe { ucp_worker_arm(self.worker) } {
-            UCS_OK => Ok(Armed::Yes),
-            UCS_ERR_BUSY => Ok(Armed::Busy),
-            other => Err(Status(other)),
-        }
-    }
-
-    /// Readable when UCX wants [`Worker::progress`].
-    pub fn event_fd(&self) -> BorrowedFd<'_> {
+    /// Readable when UCX wants progress.
+    pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: UCX keeps it open as long as the worker lives.
         unsafe { BorrowedFd::borrow_raw(self.efd) }
     }
@@ -205,7 +172,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.stop_listening();
+        self.end_listener();
         // SAFETY: destroyed once, before its context. The engine leaks the worker instead when
         // operations are still pending.
         unsafe { ucp_worker_destroy(self.worker) };

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use robust_transport::Address;
 use ucx_sys::*;
 
 pub const REPLY: u32 = UCP_AM_SEND_FLAG_REPLY;
@@ -151,7 +152,7 @@ impl Raw {
     }
 
     /// Listens on loopback.
-    pub fn listen(&mut self) -> SocketAddr {
+    pub fn listen(&mut self) -> Address {
         let any = address((Ipv4Addr::LOCALHOST, 0).into());
         let params = ucp_listener_params_t {
             field_mask: UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
@@ -177,11 +178,11 @@ impl Raw {
             assert_eq!(ucp_listener_query(self.listener, &raw mut attr), UCS_OK);
         }
         let port = u16::from_be_bytes([attr.sockaddr.bytes[2], attr.sockaddr.bytes[3]]);
-        (Ipv4Addr::LOCALHOST, port).into()
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()
     }
 
-    pub fn connect(&mut self, addr: SocketAddr) -> Ep {
-        let c_addr = address(addr);
+    pub fn connect(&mut self, to: Address) -> Ep {
+        let c_addr = address(to.net().unwrap());
         self.endpoint(ucp_ep_params_t {
             field_mask: UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
             flags: UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,

@@ -2,19 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use robust_transport::{
-    Arrived, Buffer, Cancel, Config, FetchError, JobToken, Part, RegionKey, Transport,
+    Address, Arrived, Buffer, Cancel, Config, FetchError, JobToken, Part, RegionKey, Transport,
 };
 
 /// A started peer that exposes `len` patterned bytes. Killed when dropped.
 pub struct Peer {
     child: Child,
-    pub addr: SocketAddr,
+    pub addr: Address,
     pub key: RegionKey,
 }
 
@@ -37,11 +36,38 @@ pub fn token() -> JobToken {
     JobToken::new(b"tests between processes")
 }
 
+/// Test binaries whose name begins like this test the road between processes of one machine; the others
+/// test UCX.
+const OF_SHM: &str = "shm_";
+
+/// Whether these tests are of the road between processes of one machine.
+pub fn on_shm() -> bool {
+    let program = std::env::current_exe().unwrap();
+    program
+        .file_name()
+        .unwrap()
+        .to_string_lossy()
+        .starts_with(OF_SHM)
+}
+
+/// Settings for members of the job `token`, of the road that is tested.
+pub fn config(token: JobToken) -> Config {
+    let of_net = Config::new(token);
+    if !on_shm() {
+        return of_net;
+    }
+    Config {
+        local: Some(concat!(env!("CARGO_TARGET_TMPDIR"), "/roads").into()),
+        net: None,
+        ..of_net
+    }
+}
+
 /// A transport for this process.
 pub fn transport(stall: Duration) -> Transport {
     Transport::start(Config {
         stall_timeout: stall,
-        ..Config::new(token())
+        ..config(token())
     })
     .unwrap()
 }
@@ -70,7 +96,9 @@ pub fn whole(len: usize) -> [Part; 1] {
 
 fn restart_self(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    let module = if on_shm() { "tests::" } else { "" };
+    let test = format!("{module}{test}");
+    command.args(["--exact", &test, "--ignored", "--nocapture"]);
     command
 }
 
@@ -136,7 +164,7 @@ pub fn serve_until_stdin_closes() {
 
 /// Body of the ignored test `peer_that_notifies`.
 pub fn notify_in_order() {
-    let to: SocketAddr = std::env::var("PEER_TO").unwrap().parse().unwrap();
+    let to: Address = std::env::var("PEER_TO").unwrap().parse().unwrap();
     let count: u32 = std::env::var("PEER_COUNT").unwrap().parse().unwrap();
     let transport = transport(Duration::from_secs(2));
     for n in 0..count {
@@ -149,7 +177,7 @@ pub fn notify_in_order() {
 }
 
 /// A process that notifies `to`; ends when its standard input closes.
-pub fn start_notifier(to: SocketAddr, count: u32) -> Child {
+pub fn start_notifier(to: Address, count: u32) -> Child {
     restart_self("peer_that_notifies")
         .env("PEER_TO", to.to_string())
         .env("PEER_COUNT", count.to_string())
@@ -169,7 +197,7 @@ pub fn holds(buffer: &Arc<Buffer>, seed: u64) -> bool {
 /// Body of the ignored test `peer_that_pulls`: pulls all of a region again and again, until it is
 /// refused, and says when bytes are neither zeros nor those of `pattern(3, ..)`.
 pub fn pull_for_ever() {
-    let addr: SocketAddr = std::env::var("PEER_FROM").unwrap().parse().unwrap();
+    let addr: Address = std::env::var("PEER_FROM").unwrap().parse().unwrap();
     let key = RegionKey::from_bytes(&unhex(&std::env::var("PEER_KEY").unwrap())).unwrap();
     let transport = transport(Duration::from_secs(5));
     let lanes = std::env::var("PEER_LANES").map_or(1, |n| n.parse::<usize>().unwrap());
@@ -180,7 +208,7 @@ pub fn pull_for_ever() {
     });
 }
 
-fn pull_until_refused(transport: &Transport, addr: SocketAddr, key: &RegionKey) {
+fn pull_until_refused(transport: &Transport, addr: Address, key: &RegionKey) {
     let len = key.len as usize;
     let (into, patterned) = (Buffer::new(len).unwrap(), pattern(3, len));
     loop {
@@ -205,12 +233,12 @@ fn pull_until_refused(transport: &Transport, addr: SocketAddr, key: &RegionKey) 
 }
 
 /// A process that pulls `key` from `from` until it is killed; some bytes have arrived there.
-pub fn start_puller(from: SocketAddr, key: &RegionKey) -> Child {
+pub fn start_puller(from: Address, key: &RegionKey) -> Child {
     start_pullers(from, key, 1)
 }
 
 /// The same with so many fetches at once.
-pub fn start_pullers(from: SocketAddr, key: &RegionKey, lanes: usize) -> Child {
+pub fn start_pullers(from: Address, key: &RegionKey, lanes: usize) -> Child {
     let mut child = restart_self("peer_that_pulls")
         .env("PEER_LANES", lanes.to_string())
         // Stopped, it leaves what was asked for with the source, and not in the kernel's buffers.

@@ -83,7 +83,7 @@ pub(crate) fn tcp_source(bytes: usize) -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let content = vec![1_u8; bytes];
     let addr = listener.local_addr()?;
-    tell(&Told::Listening { addr });
+    tell(&Told::Listening { addr: addr.into() });
     std::thread::spawn(move || {
         for peer in listener.incoming().map_while(Result::ok) {
             // A puller that went away is no reason to end.
@@ -103,7 +103,7 @@ fn send(mut peer: TcpStream, content: &[u8]) -> std::io::Result<()> {
 /// Fills `to` from a [`tcp_source`] in another process; GB/s.
 pub(crate) fn tcp_copy(source: &Node, to: &mut [u8]) -> anyhow::Result<f64> {
     let started = Instant::now();
-    let mut peer = TcpStream::connect(source.addr)?;
+    let mut peer = TcpStream::connect(source.addr.net().context("no address")?)?;
     for step in to.chunks_mut(STEP) {
         peer.read_exact(step)?;
     }

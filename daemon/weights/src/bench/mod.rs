@@ -11,6 +11,7 @@ mod node;
 mod pair;
 mod recovery;
 mod relays;
+mod same_host;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -41,7 +42,7 @@ pub(crate) struct BenchArgs {
     /// Write the report as JSON to this file.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only these parts: pair, loopback, links, recovery, cut, idle.
+    /// Only these parts: pair, same_host, loopback, links, recovery, cut, idle.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -118,8 +119,9 @@ type Part = (
     fn(&BenchArgs, &mut Report) -> anyhow::Result<()>,
 );
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("pair", pair::measure),
+    ("same_host", same_host::measure),
     ("loopback", relays::loopback),
     ("links", relays::links),
     ("recovery", recovery::measure),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use robust_shared::weights::Manifest;
+use robust_transport::Address;
 
 use super::netns::Host;
 use crate::cli::{OrderLine, SourceLine, Told, Wish};
@@ -19,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Node {
     child: Child,
     told: Receiver<(Instant, Told)>,
-    pub addr: SocketAddr,
+    pub addr: Address,
     pub id: u64,
 }
 
@@ -58,7 +59,7 @@ impl Node {
                 }
             }
         });
-        let addr = SocketAddr::from(([0, 0, 0, 0], 0));
+        let addr = SocketAddr::from(([0, 0, 0, 0], 0)).into();
         let mut node = Node {
             child,
             told,
@@ -148,10 +149,15 @@ pub(crate) struct Trainer {
 impl Trainer {
     /// Starts as many ranks as hosts are given.
     pub fn start(bytes: u64, hosts: &[Option<&Host>]) -> anyhow::Result<Self> {
+        Self::start_with(bytes, hosts, &[])
+    }
+
+    /// The same with more words for their program.
+    pub fn start_with(bytes: u64, hosts: &[Option<&Host>], more: &[&str]) -> anyhow::Result<Self> {
         let size = bytes.to_string();
-        let start = |(at, host): (usize, &Option<&Host>)| {
-            Node::start(100 + at as u64, *host, &["source", "--bytes", &size])
-        };
+        let words = [&["source", "--bytes", &size], more].concat();
+        let start =
+            |(at, host): (usize, &Option<&Host>)| Node::start(100 + at as u64, *host, &words);
         let ranks: anyhow::Result<Vec<Node>> = hosts.iter().enumerate().map(start).collect();
         let (ranks, keys) = (ranks?, Vec::new());
         let mut trainer = Trainer {
@@ -228,7 +234,19 @@ impl Trainer {
 
 /// Starts a puller for versions of this size.
 pub(crate) fn rollout(id: u64, bytes: u64, host: Option<&Host>) -> anyhow::Result<Node> {
-    Node::start(id, host, &["pull", "--bytes", &bytes.to_string()])
+    rollout_with(id, bytes, host, &[])
+}
+
+/// The same with more words for its program.
+pub(crate) fn rollout_with(
+    id: u64,
+    bytes: u64,
+    host: Option<&Host>,
+    more: &[&str],
+) -> anyhow::Result<Node> {
+    let size = bytes.to_string();
+    let words = [&["pull", "--bytes", &size], more].concat();
+    Node::start(id, host, &words)
 }
 
 /// Orders a pull; answers with the puller as a source for others, once it is one.

@@ -12,7 +12,7 @@ use super::copies::{
 };
 use super::cores::steadily;
 use super::figure::load;
-use super::node::{Node, Trainer, order, rollout};
+use super::node::{Node, Trainer, order, rollout_with};
 use super::{BenchArgs, Report};
 use crate::cli::{Told, Wish};
 
@@ -26,7 +26,7 @@ const TIMES: usize = 3;
 pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let bytes = args.pair_mib << 20;
     copies(args, bytes, report)?;
-    let mut pair = Pair::start(bytes)?;
+    let mut pair = Pair::start(bytes, &[])?;
     if !has_perftest() {
         report.skip("ucx_perftest", "not installed (package ucx-utils)");
         for _ in 0..args.rounds {
@@ -122,24 +122,26 @@ impl Beside {
 }
 
 /// A source and a puller.
-struct Pair {
-    trainer: Trainer,
+pub(crate) struct Pair {
+    /// The source.
+    pub trainer: Trainer,
     puller: Node,
     bytes: u64,
 }
 
 impl Pair {
-    fn start(bytes: u64) -> anyhow::Result<Self> {
+    /// For versions of so many bytes, with more words for both programs.
+    pub fn start(bytes: u64, more: &[&str]) -> anyhow::Result<Self> {
         Ok(Self {
-            trainer: Trainer::start(bytes, &[None])?,
-            puller: rollout(1, bytes, None)?,
+            trainer: Trainer::start_with(bytes, &[None], more)?,
+            puller: rollout_with(1, bytes, None, more)?,
             bytes,
         })
     }
 
     /// GB/s of a bare fetch and of a pull of the version that was published last.
-    fn pull(&mut self) -> anyhow::Result<(f64, f64)> {
-        // Both have slept while the perf tool ran, which warms itself up before it measures.
+    pub fn pull(&mut self) -> anyhow::Result<(f64, f64)> {
+        // Both have slept while others were measured, which the perf tool warms itself up before.
         self.raw()?;
         // The bare fetch first: the version is not here yet, and does not stay. Digests are not
         // looked at, but taken: the copy that takes them is the only one that there is.

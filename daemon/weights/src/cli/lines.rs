@@ -1,13 +1,12 @@
 //! The lines.
 use std::io::{BufRead, Write};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use robust_shared::ids::Incarnation;
 use robust_shared::weights::Manifest;
-use robust_transport::{Part, RegionKey};
+use robust_transport::{Address, Part, RegionKey};
 use robust_weights::{Order, Source};
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +34,7 @@ pub(crate) enum Wish {
 pub(crate) enum Told {
     /// It listens.
     Listening {
-        addr: SocketAddr,
+        addr: Address,
     },
     /// A version can be read here.
     Started {
@@ -87,7 +86,7 @@ pub(crate) struct OrderLine {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SourceLine {
     pub id: u64,
-    pub addr: SocketAddr,
+    pub addr: Address,
     /// Hexadecimal.
     pub key: String,
     /// Source offset, own offset, length; none: all of it.

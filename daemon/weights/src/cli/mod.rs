@@ -9,11 +9,12 @@ pub(crate) use pull::{PullArgs, pull};
 pub(crate) use source::{SourceArgs, source};
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use robust_shared::weights::TensorSpec;
-use robust_transport::{Buffer, Config, JobToken, Staging, Transport};
+use robust_transport::{Buffer, Config, JobToken, Net, Staging, Transport};
 
 /// What every process needs.
 #[derive(clap::Args, Clone)]
@@ -24,6 +25,10 @@ pub(crate) struct NodeArgs {
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     bind: IpAddr,
+    /// Go through shared memory instead of the network: a folder in which the processes of one machine
+    /// find each other.
+    #[arg(long, value_name = "FOLDER")]
+    shm: Option<PathBuf>,
     /// A source that says nothing for so long has failed.
     #[arg(long, default_value_t = 2000)]
     stall_ms: u64,
@@ -42,6 +47,8 @@ impl NodeArgs {
     fn transport(&self) -> anyhow::Result<Transport> {
         let stall = Duration::from_millis(self.stall_ms);
         Ok(Transport::start(Config {
+            net: self.shm.is_none().then_some(Net::Ucx),
+            local: self.shm.clone(),
             bind: self.bind,
             stall_timeout: stall,
             ..Config::new(JobToken::new(self.token.as_bytes()))

@@ -33,7 +33,7 @@ use robust_role::{FromHost, Link, LinkEnd, RoleArgs, Stages};
 use robust_shared::footprint::Need;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
-use robust_transport::Transport;
+use robust_transport::{Address, Transport};
 use robust_weights::Slots;
 use tokio::runtime::Handle;
 
@@ -151,7 +151,7 @@ fn run(
 }
 
 /// What this replica is at the moment.
-fn hello(slots: &Slots, pulling: &Pulling, transport: SocketAddr, http: SocketAddr) -> Hello {
+fn hello(slots: &Slots, pulling: &Pulling, transport: Address, http: SocketAddr) -> Hello {
     Hello {
         transport_addr: transport.to_string(),
         http_addr: http.to_string(),

@@ -5,13 +5,13 @@
 //! peer's notice of s+1, which is sent only after that peer's fetches of s.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use robust_proto::v1::Peer;
 use robust_transport::{
-    Buffer, BufferError, Cancel, Exposed, FetchError, Part, RegionKey, Transport, TransportError,
+    Address, Buffer, BufferError, Cancel, Exposed, FetchError, Part, RegionKey, Transport,
+    TransportError,
 };
 use tch::Tensor;
 
@@ -62,7 +62,7 @@ pub enum ExchangeError {
 
 struct Remote {
     rank: u32,
-    addr: SocketAddr,
+    addr: Address,
     regions: Vec<RegionKey>,
     landing: Arc<Buffer>,
 }

@@ -1,11 +1,9 @@
 //! The memory of a rank that others may read.
 
-use std::net::SocketAddr;
-
 use robust_proto::v1::Hello;
 use robust_role::serve::{Layout, Publisher, as_region};
 use robust_shared::job::{Dtype, Job};
-use robust_transport::{Buffer, BufferError, Exposed, Transport, TransportError};
+use robust_transport::{Address, Buffer, BufferError, Exposed, Transport, TransportError};
 
 use super::exchange::STATISTICS;
 use crate::manifest::tensor_specs_of;
@@ -53,7 +51,7 @@ impl Regions {
     }
 
     /// What a rank says first: where its gradients are.
-    pub fn hello(&self, addr: SocketAddr) -> Hello {
+    pub fn hello(&self, addr: Address) -> Hello {
         let gradients = self.gradients.iter();
         Hello {
             transport_addr: addr.to_string(),

@@ -80,8 +80,27 @@ pub struct Weights {
     /// Most pinned memory, in MiB, that one role's weights pass through on their way to a device and
     /// from it. Weights in host memory need none. Roles find it in `ROBUST_WEIGHTS_BUFFER_MIB`.
     pub buffer_mib: u64,
+    /// Which roads they take.
+    pub transport: WeightTransport,
     /// UCX network devices (`UCX_NET_DEVICES`).
     pub net_devices: String,
+}
+
+/// `weights.transport`: how weights and gradients come from role to role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightTransport {
+    /// Through shared memory where both are on one machine, else as the machine's network allows: with
+    /// no other machine in the job no port is opened.
+    #[default]
+    Auto,
+    /// Through shared memory only: a job of one machine.
+    Shm,
+    /// Over UCX's RDMA transports only.
+    Ucx,
+    /// Over whatever UCX finds, on one machine too. Over TCP whoever reaches a role's port can write to
+    /// its memory: UCX does as told by anybody who knows its format.
+    UcxTcpUnsafe,
 }
 
 impl Weights {
@@ -103,6 +122,7 @@ impl Default for Weights {
             stall_timeout_s: 2.0,
             pullers_per_source: 1,
             buffer_mib: 64,
+            transport: WeightTransport::Auto,
             net_devices: "lo".to_owned(),
         }
     }

@@ -1,6 +1,6 @@
 //! What was found on a machine: plain values, so that verdicts can be tested without the machine and
 //! facts of one machine be judged on another.
-use robust_shared::job::{EngineKind, Isolate};
+use robust_shared::job::{EngineKind, Isolate, WeightTransport};
 use robust_shared::trial::{Ended, Failure, Up};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -64,6 +64,9 @@ pub struct JobFacts {
     pub state_bytes: Option<u64>,
     /// Checkpoints that are kept at most at a time, the one being written included.
     pub checkpoints: u32,
+    /// Which roads weights take.
+    #[serde(default)]
+    pub transport: WeightTransport,
     /// UCX's devices, as the job names them.
     pub net_devices: String,
     /// Files that are not there: key and reason.

@@ -110,6 +110,10 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
         facts.push(("routed to", routed.to_owned()));
         if !r.pull_source.is_empty() {
             let pull = format!("{} at {}", r.pull_source, rate(r.pull_bytes_per_s));
+            let pull = match &*r.pull_road {
+                "" => pull,
+                road => format!("{pull} by {road}"),
+            };
             facts.push(("weights from", pull));
         }
         lines.push(line(facts));

@@ -50,6 +50,7 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
             .saturating_add(c.keep_best)
             .saturating_add(dated)
             .saturating_add(1),
+        transport: job.weights.transport,
         net_devices: job.weights.net_devices.clone(),
         commands: Vec::new(),
         roles: shape(&job).map_or_else(Vec::new, |shape| roles(&job, &shape)),

@@ -1,6 +1,7 @@
 //! Transports, ports, addresses and clocks.
 use super::super::check::Check;
 use super::super::facts::{Address, Answer, Facts, Found, Peer, Port, Worker};
+use robust_shared::job::WeightTransport;
 
 /// Roles take ports of their own: links, engines, weights.
 const PORTS: u16 = 1024;
@@ -10,7 +11,11 @@ const CLOCK_WARN_MS: f64 = 100.0;
 const CLOCK_FAIL_MS: f64 = 2_000.0;
 
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
-    let mut checks = vec![ucx(facts), ephemeral(facts.ephemeral.as_ref())];
+    let mut checks = vec![
+        ucx(facts),
+        roads(facts),
+        ephemeral(facts.ephemeral.as_ref()),
+    ];
     checks.extend(facts.ports.iter().map(port));
     checks.push(addresses(
         &facts.addresses,
@@ -59,6 +64,43 @@ fn ucx(facts: &Facts) -> Check {
         );
     }
     Check::ok(NAME, found)
+}
+
+/// Which way the job's weights go, and who could get at them.
+fn roads(facts: &Facts) -> Check {
+    const NAME: &str = "weights' road";
+    let Some(Ok(job)) = &facts.job else {
+        return Check::skipped(NAME, "no --job was given");
+    };
+    let ucx = match &facts.worker {
+        Some(Ok(Worker { ucx: Ok(ucx), .. })) => Some(ucx),
+        _ => None,
+    };
+    let of_rdma = |name: &&String| ["rc", "dc", "ud"].iter().any(|rdma| is_of(name, rdma));
+    let rdma = ucx.and_then(|ucx| ucx.transports.iter().find(of_rdma));
+    match (job.transport, job.nodes > 1) {
+        (WeightTransport::Auto | WeightTransport::Shm, false) => {
+            Check::ok(NAME, "shared memory; roles open no port for weights")
+        }
+        (WeightTransport::Ucx, _) => match rdma {
+            Some(name) => Check::ok(NAME, format!("UCX's RDMA: {name}")),
+            None => {
+                let found = "transport = \"ucx\" is RDMA only, and UCX has none here";
+                Check::fail(NAME, found, "leave `[weights] transport` out")
+            }
+        },
+        (WeightTransport::UcxTcpUnsafe, _) => {
+            let found = "UCX over TCP: whoever reaches a role's port can write to its memory";
+            let fix = "leave `[weights] transport` out, or let nobody else reach those ports";
+            Check::warn(NAME, found, fix)
+        }
+        (WeightTransport::Auto | WeightTransport::Shm, true) => {
+            let found = "shared memory on a node, UCX between nodes: over its TCP whoever reaches a \
+                         role's port can write to its memory";
+            let fix = "keep the ports of roles on a network of the job's own";
+            Check::warn(NAME, found, fix)
+        }
+    }
 }
 
 /// `rc_mlx5/mlx5_0:1` is of `rc`.

@@ -1,0 +1,171 @@
+//! The roads of one transport: which one leads to a peer, and which one a link goes over.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+
+use super::{Armed, CallId, Event, Failure, LinkId, MessageKind, OpId, Parcel, Road, RoadKind};
+use super::{Target, Targets};
+use crate::address::Address;
+
+/// All roads, the best one first.
+pub(crate) struct Roads {
+    all: Vec<Box<dyn Road>>,
+    targets: Targets,
+    /// By link that is not closed: an index into `all`.
+    of_link: HashMap<LinkId, usize>,
+    /// By operation under way.
+    of_op: HashMap<OpId, usize>,
+    next_op: OpId,
+}
+
+/// A call that is neither taken nor refused, and the road that it came on.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    road: usize,
+    call: CallId,
+}
+
+/// What happened on any road.
+pub(crate) enum Happened {
+    /// Somebody calls.
+    Called(Call),
+    /// Anything else.
+    Other(Event),
+}
+
+impl Roads {
+    /// The best one first; their pieces go where `targets` says.
+    pub fn new(all: Vec<Box<dyn Road>>, targets: Targets) -> Roads {
+        Roads {
+            all,
+            targets,
+            of_link: HashMap::new(),
+            of_op: HashMap::new(),
+            next_op: 1,
+        }
+    }
+
+    /// Begins to connect on the best road that leads there.
+    pub fn connect(&mut self, peer: &Address, link: LinkId) -> Result<RoadKind, Failure> {
+        let at = self.all.iter().position(|road| road.reaches(peer));
+        let (at, road) = at
+            .and_then(|at| Some((at, self.all.get_mut(at)?)))
+            .ok_or(Failure::NoRoad)?;
+        road.connect(peer, link)?;
+        self.of_link.insert(link, at);
+        Ok(road.kind())
+    }
+
+    /// Takes a call.
+    pub fn accept(&mut self, call: Call, link: LinkId) -> Result<RoadKind, Failure> {
+        let road = self.all.get_mut(call.road).ok_or(Failure::NoRoad)?;
+        road.accept(call.call, link)?;
+        self.of_link.insert(link, call.road);
+        Ok(road.kind())
+    }
+
+    /// Refuses a call.
+    pub fn reject(&mut self, call: Call) {
+        if let Some(road) = self.all.get_mut(call.road) {
+            road.reject(call.call);
+        }
+    }
+
+    /// Sends on a link that is not closed.
+    pub fn send(&mut self, link: LinkId, parcel: Parcel) -> OpId {
+        self.start(link, |road, op| road.send(link, op, parcel))
+    }
+
+    /// Sends a message of its own bytes.
+    pub fn send_message(&mut self, link: LinkId, kind: MessageKind, bytes: Vec<u8>) -> OpId {
+        self.send(link, Parcel::Message(kind, bytes))
+    }
+
+    /// Closes a link by force.
+    pub fn close(&mut self, link: LinkId) -> OpId {
+        self.start(link, |road, op| road.close(link, op))
+    }
+
+    fn start(&mut self, link: LinkId, start: impl FnOnce(&mut dyn Road, OpId)) -> OpId {
+        let op = self.next_op;
+        self.next_op += 1;
+        let at = self.of_link.get(&link).copied();
+        if let Some((at, road)) = at.and_then(|at| Some((at, self.all.get_mut(at)?))) {
+            self.of_op.insert(op, at);
+            start(road.as_mut(), op);
+        }
+        op
+    }
+
+    /// A link is gone, all its operations have ended.
+    pub fn forget(&mut self, link: LinkId) {
+        self.of_link.remove(&link);
+    }
+
+    /// Gives up an operation that closing its link did not end.
+    pub fn cancel(&mut self, op: OpId) {
+        let at = self.of_op.get(&op).copied();
+        if let Some(road) = at.and_then(|at| self.all.get_mut(at)) {
+            road.cancel(op);
+        }
+    }
+
+    /// Where the bytes of the read `token` are to go.
+    pub fn expect(&self, token: u64, target: Target) {
+        self.targets.expect(token, target);
+    }
+
+    /// The read `token` is no longer wanted.
+    pub fn unexpect(&self, token: u64) {
+        self.targets.unexpect(token);
+    }
+
+    /// Lets every road work once; true if anything moved.
+    pub fn progress(&mut self) -> bool {
+        let moved = |moved, road: &mut Box<dyn Road>| road.progress() | moved;
+        self.all.iter_mut().fold(false, moved)
+    }
+
+    /// What happened since the last call.
+    pub fn take_events(&mut self) -> Vec<Happened> {
+        let mut all = Vec::new();
+        for (at, road) in self.all.iter_mut().enumerate() {
+            for event in road.take_events() {
+                match event {
+                    Event::Called(call) => all.push(Happened::Called(Call { road: at, call })),
+                    Event::OpDone { op, .. } => {
+                        self.of_op.remove(&op);
+                        all.push(Happened::Other(event));
+                    }
+                    event => all.push(Happened::Other(event)),
+                }
+            }
+        }
+        all
+    }
+
+    /// Prepares for sleeping on [`Roads::wakes`].
+    pub fn arm(&mut self) -> Result<Armed, Failure> {
+        for road in &mut self.all {
+            if road.arm()? == Armed::Busy {
+                return Ok(Armed::Busy);
+            }
+        }
+        Ok(Armed::Yes)
+    }
+
+    /// Readable when a road wants [`Roads::progress`].
+    pub fn wakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.all.iter().map(|road| road.wakes())
+    }
+
+    /// Ends listening.
+    pub fn stop_listening(&mut self) {
+        self.all.iter_mut().for_each(|road| road.stop_listening());
+    }
+
+    /// Operations that have not ended.
+    pub fn pending(&self) -> usize {
+        self.all.iter().map(|road| road.pending()).sum()
+    }
+}
