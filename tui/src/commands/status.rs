@@ -408,7 +408,7 @@ mod tests {
             .lines()
             .map(|l| l.split_whitespace().collect())
             .collect();
-        let expected = "rollout-1 7 2.0 MiB 4.0 MiB 2/4 trainer-0 1.93 GB/s";
+        let expected = "rollout-1 7 2.0 MiB 4.0 MiB 2/4 trainer-0 shm 1.93 GB/s";
         assert_eq!(rows[1].join(" "), expected);
         assert_eq!(rows.len(), 2, "{pulls}");
     }

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
+use robust_device::Block;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -47,17 +48,30 @@ pub(super) struct Line {
 pub(super) enum Lent {
     /// Where it lies.
     Buffer(Arc<Buffer>),
-    /// A copy of it, to be used again.
-    Copy(Arc<Buffer>),
+    /// A copy of it, to be used again, and the block that it is a copy of.
+    Copy(
+        Arc<Buffer>,
+        #[expect(dead_code, reason = "held for its lifetime only")] Block,
+    ),
 }
 
+impl Lent {
+    /// What readers are shown.
+    pub fn memory(&self) -> &Arc<Buffer> {
+        match self {
+            Lent::Buffer(buffer) | Lent::Copy(buffer, _) => buffer,
+        }
+    }
+}
+
+/// Frames that are written at once, as far as there is room: every write may wake the peer.
 struct Outgoing {
     bytes: Vec<u8>,
     written: usize,
     /// Its descriptor goes with the first byte.
     shows: Option<Arc<Buffer>>,
-    /// Ends when all of it is written.
-    op: Option<OpId>,
+    /// End when all of it is written.
+    ops: Vec<OpId>,
 }
 
 impl Line {
@@ -108,22 +122,28 @@ impl Line {
     }
 
     fn enqueue(&mut self, bytes: Vec<u8>, shows: Option<Arc<Buffer>>, op: Option<OpId>) {
-        self.out.push_back(Outgoing {
-            bytes,
-            written: 0,
-            shows,
-            op,
-        });
+        let has_room = |last: &&mut Outgoing| last.bytes.len() + bytes.len() <= GULP;
+        match self.out.back_mut().filter(has_room) {
+            Some(last) if shows.is_none() => {
+                last.bytes.extend(bytes);
+                last.ops.extend(op);
+            }
+            _ => self.out.push_back(Outgoing {
+                bytes,
+                written: 0,
+                shows,
+                ops: op.into_iter().collect(),
+            }),
+        }
     }
 
-    /// Writes what there is room for; answers with the operations that ended by it.
-    pub fn flush(&mut self) -> Result<Vec<OpId>, Failure> {
-        let mut ended = Vec::new();
+    /// Writes what there is room for, and tells which operations `ended` by it.
+    pub fn flush(&mut self, ended: &mut Vec<OpId>) -> Result<(), Failure> {
         while let Some(first) = self.out.front_mut() {
             match first.write(&self.socket) {
                 Ok(()) if first.written < first.bytes.len() => {}
                 Ok(()) => {
-                    ended.extend(first.op);
+                    ended.append(&mut first.ops);
                     self.out.pop_front();
                 }
                 Err(Errno::INTR) => {}
@@ -132,7 +152,7 @@ impl Line {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(ended)
+        Ok(())
     }
 
     /// Whether something waits for room.
@@ -142,7 +162,9 @@ impl Line {
 
     /// Operations that will not end any more: nothing goes out.
     pub fn unsent(&self) -> impl Iterator<Item = OpId> + '_ {
-        self.out.iter().filter_map(|outgoing| outgoing.op)
+        self.out
+            .iter()
+            .flat_map(|outgoing| outgoing.ops.iter().copied())
     }
 
     /// Takes more from the socket; false if there was nothing.

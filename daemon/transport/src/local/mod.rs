@@ -19,6 +19,7 @@ mod line;
 mod memory;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,8 +40,6 @@ use crate::road::{Armed, CallId, Event, Failure, LinkId, OpId, Parcel, Road, Roa
 const LISTENER: u64 = 0;
 /// Frames of one link that are handled before another one's turn.
 const FRAMES: usize = 32;
-/// Copies of blocks that readers may have at once; further ones wait.
-const COPIES: usize = 8;
 /// Calls taken before links have their turn.
 const CALLS: usize = 16;
 const AT_ONCE: Timespec = Timespec {
@@ -57,30 +56,16 @@ pub(crate) struct LocalRoad {
     links: HashMap<LinkId, Line>,
     /// Links of which more frames are here than their turn allowed.
     behind: VecDeque<LinkId>,
+    /// Links with frames that nobody has tried to write.
+    unwritten: Vec<LinkId>,
     calls: HashMap<CallId, OwnedFd>,
     next_call: CallId,
     targets: Targets,
     events: Vec<Event>,
     /// For bytes that must be read before they are copied.
     scratch: Vec<u8>,
-    copies: Copies,
-}
-
-/// Memory that blocks are copied into.
-#[derive(Default)]
-struct Copies {
-    free: Vec<Arc<Buffer>>,
-    made: usize,
-    waiting: VecDeque<Waiting>,
-}
-
-/// A block that waits for memory, the read that it answers, and how much of it is meant.
-struct Waiting {
-    link: LinkId,
-    op: OpId,
-    token: u64,
-    block: Block,
-    len: usize,
+    /// Memory that blocks are copied into, and that nobody has.
+    copies: Vec<Arc<Buffer>>,
 }
 
 impl LocalRoad {
@@ -106,12 +91,13 @@ impl LocalRoad {
             epoll,
             links: HashMap::new(),
             behind: VecDeque::new(),
+            unwritten: Vec::new(),
             calls: HashMap::new(),
             next_call: 1,
             targets,
             events: Vec::new(),
             scratch: Vec::new(),
-            copies: Copies::default(),
+            copies: Vec::new(),
         })
     }
 
@@ -212,8 +198,9 @@ impl LocalRoad {
             None => None,
         };
         self.events.extend(landed);
+        // It goes with the next read, as a rule, which the engine sends now.
         line.push(&Frame::Taken(piece.op), None);
-        self.write(link);
+        self.unwritten.push(link);
         Ok(())
     }
 
@@ -222,7 +209,8 @@ impl LocalRoad {
         let Some(line) = self.links.get_mut(&link).filter(|line| !line.failed) else {
             return;
         };
-        let flushed = line.flush();
+        let mut ended = Vec::new();
+        let flushed = line.flush(&mut ended);
         let stuck = line.is_stuck();
         if stuck != line.wants_room && flushed.is_ok() {
             line.wants_room = stuck;
@@ -232,12 +220,12 @@ impl LocalRoad {
             };
             let data = epoll::EventData::new_u64(link);
             if let Err(errno) = epoll::modify(&self.epoll, &*line, data, flags) {
-                return self.fail(link, errno.into());
+                self.fail(link, errno.into());
             }
         }
-        match flushed {
-            Ok(ended) => ended.into_iter().for_each(|op| self.end(op, Ok(()))),
-            Err(failure) => self.fail(link, failure),
+        ended.into_iter().for_each(|op| self.end(op, Ok(())));
+        if let Err(failure) = flushed {
+            self.fail(link, failure);
         }
     }
 
@@ -255,87 +243,43 @@ impl LocalRoad {
         self.events.push(Event::OpDone { op, result });
     }
 
-    fn lend(
-        &mut self,
-        link: LinkId,
-        op: OpId,
-        token: u64,
-        (buffer, range): (Lent, (usize, usize)),
-    ) {
+    /// Tells a reader where its piece lies, and keeps that until it was taken.
+    fn lend(&mut self, link: LinkId, op: OpId, token: u64, (lent, range): (Lent, Range<usize>)) {
         let Some(line) = self.links.get_mut(&link) else {
             return self.end(op, Err(Failure::Closed));
         };
-        let memory = match &buffer {
-            Lent::Buffer(buffer) | Lent::Copy(buffer) => Arc::clone(buffer),
-        };
+        let memory = Arc::clone(lent.memory());
         let piece = Piece {
             op,
             token,
             memory: memory.id(),
-            offset: memory.shown().map_or(0, |(_, at)| at) + range.0 as u64,
-            len: range.1 as u64,
+            offset: memory.shown().map_or(0, |(_, at)| at) + range.start as u64,
+            len: range.len() as u64,
         };
         line.push_piece(piece, &memory);
-        line.lent.insert(op, buffer);
+        line.lent.insert(op, lent);
         self.write(link);
     }
 
-    fn give_back(&mut self, lent: Lent) {
-        if let Lent::Copy(buffer) = lent {
-            self.copies.free.push(buffer);
-            self.feed_waiting();
-        }
-    }
-
-    /// Copies waiting blocks as far as there is memory for it.
-    fn feed_waiting(&mut self) {
-        while let Some(copy) = self.copies.next_free()
-            && let Some(waiting) = self.copies.waiting.pop_front()
-        {
-            let Waiting {
-                link,
-                op,
-                token,
-                block,
-                len,
-            } = waiting;
-            let bytes = block.bytes().get(..len).unwrap_or_default();
-            if copy.write_at(0, bytes).is_err() {
-                self.copies.free.push(copy);
-                self.end(op, Err(Failure::Closed));
-                continue;
+    /// The same for bytes in a block, copied to where they can be shown. The block is kept meanwhile: so
+    /// there are no more copies than blocks, and who holds too many is found by those.
+    fn lend_copy(&mut self, link: LinkId, op: OpId, token: u64, block: Block, len: usize) {
+        let bytes = block.bytes().get(..len).unwrap_or_default();
+        let free = self.copies.pop();
+        let copy = free.map_or_else(|| Buffer::new(BLOCK_BYTES), Ok);
+        match copy.and_then(|copy| copy.write_at(0, bytes).map(|()| copy)) {
+            Ok(copy) => self.lend(link, op, token, (Lent::Copy(copy, block), 0..len)),
+            Err(error) => {
+                tracing::warn!(%error, "no memory to show a block in");
+                self.end(op, Err(Failure::System(Errno::NOMEM)));
             }
-            drop(block);
-            self.lend(link, op, token, (Lent::Copy(copy), (0, len)));
         }
     }
-}
 
-impl Copies {
-    /// Memory for one more block, if one waits.
-    fn next_free(&mut self) -> Option<Arc<Buffer>> {
-        if self.waiting.is_empty() {
-            return None;
+    fn give_back(&mut self, lent: Lent) {
+        if let Lent::Copy(copy, _) = lent {
+            self.copies.push(copy);
         }
-        if self.free.is_empty() && self.made < COPIES {
-            let made = Buffer::new(BLOCK_BYTES);
-            self.made += usize::from(made.is_ok());
-            return made.ok();
-        }
-        self.free.pop()
-    }
-
-    /// Drops the blocks that wait for a link; answers with their operations.
-    fn take_waiting(&mut self, link: LinkId) -> Vec<OpId> {
-        let of_link = |waiting: &&Waiting| waiting.link == link;
-        let ops = self
-            .waiting
-            .iter()
-            .filter(of_link)
-            .map(|waiting| waiting.op);
-        let ops = ops.collect();
-        self.waiting.retain(|waiting| waiting.link != link);
-        ops
     }
 }
 
@@ -374,19 +318,9 @@ impl Road for LocalRoad {
                 self.write(link);
             }
             Parcel::Piece(token, buffer, range) => {
-                let range = (range.start, range.len());
                 self.lend(link, op, token, (Lent::Buffer(buffer), range));
             }
-            Parcel::Block(token, block, len) => {
-                self.copies.waiting.push_back(Waiting {
-                    link,
-                    op,
-                    token,
-                    block,
-                    len,
-                });
-                self.feed_waiting();
-            }
+            Parcel::Block(token, block, len) => self.lend_copy(link, op, token, block, len),
         }
     }
 
@@ -395,8 +329,7 @@ impl Road for LocalRoad {
             let lent = std::mem::take(&mut line.lent);
             let unsent: Vec<OpId> = line.unsent().collect();
             drop(line);
-            let blocks = self.copies.take_waiting(link);
-            let ops = unsent.into_iter().chain(lent.keys().copied()).chain(blocks);
+            let ops = unsent.into_iter().chain(lent.keys().copied());
             for op in ops.collect::<Vec<OpId>>() {
                 self.end(op, Err(Failure::Closed));
             }
@@ -409,6 +342,9 @@ impl Road for LocalRoad {
     fn cancel(&mut self, _op: OpId) {}
 
     fn progress(&mut self) -> bool {
+        for link in std::mem::take(&mut self.unwritten) {
+            self.write(link);
+        }
         let mut ready = Vec::with_capacity(64);
         let space = rustix::buffer::spare_capacity(&mut ready);
         if epoll::wait(&self.epoll, space, Some(&AT_ONCE)).is_err() {
@@ -440,7 +376,8 @@ impl Road for LocalRoad {
 
     fn arm(&mut self) -> Result<Armed, Failure> {
         // What is readable stays so until it was read.
-        Ok(match self.events.is_empty() && self.behind.is_empty() {
+        let idle = self.events.is_empty() && self.behind.is_empty() && self.unwritten.is_empty();
+        Ok(match idle {
             true => Armed::Yes,
             false => Armed::Busy,
         })
@@ -458,11 +395,8 @@ impl Road for LocalRoad {
     }
 
     fn pending(&self) -> usize {
-        let of_links = self
-            .links
-            .values()
-            .map(|line| line.lent.len() + line.unsent().count());
-        of_links.sum::<usize>() + self.copies.waiting.len()
+        let under_way = |line: &Line| line.lent.len() + line.unsent().count();
+        self.links.values().map(under_way).sum()
     }
 }
 

@@ -97,7 +97,8 @@ fn roads(facts: &Facts) -> Check {
         (WeightTransport::Auto | WeightTransport::Shm, true) => {
             let found = "shared memory on a node, UCX between nodes: over its TCP whoever reaches a \
                          role's port can write to its memory";
-            let fix = "keep the ports of roles on a network of the job's own";
+            let fix = "with RDMA: `[weights] transport = \"ucx\"`; else keep the ports of roles on a \
+                       network of the job's own";
             Check::warn(NAME, found, fix)
         }
     }
