@@ -295,6 +295,21 @@ impl Buffer {
         Ok(())
     }
 
+    /// Shows a range of host memory without a loan, to be read once: its owner may write there meanwhile,
+    /// and which one of two values a byte has then is for the reader's digest to find. The caller checked
+    /// bounds.
+    pub(crate) fn show_unlent<R>(&self, range: Range<usize>, show: impl FnOnce(&[u8]) -> R) -> R {
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "a read beyond its region was not refused before"
+        );
+        let start = self.as_ptr().unwrap_or(std::ptr::null_mut());
+        // The engine sends a device's bytes from blocks.
+        assert!(!start.is_null(), "not host memory");
+        // SAFETY: initialised bytes in bounds, mapped as long as the buffer is.
+        show(unsafe { std::slice::from_raw_parts(start.add(range.start), range.len()) })
+    }
+
     fn loans(&self) -> MutexGuard<'_, Loans> {
         self.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }

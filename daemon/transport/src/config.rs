@@ -3,6 +3,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::tls::Identity;
 use crate::token::JobToken;
 use crate::ucx::NET_DEVICES;
 
@@ -27,8 +28,10 @@ pub struct Config {
 }
 
 /// A road between machines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Net {
+    /// TCP with TLS 1.3, as this member of the job.
+    Tls(Identity),
     /// UCX, over the network devices that its environment names.
     Ucx,
 }
@@ -68,6 +71,8 @@ const UCX_DEFAULTS: [(&str, &str, &str); 3] = [
 /// and more of it than fits into the cache makes each of the kernel's copies wait for memory: a chain of
 /// four rollouts took a quarter longer.
 pub const LOOPBACK_SNDBUF: &str = "640k";
+/// The same in bytes.
+pub(crate) const LOOPBACK_SNDBUF_BYTES: usize = 640 << 10;
 
 /// Where all peers are on this machine.
 const ON_LOOPBACK: [(&str, &str, &str); 2] = [

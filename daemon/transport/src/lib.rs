@@ -4,8 +4,8 @@
 //!   callers (any thread)              progress thread, one per Transport
 //!   ──────────────────────            ───────────────────────────────────────────────
 //!   Transport::fetch ──Command──┐     ┌────────────── turn ──────────────┐     ┌ local ┐
-//!   Transport::notify           ├────►│ every road progresses            │◄──► │  ucx  │ ◄──► peers
-//!   Exposed::ready · Cancel     │     │ commands · events · deadlines    │     └ roads ┘
+//!   Transport::notify           ├────►│ every road progresses            │◄──► │  tls  │ ◄──► peers
+//!   Exposed::ready · Cancel     │     │ commands · events · deadlines    │     └─ ucx ─┘
 //!        ▲   (channel + eventfd)┘     └──┬────────────────────────────▲──┘
 //!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(roads, eventfd)
 //!   Transport::recv ◄── inbox ◄──────────┘
@@ -42,6 +42,7 @@
 //! | road | messages | pieces | who can reach it |
 //! | --- | --- | --- | --- |
 //! | `local` | a Unix socket in the job's folder | stay where they are: the source hands over a descriptor of its memory, sealed, and the reader copies from it | processes of the same user, which find the folder |
+//! | `tls` | TLS 1.3 over TCP, certificates on both sides (`tls`) | sealed from where they lie, opened into their place | members of the job; others are closed before they have said anything |
 //! | `ucx` | active messages | active messages | over TCP whoever reaches the port |
 //!
 //! # Rules
@@ -69,7 +70,7 @@
 //!   was asked can answer, and only into the bytes that were asked for.
 //!
 //! # What the token does not protect from
-//! Proofs are checked in this crate, above UCX, which was not made for hostile peers: its TCP
+//! From nobody who reaches a port of UCX. Proofs are checked in this crate, above UCX, which was not made for hostile peers: its TCP
 //! transport does as told by whoever writes its own wire format, memory addresses included. Whoever
 //! reaches such a port can kill the process, or write into it what he likes, before the first byte of
 //! ours. On one machine no port is needed; between machines keep them on a network of the job's own.
@@ -126,6 +127,7 @@ mod mapping;
 mod road;
 mod start;
 mod stats;
+mod tls;
 mod token;
 mod transport;
 mod ucx;
@@ -136,12 +138,13 @@ pub use cancel::Cancel;
 pub use command::Trouble;
 pub use config::{Config, LOOPBACK_SNDBUF, Net};
 pub use engine::PIECE_BYTES;
-pub use error::{AddressError, BufferError, FetchError, KeyError, TransportError};
+pub use error::{AddressError, BufferError, FetchError, IdentityError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};
 pub use road::RoadKind;
 pub use robust_device::{DeviceError, Memory, SMALLEST as SMALLEST_STAGING, Staging};
 pub use stats::Stats;
+pub use tls::Identity;
 pub use token::JobToken;
 pub use transport::{Arrived, MAX_MESSAGE_BYTES, Transport};
 pub use ucx::Survey;

@@ -7,6 +7,7 @@ use crate::config::{Config, Net};
 use crate::error::TransportError;
 use crate::local::LocalRoad;
 use crate::road::{Road, Roads, Targets};
+use crate::tls::TlsRoad;
 use crate::ucx::Worker;
 
 /// Opens those that the settings ask for, the best one first. `number` names this transport on its own
@@ -18,10 +19,20 @@ pub(crate) fn open(config: &Config, number: u64) -> Result<(Roads, Address), Tra
         let local = LocalRoad::open(folder, number, targets.clone())?;
         all.push(Box::new(local));
     }
-    if let Some(Net::Ucx) = config.net {
-        let mut worker = Worker::new(&config.ucx_settings(), targets.clone())?;
-        net = Some(worker.listen(SocketAddr::new(config.bind, 0))?);
-        all.push(Box::new(worker));
+    let at = SocketAddr::new(config.bind, 0);
+    match &config.net {
+        Some(Net::Tls(identity)) => {
+            let identity = (identity.clone(), config.connect_timeout);
+            let (road, address) = TlsRoad::open(identity, at, targets.clone())?;
+            net = Some(address);
+            all.push(Box::new(road));
+        }
+        Some(Net::Ucx) => {
+            let mut worker = Worker::new(&config.ucx_settings(), targets.clone())?;
+            net = Some(worker.listen(at)?);
+            all.push(Box::new(worker));
+        }
+        None => {}
     }
     let number = config.local.is_some().then_some(number);
     Ok((Roads::new(all, targets), Address::new(number, net)))

@@ -13,6 +13,9 @@ pub struct Stats {
     pub errors: u64,
     /// Messages received by `notify`, taken or not.
     pub messages_received: u64,
+    /// Callers turned away, and links closed, because whoever was there is no member of the job or keeps no
+    /// rule of the protocol. None of a healthy job.
+    pub refused: u64,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +24,7 @@ pub(crate) struct Counters {
     pub endpoints_open: AtomicU64,
     pub errors: AtomicU64,
     pub messages_received: AtomicU64,
+    pub refused: AtomicU64,
 }
 
 impl Counters {
@@ -30,6 +34,7 @@ impl Counters {
             endpoints_open: self.endpoints_open.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
             messages_received: self.messages_received.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
         }
     }
 

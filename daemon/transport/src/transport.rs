@@ -227,6 +227,12 @@ impl Transport {
         let _ = self.inner.port.send(Command::Disconnect { peer });
     }
 
+    /// Asks how many callers were turned away so far, now and after the transport's end; see [`Stats`].
+    pub fn refused(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let shared = Arc::clone(&self.inner.shared);
+        move || shared.counters.snapshot().refused
+    }
+
     /// For drills: nothing works between this transport and that of `peer` for so long, in both
     /// directions; see [`Trouble`]. A cut of no duration closes connections and lets them be made
     /// again.

@@ -184,6 +184,7 @@ impl Engine {
     /// Takes a message in its turn.
     pub(super) fn deliver(&mut self, id: LinkId, kind: MessageKind, bytes: Vec<u8>) {
         if let Err(breach) = self.take_message(id, kind, bytes) {
+            self.count_refused();
             self.end_link(id, LinkEnd::Breach(breach));
         }
     }

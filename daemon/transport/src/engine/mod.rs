@@ -280,6 +280,7 @@ impl Engine {
         match event {
             // Told with the road that it came on.
             Event::Called(_) => {}
+            Event::Refused => self.count_refused(),
             Event::LinkFailed { link, failure } => self.end_link(link, LinkEnd::Failed(failure)),
             Event::Message { link, kind, bytes } => self.on_message(link, kind, bytes),
             Event::Arrived { token, fits, block } => self.on_arrived(token, fits, block),
@@ -340,6 +341,10 @@ impl Engine {
     fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+
+    fn count_refused(&self) {
+        Counters::add(&self.shared.counters.refused, 1);
     }
 
     fn count_error(&self) {

@@ -17,6 +17,7 @@
 
 use super::secrets::Nonce;
 use crate::address::Address;
+use crate::road::numbers;
 
 const MAGIC: &[u8; 4] = b"RTP6";
 
@@ -231,13 +232,6 @@ pub(super) fn tokens_from_bytes(bytes: &[u8]) -> Option<Vec<u64>> {
 
 fn words<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
     numbers.map(u64::to_le_bytes).concat()
-}
-
-/// Exactly `N` numbers and nothing else.
-fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
-    let (numbers, rest) = bytes.as_chunks::<8>();
-    let numbers: &[[u8; 8]; N] = numbers.try_into().ok()?;
-    rest.is_empty().then(|| numbers.map(u64::from_le_bytes))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! | 3, taken | op u64: the piece was copied, or is not wanted |
 //! | 4, away | memory u64: nothing will be sent from it any more |
 
-use crate::road::{MESSAGE_LIMIT, MessageKind, OpId};
+use crate::road::{MESSAGE_LIMIT, MessageKind, OpId, numbers};
 
 /// Longest frame of ours, without its length.
 const LONGEST: usize = MESSAGE_LIMIT + 16;
@@ -127,13 +127,6 @@ impl Piece {
 /// These bytes are no frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Garbage;
-
-/// Exactly `N` numbers and nothing else.
-fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
-    let (numbers, rest) = bytes.as_chunks::<8>();
-    let numbers: &[[u8; 8]; N] = numbers.try_into().ok()?;
-    rest.is_empty().then(|| numbers.map(u64::from_le_bytes))
-}
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use rustix::net::{
 use super::frame::{Frame, Garbage, Piece};
 use super::memory::Memory;
 use crate::buffer::Buffer;
-use crate::road::{Failure, OpId};
+use crate::road::{Failure, OpId, Socket};
 
 /// Memories that a source keeps shown to one reader; one more takes the place of the oldest. Both ends
 /// count the same way.
@@ -38,10 +38,6 @@ pub(super) struct Line {
     descriptors: VecDeque<OwnedFd>,
     /// Pieces that the peer may still read, and what they lie in.
     pub lent: HashMap<OpId, Lent>,
-    /// Whether its end is known: nothing is read or written any more.
-    pub failed: bool,
-    /// Whether the loop is told when there is room to write.
-    pub wants_room: bool,
 }
 
 /// What holds a piece until its reader took it.
@@ -84,8 +80,6 @@ impl Line {
             inbox: Vec::new(),
             descriptors: VecDeque::new(),
             lent: HashMap::new(),
-            failed: false,
-            wants_room: false,
         }
     }
 
@@ -135,29 +129,6 @@ impl Line {
                 ops: op.into_iter().collect(),
             }),
         }
-    }
-
-    /// Writes what there is room for, and tells which operations `ended` by it.
-    pub fn flush(&mut self, ended: &mut Vec<OpId>) -> Result<(), Failure> {
-        while let Some(first) = self.out.front_mut() {
-            match first.write(&self.socket) {
-                Ok(()) if first.written < first.bytes.len() => {}
-                Ok(()) => {
-                    ended.append(&mut first.ops);
-                    self.out.pop_front();
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Failure::Gone),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether something waits for room.
-    pub fn is_stuck(&self) -> bool {
-        !self.out.is_empty()
     }
 
     /// Operations that will not end any more: nothing goes out.
@@ -238,6 +209,29 @@ impl Outgoing {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         self.written += sendmsg(socket, &[IoSlice::new(rest)], &mut control, flags)?;
         Ok(())
+    }
+}
+
+impl Socket for Line {
+    fn flush(&mut self, ended: &mut Vec<OpId>) -> Result<(), Failure> {
+        while let Some(first) = self.out.front_mut() {
+            match first.write(&self.socket) {
+                Ok(()) if first.written < first.bytes.len() => {}
+                Ok(()) => {
+                    ended.append(&mut first.ops);
+                    self.out.pop_front();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Failure::Gone),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_stuck(&self) -> bool {
+        !self.out.is_empty()
     }
 }
 

@@ -18,14 +18,13 @@ mod frame;
 mod line;
 mod memory;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use robust_device::{BLOCK_BYTES, Block};
-use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use self::folder::Folder;
@@ -34,30 +33,21 @@ use self::line::{Lent, Line};
 use crate::address::Address;
 use crate::buffer::Buffer;
 use crate::error::TransportError;
-use crate::road::{Armed, CallId, Event, Failure, LinkId, OpId, Parcel, Road, RoadKind, Targets};
+use crate::road::{
+    Armed, CallId, Event, Failure, LinkId, OpId, Parcel, Road, RoadKind, Sockets, Targets,
+};
 
-/// The listener's number among descriptors that are waited for; no link has it.
-const LISTENER: u64 = 0;
 /// Frames of one link that are handled before another one's turn.
 const FRAMES: usize = 32;
 /// Calls taken before links have their turn.
 const CALLS: usize = 16;
-const AT_ONCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
 
 /// Links to transports of the same machine.
 pub(crate) struct LocalRoad {
     folder: Folder,
     number: u64,
     listener: Option<OwnedFd>,
-    epoll: OwnedFd,
-    links: HashMap<LinkId, Line>,
-    /// Links of which more frames are here than their turn allowed.
-    behind: VecDeque<LinkId>,
-    /// Links with frames that nobody has tried to write.
-    unwritten: Vec<LinkId>,
+    links: Sockets<Line>,
     calls: HashMap<CallId, OwnedFd>,
     next_call: CallId,
     targets: Targets,
@@ -77,21 +67,12 @@ impl LocalRoad {
         };
         let folder = Folder::open(path).map_err(failed)?;
         let listener = folder.listen(number).map_err(failed)?;
-        let waiting = |errno: Errno| TransportError::Io {
-            doing: "waiting for descriptors",
-            source: errno.into(),
-        };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(waiting)?;
-        let data = epoll::EventData::new_u64(LISTENER);
-        epoll::add(&epoll, &listener, data, epoll::EventFlags::IN).map_err(waiting)?;
+        let links = Sockets::new(&listener)?;
         Ok(LocalRoad {
             folder,
             number,
             listener: Some(listener),
-            epoll,
-            links: HashMap::new(),
-            behind: VecDeque::new(),
-            unwritten: Vec::new(),
+            links,
             calls: HashMap::new(),
             next_call: 1,
             targets,
@@ -99,13 +80,6 @@ impl LocalRoad {
             scratch: Vec::new(),
             copies: Vec::new(),
         })
-    }
-
-    fn add(&mut self, link: LinkId, socket: OwnedFd) -> Result<(), Failure> {
-        let data = epoll::EventData::new_u64(link);
-        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
-        self.links.insert(link, Line::new(socket));
-        Ok(())
     }
 
     fn take_calls(&mut self) {
@@ -136,7 +110,7 @@ impl LocalRoad {
     /// are not to wait for more than that.
     fn read(&mut self, link: LinkId) -> Result<(), Failure> {
         for _ in 0..FRAMES {
-            let Some(line) = self.links.get_mut(&link).filter(|line| !line.failed) else {
+            let Some(line) = self.links.get_mut(link) else {
                 return Ok(());
             };
             match line.next_frame()? {
@@ -149,7 +123,7 @@ impl LocalRoad {
                 None => return Ok(()),
             }
         }
-        self.behind.push_back(link);
+        self.links.turn_again(link);
         Ok(())
     }
 
@@ -166,7 +140,7 @@ impl LocalRoad {
                 self.events.push(Event::Message { link, kind, bytes });
             }
             Frame::Taken(op) => {
-                let line = self.links.get_mut(&link);
+                let line = self.links.get_mut(link);
                 let Some(lent) = line.and_then(|line| line.lent.remove(&op)) else {
                     return;
                 };
@@ -179,7 +153,7 @@ impl LocalRoad {
 
     /// Copies a piece from where it lies, if it is wanted (still).
     fn take_piece(&mut self, link: LinkId, piece: Piece) -> Result<(), Failure> {
-        let Some(line) = self.links.get_mut(&link) else {
+        let Some(line) = self.links.get_mut(link) else {
             return Ok(());
         };
         let landed = match self.targets.expected(piece.token) {
@@ -187,7 +161,7 @@ impl LocalRoad {
                 let memory = line.memory(&piece).ok_or(Failure::Garbage)?;
                 let (range, targets) = ((piece.offset, piece.len), &self.targets);
                 let shown = memory.show(range, &mut self.scratch, |bytes| {
-                    targets.land(piece.token, bytes)
+                    targets.land(piece.token, bytes.len(), 0, bytes)
                 });
                 shown.unwrap_or_else(|error| {
                     tracing::warn!(%error, "a peer's memory could not be read");
@@ -200,41 +174,20 @@ impl LocalRoad {
         self.events.extend(landed);
         // It goes with the next read, as a rule, which the engine sends now.
         line.push(&Frame::Taken(piece.op), None);
-        self.unwritten.push(link);
+        self.links.write_soon(link);
         Ok(())
     }
 
-    /// Writes what waits on a link, and has the loop told of room if some is left.
+    /// Writes what waits on a link, as far as there is room.
     fn write(&mut self, link: LinkId) {
-        let Some(line) = self.links.get_mut(&link).filter(|line| !line.failed) else {
-            return;
-        };
-        let mut ended = Vec::new();
-        let flushed = line.flush(&mut ended);
-        let stuck = line.is_stuck();
-        if stuck != line.wants_room && flushed.is_ok() {
-            line.wants_room = stuck;
-            let flags = match stuck {
-                true => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-                false => epoll::EventFlags::IN,
-            };
-            let data = epoll::EventData::new_u64(link);
-            if let Err(errno) = epoll::modify(&self.epoll, &*line, data, flags) {
-                self.fail(link, errno.into());
-            }
-        }
-        ended.into_iter().for_each(|op| self.end(op, Ok(())));
-        if let Err(failure) = flushed {
+        if let Err(failure) = self.links.write(link, &mut self.events) {
             self.fail(link, failure);
         }
     }
 
     /// Nothing goes over this link any more; the engine closes it.
     fn fail(&mut self, link: LinkId, failure: Failure) {
-        if let Some(line) = self.links.get_mut(&link).filter(|line| !line.failed) {
-            line.failed = true;
-            // What is not read again is not to be reported again.
-            let _ = epoll::delete(&self.epoll, &*line);
+        if self.links.fail(link) {
             self.events.push(Event::LinkFailed { link, failure });
         }
     }
@@ -245,7 +198,7 @@ impl LocalRoad {
 
     /// Tells a reader where its piece lies, and keeps that until it was taken.
     fn lend(&mut self, link: LinkId, op: OpId, token: u64, (lent, range): (Lent, Range<usize>)) {
-        let Some(line) = self.links.get_mut(&link) else {
+        let Some(line) = self.links.get_mut(link) else {
             return self.end(op, Err(Failure::Closed));
         };
         let memory = Arc::clone(lent.memory());
@@ -295,12 +248,12 @@ impl Road for LocalRoad {
     fn connect(&mut self, peer: &Address, link: LinkId) -> Result<(), Failure> {
         let number = peer.number().ok_or(Failure::NoRoad)?;
         let socket = self.folder.call(number)?;
-        self.add(link, socket)
+        self.links.add(link, Line::new(socket))
     }
 
     fn accept(&mut self, call: CallId, link: LinkId) -> Result<(), Failure> {
         let socket = self.calls.remove(&call).ok_or(Failure::Gone)?;
-        self.add(link, socket)
+        self.links.add(link, Line::new(socket))
     }
 
     fn reject(&mut self, call: CallId) {
@@ -308,8 +261,7 @@ impl Road for LocalRoad {
     }
 
     fn send(&mut self, link: LinkId, op: OpId, parcel: Parcel) {
-        let open = self.links.get_mut(&link).filter(|line| !line.failed);
-        let Some(line) = open else {
+        let Some(line) = self.links.get_mut(link) else {
             return self.end(op, Err(Failure::Closed));
         };
         match parcel {
@@ -325,7 +277,7 @@ impl Road for LocalRoad {
     }
 
     fn close(&mut self, link: LinkId, op: OpId) {
-        if let Some(mut line) = self.links.remove(&link) {
+        if let Some(mut line) = self.links.remove(link) {
             let lent = std::mem::take(&mut line.lent);
             let unsent: Vec<OpId> = line.unsent().collect();
             drop(line);
@@ -342,31 +294,16 @@ impl Road for LocalRoad {
     fn cancel(&mut self, _op: OpId) {}
 
     fn progress(&mut self) -> bool {
-        for link in std::mem::take(&mut self.unwritten) {
+        for link in self.links.take_unwritten() {
             self.write(link);
         }
-        let mut ready = Vec::with_capacity(64);
-        let space = rustix::buffer::spare_capacity(&mut ready);
-        if epoll::wait(&self.epoll, space, Some(&AT_ONCE)).is_err() {
-            return false;
+        let found = self.links.look();
+        if found.calls {
+            self.take_calls();
         }
-        let behind = std::mem::take(&mut self.behind);
-        for event in &ready {
-            match event.data.u64() {
-                LISTENER => self.take_calls(),
-                link => {
-                    let flags = event.flags;
-                    if flags.contains(epoll::EventFlags::OUT) {
-                        self.write(link);
-                    }
-                    if !behind.contains(&link) {
-                        self.turn(link);
-                    }
-                }
-            }
-        }
-        let worked = !ready.is_empty() || !behind.is_empty();
-        behind.into_iter().for_each(|link| self.turn(link));
+        let worked = found.is_some();
+        found.room.into_iter().for_each(|link| self.write(link));
+        found.turns.into_iter().for_each(|link| self.turn(link));
         worked
     }
 
@@ -375,16 +312,14 @@ impl Road for LocalRoad {
     }
 
     fn arm(&mut self) -> Result<Armed, Failure> {
-        // What is readable stays so until it was read.
-        let idle = self.events.is_empty() && self.behind.is_empty() && self.unwritten.is_empty();
-        Ok(match idle {
-            true => Armed::Yes,
+        Ok(match self.events.is_empty() {
+            true => self.links.arm(),
             false => Armed::Busy,
         })
     }
 
     fn wakes(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.links.wakes()
     }
 
     fn stop_listening(&mut self) {
@@ -396,7 +331,7 @@ impl Road for LocalRoad {
 
     fn pending(&self) -> usize {
         let under_way = |line: &Line| line.lent.len() + line.unsent().count();
-        self.links.values().map(under_way).sum()
+        self.links.iter().map(under_way).sum()
     }
 }
 

@@ -3,7 +3,8 @@
 //! ```text
 //!                       ┌─ local: a Unix socket carries messages, pieces stay where they are
 //!  engine ─► Roads ─────┤                                            (memory handed over by descriptor)
-//!    ▲     by link      └─ ucx: active messages carry both
+//!    ▲     by link      ├─ tls: a TCP connection carries both, sealed
+//!    │                  └─ ucx: active messages carry both
 //!    └──── Event ◄────────
 //! ```
 //! The protocol above is the same on all of them (see the crate). A road keeps order on a link, and
@@ -11,6 +12,7 @@
 //! exactly one [`Event::OpDone`]; until then the road keeps alive what it may touch (T-1).
 
 mod roads;
+mod sockets;
 mod targets;
 
 use std::ops::Range;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use robust_device::Block;
 
 pub(crate) use self::roads::{Call, Happened, Roads};
+pub(crate) use self::sockets::{Socket, Sockets};
 pub(crate) use self::targets::{Landing, Target, Targets};
 use crate::address::Address;
 use crate::buffer::Buffer;
@@ -86,6 +89,8 @@ pub(crate) trait Road {
 pub enum RoadKind {
     /// Memory that processes of one machine share.
     Shm,
+    /// TCP with TLS 1.3, between members that the job's authority certified.
+    Tls,
     /// UCX, over whatever it finds.
     Ucx,
 }
@@ -95,6 +100,7 @@ impl RoadKind {
     pub fn as_str(self) -> &'static str {
         match self {
             RoadKind::Shm => "shm",
+            RoadKind::Tls => "tls",
             RoadKind::Ucx => "ucx",
         }
     }
@@ -124,6 +130,8 @@ pub(crate) enum Armed {
 pub(crate) enum Event {
     /// A peer calls.
     Called(CallId),
+    /// Somebody who is no member called, and was turned away.
+    Refused,
     /// The road gave a link up; it must be closed.
     LinkFailed { link: LinkId, failure: Failure },
     /// An operation ended; its memory is the process's own again.
@@ -159,6 +167,10 @@ pub(crate) enum Failure {
     Closed,
     /// What came is none of our frames.
     Garbage,
+    /// The peer has no certificate of this job.
+    Stranger,
+    /// The peer does not take ours.
+    Unbelieved,
     /// The system's reason.
     System(rustix::io::Errno),
     /// UCX's.
@@ -178,6 +190,8 @@ impl Failure {
             Failure::Gone => "it closed the connection".to_owned(),
             Failure::Closed => "the link is closed".to_owned(),
             Failure::Garbage => "it sent what no transport sends".to_owned(),
+            Failure::Stranger => "it has no certificate of this job".to_owned(),
+            Failure::Unbelieved => "it does not take this process's certificate".to_owned(),
             Failure::System(errno) => errno.to_string(),
             Failure::Ucx(status) => format!("{} (UCX status {})", status.text(), status.0),
         }
@@ -244,6 +258,13 @@ impl MessageKind {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         Self::ALL.get(at).copied().unwrap_or(Self::Unknown)
     }
+}
+
+/// Exactly `N` numbers, little-endian as messages have them, and nothing else.
+pub(crate) fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+    let (numbers, rest) = bytes.as_chunks::<8>();
+    let numbers: &[[u8; 8]; N] = numbers.try_into().ok()?;
+    rest.is_empty().then(|| numbers.map(u64::from_le_bytes))
 }
 
 #[cfg(test)]

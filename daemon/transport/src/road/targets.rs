@@ -30,23 +30,21 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// False if these are not as many bytes as expected.
-    fn fill(&mut self, data: &[u8]) -> bool {
-        if data.len() != self.len {
-            return false;
-        }
+    /// Copies the bytes at `at` of the piece; false if there is no place for them.
+    fn fill(&mut self, at: usize, data: &[u8]) -> bool {
+        let in_part = self.at + at;
         let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut self.landing {
             Landing::Buffer(buffer) => {
-                let filled = buffer.fill(self.offset, data, (&mut digest, self.at));
+                let filled = buffer.fill(self.offset + at, data, (&mut digest, in_part));
                 filled.is_ok()
             }
-            Landing::Block(block) => match block.bytes_mut().get_mut(..data.len()) {
+            Landing::Block(block) => match block.bytes_mut().get_mut(at..at + data.len()) {
                 Some(to) => {
                     // SAFETY: as long as the piece, and the block's holder's alone.
                     #[allow(unsafe_code)]
                     unsafe {
-                        digest.copy(self.at, data, to.as_mut_ptr());
+                        digest.copy(in_part, data, to.as_mut_ptr());
                     }
                     true
                 }
@@ -77,29 +75,33 @@ impl Targets {
         self.lock().get(&token).map(|target| target.len)
     }
 
-    /// Copies a piece to where it is expected. One that nobody expects (any more) is dropped (T-1).
-    pub fn land(&self, token: u64, data: &[u8]) -> Option<Event> {
-        let mut target = self.lock().remove(&token)?;
-        let fits = target.fill(data);
-        let block = match target.landing {
-            Landing::Buffer(_) => None,
-            Landing::Block(block) => Some(block),
-        };
-        Some(Event::Arrived { token, fits, block })
+    /// Copies some bytes of a piece of `len` to where they are expected: those at `at`, which come in
+    /// their order. A piece that nobody expects (any more) is dropped (T-1).
+    pub fn land(&self, token: u64, len: usize, at: usize, data: &[u8]) -> Option<Event> {
+        let mut all = self.lock();
+        let target = all.get_mut(&token)?;
+        let fits = len == target.len && at + data.len() <= len && target.fill(at, data);
+        match fits && at + data.len() < len {
+            true => None,
+            false => Some(arrived(token, fits, all.remove(&token)?)),
+        }
     }
 
     /// A piece that cannot be had: to whoever asked it is one that does not fit.
     pub fn spoil(&self, token: u64) -> Option<Event> {
         let target = self.lock().remove(&token)?;
-        let block = match target.landing {
-            Landing::Buffer(_) => None,
-            Landing::Block(block) => Some(block),
-        };
-        let fits = false;
-        Some(Event::Arrived { token, fits, block })
+        Some(arrived(token, false, target))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Target>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn arrived(token: u64, fits: bool, target: Target) -> Event {
+    let block = match target.landing {
+        Landing::Buffer(_) => None,
+        Landing::Block(block) => Some(block),
+    };
+    Event::Arrived { token, fits, block }
 }

@@ -71,7 +71,10 @@ impl Sink {
     /// A piece that nobody expects (any more) is dropped (T-1).
     fn on_data(&self, header: &[u8], data: &[u8]) {
         let token = header.try_into().map(u64::from_le_bytes);
-        if let Some(landed) = token.ok().and_then(|token| self.targets.land(token, data)) {
+        if let Some(landed) = token
+            .ok()
+            .and_then(|token| self.targets.land(token, data.len(), 0, data))
+        {
             self.push(Event::Landed(landed));
         }
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use robust_transport::{
-    Address, Arrived, Buffer, Cancel, Config, FetchError, JobToken, Part, RegionKey, Transport,
+    Address, Arrived, Buffer, Cancel, Config, FetchError, Identity, JobToken, Net, Part, RegionKey,
+    Transport,
 };
 
 /// A started peer that exposes `len` patterned bytes. Killed when dropped.
@@ -36,30 +37,46 @@ pub fn token() -> JobToken {
     JobToken::new(b"tests between processes")
 }
 
-/// Test binaries whose name begins like this test the road between processes of one machine; the others
-/// test UCX.
-const OF_SHM: &str = "shm_";
+/// The road that is tested: what the test binary's name begins with says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tested {
+    Shm,
+    Tls,
+    Ucx,
+}
 
-/// Whether these tests are of the road between processes of one machine.
-pub fn on_shm() -> bool {
+/// Which one these tests are of.
+pub fn tested() -> Tested {
     let program = std::env::current_exe().unwrap();
-    program
-        .file_name()
-        .unwrap()
-        .to_string_lossy()
-        .starts_with(OF_SHM)
+    let name = program.file_name().unwrap().to_string_lossy().into_owned();
+    match name.split('_').next() {
+        Some("shm") => Tested::Shm,
+        Some("tls") => Tested::Tls,
+        _ => Tested::Ucx,
+    }
+}
+
+/// Who a process of these tests is to the others: a member certified by the authority of `secret`.
+pub fn member(secret: &[u8]) -> Identity {
+    let authority = robust_identity::Authority::of(secret, "tests").unwrap();
+    let pem = authority.issue("role/1").unwrap();
+    Identity::from_pem(&pem, robust_identity::MEMBER).unwrap()
 }
 
 /// Settings for members of the job `token`, of the road that is tested.
 pub fn config(token: JobToken) -> Config {
-    let of_net = Config::new(token);
-    if !on_shm() {
-        return of_net;
-    }
-    Config {
-        local: Some(concat!(env!("CARGO_TARGET_TMPDIR"), "/roads").into()),
-        net: None,
-        ..of_net
+    let of_ucx = Config::new(token);
+    match tested() {
+        Tested::Ucx => of_ucx,
+        Tested::Tls => Config {
+            net: Some(Net::Tls(member(b"the job of the tests"))),
+            ..of_ucx
+        },
+        Tested::Shm => Config {
+            local: Some(concat!(env!("CARGO_TARGET_TMPDIR"), "/roads").into()),
+            net: None,
+            ..of_ucx
+        },
     }
 }
 
@@ -96,7 +113,10 @@ pub fn whole(len: usize) -> [Part; 1] {
 
 fn restart_self(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let module = if on_shm() { "tests::" } else { "" };
+    let module = match tested() {
+        Tested::Ucx => "",
+        Tested::Shm | Tested::Tls => "tests::",
+    };
     let test = format!("{module}{test}");
     command.args(["--exact", &test, "--ignored", "--nocapture"]);
     command

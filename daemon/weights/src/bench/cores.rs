@@ -6,8 +6,9 @@
 //! meanwhile. A ratio of two figures says something only if both met the same.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::Report;
@@ -44,6 +45,20 @@ pub(crate) fn steadily<T>(
         before = after;
     }
     measure()
+}
+
+/// Time that all threads of a process ran.
+pub(crate) fn cpu(pid: u32) -> anyhow::Result<Duration> {
+    let mut nanos = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+        let ran = text
+            .split_whitespace()
+            .next()
+            .context("schedstat is empty")?;
+        nanos += ran.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanos))
 }
 
 /// Nanoseconds in which a cache line goes from one core to another, the first two that this process

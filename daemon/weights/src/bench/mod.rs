@@ -12,6 +12,8 @@ mod pair;
 mod recovery;
 mod relays;
 mod same_host;
+mod tls;
+mod way;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -42,7 +44,7 @@ pub(crate) struct BenchArgs {
     /// Write the report as JSON to this file.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only these parts: pair, same_host, loopback, links, recovery, cut, idle.
+    /// Only these parts: pair, same_host, tls, loopback, links, recovery, cut, idle.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -119,9 +121,10 @@ type Part = (
     fn(&BenchArgs, &mut Report) -> anyhow::Result<()>,
 );
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("pair", pair::measure),
     ("same_host", same_host::measure),
+    ("tls", tls::measure),
     ("loopback", relays::loopback),
     ("links", relays::links),
     ("recovery", recovery::measure),

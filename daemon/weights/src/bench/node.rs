@@ -11,6 +11,7 @@ use robust_shared::weights::Manifest;
 use robust_transport::Address;
 
 use super::netns::Host;
+use super::way::Way;
 use crate::cli::{OrderLine, SourceLine, Told, Wish};
 
 /// Nothing measured takes so long.
@@ -148,14 +149,9 @@ pub(crate) struct Trainer {
 
 impl Trainer {
     /// Starts as many ranks as hosts are given.
-    pub fn start(bytes: u64, hosts: &[Option<&Host>]) -> anyhow::Result<Self> {
-        Self::start_with(bytes, hosts, &[])
-    }
-
-    /// The same with more words for their program.
-    pub fn start_with(bytes: u64, hosts: &[Option<&Host>], more: &[&str]) -> anyhow::Result<Self> {
+    pub fn start(bytes: u64, hosts: &[Option<&Host>], way: &Way) -> anyhow::Result<Self> {
         let size = bytes.to_string();
-        let words = [&["source", "--bytes", &size], more].concat();
+        let words = ["source", "--bytes", &size, "--road", &way.road];
         let start =
             |(at, host): (usize, &Option<&Host>)| Node::start(100 + at as u64, *host, &words);
         let ranks: anyhow::Result<Vec<Node>> = hosts.iter().enumerate().map(start).collect();
@@ -233,19 +229,9 @@ impl Trainer {
 }
 
 /// Starts a puller for versions of this size.
-pub(crate) fn rollout(id: u64, bytes: u64, host: Option<&Host>) -> anyhow::Result<Node> {
-    rollout_with(id, bytes, host, &[])
-}
-
-/// The same with more words for its program.
-pub(crate) fn rollout_with(
-    id: u64,
-    bytes: u64,
-    host: Option<&Host>,
-    more: &[&str],
-) -> anyhow::Result<Node> {
+pub(crate) fn rollout(id: u64, bytes: u64, host: Option<&Host>, way: &Way) -> anyhow::Result<Node> {
     let size = bytes.to_string();
-    let words = [&["pull", "--bytes", &size], more].concat();
+    let words = ["pull", "--bytes", &size, "--road", &way.road];
     Node::start(id, host, &words)
 }
 

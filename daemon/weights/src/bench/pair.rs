@@ -10,9 +10,10 @@ use robust_transport::PIECE_BYTES;
 use super::copies::{
     IN_CACHE, PERF_TESTS, PerfTest, gb_per_s, has_perftest, memcpy, perftest, tcp_copy,
 };
-use super::cores::steadily;
+use super::cores::{cpu, steadily};
 use super::figure::load;
-use super::node::{Node, Trainer, order, rollout_with};
+use super::node::{Node, Trainer, order, rollout};
+use super::way::Way;
 use super::{BenchArgs, Report};
 use crate::cli::{Told, Wish};
 
@@ -26,7 +27,7 @@ const TIMES: usize = 3;
 pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let bytes = args.pair_mib << 20;
     copies(args, bytes, report)?;
-    let mut pair = Pair::start(bytes, &[])?;
+    let mut pair = Pair::start(bytes, &Way::ucx())?;
     if !has_perftest() {
         report.skip("ucx_perftest", "not installed (package ucx-utils)");
         for _ in 0..args.rounds {
@@ -130,11 +131,11 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// For versions of so many bytes, with more words for both programs.
-    pub fn start(bytes: u64, more: &[&str]) -> anyhow::Result<Self> {
+    /// For versions of so many bytes.
+    pub fn start(bytes: u64, way: &Way) -> anyhow::Result<Self> {
         Ok(Self {
-            trainer: Trainer::start_with(bytes, &[None], more)?,
-            puller: rollout_with(1, bytes, None, more)?,
+            trainer: Trainer::start(bytes, &[None], way)?,
+            puller: rollout(1, bytes, None, way)?,
             bytes,
         })
     }
@@ -151,6 +152,12 @@ impl Pair {
         order(&mut self.puller, &self.trainer, shares)?;
         let took = self.puller.wait_ok(self.trainer.version)? - started;
         Ok((raw, gb_per_s(self.bytes, took)))
+    }
+
+    /// Processor seconds of the source and the puller so far.
+    pub fn cpu(&self) -> anyhow::Result<f64> {
+        let (source, puller) = (cpu(self.trainer.ranks[0].pid())?, cpu(self.puller.pid())?);
+        Ok((source + puller).as_secs_f64())
     }
 
     fn raw(&mut self) -> anyhow::Result<f64> {

@@ -1,33 +1,94 @@
-//! A relay is killed in the middle; and what a connected process costs that does nothing.
+//! A source fails in the middle, on each road; and what a connected process costs that does nothing.
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
 
+use super::cores::cpu;
 use super::netns::Net;
 use super::node::{Node, Trainer, order, rollout};
+use super::way::Way;
 use super::{BenchArgs, Report};
-use crate::cli::{Done, Told};
+use crate::cli::{Done, Told, Wish};
 
-/// `detect_ms`, `resume_ms` (from the pull's error to new bytes from elsewhere) and
-/// `refetched_chunks`, with the relay killed when half of the bytes have come.
+/// What happens to the relay that a puller reads from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It is killed when half of the bytes have come.
+    Killed,
+    /// It is stopped then: nobody reports that.
+    Stopped,
+    /// Its last chunk is damaged beforehand.
+    Corrupt,
+}
+
+const FAULTS: [Fault; 3] = [Fault::Killed, Fault::Stopped, Fault::Corrupt];
+
+impl Fault {
+    /// What the names of its figures begin with.
+    fn prefix(self) -> &'static str {
+        match self {
+            Fault::Killed => "",
+            Fault::Stopped => "stopped_",
+            Fault::Corrupt => "corrupt_",
+        }
+    }
+}
+
+/// For each road and fault `detect_ms` (from the fault to the pull's error, where it is a moment),
+/// `resume_ms` (from asking another source to new bytes) and `refetched_chunks`; and `next_reader_s`, the
+/// pull of a reader after another one of the same source was killed in the middle, beside `reader_s`.
 pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
+    let folder = tempfile::Builder::new().prefix("robust-bench.").tempdir()?;
+    for way in [
+        Way::ucx(),
+        Way::shm(&folder.path().join("roads")),
+        Way::tls(),
+    ] {
+        for fault in FAULTS {
+            relay_fails(args, report, (&way, fault))?;
+        }
+        reader_exits(args, report, &way)?;
+    }
+    Ok(())
+}
+
+fn relay_fails(
+    args: &BenchArgs,
+    report: &mut Report,
+    (way, fault): (&Way, Fault),
+) -> anyhow::Result<()> {
     let bytes = args.pair_mib << 19;
-    let mut trainer = Trainer::start(bytes, &[None; 2])?;
-    let mut puller = rollout(1, bytes, None)?;
+    let mut trainer = Trainer::start(bytes, &[None; 2], way)?;
+    let mut puller = rollout(1, bytes, None, way)?;
+    let name = |figure: &str| way.figure(format!("{}{figure}", fault.prefix()));
     for _ in 0..args.rounds {
-        let mut relay = rollout(2, bytes, None)?;
+        let mut relay = rollout(2, bytes, None, way)?;
         trainer.publish()?;
+        let chunk = trainer.manifest.chunk_bytes;
         let before = puller.fetched()?;
         let first = trainer.rank(0);
         let relayed = order(&mut relay, &trainer, vec![first])?;
+        if fault == Fault::Corrupt {
+            relay.wait_ok(trainer.version)?;
+            let (offset, len) = ((bytes - chunk) as usize, 1);
+            relay.tell(&Wish::Corrupt { offset, len })?;
+        }
         order(&mut puller, &trainer, vec![relayed])?;
-        puller.wait(|told| match told {
-            Told::Progress { bytes: here, .. } if *here >= bytes / 2 => Some(()),
-            Told::Done(_) => Some(()),
-            _ => None,
-        })?;
-        let killed = Instant::now();
-        drop(relay);
+        if fault != Fault::Corrupt {
+            puller.wait(|told| match told {
+                Told::Progress { bytes: here, .. } if *here >= bytes / 2 => Some(()),
+                Told::Done(_) => Some(()),
+                _ => None,
+            })?;
+        }
+        let failing = Instant::now();
+        let pid = Pid::from_raw(relay.pid() as i32).context("no such process")?;
+        match fault {
+            Fault::Killed => kill_process(pid, Signal::KILL)?,
+            Fault::Stopped => kill_process(pid, Signal::STOP)?,
+            Fault::Corrupt => {}
+        }
         let (failed, result) = puller.wait_at(|told, at| match told {
             Told::Done(Done { result, .. }) => Some((at, result.clone())),
             _ => None,
@@ -45,24 +106,60 @@ pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<(
         })?;
         puller.wait_ok(trainer.version)?;
         let again = puller.fetched()? - before - bytes;
-        report.add("detect_ms", (failed - killed).as_secs_f64() * 1e3);
-        report.add("resume_ms", (resumed - asked).as_secs_f64() * 1e3);
-        report.add(
-            "refetched_chunks",
-            again as f64 / trainer.manifest.chunk_bytes as f64,
-        );
+        if fault != Fault::Corrupt {
+            report.add(name("detect_ms"), (failed - failing).as_secs_f64() * 1e3);
+        }
+        report.add(name("resume_ms"), (resumed - asked).as_secs_f64() * 1e3);
+        report.add(name("refetched_chunks"), again as f64 / chunk as f64);
     }
     report
-        .get("resume_ms")
-        .context("every pull was through before its relay was killed")?;
+        .get(&name("resume_ms"))
+        .context("every pull was through before its relay failed")?;
     Ok(())
 }
 
-/// `idle_cpu_percent` of one core: a source with eight pullers connected and nothing to do.
+fn reader_exits(args: &BenchArgs, report: &mut Report, way: &Way) -> anyhow::Result<()> {
+    let bytes = args.pair_mib << 19;
+    let mut trainer = Trainer::start(bytes, &[None], way)?;
+    let mut reader = rollout(1, bytes, None, way)?;
+    for _ in 0..args.rounds {
+        trainer.publish()?;
+        let mut pull = |trainer: &Trainer| -> anyhow::Result<f64> {
+            let started = Instant::now();
+            order(&mut reader, trainer, vec![trainer.rank(0)])?;
+            Ok((reader.wait_ok(trainer.version)? - started).as_secs_f64())
+        };
+        report.add(way.figure("reader_s"), pull(&trainer)?);
+        trainer.publish()?;
+        let mut other = rollout(2, bytes, None, way)?;
+        order(&mut other, &trainer, vec![trainer.rank(0)])?;
+        other.wait(|told| match told {
+            Told::Progress { bytes: here, .. } if *here >= bytes / 2 => Some(()),
+            Told::Done(_) => Some(()),
+            _ => None,
+        })?;
+        drop(other);
+        report.add(way.figure("next_reader_s"), pull(&trainer)?);
+    }
+    Ok(())
+}
+
+/// `idle_cpu_percent` of one core, on each road: a source with eight pullers connected and nothing to do.
 pub(crate) fn idle(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
+    let folder = tempfile::Builder::new().prefix("robust-bench.").tempdir()?;
+    let ways = [
+        Way::ucx(),
+        Way::shm(&folder.path().join("roads")),
+        Way::tls(),
+    ];
+    ways.iter().try_for_each(|way| idle_on(args, report, way))
+}
+
+fn idle_on(args: &BenchArgs, report: &mut Report, way: &Way) -> anyhow::Result<()> {
     let bytes = 4 << 20;
-    let trainer = Trainer::start(bytes, &[None])?;
-    let rollouts: anyhow::Result<Vec<Node>> = (0..8).map(|id| rollout(id, bytes, None)).collect();
+    let trainer = Trainer::start(bytes, &[None], way)?;
+    let start = |id| rollout(id, bytes, None, way);
+    let rollouts: anyhow::Result<Vec<Node>> = (0..8).map(start).collect();
     let mut rollouts = rollouts?;
     for rollout in &mut rollouts {
         order(rollout, &trainer, vec![trainer.rank(0)])?;
@@ -79,42 +176,31 @@ pub(crate) fn idle(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> 
         std::thread::sleep(Duration::from_secs(1));
         let used = (cpu(pid)? - before).as_secs_f64();
         report.add(
-            "idle_cpu_percent",
+            way.figure("idle_cpu_percent"),
             100.0 * used / started.elapsed().as_secs_f64(),
         );
     }
     Ok(())
 }
 
-/// Time that all threads of a process ran.
-fn cpu(pid: u32) -> anyhow::Result<Duration> {
-    let mut nanos = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
-        let ran = text
-            .split_whitespace()
-            .next()
-            .context("schedstat is empty")?;
-        nanos += ran.parse::<u64>()?;
-    }
-    Ok(Duration::from_nanos(nanos))
-}
-
 /// `detect_cut_ms`: until a source behind a cut network is given up; nobody reports such a cut.
 pub(crate) fn cut(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let bytes = args.relay_mib << 18;
-    for _ in 0..args.rounds.min(3) {
-        let mut net = Net::new().map_err(anyhow::Error::msg)?;
-        let mut host = || net.host(Some(&args.rate)).map_err(anyhow::Error::msg);
-        let (far, near) = (host()?, host()?);
-        let trainer = Trainer::start(bytes, &[Some(&far)])?;
-        let mut puller = rollout(1, bytes, Some(&near))?;
-        order(&mut puller, &trainer, vec![trainer.rank(0)])?;
-        puller.wait(|told| matches!(told, Told::Progress { .. }).then_some(()))?;
-        net.cut(&far).map_err(anyhow::Error::msg)?;
-        let cut = Instant::now();
-        let ended = puller.wait_at(|told, at| matches!(told, Told::Done(_)).then_some(at))?;
-        report.add("detect_cut_ms", (ended - cut).as_secs_f64() * 1e3);
+    for way in [Way::ucx(), Way::tls()] {
+        for _ in 0..args.rounds.min(3) {
+            let mut net = Net::new().map_err(anyhow::Error::msg)?;
+            let mut host = || net.host(Some(&args.rate)).map_err(anyhow::Error::msg);
+            let (far, near) = (host()?, host()?);
+            let trainer = Trainer::start(bytes, &[Some(&far)], &way)?;
+            let mut puller = rollout(1, bytes, Some(&near), &way)?;
+            order(&mut puller, &trainer, vec![trainer.rank(0)])?;
+            puller.wait(|told| matches!(told, Told::Progress { .. }).then_some(()))?;
+            net.cut(&far).map_err(anyhow::Error::msg)?;
+            let cut = Instant::now();
+            let ended = puller.wait_at(|told, at| matches!(told, Told::Done(_)).then_some(at))?;
+            let ms = (ended - cut).as_secs_f64() * 1e3;
+            report.add(way.figure("detect_cut_ms"), ms);
+        }
     }
     Ok(())
 }

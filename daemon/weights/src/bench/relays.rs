@@ -5,6 +5,7 @@ use super::cores::steadily;
 use super::gloo;
 use super::netns::{Host, Net};
 use super::node::{Node, Trainer, chain, rollout};
+use super::way::Way;
 use super::{BenchArgs, Report};
 
 /// Lengths of the chains.
@@ -13,24 +14,15 @@ const CHAINS: [usize; 4] = [1, 2, 4, 8];
 /// Two trainer ranks, and rollouts.
 const RANKS: usize = 2;
 
-/// On loopback, where the cores are the limit.
+/// On one machine, where the cores are the limit, on each road.
 pub(crate) fn loopback(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
-    let bytes = args.relay_mib << 20;
-    let mut trainer = Trainer::start(bytes, &[None; RANKS])?;
-    let rollouts: anyhow::Result<Vec<Node>> = (0..8).map(|id| rollout(id, bytes, None)).collect();
-    let mut rollouts = rollouts?;
-    for _ in 0..args.rounds {
-        for length in CHAINS {
-            let seconds = chain(&mut trainer, &mut rollouts[..length])?;
-            report.add(format!("loopback_{length}_s"), seconds);
-            let moved = (bytes * length as u64) as f64 / 1e9 / seconds;
-            report.add(format!("loopback_{length}_moved_gb_per_s"), moved);
-        }
-    }
-    for length in CHAINS {
-        let moved = format!("loopback_{length}_moved_gb_per_s");
-        let name = format!("loopback_{length}_moved_over_memcpy");
-        report.ratio(&name, &moved, "memcpy_gb_per_s");
+    let folder = tempfile::Builder::new().prefix("robust-bench.").tempdir()?;
+    for way in [
+        Way::ucx(),
+        Way::shm(&folder.path().join("roads")),
+        Way::tls(),
+    ] {
+        chains(args, report, &way)?;
     }
     let Some(python) = gloo::python() else {
         report.skip(
@@ -39,15 +31,38 @@ pub(crate) fn loopback(args: &BenchArgs, report: &mut Report) -> anyhow::Result<
         );
         return Ok(());
     };
-    drop((trainer, rollouts));
     gloo_on_loopback(&python, args, report)
+}
+
+fn chains(args: &BenchArgs, report: &mut Report, way: &Way) -> anyhow::Result<()> {
+    let bytes = args.relay_mib << 20;
+    let mut trainer = Trainer::start(bytes, &[None; RANKS], way)?;
+    let start = |id| rollout(id, bytes, None, way);
+    let rollouts: anyhow::Result<Vec<Node>> = (0..8).map(start).collect();
+    let mut rollouts = rollouts?;
+    let moved = |length| way.figure(format!("loopback_{length}_moved_gb_per_s"));
+    for _ in 0..args.rounds {
+        for length in CHAINS {
+            let seconds = chain(&mut trainer, &mut rollouts[..length])?;
+            report.add(way.figure(format!("loopback_{length}_s")), seconds);
+            let gb = (bytes * length as u64) as f64 / 1e9;
+            report.add(moved(length), gb / seconds);
+        }
+    }
+    for length in CHAINS {
+        let name = way.figure(format!("loopback_{length}_moved_over_memcpy"));
+        report.ratio(&name, &moved(length), "memcpy_gb_per_s");
+    }
+    Ok(())
 }
 
 /// One rank and as many rollouts as gloo has receivers: the same number of processes.
 fn gloo_on_loopback(python: &Path, args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let bytes = args.relay_mib << 20;
-    let mut trainer = Trainer::start(bytes, &[None])?;
-    let rollouts: anyhow::Result<Vec<Node>> = (0..4).map(|id| rollout(id, bytes, None)).collect();
+    let way = Way::ucx();
+    let mut trainer = Trainer::start(bytes, &[None], &way)?;
+    let start = |id| rollout(id, bytes, None, &way);
+    let rollouts: anyhow::Result<Vec<Node>> = (0..4).map(start).collect();
     let mut rollouts = rollouts?;
     for receivers in [1, 2, 4] {
         report.say(&format!("gloo to {receivers} ..."));
@@ -74,25 +89,8 @@ pub(crate) fn links(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()>
         (0..RANKS + 8).map(|_| net.host(Some(&args.rate))).collect();
     let hosts = hosts.map_err(anyhow::Error::msg)?;
     let (ranks, places) = hosts.split_at(RANKS);
-    let ranks_there: Vec<Option<&Host>> = ranks.iter().map(Some).collect();
-    let mut trainer = Trainer::start(bytes, &ranks_there)?;
-    let start = |(id, host)| rollout(id, bytes, Some(host));
-    let rollouts: anyhow::Result<Vec<Node>> = (0..).zip(places).map(start).collect();
-    let mut rollouts = rollouts?;
-    for round in 0..args.rounds {
-        report.say(&format!("links, round {}", round + 1));
-        for length in CHAINS {
-            let before = sent(ranks)?;
-            let seconds = chain(&mut trainer, &mut rollouts[..length])?;
-            report.add(format!("relay_{length}_s"), seconds);
-            let copies = (sent(ranks)? - before) as f64 / bytes as f64;
-            report.add(format!("source_copies_{length}"), copies);
-        }
-    }
-    drop((trainer, rollouts));
-    report.ratio("relay8_over_1", "relay_8_s", "relay_1_s");
-    if let Some(copies) = report.get("source_copies_8").cloned() {
-        report.put("source_copies", copies);
+    for way in [Way::ucx(), Way::tls()] {
+        chains_on_links(args, report, &way, (ranks, places))?;
     }
     let Some(python) = gloo::python() else {
         return Ok(());
@@ -105,6 +103,37 @@ pub(crate) fn links(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()>
         report.add("gloo_links_2_s", seconds);
     }
     report.ratio("gloo_links_ratio_2", "gloo_links_2_s", "relay_2_s");
+    Ok(())
+}
+
+fn chains_on_links(
+    args: &BenchArgs,
+    report: &mut Report,
+    way: &Way,
+    (ranks, places): (&[Host], &[Host]),
+) -> anyhow::Result<()> {
+    let bytes = args.relay_mib << 20;
+    let ranks_there: Vec<Option<&Host>> = ranks.iter().map(Some).collect();
+    let mut trainer = Trainer::start(bytes, &ranks_there, way)?;
+    let start = |(id, host)| rollout(id, bytes, Some(host), way);
+    let rollouts: anyhow::Result<Vec<Node>> = (0..).zip(places).map(start).collect();
+    let mut rollouts = rollouts?;
+    for round in 0..args.rounds {
+        report.say(&format!("links by {}, round {}", way.road, round + 1));
+        for length in CHAINS {
+            let before = sent(ranks)?;
+            let seconds = chain(&mut trainer, &mut rollouts[..length])?;
+            report.add(way.figure(format!("relay_{length}_s")), seconds);
+            let copies = (sent(ranks)? - before) as f64 / bytes as f64;
+            report.add(way.figure(format!("source_copies_{length}")), copies);
+        }
+    }
+    let (eight, one) = (way.figure("relay_8_s"), way.figure("relay_1_s"));
+    report.ratio(&way.figure("relay8_over_1"), &eight, &one);
+    let copies = report.get(&way.figure("source_copies_8")).cloned();
+    if let Some(copies) = copies {
+        report.put(&way.figure("source_copies"), copies);
+    }
     Ok(())
 }
 

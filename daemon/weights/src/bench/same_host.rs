@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::copies::{gb_per_s, memcpy};
 use super::cores::steadily;
 use super::pair::Pair;
+use super::way::Way;
 use super::{BenchArgs, Report};
 
 /// Of all bytes at once, and of a quarter.
@@ -20,8 +21,7 @@ const SIZES: [(&str, u64); 2] = [("1g", 1), ("256m", 4)];
 /// was copied, one after the other on one thread, as a program would do it that has nothing better.
 pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("robust-bench.").tempdir()?;
-    let shm = folder.path().join("roads");
-    let shm = ["--shm", shm.to_str().unwrap_or_default()];
+    let shm = Way::shm(&folder.path().join("roads"));
     for (name, part) in SIZES {
         let bytes = (args.pair_mib << 20) / part;
         let mut pair = Pair::start(bytes, &shm)?;

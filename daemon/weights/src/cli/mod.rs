@@ -2,19 +2,20 @@
 //! lines of JSON on standard output. They end when standard input closes.
 mod lines;
 mod pull;
+mod road;
 mod source;
 
 pub(crate) use lines::{Done, OrderLine, SourceLine, Told, Wish, tell};
 pub(crate) use pull::{PullArgs, pull};
+pub(crate) use road::RoadArg;
 pub(crate) use source::{SourceArgs, source};
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use robust_shared::weights::TensorSpec;
-use robust_transport::{Buffer, Config, JobToken, Net, Staging, Transport};
+use robust_transport::{Buffer, Config, JobToken, Staging, Transport};
 
 /// What every process needs.
 #[derive(clap::Args, Clone)]
@@ -25,10 +26,9 @@ pub(crate) struct NodeArgs {
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     bind: IpAddr,
-    /// Go through shared memory instead of the network: a folder in which the processes of one machine
-    /// find each other.
-    #[arg(long, value_name = "FOLDER")]
-    shm: Option<PathBuf>,
+    /// The road: shm:FOLDER, in which processes of one machine find each other, tls or ucx.
+    #[arg(long, default_value = "ucx")]
+    road: RoadArg,
     /// A source that says nothing for so long has failed.
     #[arg(long, default_value_t = 2000)]
     stall_ms: u64,
@@ -46,13 +46,13 @@ pub(crate) struct NodeArgs {
 impl NodeArgs {
     fn transport(&self) -> anyhow::Result<Transport> {
         let stall = Duration::from_millis(self.stall_ms);
-        Ok(Transport::start(Config {
-            net: self.shm.is_none().then_some(Net::Ucx),
-            local: self.shm.clone(),
+        let config = Config {
             bind: self.bind,
             stall_timeout: stall,
             ..Config::new(JobToken::new(self.token.as_bytes()))
-        })?)
+        };
+        let config = self.road.settings(&self.token, config)?;
+        Ok(Transport::start(config)?)
     }
 
     /// Memory for `N` versions.

@@ -1,0 +1,125 @@
+//! The authority of a job, and what it certifies.
+//!
+//! ```text
+//!  the job's secret ──derive──► Authority ──issue("role/17")──► certificate, its key, the authority's
+//!    (each daemon has it)                                       certificate: one text in PEM, for one life
+//! ```
+//! Each daemon of a job makes the same authority of the same secret: nothing has to be sent or kept, and a
+//! restarted daemon goes on certifying. Processes that were certified cannot make one: they never see that
+//! secret. A certificate says what it is for in a name of the form `robust://JOB/role/17`.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ED25519, SanType, SerialNumber, date_time_ymd,
+};
+
+/// The name that every member's certificate has; members check that it is there.
+pub const MEMBER: &str = "member.robust.internal";
+
+const CONTEXT: &str = "RobustRL 2026 authority of a job version 1";
+/// What comes before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
+const ED25519_PKCS8: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/// Certifies the processes of one job.
+pub struct Authority {
+    job: String,
+    issuer: Issuer<'static, KeyPair>,
+    /// Its own certificate, in PEM.
+    certificate: String,
+}
+
+/// A certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("making a certificate: {0}")]
+pub struct IdentityError(#[from] rcgen::Error);
+
+impl Authority {
+    /// Of the job `job`, whose daemons share `secret`. The same arguments give the same authority.
+    pub fn of(secret: &[u8], job: &str) -> Result<Authority, IdentityError> {
+        let seed = blake3::derive_key(CONTEXT, secret);
+        let key = [&ED25519_PKCS8[..], &seed].concat();
+        let key = KeyPair::try_from(key)?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name = Default::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("authority of {job}"));
+        params.serial_number = Some(SerialNumber::from(1));
+        (params.not_before, params.not_after) = validity();
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Authority {
+            job: job.to_owned(),
+            issuer: Issuer::new(params, key),
+            certificate,
+        })
+    }
+
+    /// Certifies a new key for `whose`, such as `role/17`: certificate, key and the authority's
+    /// certificate, in PEM. Good for as long as the authority: it ends with the job's secret.
+    pub fn issue(&self, whose: &str) -> Result<String, IdentityError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let name = format!("robust://{}/{whose}", self.job);
+        let mut params = CertificateParams::new(vec![MEMBER.to_owned()])?;
+        params
+            .subject_alt_names
+            .push(SanType::URI(name.as_str().try_into()?));
+        params.distinguished_name = Default::default();
+        params.distinguished_name.push(DnType::CommonName, whose);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        (params.not_before, params.not_after) = validity();
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok([
+            certificate.pem(),
+            key.serialize_pem(),
+            self.certificate.clone(),
+        ]
+        .concat())
+    }
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority")
+            .field("job", &self.job)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Of all certificates: the same for all daemons, and wide, for a life does not get a second one.
+fn validity() -> (time::OffsetDateTime, time::OffsetDateTime) {
+    (date_time_ymd(2020, 1, 1), date_time_ymd(2120, 1, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_secret_makes_one_authority_and_another_another() {
+        let certificate = |secret: &[u8]| Authority::of(secret, "demo").unwrap().certificate;
+        assert_eq!(certificate(b"a"), certificate(b"a"));
+        assert_ne!(certificate(b"a"), certificate(b"b"));
+    }
+
+    #[test]
+    fn every_life_gets_a_key_of_its_own() {
+        let authority = Authority::of(b"a", "demo").unwrap();
+        let (first, second) = (authority.issue("role/1"), authority.issue("role/1"));
+        assert_ne!(first.unwrap(), second.unwrap());
+    }
+
+    #[test]
+    fn neither_key_nor_secret_is_shown() {
+        let shown = format!("{:?}", Authority::of(b"a", "demo").unwrap());
+        assert_eq!(shown, "Authority { job: \"demo\", .. }");
+    }
+}

@@ -1,0 +1,254 @@
+//! TLS 1.3 of one connection, apart from its socket: bytes in, bytes out.
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+
+use crate::road::Failure;
+
+/// What a record adds to its bytes at most, and how many bytes it has (RFC 8446, section 5.2).
+const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+pub(super) const RECORD: usize = 16 << 10;
+
+/// Either side of a connection.
+pub(super) enum Session {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+/// Who takes bytes once they are opened.
+pub(super) type Opened<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Failure>;
+
+/// What [`Session::take`] made of what came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Taken {
+    /// Bytes from the front that are done with.
+    pub used: usize,
+    /// Whether the handshake is over: bytes can be sealed.
+    pub ready: bool,
+    /// Whether the peer will send nothing more.
+    pub closed: bool,
+}
+
+/// Whether more of the same bytes is to be looked at.
+#[derive(PartialEq, Eq)]
+enum Step {
+    On,
+    Ready,
+    Blocked,
+    Closed,
+}
+
+impl Session {
+    /// Goes on with what came, as far as it is whole: answers of the handshake go to `out`, opened bytes
+    /// to `opened`.
+    pub fn take(
+        &mut self,
+        came: &mut [u8],
+        out: &mut Vec<u8>,
+        opened: Opened<'_>,
+    ) -> Result<Taken, Failure> {
+        let mut taken = Taken::default();
+        loop {
+            let rest = came.get_mut(taken.used..).unwrap_or_default();
+            let (step, used) = match self {
+                Session::Client(session) => step(session.process_tls_records(rest), out, opened)?,
+                Session::Server(session) => step(session.process_tls_records(rest), out, opened)?,
+            };
+            taken.used += used;
+            match step {
+                Step::On => {}
+                Step::Blocked => return Ok(taken),
+                Step::Ready => {
+                    taken.ready = true;
+                    return Ok(taken);
+                }
+                Step::Closed => {
+                    taken.closed = true;
+                    return Ok(taken);
+                }
+            }
+        }
+    }
+
+    /// Seals bytes behind what is in `out`, after a handshake that is over. `came` is what is not whole
+    /// yet of what the peer sent.
+    pub fn seal(
+        &mut self,
+        bytes: &[u8],
+        came: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        match self {
+            Session::Client(session) => seal(session.process_tls_records(came), bytes, out),
+            Session::Server(session) => seal(session.process_tls_records(came), bytes, out),
+        }
+    }
+}
+
+fn step<D>(
+    status: UnbufferedStatus<'_, '_, D>,
+    out: &mut Vec<u8>,
+    opened: Opened<'_>,
+) -> Result<(Step, usize), Failure> {
+    let UnbufferedStatus { mut discard, state } = status;
+    let step = match state.map_err(Failure::of_tls)? {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                let record = record.map_err(Failure::of_tls)?;
+                discard += record.discard;
+                opened(record.payload)?;
+            }
+            Step::On
+        }
+        ConnectionState::EncodeTlsData(mut data) => {
+            append(out, 0, |space| match data.encode(space) {
+                Ok(written) => Ok(written),
+                Err(EncodeError::InsufficientSize(needs)) => Err(Some(needs.required_size)),
+                Err(EncodeError::AlreadyEncoded) => Err(None),
+            })?;
+            Step::On
+        }
+        ConnectionState::TransmitTlsData(sent) => {
+            // It is queued: whoever writes `out` transmits it.
+            sent.done();
+            Step::On
+        }
+        ConnectionState::WriteTraffic(_) => Step::Ready,
+        ConnectionState::BlockedHandshake => Step::Blocked,
+        ConnectionState::PeerClosed | ConnectionState::Closed => Step::Closed,
+        // Data before the handshake is over is never asked for.
+        _ => return Err(Failure::Garbage),
+    };
+    Ok((step, discard))
+}
+
+fn seal<D>(
+    status: UnbufferedStatus<'_, '_, D>,
+    bytes: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    match status.state.map_err(Failure::of_tls)? {
+        ConnectionState::WriteTraffic(mut traffic) => {
+            let records = bytes.len().div_ceil(RECORD);
+            let needs = bytes.len() + records * RECORD_OVERHEAD;
+            append(out, needs, |space| match traffic.encrypt(bytes, space) {
+                Ok(written) => Ok(written),
+                Err(EncryptError::InsufficientSize(needs)) => Err(Some(needs.required_size)),
+                Err(EncryptError::EncryptExhausted) => Err(None),
+            })
+        }
+        _ => Err(Failure::Garbage),
+    }
+}
+
+/// Has `write` write behind what is there; it says how much it wrote, or how much it needs.
+fn append(
+    out: &mut Vec<u8>,
+    mut needs: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
+) -> Result<(), Failure> {
+    let held = out.len();
+    loop {
+        out.resize(held + needs, 0);
+        match write(out.get_mut(held..).unwrap_or_default()) {
+            Ok(written) => {
+                out.truncate(held + written);
+                return Ok(());
+            }
+            Err(Some(more)) if more > needs => needs = more,
+            Err(_) => {
+                out.truncate(held);
+                return Err(Failure::Closed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use robust_identity::{Authority, MEMBER};
+
+    use super::*;
+    use crate::tls::Identity;
+
+    fn member(secret: &[u8]) -> Identity {
+        let authority = Authority::of(secret, "tests").unwrap();
+        Identity::from_pem(&authority.issue("role/1").unwrap(), MEMBER).unwrap()
+    }
+
+    /// Both sides' messages until nobody has any more; the first failure, and on which side.
+    fn shake(a: &mut Session, b: &mut Session) -> Result<(), (char, Failure)> {
+        let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
+        loop {
+            let moved = pass('a', a, &mut to_a, &mut to_b)?;
+            if !(pass('b', b, &mut to_b, &mut to_a)? || moved) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn pass(
+        name: char,
+        side: &mut Session,
+        came: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, (char, Failure)> {
+        let held = out.len();
+        let mut nothing = |_: &[u8]| panic!("bytes in a handshake");
+        let taken = side.take(came, out, &mut nothing);
+        let used = taken.map_err(|failure| (name, failure))?.used;
+        came.drain(..used);
+        Ok(used > 0 || out.len() > held)
+    }
+
+    #[test]
+    fn two_members_exchange_bytes_of_any_length() {
+        let (a, b) = (member(b"one"), member(b"one"));
+        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
+        shake(&mut a, &mut b).unwrap();
+        for len in [1, 100, RECORD - 1, RECORD, RECORD + 1, 70_000] {
+            let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            let (mut wire, mut answer, mut got) = (Vec::new(), Vec::new(), Vec::new());
+            a.seal(&bytes, &mut [], &mut wire).unwrap();
+            // As it comes from a network: in two parts.
+            let (first, half) = (wire.len() / 2, wire.len());
+            let mut opened = |bytes: &[u8]| {
+                got.extend_from_slice(bytes);
+                Ok(())
+            };
+            let taken = b.take(&mut wire[..first], &mut answer, &mut opened);
+            let used = taken.unwrap().used;
+            let taken = b.take(&mut wire[used..half], &mut answer, &mut opened);
+            assert_eq!(used + taken.unwrap().used, half);
+            assert!(answer.is_empty());
+            assert_eq!(got, bytes);
+        }
+    }
+
+    #[test]
+    fn neither_side_believes_a_member_of_another_job() {
+        let (ours, theirs) = (member(b"one"), member(b"two"));
+        let (mut a, mut b) = (ours.call().unwrap(), theirs.answer().unwrap());
+        let (side, failure) = shake(&mut a, &mut b).unwrap_err();
+        assert_eq!((side, failure), ('a', Failure::Stranger));
+        // A caller that does not look at all whom it calls is not taken either.
+        let (mut a, mut b) = (theirs.call().unwrap(), ours.answer().unwrap());
+        assert!(shake(&mut a, &mut b).is_err());
+    }
+
+    #[test]
+    fn one_changed_byte_ends_it() {
+        let (a, b) = (member(b"one"), member(b"one"));
+        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
+        shake(&mut a, &mut b).unwrap();
+        let mut wire = Vec::new();
+        a.seal(b"weights", &mut [], &mut wire).unwrap();
+        let last = wire.len() - 1;
+        wire[last] ^= 1;
+        let mut opened = |_: &[u8]| panic!("opened what was changed");
+        let taken = b.take(&mut wire, &mut Vec::new(), &mut opened);
+        assert_eq!(taken.unwrap_err(), Failure::Garbage);
+    }
+}

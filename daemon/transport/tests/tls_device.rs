@@ -1,0 +1,3 @@
+//! The tests of `device.rs` on the road between machines.
+#[path = "device.rs"]
+mod tests;

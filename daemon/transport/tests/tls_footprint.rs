@@ -1,0 +1,3 @@
+//! The tests of `footprint.rs` on the road between machines.
+#[path = "footprint.rs"]
+mod tests;

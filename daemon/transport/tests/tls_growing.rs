@@ -1,0 +1,3 @@
+//! The tests of `growing.rs` on the road between machines.
+#[path = "growing.rs"]
+mod tests;

@@ -1,0 +1,3 @@
+//! The tests of `impair.rs` on the road between machines.
+#[path = "impair.rs"]
+mod tests;

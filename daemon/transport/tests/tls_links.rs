@@ -1,0 +1,3 @@
+//! The tests of `links.rs` on the road between machines.
+#[path = "links.rs"]
+mod tests;

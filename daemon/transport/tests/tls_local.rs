@@ -1,0 +1,3 @@
+//! The tests of `local.rs` on the road between machines.
+#[path = "local.rs"]
+mod tests;

@@ -1,0 +1,3 @@
+//! The tests of `processes.rs` on the road between machines.
+#[path = "processes.rs"]
+mod tests;
