@@ -4,9 +4,12 @@
 
 /// Where a role process finds the secret of its job, which its transport proves to know.
 pub const JOB_TOKEN_VARIABLE: &str = "ROBUST_JOB_TOKEN";
-/// Where a role finds which roads its weights and gradients take: `shm`, `ucx`, or both with a comma
+/// Where a role finds which roads its weights and gradients take: of `shm`, `tls` and `ucx`, with a comma
 /// between them.
 pub const ROADS_VARIABLE: &str = "ROBUST_ROADS";
+/// Where a role finds its certificate, the certificate's key and that of its authority, in PEM; only where
+/// `tls` is one of its roads.
+pub const IDENTITY_VARIABLE: &str = "ROBUST_IDENTITY";
 
 /// Where a role process finds the addresses of the job's services: a JSON object of `host:port`, with
 /// commas, by the service's name.

@@ -61,7 +61,7 @@ impl Daemon {
 
     /// The same, in a network namespace whose loopback is slow, and over which weights go.
     pub fn start_on(job: &JobFile, net: &SlowLoopback) -> Self {
-        let job = &job.clone().set("weights", "transport", "ucx-tcp-unsafe");
+        let job = &job.clone().set("weights", "transport", "tls");
         let robustd = bin("robustd").to_string_lossy().into_owned();
         let command = [net.command(), vec![robustd]].concat();
         Self::start_by(job, &[], command)

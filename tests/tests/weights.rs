@@ -207,6 +207,21 @@ fn attack(status: &Value) -> usize {
     ports.map(order_to_write).count()
 }
 
+/// Sends the order to every port of a job whose weights take the named road; the status afterwards,
+/// after further steps.
+fn unharmed_by_an_attack(daemon: &mut Daemon, status: &Value) -> Value {
+    assert!(attack(status) > 0, "rollouts answer HTTP");
+    goes_on(daemon);
+    let after = daemon.status();
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
+    let pids = |status: &Value| -> Vec<Value> {
+        let all = status["roles"].as_array().unwrap();
+        all.iter().map(|role| role["pid"].clone()).collect()
+    };
+    assert_eq!(pids(&after), pids(status));
+    after
+}
+
 #[test]
 fn what_anybody_may_order_of_ucx_changes_nothing_in_a_job_on_shared_memory() {
     let mut daemon = Daemon::start(&long_job());
@@ -215,15 +230,30 @@ fn what_anybody_may_order_of_ucx_changes_nothing_in_a_job_on_shared_memory() {
         let ports = open_ports(rank["pid"].as_u64().unwrap());
         assert_eq!(ports, BTreeSet::new(), "a rank takes calls by the network");
     }
-    assert!(attack(&status) > 0, "rollouts answer HTTP");
-    goes_on(&mut daemon);
-    let after = daemon.status();
-    assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
-    let pids = |status: &Value| -> Vec<Value> {
-        let all = status["roles"].as_array().unwrap();
-        all.iter().map(|role| role["pid"].clone()).collect()
-    };
-    assert_eq!(pids(&after), pids(&status));
+    unharmed_by_an_attack(&mut daemon, &status);
+}
+
+#[test]
+fn what_anybody_may_order_of_ucx_changes_nothing_in_a_job_on_tls_and_is_counted() {
+    let mut daemon = Daemon::start(&long_job().set("weights", "transport", "tls"));
+    let status = daemon.until_step(2);
+    for (role, port) in [("trainer", 1), ("rollout", 2)] {
+        for of in roles(&status, role) {
+            let ports = open_ports(of["pid"].as_u64().unwrap());
+            assert_eq!(ports.len(), port, "{role}: one for weights, HTTP beside it");
+        }
+    }
+    let pulled = |of: &&&Value| of["pull_road"] == "tls";
+    assert!(
+        roles(&status, "rollout").iter().any(|of| pulled(&of)),
+        "{status}"
+    );
+    let after = unharmed_by_an_attack(&mut daemon, &status);
+    for role in ["trainer", "rollout"] {
+        for of in roles(&after, role) {
+            assert!(of["callers_refused"].as_u64() >= Some(1), "{of}");
+        }
+    }
 }
 
 /// What the test above keeps out is real, and the transport's name says so.

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
-use robust_transport::{JobToken, Net};
+use robust_transport::{Identity, JobToken, Net};
 
 use crate::{Busy, LinkConfig};
 
 /// Where a role finds the job's token.
 const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
+/// Where it finds its certificate.
+const IDENTITY_VARIABLE: &str = robust_proto::IDENTITY_VARIABLE;
 
-/// Which roads its weights take; nothing: all.
+/// Which roads its weights take; nothing: that of one machine.
 const ROADS_VARIABLE: &str = robust_proto::ROADS_VARIABLE;
 /// Where roles of one machine find each other, in the folder for snapshots.
 const ROADS_FOLDER: &str = "roads";
@@ -48,6 +50,14 @@ pub enum StartError {
     /// The daemon gave no token.
     #[error("{TOKEN_VARIABLE} is not set; robustd gives it to the roles that it starts")]
     NoToken,
+    /// It gave no certificate, though there are roles on other machines.
+    #[error(
+        "{IDENTITY_VARIABLE} is not set; robustd gives it to roles that others reach over a network"
+    )]
+    NoIdentity,
+    /// That cannot be used.
+    #[error("{IDENTITY_VARIABLE}: {0}")]
+    Identity(#[from] robust_transport::IdentityError),
     /// A file could not be read or made.
     #[error("{doing} {path}: {source}")]
     Io {
@@ -129,16 +139,27 @@ impl RoleArgs {
     }
 
     /// Settings of the weights' transport.
-    pub fn transport(&self) -> robust_transport::Config {
+    pub fn transport(&self) -> Result<robust_transport::Config, StartError> {
         let stall_timeout = self.job.weights.stall_timeout();
-        let roads = std::env::var(ROADS_VARIABLE).unwrap_or_else(|_| "shm,ucx".to_owned());
+        let roads = std::env::var(ROADS_VARIABLE).unwrap_or_else(|_| "shm".to_owned());
         let has = |road: &str| roads.split(',').any(|named| named == road);
-        robust_transport::Config {
+        let net = match (has("tls"), has("ucx")) {
+            (true, _) => Some(Net::Tls(identity()?)),
+            (false, true) => Some(Net::Ucx),
+            (false, false) => None,
+        };
+        Ok(robust_transport::Config {
             local: has("shm").then(|| self.snapshot_dir.join(ROADS_FOLDER)),
-            net: has("ucx").then_some(Net::Ucx),
+            net,
             bind: self.bind,
             stall_timeout,
             ..robust_transport::Config::new(self.token.clone())
-        }
+        })
     }
+}
+
+/// Who this process is to those of other machines, from the environment as the token is.
+fn identity() -> Result<Identity, StartError> {
+    let pem = std::env::var(IDENTITY_VARIABLE).map_err(|_| StartError::NoIdentity)?;
+    Ok(Identity::from_pem(&pem, robust_identity::MEMBER)?)
 }

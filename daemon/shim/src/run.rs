@@ -190,7 +190,7 @@ pub fn run(
     home.take()?;
     stages.end("clearing");
     let (listener, http_addr) = listen(args, &command)?;
-    let transport = Transport::start(args.transport()).map_err(robust_role::StartError::from)?;
+    let transport = Transport::start(args.transport()?).map_err(robust_role::StartError::from)?;
     let (deaths, died) = mpsc::unbounded_channel();
     let folder = own_folder(&args.host_socket, id)?;
     let of = OfReplica {
@@ -284,7 +284,9 @@ impl Shim {
             busy: Busy::told_by(move || watched.cpu_time()),
             ..self.args.link(role)
         };
-        robust_role::start(runtime, config, hello, hands)
+        let (link, inbox) = robust_role::start(runtime, config, hello, hands);
+        link.counters().refused.told_by(self.transport.refused());
+        (link, inbox)
     }
 
     /// Feeds the engine until there is an end; whether the engine was up by then.

@@ -476,7 +476,7 @@ fn assemble(
         leases,
         shards: Shards::new(state.snapshots(), state.checkpoints()),
         worker: match prepared.nodes {
-            Some((_, reached)) => plan.bound_to(reached, job.weights.transport),
+            Some((_, reached)) => plan.bound_to(reached, &job),
             None => plan,
         },
         quota,

@@ -258,6 +258,7 @@ impl Driver {
                     tokens_total: sample.tokens_total,
                     running: sample.running,
                     tool_failures: sample.tool_failures,
+                    callers_refused: sample.callers_refused,
                 };
                 self.link_samples.insert(incarnation, said);
                 return;
@@ -331,6 +332,7 @@ impl Driver {
             disk_write_bytes: usage.disk_write_bytes,
             accelerator: usage.accelerator,
             tool_failures: link.tool_failures,
+            callers_refused: link.callers_refused,
         };
         self.inputs.push_back(Input::Sampled {
             incarnation,

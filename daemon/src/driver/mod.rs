@@ -124,6 +124,7 @@ struct LinkSample {
     tokens_total: u64,
     running: u32,
     tool_failures: u64,
+    callers_refused: u64,
 }
 
 /// A request for a rollout that waits for its answer.

@@ -3,13 +3,16 @@ use crate::launcher::SpawnSpec;
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::StateDir;
+use robust_identity::Authority;
 use robust_proto::{
-    JOB_TOKEN_VARIABLE, ROADS_VARIABLE, ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
+    IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROADS_VARIABLE, ROUTER_KEY_VARIABLE, ROUTER_VARIABLE,
+    SERVICES_VARIABLE,
 };
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
-use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices, WeightTransport};
+use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices, WeightTransport, Weights};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What libtorch needs so that the same inputs give the same bits, in every process and on every
 /// machine: one thread (more would also spin against each other on shared cores), and kernels whose
@@ -52,6 +55,8 @@ pub struct WorkerPlan {
     pub state: StateDir,
     /// Which roads weights and gradients take, as roles are told them.
     pub roads: &'static str,
+    /// Certifies roles, where a road of theirs asks for it.
+    authority: Option<Arc<Authority>>,
     /// Whether UCX is to use its RDMA transports alone.
     pub rdma_only: bool,
     /// UCX's devices.
@@ -96,11 +101,12 @@ pub struct Life {
 impl WorkerPlan {
     /// For this job.
     pub fn new(program: WorkerProgram, state: StateDir, job: &Job, token: JobToken) -> Self {
-        Self {
+        let plan = Self {
             program,
             state,
-            roads: roads(job.weights.transport, false),
-            rdma_only: job.weights.transport == WeightTransport::Ucx,
+            roads: "shm",
+            authority: None,
+            rdma_only: false,
             net_devices: job.weights.net_devices.clone(),
             buffer_mib: job.weights.buffer_mib,
             bind: Ipv4Addr::LOCALHOST.into(),
@@ -111,7 +117,8 @@ impl WorkerPlan {
             services: String::new(),
             devices: SlotDevices::default(),
             router: String::new(),
-        }
+        };
+        plan.on_roads(job, false)
     }
 
     /// With a router at this address for the trainer's programs.
@@ -126,14 +133,28 @@ impl WorkerPlan {
 
     /// With roles that other machines reach at this address. UCX uses the device that has it, unless
     /// the job names others than the default.
-    pub fn bound_to(mut self, bind: IpAddr, transport: WeightTransport) -> Self {
-        self.bind = bind;
-        self.roads = roads(transport, true);
+    pub fn bound_to(self, bind: IpAddr, job: &Job) -> Self {
+        let mut plan = Self { bind, ..self }.on_roads(job, true);
         if !bind.is_loopback()
-            && self.net_devices == "lo"
+            && plan.net_devices == "lo"
             && let Some(device) = device_of(bind)
         {
-            self.net_devices = device;
+            plan.net_devices = device;
+        }
+        plan
+    }
+
+    /// With the roads that this job's roles take, on this machine alone or on others, too.
+    fn on_roads(mut self, job: &Job, several: bool) -> Self {
+        self.roads = roads(&job.weights, several);
+        self.rdma_only =
+            self.roads.ends_with("ucx") && job.weights.transport != WeightTransport::UcxTcpUnsafe;
+        if self.roads.ends_with("tls") {
+            match self.token.authority(&job.job.name) {
+                Ok(authority) => self.authority = Some(Arc::new(authority)),
+                // Each role then says what it lacks.
+                Err(error) => tracing::error!("roles are not certified: {error}"),
+            }
         }
         self
     }
@@ -221,6 +242,12 @@ impl WorkerPlan {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);
+        if let Some(authority) = &self.authority {
+            match authority.issue(&format!("role/{}", life.incarnation.0)) {
+                Ok(identity) => environment.push((IDENTITY_VARIABLE.to_owned(), identity)),
+                Err(error) => tracing::error!("{} is not certified: {error}", life.id),
+            }
+        }
         if self.rdma_only {
             environment.push(("UCX_TLS".to_owned(), "rc,dc,ud,self".to_owned()));
         }
@@ -246,10 +273,14 @@ impl WorkerPlan {
 }
 
 /// The roads of a job's roles, which are on this machine alone or on others, too.
-fn roads(transport: WeightTransport, several: bool) -> &'static str {
-    match transport {
-        WeightTransport::Auto if several => "shm,ucx",
+fn roads(weights: &Weights, several: bool) -> &'static str {
+    match weights.transport {
+        WeightTransport::Auto if several && weights.transport.takes_rdma(&weights.net_devices) => {
+            "shm,ucx"
+        }
+        WeightTransport::Auto if several => "shm,tls",
         WeightTransport::Auto | WeightTransport::Shm => "shm",
+        WeightTransport::Tls => "tls",
         WeightTransport::Ucx | WeightTransport::UcxTcpUnsafe => "ucx",
     }
 }
@@ -280,6 +311,47 @@ mod tests {
     fn an_address_of_this_machine_names_its_device() {
         assert_eq!(device_of(Ipv4Addr::LOCALHOST.into()).as_deref(), Some("lo"));
         assert_eq!(device_of(IpAddr::from([192, 0, 2, 1])), None);
+    }
+
+    #[test]
+    fn no_road_but_the_one_that_says_so_is_open_to_whoever_reaches_a_port() {
+        let roads = |transport, devices: &str, several| {
+            let net_devices = devices.to_owned();
+            let weights = Weights {
+                transport,
+                net_devices,
+                ..Weights::default()
+            };
+            super::roads(&weights, several)
+        };
+        assert_eq!(roads(WeightTransport::Auto, "lo", false), "shm");
+        assert_eq!(roads(WeightTransport::Auto, "eth0", true), "shm,tls");
+        assert_eq!(roads(WeightTransport::Auto, "mlx5_0:1", true), "shm,ucx");
+        assert_eq!(roads(WeightTransport::Auto, "mlx5_0:1", false), "shm");
+        assert_eq!(roads(WeightTransport::Tls, "lo", false), "tls");
+        assert_eq!(roads(WeightTransport::UcxTcpUnsafe, "lo", true), "ucx");
+    }
+
+    #[test]
+    fn every_life_on_the_road_between_machines_has_a_certificate_of_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::make(temp.path()).unwrap();
+        let text = include_str!("../../../fixtures/jobs/test.toml");
+        let job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
+        let token = Secret::of("a token of the tests").job_token();
+        let (path, logs) = ("worker".into(), LogFormat::Human);
+        let here = WorkerPlan::new(WorkerProgram { path, logs }, state, &job, token);
+        let identity = |plan: &WorkerPlan| {
+            let environment = plan.environment(&life("rollout", 1));
+            let found = environment
+                .into_iter()
+                .find(|(key, _)| key == IDENTITY_VARIABLE);
+            found.map(|(_, identity)| identity)
+        };
+        assert_eq!(identity(&here), None, "no other machine asks for it");
+        let spread = here.bound_to(Ipv4Addr::LOCALHOST.into(), &job);
+        assert!(identity(&spread).unwrap().contains("BEGIN CERTIFICATE"));
+        assert_ne!(identity(&spread), identity(&spread));
     }
 
     #[test]

@@ -206,6 +206,7 @@ fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
         weight_version: i.version.map_or(0, |v| v.0),
         tokens_total: i.tokens_total,
         tool_failures: i.tool_failures,
+        callers_refused: i.callers_refused,
         tokens_per_s: i.tokens_per_s,
         running: i.running,
         restarts: i.restarts,

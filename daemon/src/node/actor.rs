@@ -246,7 +246,7 @@ impl Actor {
         let bind = self.advertise.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let (program, state) = (self.program.clone(), self.state.clone());
         let plan = WorkerPlan::new(program, state, job, self.token.clone());
-        let plan = plan.bound_to(bind, job.weights.transport);
+        let plan = plan.bound_to(bind, job);
         self.plan = Some(self.devices(job).map(|devices| plan.with_devices(devices)));
         let Some(start) = self.start_telemetry.take() else {
             return;

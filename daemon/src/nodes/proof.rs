@@ -12,6 +12,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use robust_identity::{Authority, IdentityError};
+
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
 /// Shorter tokens can be guessed.
@@ -19,6 +21,7 @@ const TOKEN_MIN: usize = 16;
 const CONTEXT: &str = "RobustRL 2026 node handshake version 1";
 
 const WORKERS: &str = "RobustRL 2026 token of a job's roles version 1";
+const AUTHORITY: &str = "RobustRL 2026 authority over a job's roles version 1";
 
 /// The keys derived from a token file.
 #[derive(Clone)]
@@ -28,15 +31,23 @@ pub struct Secret {
     roles: JobToken,
 }
 
-/// What the roles of a job prove to each other before weights move. Never shown: a role finds it in
-/// its environment, which only its own user can read.
+/// What the roles of a job prove to each other before weights move, and what certifies them. Never shown:
+/// a role finds the one in its environment, which only its own user can read, and never sees the other.
 #[derive(Clone)]
-pub struct JobToken(Arc<str>);
+pub struct JobToken {
+    token: Arc<str>,
+    authority: [u8; 32],
+}
 
 impl JobToken {
     /// As a role's environment has it.
     pub fn reveal(&self) -> &str {
-        &self.0
+        &self.token
+    }
+
+    /// Who certifies the roles of the job of this name: the same on all its nodes.
+    pub fn authority(&self, job: &str) -> Result<Authority, IdentityError> {
+        Authority::of(&self.authority, job)
     }
 }
 
@@ -80,7 +91,10 @@ impl Secret {
         let roles = blake3::Hash::from(derive(WORKERS)).to_hex();
         Self {
             handshake: derive(CONTEXT),
-            roles: JobToken(roles.as_str().into()),
+            roles: JobToken {
+                token: roles.as_str().into(),
+                authority: derive(AUTHORITY),
+            },
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::server::TlsStream;
 
@@ -72,7 +72,7 @@ fn identity() -> (String, TlsAcceptor) {
     let own = CertificateParams::new(own).unwrap();
     let own = own.signed_by(&own_key, &Issuer::new(ca, ca_key)).unwrap();
     let key = PrivatePkcs8KeyDer::from(own_key.serialize_der());
-    let config = ServerConfig::builder_with_provider(ring::default_provider().into())
+    let config = ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()

@@ -111,6 +111,9 @@ pub struct ActivitySample {
     pub tokens_total: u64,
     #[prost(uint32, tag = "3")]
     pub running: u32,
+    /// of this life: no members of the job, or with no manners
+    #[prost(uint64, tag = "21")]
+    pub callers_refused: u64,
     /// agents: calls of this life that failed by no doing of the model's
     #[prost(uint64, tag = "20")]
     pub tool_failures: u64,
@@ -2578,7 +2581,7 @@ pub struct RoleStatus {
     /// bytes that came over the network: more than pull_bytes if some came twice
     #[prost(uint64, tag = "28")]
     pub pull_fetched: u64,
-    /// the road that they take, or took last: shm | ucx
+    /// the road that they take, or took last: shm | tls | ucx
     #[prost(string, tag = "31")]
     pub pull_road: ::prost::alloc::string::String,
     /// Of the devices its process computes on, where NVML tells; memory is the whole device's.
@@ -2601,6 +2604,9 @@ pub struct RoleStatus {
     /// ranks: how long the last whole step took
     #[prost(uint64, optional, tag = "97")]
     pub step_ms: ::core::option::Option<u64>,
+    /// of its weights, by all lives: no members of the job, or with no manners
+    #[prost(uint64, tag = "99")]
+    pub callers_refused: u64,
     /// agents: calls of all lives that failed by no doing of the model's
     #[prost(uint64, tag = "98")]
     pub tool_failures: u64,

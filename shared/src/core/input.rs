@@ -323,6 +323,9 @@ pub struct Sample {
     /// Tool calls of this incarnation that failed by no doing of the model's (agents).
     #[serde(default)]
     pub tool_failures: u64,
+    /// Callers of this incarnation's weights that were turned away: none of a healthy job.
+    #[serde(default)]
+    pub callers_refused: u64,
 }
 
 /// Who could not go on with a trajectory.

@@ -182,6 +182,9 @@ pub struct Instance {
     /// Failures of its earlier lives' tools.
     #[serde(default)]
     pub tool_failures_before: u64,
+    /// Callers that its earlier lives turned away.
+    #[serde(default)]
+    pub callers_refused_before: u64,
     /// Restarts since the job began.
     pub restarts: u32,
     /// Times its process was replaced without a fault.
@@ -279,6 +282,7 @@ impl Instance {
             cpu: 0.0,
             tokens_before: 0,
             tool_failures_before: 0,
+            callers_refused_before: 0,
             restarts: 0,
             replaced: 0,
             restarted: VecDeque::new(),
@@ -321,6 +325,7 @@ impl Instance {
             last_sign: now,
             tokens_before: self.tokens_before + self.sample.tokens_total,
             tool_failures_before: self.tool_failures_before + self.sample.tool_failures,
+            callers_refused_before: self.callers_refused_before + self.sample.callers_refused,
             restarts: self.restarts,
             replaced: self.replaced,
             restarted: std::mem::take(&mut self.restarted),
@@ -444,6 +449,7 @@ impl Instance {
         self.sample = Sample {
             tokens_total,
             tool_failures: sample.tool_failures.max(self.sample.tool_failures),
+            callers_refused: sample.callers_refused.max(self.sample.callers_refused),
             busy: sample.busy.max(self.sample.busy),
             ..sample
         };

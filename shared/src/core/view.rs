@@ -96,6 +96,8 @@ pub struct InstanceView {
     pub tokens_total: u64,
     /// Tool calls of all its lives that failed by no doing of the model's.
     pub tool_failures: u64,
+    /// Callers of its weights that were turned away, by all its lives.
+    pub callers_refused: u64,
     /// Tokens generated a second, over the last seconds.
     pub tokens_per_s: f64,
     /// Requests running.
@@ -204,6 +206,7 @@ impl Core {
             },
             tokens_total: i.tokens_before + i.sample.tokens_total,
             tool_failures: i.tool_failures_before + i.sample.tool_failures,
+            callers_refused: i.callers_refused_before + i.sample.callers_refused,
             tokens_per_s: if sampled_lately { i.tokens_per_s } else { 0.0 },
             running: match i.id.role {
                 Role::Hybrid | Role::Rollout => i.sample.running.max(self.running(i.incarnation)),

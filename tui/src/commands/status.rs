@@ -165,7 +165,8 @@ fn headline(s: &v1::Status, paint: Paint) -> String {
         } + &match s.trajectories_stale {
             0 => String::new(),
             stale => format!(", {stale} too old and generated again"),
-        } + &tools(s),
+        } + &tools(s)
+            + &strangers(s),
     )
 }
 
@@ -178,6 +179,14 @@ fn tools(s: &v1::Status) -> String {
         (back, failures) => {
             format!(", {back} given back after {failures} failures of tools or environments")
         }
+    }
+}
+
+/// Who called for weights and is no member of the job.
+fn strangers(s: &v1::Status) -> String {
+    match s.roles.iter().map(|r| r.callers_refused).sum() {
+        0 => String::new(),
+        refused => format!(", {refused} callers turned away that are none of this job"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the samples say of this process.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -36,6 +36,27 @@ impl std::fmt::Debug for Busy {
     }
 }
 
+/// Who counts the callers that were turned away.
+#[derive(Default)]
+pub struct Refused(OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>);
+
+impl Refused {
+    /// The samples ask `count` from now on; the first one that is told stays.
+    pub fn told_by(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(count));
+    }
+
+    fn count(&self) -> u64 {
+        self.0.get().map_or(0, |count| count())
+    }
+}
+
+impl std::fmt::Debug for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Refused").field(&self.count()).finish()
+    }
+}
+
 /// Processor time of all threads so far.
 fn of_this_process() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
@@ -51,5 +72,6 @@ pub(super) fn sample(busy: &Busy, counters: &Counters) -> ActivitySample {
         tokens_total: counters.tokens_total.load(Ordering::Relaxed),
         running: counters.running.load(Ordering::Relaxed),
         tool_failures: counters.tool_failures.load(Ordering::Relaxed),
+        callers_refused: counters.refused.count(),
     }
 }

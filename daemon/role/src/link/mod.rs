@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use crate::exit;
 use faults::Faults;
 
-pub use activity::Busy;
+pub use activity::{Busy, Refused};
 pub use client::channel;
 pub use faults::{Deed, Hands, Injected};
 
@@ -73,6 +73,8 @@ pub struct Counters {
     pub running: AtomicU32,
     /// Tool calls that failed so far, and not by what they asked for; never goes back.
     pub tool_failures: AtomicU64,
+    /// How many callers the weights' transport has turned away, once there is one.
+    pub refused: Refused,
 }
 
 /// Why there will be no further link.

@@ -130,7 +130,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     );
     home.take()?;
     stages.end("clearing");
-    let transport = Transport::start(args.transport()).map_err(robust_role::StartError::from)?;
+    let transport = Transport::start(args.transport()?).map_err(robust_role::StartError::from)?;
     let hello = Hello {
         transport_addr: transport.addr().to_string(),
         master_port: match args.index {
@@ -214,6 +214,7 @@ fn attach(
         busy: Busy::told_by(move || watched.get().map_or(Duration::ZERO, |t| t.cpu_time())),
         ..args.link(Role::Trainer)
     };
+    let refused = transport.refused();
     let (struck, transport) = (Arc::clone(running), transport.clone());
     let hands = move |deed, at: Option<At>| match (deed, struck.get()) {
         (Deed::KillEngineChild | Deed::KillEngineLeader | Deed::HangEngine, Some(tree)) => {
@@ -221,7 +222,9 @@ fn attach(
         }
         (deed, _) => network(transport.clone())(deed, at),
     };
-    robust_role::start(runtime, config, move || hello.hello(), hands)
+    let (link, inbox) = robust_role::start(runtime, config, move || hello.hello(), hands);
+    link.counters().refused.told_by(refused);
+    (link, inbox)
 }
 
 /// What published weights are asked, where the job's engines are verified by it.

@@ -30,6 +30,10 @@ impl Snapshot {
         let help = "Tool calls that failed by no doing of the model's, by all lives: each was made again, \
                     or its trajectory given back. Normal: 0.";
         sheet.counters("tool_failures", help, failures)?;
+        let refused = self.each(|r| (r.role != "agent").then_some(r.callers_refused));
+        let help = "Callers of the instance's weights that were turned away, by all lives: they are no \
+                    members of the job, or keep no rule. Normal: 0.";
+        sheet.counters("callers_refused", help, refused)?;
         let requests = self.each(|r| (r.role != "trainer").then_some(f64::from(r.running)));
         let help = "Requests a rollout runs, and trajectories an agent worker holds.";
         sheet.gauges("instance_requests", help, requests)?;

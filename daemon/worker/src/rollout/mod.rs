@@ -103,7 +103,7 @@ fn run(
     let layout = layout_of(&config);
     let elements: usize = layout.iter().map(|spec| spec.len).sum();
     stages.end("process");
-    let transport = Transport::start(args.transport())?;
+    let transport = Transport::start(args.transport()?)?;
     let slots = Slots::new(&transport, elements * size_of_element(dtype))?;
     stages.end("transport");
     let listener = listen(args.bind)?;
@@ -113,6 +113,7 @@ fn run(
     let hands = pull::hands(Arc::clone(&slots), transport.clone());
     let hello = move || hello(&facts.0, &facts.1, facts.2, http_addr);
     let (link, mut inbox) = robust_role::start(runtime, args.link(role), hello, hands);
+    link.counters().refused.told_by(transport.refused());
     link.phase(Phase::Init, 0);
     // The weights lie where they are fetched to: the parameters need no memory of their own.
     let params = FlatParams::lying_as(dtype, layout.clone(), &slots.current())?;

@@ -112,13 +112,14 @@ fn attach(
     runtime: &Handle,
     layout: &[TensorSpec],
 ) -> Result<Attached, StartError> {
-    let transport = Transport::start(args.transport())?;
+    let transport = Transport::start(args.transport()?)?;
     let regions = Regions::new(&transport, layout, &args.job)?;
     let facts = Facts::new(regions.hello(transport.addr()));
     let hello = facts.clone();
     let hands = network(transport.clone());
     let hello = move || hello.hello();
     let (link, inbox) = robust_role::start(runtime, args.link(Role::Trainer), hello, hands);
+    link.counters().refused.told_by(transport.refused());
     link.phase(Phase::Init, 0);
     Ok(Attached {
         transport,

@@ -90,17 +90,32 @@ pub struct Weights {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightTransport {
-    /// Through shared memory where both are on one machine, else as the machine's network allows: with
-    /// no other machine in the job no port is opened.
+    /// Through shared memory where both are on one machine; between machines by RDMA where
+    /// `net_devices` names devices of it, else by TCP with TLS. With no other machine in the job no port
+    /// is opened.
     #[default]
     Auto,
     /// Through shared memory only: a job of one machine.
     Shm,
+    /// By TCP with TLS 1.3 only, on one machine too; the job's authority certifies its roles.
+    Tls,
     /// Over UCX's RDMA transports only.
     Ucx,
     /// Over whatever UCX finds, on one machine too. Over TCP whoever reaches a role's port can write to
     /// its memory: UCX does as told by anybody who knows its format.
     UcxTcpUnsafe,
+}
+
+impl WeightTransport {
+    /// Whether weights go by RDMA between machines, over these `net_devices`. Devices of RDMA are named
+    /// with their port, as `mlx5_0:1`: a job that names some means them.
+    pub fn takes_rdma(self, net_devices: &str) -> bool {
+        match self {
+            Self::Auto => net_devices.split(',').any(|device| device.contains(':')),
+            Self::Ucx => true,
+            Self::Shm | Self::Tls | Self::UcxTcpUnsafe => false,
+        }
+    }
 }
 
 impl Weights {

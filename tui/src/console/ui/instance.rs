@@ -116,6 +116,9 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
             };
             facts.push(("weights from", pull));
         }
+        if r.callers_refused > 0 {
+            facts.push(("callers turned away", r.callers_refused.to_string()));
+        }
         lines.push(line(facts));
     }
     if let Some(last) = r.restarted.last() {

@@ -82,11 +82,13 @@ fn roads(facts: &Facts) -> Check {
         (WeightTransport::Auto | WeightTransport::Shm, false) => {
             Check::ok(NAME, "shared memory; roles open no port for weights")
         }
-        (WeightTransport::Ucx, _) => match rdma {
+        (transport, _) if transport.takes_rdma(&job.net_devices) => match rdma {
             Some(name) => Check::ok(NAME, format!("UCX's RDMA: {name}")),
             None => {
-                let found = "transport = \"ucx\" is RDMA only, and UCX has none here";
-                Check::fail(NAME, found, "leave `[weights] transport` out")
+                let found = "the job asks for RDMA, and UCX has none here";
+                let fix =
+                    "leave `[weights] transport` out, and devices with a port out of `net_devices`";
+                Check::fail(NAME, found, fix)
             }
         },
         (WeightTransport::UcxTcpUnsafe, _) => {
@@ -94,13 +96,14 @@ fn roads(facts: &Facts) -> Check {
             let fix = "leave `[weights] transport` out, or let nobody else reach those ports";
             Check::warn(NAME, found, fix)
         }
-        (WeightTransport::Auto | WeightTransport::Shm, true) => {
-            let found = "shared memory on a node, UCX between nodes: over its TCP whoever reaches a \
-                         role's port can write to its memory";
-            let fix = "with RDMA: `[weights] transport = \"ucx\"`; else keep the ports of roles on a \
-                       network of the job's own";
-            Check::warn(NAME, found, fix)
-        }
+        (WeightTransport::Auto | WeightTransport::Shm, true) => Check::ok(
+            NAME,
+            "shared memory on a node; between nodes TCP with TLS 1.3, certified by the job",
+        ),
+        (WeightTransport::Tls | WeightTransport::Ucx, _) => Check::ok(
+            NAME,
+            "TCP with TLS 1.3, certified by the job, on one machine too",
+        ),
     }
 }
 
