@@ -115,13 +115,13 @@ impl Shape {
 impl Need {
     /// What a rollout needs.
     pub fn of_rollout(shape: &Shape, job: &Job) -> Self {
-        let weights = shape.parameters() * bytes_of(job.rollout.dtype);
+        let weights = shape.parameters() * bytes_of(job.wire());
         let (context, running) = (shape.context(job), u64::from(job.rollout.max_running));
         let cache = (running + 1) * shape.cached_token();
         // Each row reads the keys and values of its whole context, a layer at a time.
         let read = ROWS * (shape.cached_token() / shape.layers.max(1) + shape.heads * SINGLE * 2);
         let largest = shape.vocabulary * shape.hidden * SINGLE;
-        let widened = match job.rollout.dtype {
+        let widened = match job.wire() {
             Dtype::Float32 => 0,
             Dtype::Bfloat16 => largest,
         };
@@ -148,7 +148,7 @@ impl Need {
             shape.parameters() * SINGLE,
             u64::from(job.trainer.ranks.max(1)),
         );
-        let published = VERSIONS * shape.parameters() * bytes_of(job.rollout.dtype);
+        let published = VERSIONS * shape.parameters() * bytes_of(job.wire());
         let context = shape.context(job);
         let micro_batch =
             u64::from(job.train.micro_batch.max(1)).min(job.samples_per_step() / ranks);

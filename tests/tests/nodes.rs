@@ -168,6 +168,44 @@ fn a_machine_that_is_cut_off_is_lost_and_its_stale_roles_do_no_harm_when_it_is_b
     finish(cluster, steps, &["b", "c"]);
 }
 
+/// How the weights of a rollout came, and whether its source has the same node.
+fn ways(status: &Value) -> Vec<(String, bool, bool)> {
+    let node = |name: &str| {
+        let places = places(status).into_iter();
+        places.filter(|p| p.0 == name).map(|p| p.2).next()
+    };
+    let way = |r: &Value| {
+        let road = r["pull_road"].as_str().unwrap().to_owned();
+        let from = node(r["pull_source"].as_str().unwrap());
+        let here = from.as_deref() == r["node"].as_str();
+        (road, here, r["pull_patched"].as_u64() > Some(0))
+    };
+    roles(status, "rollout").into_iter().map(way).collect()
+}
+
+#[test]
+fn weights_cross_machines_by_tls_and_only_what_changed_and_within_one_go_through_memory() {
+    let Some(net) = Net::try_new() else {
+        return;
+    };
+    let steps = 12;
+    let side = |node: &str| usize::from(node == "b");
+    let join = |cluster: &mut Cluster, node: &str| cluster.join_on(node, &net, side(node));
+    let job = job(steps)
+        .set("rollout", "dtype", "bfloat16")
+        .set("train", "lr", 1e-6);
+    let mut cluster = three(Cluster::start_on(&job, &net), join);
+    let far = |(road, here, patched): &(String, bool, bool)| road == "tls" && !here && *patched;
+    let status = cluster.leader.until("what changed to cross machines", |s| {
+        is_whole(s) && ways(s).iter().any(far)
+    });
+    for (road, here, _) in ways(&status) {
+        // Those on one machine may all have their weights from elsewhere.
+        assert!(!here || road == "shm", "{status}");
+    }
+    finish(cluster, steps, &["b", "c"]);
+}
+
 #[test]
 fn a_machine_added_while_the_job_runs_takes_what_had_no_slot() {
     let steps = 10;

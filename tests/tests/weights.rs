@@ -275,3 +275,31 @@ fn the_same_order_kills_the_roles_of_a_job_on_ucx_over_tcp() {
     let events = daemon.events("incident").join("\n");
     assert!(events.contains("killed by signal 11"), "{events}");
 }
+
+#[test]
+fn of_bfloat16_versions_between_machines_only_what_changed_is_sent() {
+    let job = long_job()
+        .set("weights", "transport", "tls")
+        .set("rollout", "dtype", "bfloat16")
+        .set("train", "lr", 1e-6);
+    let mut daemon = Daemon::start(&job);
+    let few = |of: &Value| {
+        let of = |name: &str| of[name].as_u64().unwrap();
+        let (patched, fetched) = (of("pull_patched"), of("pull_fetched"));
+        // Whole chunks are none of them, and all of them are an index and a little.
+        patched > 0 && fetched < of("pull_total") / 4
+    };
+    let by_changes = |s: &Value| roles(s, "rollout").iter().all(|of| few(of));
+    daemon.until("all rollouts to pull what changed", by_changes);
+    goes_on(&mut daemon);
+    strike(&daemon, &["--kill", "rollout"]);
+    // Its next life has nothing that patches could be applied to, and then it has.
+    goes_on(&mut daemon);
+    let status = daemon.until("all rollouts to pull what changed again", by_changes);
+    let wrong = |of: &&&Value| of["pull_wrong_patches"] != 0;
+    assert_eq!(
+        roles(&status, "rollout").iter().filter(wrong).count(),
+        0,
+        "{status}"
+    );
+}

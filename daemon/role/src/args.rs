@@ -40,6 +40,8 @@ pub struct RoleArgs {
     pub bind: IpAddr,
     /// What other roles of the job prove to know, and this one to them.
     pub token: JobToken,
+    /// Which roads its weights take, with commas between: `shm`, `tls`, `ucx`.
+    pub roads: String,
     /// How long the process may outlive its link; none where it is not a process of its own.
     pub end_within: Option<Duration>,
 }
@@ -101,6 +103,11 @@ impl RoleArgs {
         Ok(JobToken::new(text.as_encoded_bytes()))
     }
 
+    /// The roads that the daemon names.
+    pub fn named_roads() -> String {
+        std::env::var(ROADS_VARIABLE).unwrap_or_else(|_| "shm".to_owned())
+    }
+
     /// Reads `job.json`.
     pub fn read_job(path: &Path) -> Result<Job, StartError> {
         let text = std::fs::read(path).map_err(|source| StartError::Io {
@@ -141,8 +148,7 @@ impl RoleArgs {
     /// Settings of the weights' transport.
     pub fn transport(&self) -> Result<robust_transport::Config, StartError> {
         let stall_timeout = self.job.weights.stall_timeout();
-        let roads = std::env::var(ROADS_VARIABLE).unwrap_or_else(|_| "shm".to_owned());
-        let has = |road: &str| roads.split(',').any(|named| named == road);
+        let has = |road: &str| self.roads.split(',').any(|named| named == road);
         let net = match (has("tls"), has("ucx")) {
             (true, _) => Some(Net::Tls(identity()?)),
             (false, true) => Some(Net::Ucx),

@@ -53,6 +53,7 @@ impl Process {
             snapshot_dir: self.snapshot_dir.clone(),
             bind: self.bind,
             token: RoleArgs::job_token()?,
+            roads: RoleArgs::named_roads(),
             end_within: Some(END_WITHIN),
         })
     }

@@ -16,15 +16,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use robust_proto::manifest;
 use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::role_message::Body;
-use robust_proto::v1::{self, Hello, PullDone, PullStarted, PullWeights, ServedVersion};
+use robust_proto::v1::{self, Hello, PullDone, PullStarted, PullWeights};
 use robust_shared::fault::At;
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::phase::Phase;
 use robust_shared::weights::TensorSpec;
 use robust_transport::{Buffer, Part, RegionKey, Transport};
-use robust_weights::{Observer, Order, Progress, PullError, Served, Slots, Source, SwapError};
+use robust_weights::{
+    Observer, Offer, Order, Progress, PullError, Served, Slots, Source, SwapError,
+};
 
-use crate::serve::as_region;
+use crate::serve::{as_served, as_weights};
 use crate::{Deed, Link, StartError, network};
 
 /// Whoever computes with pulled weights.
@@ -179,23 +181,23 @@ fn source(source: &v1::PullSource) -> Result<Source, v1::PullError> {
         dst: range.dst,
         len: range.bytes,
     };
+    let patches = region.patches.as_ref().map(offer).transpose();
     Ok(Source {
         id: Incarnation(source.incarnation),
         addr,
         key,
         parts: source.parts.iter().map(part).collect(),
         starts: source.starts.clone(),
+        patches: patches.map_err(failed)?,
     })
 }
 
-/// What is served, as the protocol names it.
-pub fn as_served(served: &Served) -> ServedVersion {
-    ServedVersion {
-        version: served.version.0,
-        manifest: Some(manifest::to_proto(&served.manifest)),
-        region: Some(as_region(&served.key)),
-        canary: None,
-    }
+fn offer(patches: &v1::Patches) -> Result<Offer, String> {
+    let base = patches.base.as_slice().try_into();
+    Ok(Offer {
+        base: base.map_err(|_| "patches of a version that is not named")?,
+        key: RegionKey::from_bytes(&patches.key).map_err(|e| e.to_string())?,
+    })
 }
 
 /// Tells the daemon how pulls go, and the engine which weights to use.
@@ -206,10 +208,10 @@ struct Reports {
 }
 
 impl Observer for Reports {
-    fn started(&self, version: WeightVersion, key: &RegionKey) {
+    fn started(&self, version: WeightVersion, key: &RegionKey, patches: Option<&Offer>) {
         let started = PullStarted {
             version: version.0,
-            region: Some(as_region(key)),
+            region: Some(as_weights(key, patches)),
         };
         // Before it is said: a link that breaks now says it with its next hello.
         self.pulling.set(Some(started.clone()));
@@ -227,6 +229,9 @@ impl Observer for Reports {
             chunks_total: p.chunks_total,
             bytes_per_s: p.bytes_per_s as f64,
             fetched: p.fetched,
+            patched: p.patched,
+            changed_words: p.changed_words,
+            wrong_patches: p.wrong_patches,
             road: p
                 .road
                 .map_or_else(String::new, |road| road.as_str().to_owned()),

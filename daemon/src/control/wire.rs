@@ -5,8 +5,8 @@ use robust_proto::v1::{self, call, call_reply};
 use robust_shared::batch::{Batch, BatchError, Jagged};
 use robust_shared::dispatch::WorkerCall;
 use robust_shared::dispatch::calls::{
-    OldLogprobs, OwnFigures, OwnStep, Peer, Publish, Published, Region, Restore, Served, Shard,
-    Snapshot, Train, Update, UpdateMetrics, columns,
+    OldLogprobs, OwnFigures, OwnStep, Patches, Peer, Publish, Published, Region, Restore, Served,
+    Shard, Snapshot, Train, Update, UpdateMetrics, columns,
 };
 use robust_shared::ids::{Generation, Step};
 
@@ -161,6 +161,10 @@ impl WireCall for Publish {
             region: Region {
                 key: region.key,
                 bytes: region.bytes,
+                patches: region.patches.map(|of| Patches {
+                    base: of.base,
+                    key: of.key,
+                }),
             },
             canary: served.canary.as_ref().map(manifest::canary_from_proto),
         })
@@ -246,6 +250,10 @@ fn region_to_wire(region: &Region) -> v1::Region {
     v1::Region {
         key: region.key.clone(),
         bytes: region.bytes,
+        patches: region.patches.as_ref().map(|of| v1::Patches {
+            base: of.base.clone(),
+            key: of.key.clone(),
+        }),
     }
 }
 

@@ -62,6 +62,8 @@ impl Pulls {
         role.pull_road.clone_from(&p.road);
         (role.pull_chunks, role.pull_chunks_total) = (p.chunks, p.chunks_total);
         (role.pull_bytes_per_s, role.pull_fetched) = (p.bytes_per_s, p.fetched);
+        (role.pull_patched, role.pull_changed_words) = (p.patched, p.changed_words);
+        role.pull_wrong_patches = p.wrong_patches;
     }
 
     /// Its process ended.

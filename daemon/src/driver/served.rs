@@ -261,7 +261,11 @@ mod tests {
         let (key, bytes) = (vec![version as u8], 8);
         v1::PullStarted {
             version,
-            region: Some(v1::Region { key, bytes }),
+            region: Some(v1::Region {
+                key,
+                bytes,
+                patches: None,
+            }),
         }
     }
 

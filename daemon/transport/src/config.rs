@@ -3,6 +3,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::road::RoadKind;
 use crate::tls::Identity;
 use crate::token::JobToken;
 use crate::ucx::NET_DEVICES;
@@ -34,6 +35,16 @@ pub enum Net {
     Tls(Identity),
     /// UCX, over the network devices that its environment names.
     Ucx,
+}
+
+impl Net {
+    /// Which road it is.
+    pub(crate) fn kind(&self) -> RoadKind {
+        match self {
+            Net::Tls(_) => RoadKind::Tls,
+            Net::Ucx => RoadKind::Ucx,
+        }
+    }
 }
 
 impl Config {

@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::buffer::{Buffer, FetchConflict, FetchGuard, PartBytes};
 use crate::cancel::Cancel;
 use crate::command::{Command, CommandPort, FetchCommand, FetchEvent, Trouble, command_channel};
-use crate::config::Config;
+use crate::config::{Config, Net};
 use crate::engine;
 use crate::error::{BufferError, FetchError, TransportError};
 use crate::exposed::Exposed;
@@ -35,6 +35,7 @@ struct Inner {
     tickets: AtomicU64,
     shared: Arc<Shared>,
     addr: Address,
+    net: Option<RoadKind>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -89,6 +90,7 @@ impl Transport {
         let shared = Arc::new(Shared::default());
         let port = Arc::new(port);
         let (ready, started) = channel();
+        let net = config.net.as_ref().map(Net::kind);
         let thread = std::thread::Builder::new()
             .name("transport".into())
             .spawn({
@@ -112,6 +114,7 @@ impl Transport {
             tickets: AtomicU64::new(1),
             shared,
             addr,
+            net,
             thread: Mutex::new(Some(thread)),
         };
         Ok(Transport {
@@ -122,6 +125,11 @@ impl Transport {
     /// Where peers connect.
     pub fn addr(&self) -> Address {
         self.inner.addr
+    }
+
+    /// The road by which those of other machines come here; none: they do not.
+    pub fn net(&self) -> Option<RoadKind> {
+        self.inner.net
     }
 
     /// Lets peers read `buffer` until the returned value is dropped.

@@ -11,11 +11,12 @@ use robust_transport::{
 };
 
 use crate::meter::Meter;
+use crate::pull::Made;
 use crate::slots::Slots;
 use crate::types::{Observer, Progress, PullError, PullErrorKind, Source};
 
 /// Pause between two reports.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// The first bytes are reported sooner: they say that the sources work.
 const FIRST_REPORT: Duration = Duration::from_millis(10);
@@ -31,6 +32,8 @@ pub(crate) struct Fetching<'a> {
     pub buffer: &'a Arc<Buffer>,
     /// Bytes that earlier orders of this version fetched.
     pub fetched_before: u64,
+    /// What patches made before.
+    pub made: Made,
     pub cancels: Vec<Cancel>,
     pub state: Mutex<State>,
 }
@@ -179,18 +182,13 @@ impl Fetching<'_> {
         let fetched = self.fetched();
         let since = fetched - self.fetched_before;
         let bytes_per_s = state.meter.mark(Instant::now(), since);
-        let tracker = &state.tracker;
-        let progress = Progress {
-            version: self.manifest.version,
-            bytes: tracker.bytes_here(),
-            total: self.manifest.bytes,
-            chunks: tracker.verified_chunks(),
-            chunks_total: self.manifest.chunks(),
-            source: state.latest.map(|(source, _)| source),
-            road: state.latest.and_then(|(_, road)| road),
+        let progress = progress(
+            &state.tracker,
+            state.latest,
             bytes_per_s,
             fetched,
-        };
+            self.made,
+        );
         drop(state);
         self.observer.progress(progress);
     }
@@ -200,8 +198,33 @@ impl Fetching<'_> {
     }
 }
 
+/// How far a pull is.
+pub(crate) fn progress(
+    tracker: &PullTracker,
+    latest: Option<(Incarnation, Option<RoadKind>)>,
+    bytes_per_s: u64,
+    fetched: u64,
+    made: Made,
+) -> Progress {
+    let manifest = tracker.manifest();
+    Progress {
+        version: manifest.version,
+        bytes: tracker.bytes_here(),
+        total: manifest.bytes,
+        chunks: tracker.verified_chunks(),
+        chunks_total: manifest.chunks(),
+        source: latest.map(|(source, _)| source),
+        road: latest.and_then(|(_, road)| road),
+        bytes_per_s,
+        fetched,
+        patched: made.bytes,
+        changed_words: made.changed_words,
+        wrong_patches: made.wrong_patches,
+    }
+}
+
 /// Whether a fetch failed for a reason on this side: no source is to blame.
-fn is_own(error: &FetchError) -> bool {
+pub(crate) fn is_own(error: &FetchError) -> bool {
     matches!(
         error,
         FetchError::Buffer(_)

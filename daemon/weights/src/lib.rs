@@ -23,6 +23,9 @@
 //! places ([`Source::starts`]) and follows each with a fetch of its own, up to four; read from start
 //! to end, the relay of two ranks could be followed at half its speed only.
 //!
+//! Who serves the version before gets, of chunks that changed a little, what changed in them: see
+//! `patch`.
+//!
 //! The program `robust-weights` is a source, a puller or the measurements, in processes of their own.
 //!
 //! # Rules
@@ -40,11 +43,15 @@
 mod fetching;
 mod lanes;
 mod meter;
+mod patch;
+mod publisher;
 mod pull;
 mod puller;
 mod slots;
 mod types;
 
+pub use patch::{Offer, Version, compare};
+pub use publisher::{Layout, PublishError, Publisher};
 pub use puller::Puller;
 pub use slots::Slots;
 pub use types::{Observer, Order, Progress, PullError, PullErrorKind, Served, Source, SwapError};

@@ -20,6 +20,8 @@ enum Command {
     Source(cli::SourceArgs),
     /// Pull what orders on standard input say, and relay it.
     Pull(cli::PullArgs),
+    /// Say how much of a version of bfloat16 changed, and how long the patches are that would be sent.
+    Compare(cli::CompareArgs),
     /// Measure transfers, with what else can move bytes beside them.
     Bench(bench::BenchArgs),
     /// Send bytes over plain TCP, to compare with.
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Source(args) => cli::source(&args),
         Command::Pull(args) => cli::pull(&args),
+        Command::Compare(args) => cli::compare(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::TcpSource { bytes } => bench::tcp_source(bytes),
     };

@@ -5,9 +5,10 @@ use std::time::Instant;
 use robust_shared::weights::{Manifest, PullTracker, TensorSpec};
 use robust_transport::{Buffer, Cancel, RegionKey, Transport, TransportError};
 
-use crate::fetching::{Fetching, Lane, State};
+use crate::fetching::{Fetching, Lane, REPORT_EVERY, State, is_own, progress};
 use crate::lanes::lanes;
 use crate::meter::Meter;
+use crate::patch::{NotTaken, Offer, Part, Passing, Take};
 use crate::puller::Turns;
 use crate::slots::Slots;
 use crate::types::{Observer, Order, PullError, PullErrorKind, Served, Source, SwapError};
@@ -28,6 +29,20 @@ struct Partial {
     key: RegionKey,
     tracker: PullTracker,
     fetched: u64,
+    made: Made,
+    /// The patches that it is pulled by, while they are of use.
+    passing: Option<Passing>,
+}
+
+/// What patches made of a version.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Made {
+    /// Bytes of the chunks.
+    pub bytes: u64,
+    /// Words of two bytes that the version changed in them.
+    pub changed_words: u64,
+    /// Patches that did not make what they should: those chunks came whole.
+    pub wrong_patches: u64,
 }
 
 impl Pulls {
@@ -71,20 +86,25 @@ impl Pulls {
         }
         let slots = Arc::clone(&self.slots);
         let (at, buffer) = slots.spare();
-        let partial = self.resume(at, buffer, &order.manifest)?;
+        let mut partial = self.resume(at, buffer, &order.manifest)?;
         let key = partial.key;
+        let patched = self.pass_on(&mut partial, order);
+        let offer = partial.passing.as_ref().map(Passing::offer);
         // Kept before anything can fail: the region is open, its bytes are good.
         self.partial = Some(partial);
-        self.observer.started(order.version, &key);
+        self.observer.started(order.version, &key, offer.as_ref());
         self.reuse(ticket, at, buffer)?;
+        if let Some((source, offer)) = patched {
+            self.patch(ticket, source, offer, at, buffer)?;
+        }
         self.fetch(ticket, order, at, buffer)?;
         let swapped = self.observer.swap(order.version, buffer);
         swapped.map_err(|error| match error {
             SwapError::Superseded(reason) => PullError::superseded(reason),
             SwapError::Failed(reason) => PullError::new(PullErrorKind::Source, None, reason),
         })?;
-        self.partial = None;
-        Ok(slots.promote(at, Arc::clone(&order.manifest), key))
+        let passing = self.partial.take().and_then(|partial| partial.passing);
+        Ok(slots.promote(at, Arc::clone(&order.manifest), key, passing))
     }
 
     /// What is here of this version. Another version's region is withdrawn and a new one opened; the
@@ -116,7 +136,32 @@ impl Pulls {
             key,
             tracker,
             fetched: 0,
+            made: Made::default(),
+            passing: None,
         })
+    }
+
+    /// The source whose patches make the version of the one that is served; from here on others can wait
+    /// for them here.
+    fn pass_on<'a>(
+        &self,
+        partial: &mut Partial,
+        order: &'a Order,
+    ) -> Option<(&'a Source, &'a Offer)> {
+        let base = self.slots.served()?.manifest.content_digest();
+        let patches = |source: &'a Source| {
+            let patches = source.patches.as_ref();
+            Some((source, patches.filter(|offer| offer.base == base)?))
+        };
+        let patched = order.sources.iter().find_map(patches);
+        if patched.is_none() {
+            partial.passing = None;
+        } else if partial.passing.is_none() {
+            let passing = Passing::open(&self.transport, base, &order.manifest);
+            let failed = |error: &TransportError| tracing::warn!(%error, "patches are not used");
+            partial.passing = passing.inspect_err(failed).ok();
+        }
+        patched.filter(|_| partial.passing.is_some())
     }
 
     /// Copies the chunks that the served version has in common with the one that is pulled.
@@ -146,6 +191,77 @@ impl Pulls {
         Ok(())
     }
 
+    /// Makes what the source's patches make of the served version; the rest is left to be fetched.
+    fn patch(
+        &mut self,
+        ticket: u64,
+        source: &Source,
+        offer: &Offer,
+        at: usize,
+        buffer: &Arc<Buffer>,
+    ) -> Result<(), PullError> {
+        let Some(partial) = &mut self.partial else {
+            return Ok(());
+        };
+        let (manifest, from) = (Arc::clone(partial.tracker.manifest()), self.slots.current());
+        let cancel = Cancel::new();
+        self.turns.begin(ticket, std::slice::from_ref(&cancel))?;
+        let take = Take {
+            transport: &self.transport,
+            slots: &self.slots,
+            manifest: &manifest,
+            from: &from,
+            at,
+            into: buffer,
+            cancel: &cancel,
+        };
+        let (fetched_before, mut made) = (partial.fetched, partial.made);
+        let (mut meter, mut reported) = (Meter::new(Instant::now()), None::<Instant>);
+        let heard = |tracker: &PullTracker, part: Part| {
+            made.bytes += part.bytes;
+            made.wrong_patches += part.wrong;
+            if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+                reported = Some(Instant::now());
+                let latest = Some((source.id, part.road));
+                let since = cancel.fetched();
+                let rate = meter.mark(Instant::now(), since);
+                let so_far = progress(tracker, latest, rate, fetched_before + since, made);
+                self.observer.progress(so_far);
+            }
+        };
+        let taken = take.run(
+            source,
+            offer,
+            &mut partial.passing,
+            &mut partial.tracker,
+            heard,
+        );
+        partial.fetched += cancel.fetched();
+        partial.made = made;
+        match taken {
+            Ok(changed_words) => {
+                partial.made.changed_words = changed_words;
+                Ok(())
+            }
+            Err(NotTaken::Unusable(reason)) => {
+                tracing::info!(
+                    version = manifest.version.0,
+                    reason,
+                    "pulled without patches"
+                );
+                // Who waits for them here is refused, and does the same.
+                partial.passing = None;
+                Ok(())
+            }
+            Err(NotTaken::Failed(error)) => {
+                self.turns.check(ticket)?;
+                let to_blame = Some(source.id).filter(|_| !is_own(&error));
+                let reason = error.to_string();
+                Err(PullError::new(PullErrorKind::Source, to_blame, reason))
+            }
+        }
+    }
+
     fn fetch(
         &mut self,
         ticket: u64,
@@ -165,6 +281,7 @@ impl Pulls {
             at,
             buffer,
             fetched_before: partial.fetched,
+            made: partial.made,
             cancels: lanes.iter().map(|_| Cancel::new()).collect(),
             state: Mutex::new(State {
                 tracker: partial.tracker,
@@ -188,6 +305,8 @@ impl Pulls {
             key: partial.key,
             tracker: state.tracker,
             fetched,
+            made: partial.made,
+            passing: partial.passing,
         });
         begun?;
         self.turns.check(ticket)?;

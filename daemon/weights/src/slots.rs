@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Exposed, RegionKey, Transport, TransportError};
 
+use crate::patch::Passing;
 use crate::types::Served;
 
 /// The two buffers of a puller.
@@ -29,6 +30,8 @@ pub struct Slots {
 struct State {
     served: Option<(usize, Served)>,
     exposed: [Option<Exposed>; 2],
+    /// The patches that made what is in a slot, for others.
+    passed_on: [Option<Passing>; 2],
     /// For drills: the slot that is being filled loses a bit of every chunk that gets readable.
     rots: Option<usize>,
 }
@@ -72,6 +75,7 @@ impl Slots {
         let exposed = {
             let mut state = self.state();
             state.rots.take_if(|rots| *rots == at);
+            state.passed_on[at] = None;
             state.exposed[at].take()
         };
         if let Some(exposed) = exposed {
@@ -124,15 +128,24 @@ impl Slots {
         }
     }
 
-    /// From now on this slot is what is served; those who read it go on.
-    pub(crate) fn promote(&self, at: usize, manifest: Arc<Manifest>, key: RegionKey) -> Served {
+    /// From now on this slot is what is served; those who read it, or the patches that made it, go on.
+    pub(crate) fn promote(
+        &self,
+        at: usize,
+        manifest: Arc<Manifest>,
+        key: RegionKey,
+        passing: Option<Passing>,
+    ) -> Served {
         let version = manifest.version;
         let served = Served {
             version,
             manifest,
             key,
+            patches: passing.as_ref().map(Passing::offer),
         };
-        self.state().served = Some((at, served.clone()));
+        let mut state = self.state();
+        state.passed_on[at] = passing;
+        state.served = Some((at, served.clone()));
         served
     }
 

@@ -5,6 +5,8 @@ use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::weights::Manifest;
 use robust_transport::{Address, Buffer, Part, RegionKey, RoadKind};
 
+use crate::patch::Offer;
+
 /// Get this version from these sources.
 #[derive(Clone, Debug)]
 pub struct Order {
@@ -32,6 +34,8 @@ pub struct Source {
     /// trainer's ranks: it fills from all these places at once, so it is read in that order. Empty:
     /// in one go.
     pub starts: Vec<u64>,
+    /// What makes the version of the one before it, if it has that.
+    pub patches: Option<Offer>,
 }
 
 impl Source {
@@ -46,6 +50,7 @@ impl Source {
             key,
             parts,
             starts: Vec::new(),
+            patches: None,
         }
     }
 }
@@ -59,6 +64,8 @@ pub struct Served {
     pub manifest: Arc<Manifest>,
     /// The region that others read.
     pub key: RegionKey,
+    /// What it was made by, for those who have the version before.
+    pub patches: Option<Offer>,
 }
 
 /// How far a pull is.
@@ -82,6 +89,13 @@ pub struct Progress {
     pub bytes_per_s: u64,
     /// Bytes that came over the network for this version, those fetched again included.
     pub fetched: u64,
+    /// Bytes of chunks that patches made of those of the version before.
+    pub patched: u64,
+    /// Words of two bytes that this version changed, in the chunks that have patches; 0 where none were
+    /// used.
+    pub changed_words: u64,
+    /// Patches that did not make what the manifest says: those chunks are fetched whole.
+    pub wrong_patches: u64,
 }
 
 /// Why a pull ended without its version. What was verified stays for the next order.
@@ -157,8 +171,9 @@ pub enum SwapError {
 /// Hears of a puller's work. Called on the puller's thread; fetches go on meanwhile.
 pub trait Observer: Send + Sync + 'static {
     /// From now on others can read this version here, each chunk as soon as it is verified. Said
-    /// once per order, also when the region is that of the order before.
-    fn started(&self, version: WeightVersion, key: &RegionKey);
+    /// once per order, also when the region is that of the order before. Patches are passed on here, too,
+    /// if it is pulled by them.
+    fn started(&self, version: WeightVersion, key: &RegionKey, patches: Option<&Offer>);
 
     /// With the first bytes, ten times a second while more come, and when an order's fetches end.
     fn progress(&self, progress: Progress);

@@ -91,6 +91,21 @@ pub struct Region {
     pub key: ::prost::alloc::vec::Vec<u8>,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
+    /// what makes this version of the one before it, for those who have that
+    #[prost(message, optional, tag = "3")]
+    pub patches: ::core::option::Option<Patches>,
+}
+/// See robust_weights: the index of patches, which leads to them.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Patches {
+    /// 32 bytes: the version they are applied to, robust_shared::weights::Manifest::content_digest
+    #[prost(bytes = "vec", tag = "1")]
+    pub base: ::prost::alloc::vec::Vec<u8>,
+    /// of the index's region, robust_transport::RegionKey::to_bytes
+    #[prost(bytes = "vec", tag = "2")]
+    pub key: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -336,9 +351,18 @@ pub struct PullProgress {
     /// bytes that came over the network for this version, those twice counted twice
     #[prost(uint64, tag = "8")]
     pub fetched: u64,
-    /// the road that the last chunk took: shm | ucx
+    /// the road that the last chunk took: shm | tls | ucx
     #[prost(string, tag = "9")]
     pub road: ::prost::alloc::string::String,
+    /// bytes of chunks that were made by patches
+    #[prost(uint64, tag = "10")]
+    pub patched: u64,
+    /// words of two bytes that differ from the version before, in those chunks
+    #[prost(uint64, tag = "11")]
+    pub changed_words: u64,
+    /// that did not make what the manifest says: those chunks came whole
+    #[prost(uint64, tag = "12")]
+    pub wrong_patches: u64,
 }
 /// The version's buffer at the puller: what is verified can be read by others at once, reads of the
 /// rest wait there until it is.
@@ -2581,6 +2605,15 @@ pub struct RoleStatus {
     /// bytes that came over the network: more than pull_bytes if some came twice
     #[prost(uint64, tag = "28")]
     pub pull_fetched: u64,
+    /// bytes that patches made of the version before
+    #[prost(uint64, tag = "100")]
+    pub pull_patched: u64,
+    /// words of two bytes that the version changed in them
+    #[prost(uint64, tag = "101")]
+    pub pull_changed_words: u64,
+    /// that made no good chunk: it came whole
+    #[prost(uint64, tag = "102")]
+    pub pull_wrong_patches: u64,
     /// the road that they take, or took last: shm | tls | ucx
     #[prost(string, tag = "31")]
     pub pull_road: ::prost::alloc::string::String,

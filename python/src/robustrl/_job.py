@@ -253,8 +253,8 @@ class Job:
 
         ``named``: a module with Hugging Face's names, or pairs of name and tensor. Every rank calls it with the
         same weights, full or as DTensors, which are gathered one at a time; what an iterator yields is copied to the
-        host as it comes. They travel as float32. To be
-        called after restore(), and after each commit().
+        host as it comes. They travel as float32, or as bfloat16, to which they are then
+        rounded, where the job's engines hold that. To be called after restore(), and after each commit().
 
         ``canary``: what these weights answer to ``job.canary_prompt``, where the job's engines are verified by
         it: ``ids``, ``logprobs`` (natural logarithm) and ``margins`` (to the second token), each a list. It is

@@ -46,6 +46,17 @@ pub struct Region {
     pub key: Vec<u8>,
     /// Its size.
     pub bytes: u64,
+    /// Of weights: what makes them of the version before.
+    pub patches: Option<Patches>,
+}
+
+/// Patches that peers fetch instead of a version, if they have the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patches {
+    /// Names the version before.
+    pub base: Vec<u8>,
+    /// The transport's packed key of their index.
+    pub key: Vec<u8>,
 }
 
 /// A member of the gang, as its peers reach it.

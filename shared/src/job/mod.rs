@@ -219,6 +219,13 @@ impl Job {
         files
     }
 
+    /// The numbers that versions travel as: those that the engines hold, unless `weights.dtype` says others.
+    pub fn wire(&self) -> Dtype {
+        let command = self.rollout.command.as_ref();
+        let held = command.map_or(self.rollout.dtype, |command| command.dtype);
+        self.weights.dtype.unwrap_or(held)
+    }
+
     /// How many instances of a role the job has.
     pub fn count(&self, role: Role) -> u32 {
         match role {

@@ -232,8 +232,8 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `rollout.dtype` is \"bfloat16\"; it is the built-in rollout's; say with `rollout.command.dtype` what numbers your engine holds",
     ),
     (
-        "rollout_dtype_of_a_trainer",
-        ":6:1: `rollout.dtype` is \"bfloat16\"; versions of a trainer of your own travel as float32; leave it out",
+        "weights_dtype_and_checksums",
+        ":2:1: `weights.dtype` is \"bfloat16\"; an engine of float32 has other bytes then than were published; leave it out, or `checksum` out of `rollout.command.verify`",
     ),
     (
         "duplicate_node",
@@ -316,7 +316,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "unknown_key_far",
-        ":6:1: unknown key `weights.colour`; the keys here are `chunk_kib`, `stall_timeout_s`, `pullers_per_source`, `buffer_mib`, `transport` and `net_devices`",
+        ":6:1: unknown key `weights.colour`; the keys here are `chunk_kib`, `stall_timeout_s`, `pullers_per_source`, `full_every`, `dtype`, `buffer_mib`, `transport` and `net_devices`",
     ),
     (
         "unknown_mode",

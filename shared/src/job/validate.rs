@@ -1,7 +1,7 @@
 //! What a job file's values must be.
 use super::error::Problem;
 use super::placement::count_key;
-use super::{Dtype, Job, Mode, ModelConfig, WeightTransport};
+use super::{Dtype, Job, Mode, ModelConfig, Verification, WeightTransport};
 use crate::core::{FaultKind, LONGEST_S, RuleSet};
 use crate::ids::Role;
 use std::collections::BTreeSet;
@@ -143,6 +143,7 @@ impl Job {
         )?;
         // Below, a pool has no block for each of its uses.
         whole("weights.buffer_mib", w.buffer_mib, 4, 1 << 20)?;
+        whole("weights.full_every", w.full_every, 1, 1 << 40)?;
         whole(
             "detect.sample_interval_ms",
             self.detect.sample_interval_ms,
@@ -248,14 +249,18 @@ impl Job {
                 return Err(bad("rollout.max_context", longest, must));
             }
         }
-        if r.dtype != Dtype::Float32 && self.trainer.command.is_some() {
-            let must = "versions of a trainer of your own travel as float32; leave it out";
-            return Err(bad("rollout.dtype", "\"bfloat16\"", must));
-        }
         if r.dtype != Dtype::Float32 && r.command.is_some() {
             let must = "it is the built-in rollout's; say with `rollout.command.dtype` what numbers your \
                         engine holds";
             return Err(bad("rollout.dtype", "\"bfloat16\"", must));
+        }
+        let of_other_numbers = r.command.as_ref().filter(|c| c.dtype != self.wire());
+        if of_other_numbers.is_some_and(|c| {
+            c.dtype == Dtype::Float32 && c.verify.contains(&Verification::Checksum)
+        }) {
+            let must = "an engine of float32 has other bytes then than were published; leave it out, or \
+                        `checksum` out of `rollout.command.verify`";
+            return Err(bad("weights.dtype", "\"bfloat16\"", must));
         }
         Ok(())
     }

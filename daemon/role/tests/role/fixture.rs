@@ -1,9 +1,10 @@
 //! Links, transports and weights for tests.
 
 use robust_proto::v1::{ByteRange, PullSource, PullWeights, ServedVersion};
-use robust_role::serve::{Layout, Publisher};
+use robust_role::serve::as_served;
 use robust_shared::weights::TensorSpec;
 use robust_transport::{Config, JobToken, Transport};
+use robust_weights::{Layout, Publisher};
 use tokio::runtime::Runtime;
 
 /// What all members of a test's job know.
@@ -57,6 +58,7 @@ impl Source {
             tensors: tensors(),
             chunk_bytes: CHUNK_BYTES as u64,
             ranks: 1,
+            full_every: 1,
         };
         let publisher = Publisher::new(&transport, layout).unwrap();
         Self {
@@ -67,9 +69,8 @@ impl Source {
 
     pub fn publish(&mut self, version: u64) -> ServedVersion {
         let bytes = bytes_of(version);
-        self.publisher
-            .publish(version, |to| to.write_at(0, &bytes))
-            .unwrap()
+        let published = self.publisher.publish(version, |to| to.write_at(0, &bytes));
+        as_served(&published.unwrap())
     }
 
     /// An order to pull all of a version from here.

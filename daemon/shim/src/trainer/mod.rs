@@ -161,6 +161,8 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         rank: args.index,
         generation: args.generation,
         chunk_bytes: args.job.weights.chunk_bytes(),
+        wire: args.job.wire(),
+        full_every: args.job.weights.full_every_of(args.index),
         snapshots: args.snapshot_dir.clone(),
         own: home.run(),
         canary: canary.clone(),

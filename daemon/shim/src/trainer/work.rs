@@ -11,12 +11,14 @@ use robust_ckpt::image::padded_header;
 use robust_ckpt::slot::{Image, PAGE, Slot, Taken, Writing};
 use robust_proto::manifest::canary_to_proto;
 use robust_proto::v1::{ServedVersion, SnapshotReply, Train};
-use robust_role::serve::{Layout, Publisher};
+use robust_role::serve::as_served;
 use robust_role::{Deed, Facts, Link};
 use robust_shared::ids::{Generation, Step};
+use robust_shared::job::Dtype;
 use robust_shared::phase::Phase;
 use robust_shared::weights::{Canary, TensorSpec};
 use robust_transport::{Buffer, Transport};
+use robust_weights::{Layout, Publisher};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::batch;
@@ -43,6 +45,10 @@ pub struct Of {
     pub generation: u64,
     /// Length of the pieces of a version that are verified each by itself.
     pub chunk_bytes: u64,
+    /// The numbers that versions travel as.
+    pub wire: Dtype,
+    /// See [`Layout::full_every`].
+    pub full_every: u64,
     /// Folder of the snapshots.
     pub snapshots: PathBuf,
     /// A folder of the rank's own in shared memory.
@@ -167,6 +173,7 @@ impl Work {
             tensors: tensors.iter().map(spec).collect(),
             chunk_bytes: self.of.chunk_bytes,
             ranks: self.ranks as usize,
+            full_every: self.of.full_every,
         };
         let publisher = Publisher::over(&self.transport, layout, buffers);
         Ok(Versions {
@@ -251,13 +258,17 @@ impl Hands for Work {
     fn begin_version(&mut self, version: u64, tensors: &[Tensor]) -> Result<Place, String> {
         if let Some(other) = tensors.iter().find(|t| t.dtype != "F32") {
             return Err(format!(
-                "weights travel as float32, and `{}` is {}; publish it as float32",
+                "weights are published as float32, and `{}` is {}; publish it as float32",
                 other.name, other.dtype
             ));
         }
         // As rollouts expect them, whatever the order in which the program has them.
         let mut sorted = tensors.to_vec();
         sorted.sort_by(|a, b| a.name.cmp(&b.name));
+        if self.of.wire == Dtype::Bfloat16 {
+            // The program rounds as it writes: it is told where each tensor lies, and as what.
+            sorted.iter_mut().for_each(|t| t.dtype = "BF16".to_owned());
+        }
         let tensors = place(&sorted).map_err(|e| e.to_string())?;
         let versions = self.versions(tensors)?;
         let mut publisher = versions
@@ -286,7 +297,8 @@ impl Hands for Work {
                 publisher.damage(version);
             }
             let published = published.map_err(|error| format!("publish: {error}"));
-            let published = published.map(|mut published| {
+            let published = published.map(|published| {
+                let mut published = as_served(&published);
                 published.canary = canary.as_ref().map(canary_to_proto);
                 facts.set_served(published.clone());
                 published

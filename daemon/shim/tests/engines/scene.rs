@@ -14,10 +14,11 @@ use robust_proto::manifest::canary_to_proto;
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::{ByteRange, PullSource, PullWeights, ServedVersion, Shutdown};
-use robust_role::serve::{Layout, Publisher};
+use robust_role::serve::as_served;
 use robust_shared::weights::TensorSpec;
 use robust_transport::{Config, JobToken, Transport};
 use robust_tree::{ENGINE_VARIABLE, leftovers};
+use robust_weights::{Layout, Publisher};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -57,7 +58,12 @@ impl Scene {
         let job_file = folder.path().join("job.json");
         std::fs::write(&job_file, serde_json::to_vec(&job).unwrap()).unwrap();
         let shim = shim(folder.path(), &job_file, &host.socket);
-        let transport = Transport::start(Config::new(JobToken::new(TOKEN.as_bytes()))).unwrap();
+        let transport = Transport::start(Config {
+            local: Some(folder.path().join("roads")),
+            net: None,
+            ..Config::new(JobToken::new(TOKEN.as_bytes()))
+        });
+        let transport = transport.unwrap();
         let publisher = Publisher::new(&transport, layout(&models)).unwrap();
         let mut scene = Self {
             models,
@@ -90,7 +96,7 @@ impl Scene {
         let all = self.models.tensors(model);
         let bytes: Vec<u8> = all.into_iter().flat_map(|(_, _, bytes)| bytes).collect();
         let published = self.publisher.publish(version, |to| to.write_at(0, &bytes));
-        let mut served = published.unwrap();
+        let mut served = as_served(&published.unwrap());
         served.canary = Some(canary_to_proto(&self.models.canary(model)));
         self.order(&served)
     }
@@ -367,6 +373,7 @@ fn layout(models: &Models) -> Layout {
         tensors,
         chunk_bytes: CHUNK_BYTES,
         ranks: 1,
+        full_every: 1,
     }
 }
 

@@ -69,6 +69,21 @@ impl Snapshot {
                 pull(|r| r.pull_fetched as f64),
             ),
             (
+                "pull_patched_bytes",
+                "Bytes of it that were made of the version before by what had changed.",
+                pull(|r| r.pull_patched as f64),
+            ),
+            (
+                "pull_changed_bytes",
+                "Bytes of it that differ from the version before, where that is known.",
+                pull(|r| (r.pull_changed_words * 2) as f64),
+            ),
+            (
+                "pull_wrong_patches",
+                "Chunks of it that what had changed did not make, and that came whole. Normal: 0.",
+                pull(|r| r.pull_wrong_patches as f64),
+            ),
+            (
                 "pull_rate_bytes",
                 "Bytes a second that came, over the last second of the pull.",
                 pull(|r| r.pull_bytes_per_s),

@@ -3,6 +3,7 @@ use super::*;
 use crate::store::keys::{Key, VERSION};
 use prost::Message;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_second_store_on_the_same_directory_is_refused_and_names_the_first() {
@@ -50,13 +51,21 @@ fn a_database_of_a_later_schema_is_refused_and_left_alone() {
     assert_eq!(version, (VERSION + 1).to_be_bytes());
 }
 
-/// The database as sled sees it.
+/// The database as sled sees it. One that was just dropped may still be locked: sled ends on a thread of its
+/// own.
 pub(super) fn raw(path: &Path) -> sled::Db {
-    sled::Config::new()
-        .path(path)
-        .segment_size(2 << 20)
-        .open()
-        .unwrap()
+    let config = sled::Config::new().path(path).segment_size(2 << 20);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match config.open() {
+            Err(sled::Error::Io(error))
+                if error.to_string().contains("lock") && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn filled() -> TempDir {

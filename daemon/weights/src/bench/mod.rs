@@ -4,6 +4,7 @@
 //! so that they see about the same load.
 mod copies;
 mod cores;
+mod deltas;
 mod figure;
 mod gloo;
 mod netns;
@@ -44,7 +45,7 @@ pub(crate) struct BenchArgs {
     /// Write the report as JSON to this file.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only these parts: pair, same_host, tls, loopback, links, recovery, cut, idle.
+    /// Only these parts: pair, same_host, tls, loopback, links, deltas, recovery, cut, idle.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -121,12 +122,13 @@ type Part = (
     fn(&BenchArgs, &mut Report) -> anyhow::Result<()>,
 );
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("pair", pair::measure),
     ("same_host", same_host::measure),
     ("tls", tls::measure),
     ("loopback", relays::loopback),
     ("links", relays::links),
+    ("deltas", deltas::measure),
     ("recovery", recovery::measure),
     ("cut", recovery::cut),
     ("idle", recovery::idle),

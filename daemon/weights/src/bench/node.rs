@@ -12,7 +12,7 @@ use robust_transport::Address;
 
 use super::netns::Host;
 use super::way::Way;
-use crate::cli::{OrderLine, SourceLine, Told, Wish};
+use crate::cli::{OfferLine, OrderLine, SourceLine, Told, Wish};
 
 /// Nothing measured takes so long.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -111,9 +111,14 @@ impl Node {
         Ok(at)
     }
 
-    pub fn wait_started(&mut self, version: u64) -> anyhow::Result<String> {
+    /// Waits until a version can be read there: by this key, and what makes it of the one before.
+    fn wait_started(&mut self, version: u64) -> anyhow::Result<(String, Option<OfferLine>)> {
         self.wait(|told| match told {
-            Told::Started { version: of, key } if *of == version => Some(key.clone()),
+            Told::Started {
+                version: of,
+                key,
+                patches,
+            } if *of == version => Some((key.clone(), patches.clone())),
             _ => None,
         })
     }
@@ -142,7 +147,8 @@ impl Drop for Node {
 /// A trainer's ranks: each has all bytes and serves its run of them.
 pub(crate) struct Trainer {
     pub ranks: Vec<Node>,
-    keys: Vec<String>,
+    /// Of each rank: the version, and what makes it of the one before.
+    keys: Vec<(String, Option<OfferLine>)>,
     pub manifest: Arc<Manifest>,
     pub version: u64,
 }
@@ -151,7 +157,7 @@ impl Trainer {
     /// Starts as many ranks as hosts are given.
     pub fn start(bytes: u64, hosts: &[Option<&Host>], way: &Way) -> anyhow::Result<Self> {
         let size = bytes.to_string();
-        let words = ["source", "--bytes", &size, "--road", &way.road];
+        let words = [&["source"], &way.words(&size)[..]].concat();
         let start =
             |(at, host): (usize, &Option<&Host>)| Node::start(100 + at as u64, *host, &words);
         let ranks: anyhow::Result<Vec<Node>> = hosts.iter().enumerate().map(start).collect();
@@ -179,6 +185,20 @@ impl Trainer {
         let (version, seed) = (self.version, self.version);
         for rank in &mut self.ranks {
             rank.tell(&Wish::Publish { version, seed })?;
+        }
+        self.hear()
+    }
+
+    /// The next version: this one, with so many of a million words moved by one.
+    pub fn step(&mut self, changed_ppm: u32) -> anyhow::Result<()> {
+        self.version += 1;
+        let (version, seed) = (self.version, self.version);
+        for rank in &mut self.ranks {
+            rank.tell(&Wish::Step {
+                version,
+                seed,
+                changed_ppm,
+            })?;
         }
         self.hear()
     }
@@ -214,7 +234,7 @@ impl Trainer {
 
     /// One rank with all its bytes.
     pub fn rank(&self, at: usize) -> SourceLine {
-        let (node, key) = (&self.ranks[at], self.keys[at].clone());
+        let (node, (key, patches)) = (&self.ranks[at], self.keys[at].clone());
         let (id, addr, parts) = (node.id, node.addr, None);
         // Has everything already.
         let starts = vec![0];
@@ -224,6 +244,7 @@ impl Trainer {
             key,
             parts,
             starts,
+            patches,
         }
     }
 }
@@ -231,7 +252,7 @@ impl Trainer {
 /// Starts a puller for versions of this size.
 pub(crate) fn rollout(id: u64, bytes: u64, host: Option<&Host>, way: &Way) -> anyhow::Result<Node> {
     let size = bytes.to_string();
-    let words = ["pull", "--bytes", &size, "--road", &way.road];
+    let words = [&["pull"], &way.words(&size)[..]].concat();
     Node::start(id, host, &words)
 }
 
@@ -248,7 +269,7 @@ pub(crate) fn order(
     };
     let manifest = Arc::clone(&trainer.manifest);
     node.tell(&Wish::Order(OrderLine { manifest, sources }))?;
-    let key = node.wait_started(trainer.version)?;
+    let (key, patches) = node.wait_started(trainer.version)?;
     let (id, addr, parts) = (node.id, node.addr, None);
     Ok(SourceLine {
         id,
@@ -256,12 +277,18 @@ pub(crate) fn order(
         key,
         parts,
         starts,
+        patches,
     })
 }
 
 /// One version down a chain of all these; the seconds until the last one serves it.
 pub(crate) fn chain(trainer: &mut Trainer, rollouts: &mut [Node]) -> anyhow::Result<f64> {
     trainer.publish()?;
+    follow(trainer, rollouts)
+}
+
+/// All pull what the trainer serves, in a chain; how long until the last one has it.
+pub(crate) fn follow(trainer: &Trainer, rollouts: &mut [Node]) -> anyhow::Result<f64> {
     let started = Instant::now();
     let mut sources = trainer.shares();
     for rollout in rollouts.iter_mut() {

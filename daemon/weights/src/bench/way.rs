@@ -8,6 +8,8 @@ pub(crate) struct Way {
     pub prefix: &'static str,
     /// As the programs are told.
     pub road: String,
+    /// The numbers of versions.
+    pub dtype: &'static str,
 }
 
 impl Way {
@@ -25,12 +27,32 @@ impl Way {
     pub fn shm(folder: &Path) -> Self {
         let road = format!("shm:{}", folder.display());
         let prefix = "shm_";
-        Self { prefix, road }
+        Self::new(prefix, &road)
+    }
+
+    /// The same road for versions of bfloat16, with another beginning of the names.
+    pub fn of_short_words(self, prefix: &'static str) -> Self {
+        let dtype = "BF16";
+        Self {
+            prefix,
+            dtype,
+            ..self
+        }
     }
 
     fn new(prefix: &'static str, road: &str) -> Self {
-        let road = road.to_owned();
-        Self { prefix, road }
+        let (road, dtype) = (road.to_owned(), "F32");
+        Self {
+            prefix,
+            road,
+            dtype,
+        }
+    }
+
+    /// What a source or puller of versions of this size is told.
+    pub fn words<'a>(&'a self, bytes: &'a str) -> [&'a str; 6] {
+        let road = &self.road;
+        ["--bytes", bytes, "--road", road, "--dtype", self.dtype]
     }
 
     /// The name of a figure of this road.

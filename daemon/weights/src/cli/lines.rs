@@ -7,7 +7,7 @@ use anyhow::Context;
 use robust_shared::ids::Incarnation;
 use robust_shared::weights::Manifest;
 use robust_transport::{Address, Part, RegionKey};
-use robust_weights::{Order, Source};
+use robust_weights::{Offer, Order, Source};
 use serde::{Deserialize, Serialize};
 
 /// What a process is told.
@@ -18,8 +18,14 @@ pub(crate) enum Wish {
     Order(OrderLine),
     /// Flip every bit of these bytes of what is served.
     Corrupt { offset: usize, len: usize },
-    /// Serve these bytes as this version from now on; the one before is withdrawn.
+    /// Serve these bytes as this version from now on; the one before the last is withdrawn.
     Publish { version: u64, seed: u64 },
+    /// The same of the bytes of the version before, so many of a million words of two bytes moved by one.
+    Step {
+        version: u64,
+        seed: u64,
+        changed_ppm: u32,
+    },
     /// Compare what is served with its manifest.
     Check,
     /// Tell the transport's counters.
@@ -40,6 +46,7 @@ pub(crate) enum Told {
     Started {
         version: u64,
         key: String,
+        patches: Option<OfferLine>,
     },
     /// What the source's version consists of.
     Manifest(Arc<Manifest>),
@@ -50,6 +57,7 @@ pub(crate) enum Told {
         source: Option<u64>,
         bytes_per_s: u64,
         fetched: u64,
+        patched: u64,
     },
     Done(Done),
     Corrupted {},
@@ -94,6 +102,31 @@ pub(crate) struct SourceLine {
     /// Where a relay's own sources begin; none: not known.
     #[serde(default)]
     pub starts: Vec<u64>,
+    /// What makes the version of the one before.
+    #[serde(default)]
+    pub patches: Option<OfferLine>,
+}
+
+/// Patches, in hexadecimal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OfferLine {
+    pub base: String,
+    pub key: String,
+}
+
+impl OfferLine {
+    pub fn new(offer: &Offer) -> Self {
+        let (base, key) = (hex(&offer.base), hex(&offer.key.to_bytes()));
+        Self { base, key }
+    }
+
+    fn offer(&self) -> anyhow::Result<Offer> {
+        let base = unhex(&self.base)?.try_into();
+        Ok(Offer {
+            base: base.map_err(|_| anyhow::anyhow!("a base has 32 bytes"))?,
+            key: RegionKey::from_bytes(&unhex(&self.key)?)?,
+        })
+    }
 }
 
 impl OrderLine {
@@ -119,6 +152,7 @@ impl SourceLine {
         let key = RegionKey::from_bytes(&unhex(&self.key)?)?;
         let mut source = Source::relay(Incarnation(self.id), self.addr, key);
         source.starts = self.starts;
+        source.patches = self.patches.map(|of| of.offer()).transpose()?;
         if let Some(parts) = self.parts {
             let part = |(src, dst, len)| Part { src, dst, len };
             source.parts = parts.into_iter().map(part).collect();

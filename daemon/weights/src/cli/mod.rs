@@ -1,14 +1,16 @@
 //! Processes that are told what to do by lines of JSON on standard input, and tell what happens by
 //! lines of JSON on standard output. They end when standard input closes.
+mod compare;
 mod lines;
 mod pull;
 mod road;
 mod source;
 
-pub(crate) use lines::{Done, OrderLine, SourceLine, Told, Wish, tell};
+pub(crate) use compare::{CompareArgs, compare};
+pub(crate) use lines::{Done, OfferLine, OrderLine, SourceLine, Told, Wish, tell};
 pub(crate) use pull::{PullArgs, pull};
 pub(crate) use road::RoadArg;
-pub(crate) use source::{SourceArgs, source};
+pub(crate) use source::{SourceArgs, fill, source, step};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,6 +37,9 @@ pub(crate) struct NodeArgs {
     /// Shared secret of those who talk to each other.
     #[arg(long, env = "ROBUST_WEIGHTS_TOKEN", hide_env_values = true)]
     token: String,
+    /// The numbers of a version: F32 or BF16.
+    #[arg(long, default_value = "F32")]
+    dtype: String,
     /// Keep versions in this CUDA device's memory instead of the host's.
     #[arg(long, env = "ROBUST_WEIGHTS_DEVICE")]
     device: Option<usize>,
@@ -71,13 +76,16 @@ impl NodeArgs {
 
     /// The version as one tensor.
     fn layout(&self) -> Vec<TensorSpec> {
-        let bytes = self.bytes as u64;
-        vec![TensorSpec {
+        let mut whole = TensorSpec {
             name: "weights".into(),
-            dtype: "F32".into(),
-            shape: vec![bytes / 4],
+            dtype: self.dtype.clone(),
+            shape: Vec::new(),
             offset: 0,
-            bytes,
-        }]
+            bytes: self.bytes as u64,
+        };
+        // One that is not known is refused with the manifest.
+        let element = whole.element_bytes().unwrap_or(1);
+        whole.shape = vec![whole.bytes / element];
+        vec![whole]
     }
 }

@@ -4,10 +4,12 @@ use std::time::Instant;
 
 use robust_shared::ids::WeightVersion;
 use robust_transport::{Buffer, Cancel, RegionKey, Transport};
-use robust_weights::{Observer, Progress, PullError, Puller, Served, Slots, Source, SwapError};
+use robust_weights::{
+    Observer, Offer, Progress, PullError, Puller, Served, Slots, Source, SwapError,
+};
 
 use super::NodeArgs;
-use super::lines::{Done, Told, Wish, hex, tell, wishes};
+use super::lines::{Done, OfferLine, Told, Wish, hex, tell, wishes};
 use super::source::{corrupt, stats};
 
 /// How a puller is set up.
@@ -21,9 +23,12 @@ pub(crate) struct PullArgs {
 struct Teller;
 
 impl Observer for Teller {
-    fn started(&self, version: WeightVersion, key: &RegionKey) {
-        let (version, key) = (version.0, hex(&key.to_bytes()));
-        tell(&Told::Started { version, key });
+    fn started(&self, version: WeightVersion, key: &RegionKey, patches: Option<&Offer>) {
+        tell(&Told::Started {
+            version: version.0,
+            key: hex(&key.to_bytes()),
+            patches: patches.map(OfferLine::new),
+        });
     }
 
     fn progress(&self, progress: Progress) {
@@ -34,6 +39,7 @@ impl Observer for Teller {
             source: progress.source.map(|source| source.0),
             bytes_per_s: progress.bytes_per_s,
             fetched: progress.fetched,
+            patched: progress.patched,
         });
     }
 
@@ -80,7 +86,7 @@ pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<()> {
             Wish::Check => check(&slots)?,
             Wish::Stats => stats(&transport),
             Wish::RawFetch(source) => raw_fetch(&transport, &slots, &source.source()?)?,
-            Wish::Publish { .. } => anyhow::bail!("a puller only pulls"),
+            Wish::Publish { .. } | Wish::Step { .. } => anyhow::bail!("a puller only pulls"),
         }
         Ok(())
     })

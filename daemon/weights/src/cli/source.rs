@@ -1,12 +1,9 @@
-//! A trainer rank in miniature: serves one version.
-use std::sync::Arc;
-
-use robust_shared::ids::WeightVersion;
-use robust_shared::weights::Manifest;
-use robust_transport::{Buffer, Exposed, Transport};
+//! A trainer rank in miniature: serves a version, and the one before it.
+use robust_transport::{Buffer, Transport};
+use robust_weights::{Layout, Publisher};
 
 use super::NodeArgs;
-use super::lines::{Told, Wish, hex, tell, wishes};
+use super::lines::{OfferLine, Told, Wish, hex, tell, wishes};
 
 /// Which bytes a source serves.
 #[derive(clap::Args)]
@@ -32,15 +29,39 @@ pub(crate) fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let transport = args.node.transport()?;
     let addr = transport.addr();
     tell(&Told::Listening { addr });
-    let [buffer] = args.node.buffers()?;
-    let mut exposed = publish(args, &transport, &buffer, args.version, args.seed)?;
+    let buffers = args.node.buffers()?;
+    let layout = Layout {
+        bytes: args.node.bytes,
+        tensors: args.node.layout(),
+        chunk_bytes: args.chunk_bytes as u64,
+        ranks: 1,
+        full_every: u64::MAX,
+    };
+    let mut publisher = Publisher::over(&transport, layout, buffers.clone());
+    let make = |seed| move |bytes: &mut [u8]| args.make(seed, bytes);
+    publish(&mut publisher, args.version, make(args.seed))?;
+    let mut last = args.version;
     wishes(|wish| {
+        let buffer = &buffers[(last % 2) as usize];
         match wish {
             Wish::Publish { version, seed } => {
-                drop(exposed.take());
-                exposed = publish(args, &transport, &buffer, version, seed)?;
+                publish(&mut publisher, version, make(seed))?;
+                last = version;
             }
-            Wish::Corrupt { offset, len } => corrupt(&buffer, offset, len)?,
+            Wish::Step {
+                version,
+                seed,
+                changed_ppm,
+            } => {
+                let mut words = vec![0; buffer.len()];
+                buffer.read_at(0, &mut words)?;
+                publish(&mut publisher, version, |bytes| {
+                    bytes.copy_from_slice(&words);
+                    step(seed, changed_ppm, bytes);
+                })?;
+                last = version;
+            }
+            Wish::Corrupt { offset, len } => corrupt(buffer, offset, len)?,
             Wish::Stats => stats(&transport),
             Wish::Order(_) | Wish::Check | Wish::RawFetch(_) => {
                 anyhow::bail!("a source only serves")
@@ -50,34 +71,53 @@ pub(crate) fn source(args: &SourceArgs) -> anyhow::Result<()> {
     })
 }
 
-fn publish(
-    args: &SourceArgs,
-    transport: &Transport,
-    buffer: &Arc<Buffer>,
-    version: u64,
-    seed: u64,
-) -> anyhow::Result<Option<Exposed>> {
-    let make = |bytes: &mut [u8]| {
-        for (chunk, bytes) in bytes.chunks_mut(args.chunk_bytes).enumerate() {
-            let common = chunk < args.common_chunks;
+impl SourceArgs {
+    /// The bytes of a version.
+    fn make(&self, seed: u64, bytes: &mut [u8]) {
+        for (chunk, bytes) in bytes.chunks_mut(self.chunk_bytes).enumerate() {
+            let common = chunk < self.common_chunks;
             fill(if common { 0 } else { seed }, chunk as u64, bytes);
         }
-        let (chunk_bytes, layout) = (args.chunk_bytes as u64, args.node.layout());
-        Manifest::build(WeightVersion(version), bytes, chunk_bytes, layout)
-    };
-    let manifest = if buffer.device_memory().is_some() {
-        let mut bytes = vec![0; buffer.len()];
-        let manifest = make(&mut bytes)?;
-        buffer.write_at(0, &bytes)?;
-        manifest
-    } else {
-        buffer.with_bytes_mut(make)??
-    };
-    let exposed = transport.expose(Arc::clone(buffer))?;
-    let key = hex(&exposed.key().to_bytes());
-    tell(&Told::Manifest(Arc::new(manifest)));
-    tell(&Told::Started { version, key });
-    Ok(Some(exposed))
+    }
+}
+
+fn publish(
+    publisher: &mut Publisher,
+    version: u64,
+    make: impl FnOnce(&mut [u8]),
+) -> anyhow::Result<()> {
+    let served = publisher.publish(version, |to| {
+        if to.device_memory().is_none() {
+            return to.with_bytes_mut(make);
+        }
+        let mut bytes = vec![0; to.len()];
+        make(&mut bytes);
+        to.write_at(0, &bytes)
+    })?;
+    let patches = served.patches.as_ref().map(OfferLine::new);
+    let key = hex(&served.key.to_bytes());
+    tell(&Told::Manifest(served.manifest));
+    tell(&Told::Started {
+        version,
+        key,
+        patches,
+    });
+    Ok(())
+}
+
+/// Moves so many of a million words by one, as a step of an optimiser does whose updates are about as
+/// large as what the last bit stands for.
+pub(crate) fn step(seed: u64, changed_ppm: u32, bytes: &mut [u8]) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in bytes.as_chunks_mut::<2>().0 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        if (state >> 33) % 1_000_000 < u64::from(changed_ppm) {
+            let by = if state & 1 == 0 { 1 } else { u16::MAX };
+            *word = u16::from_le_bytes(*word).wrapping_add(by).to_le_bytes();
+        }
+    }
 }
 
 /// Flips every bit of these bytes.
@@ -96,7 +136,7 @@ pub(super) fn stats(transport: &Transport) {
 }
 
 /// Bytes that differ by place and seed, quickly.
-fn fill(seed: u64, chunk: u64, bytes: &mut [u8]) {
+pub(crate) fn fill(seed: u64, chunk: u64, bytes: &mut [u8]) {
     let mut state = (seed << 32 ^ chunk).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for word in bytes.chunks_mut(8) {
         state ^= state << 13;

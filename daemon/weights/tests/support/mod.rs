@@ -15,6 +15,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 pub const MIB: usize = 1 << 20;
 
+const SHORT: [&str; 4] = ["--dtype", "BF16", "--road", "tls"];
+
 /// A source's silence after which it counts as failed, in the tests.
 pub const STALL: Duration = Duration::from_millis(700);
 
@@ -160,6 +162,7 @@ pub struct Source {
     pub node: Node,
     pub manifest: Value,
     pub key: String,
+    patches: Value,
 }
 
 impl Source {
@@ -167,8 +170,18 @@ impl Source {
         Self::start_in(id, version, &[], "127.0.0.1")
     }
 
+    /// One whose versions are bfloat16.
+    pub fn of_short_words(id: u64, version: Version) -> Self {
+        Self::start_as(id, version, &[], "127.0.0.1", &SHORT)
+    }
+
     pub fn start_in(id: u64, version: Version, wrap: &[String], bind: &str) -> Self {
+        Self::start_as(id, version, wrap, bind, &[])
+    }
+
+    fn start_as(id: u64, version: Version, wrap: &[String], bind: &str, further: &[&str]) -> Self {
         let mut args = node_args("source", version.bytes, bind);
+        args.extend(further.iter().map(|&arg| arg.to_owned()));
         let numbers = [
             ("--version", version.version),
             ("--chunk-bytes", version.chunk as u64),
@@ -178,20 +191,46 @@ impl Source {
         for (name, number) in numbers {
             args.extend([name.to_owned(), number.to_string()]);
         }
-        let mut node = Node::start(id, wrap, &args);
-        let manifest = node.wait_for("manifest", |_| true);
-        let key = node.wait_for("started", |_| true)["key"].clone();
-        let key = key.as_str().unwrap().to_owned();
-        Source {
-            node,
-            manifest,
-            key,
-        }
+        let mut source = Source {
+            node: Node::start(id, wrap, &args),
+            manifest: Value::Null,
+            key: String::new(),
+            patches: Value::Null,
+        };
+        source.hear();
+        source
+    }
+
+    /// Other bytes as the next version.
+    pub fn publish(&mut self, version: u64) {
+        let publish = json!({"version": version, "seed": version});
+        self.node.tell(&json!({"publish": publish}));
+        self.hear();
+    }
+
+    /// The next version: this one, with so many of a million words moved by one.
+    pub fn step(&mut self, version: u64, changed_ppm: u32) {
+        let seed = version;
+        let step = json!({"version": version, "seed": seed, "changed_ppm": changed_ppm});
+        self.node.tell(&json!({"step": step}));
+        self.hear();
+    }
+
+    fn hear(&mut self) {
+        self.manifest = self.node.wait_for("manifest", |_| true);
+        let started = self.node.wait_for("started", |_| true);
+        self.key = started["key"].as_str().unwrap().to_owned();
+        self.patches = started["patches"].clone();
+    }
+
+    /// Whether it has what makes its version of the one before.
+    pub fn has_patches(&self) -> bool {
+        !self.patches.is_null()
     }
 
     /// As a source of all its bytes.
     pub fn line(&self) -> Value {
-        json!({"id": self.node.id, "addr": self.node.addr, "key": self.key})
+        json!({"id": self.node.id, "addr": self.node.addr, "key": self.key, "patches": self.patches})
     }
 
     /// As a source of this part.
@@ -206,6 +245,7 @@ impl Source {
 pub struct Puller {
     pub node: Node,
     key: String,
+    patches: Value,
 }
 
 impl Puller {
@@ -214,9 +254,20 @@ impl Puller {
     }
 
     pub fn start_in(id: u64, bytes: usize, wrap: &[String], bind: &str) -> Self {
-        let node = Node::start(id, wrap, &node_args("pull", bytes, bind));
-        let key = String::new();
-        Puller { node, key }
+        Self::start_as(id, wrap, &node_args("pull", bytes, bind))
+    }
+
+    /// One of versions of bfloat16.
+    pub fn of_short_words(id: u64, bytes: usize) -> Self {
+        let mut args = node_args("pull", bytes, "127.0.0.1");
+        args.extend(SHORT.map(str::to_owned));
+        Self::start_as(id, &[], &args)
+    }
+
+    fn start_as(id: u64, wrap: &[String], args: &[String]) -> Self {
+        let node = Node::start(id, wrap, args);
+        let (key, patches) = (String::new(), Value::Null);
+        Puller { node, key, patches }
     }
 
     /// Orders a pull and waits until it began, so that others may read here.
@@ -226,11 +277,17 @@ impl Puller {
         let version = &manifest["version"];
         let started = self.node.wait_for("started", |s| s["version"] == *version);
         self.key = started["key"].as_str().unwrap().to_owned();
+        self.patches = started["patches"].clone();
+    }
+
+    /// Whether it passes on what makes its version of the one before.
+    pub fn has_patches(&self) -> bool {
+        !self.patches.is_null()
     }
 
     /// As a source for others, complete or not.
     pub fn line(&self) -> Value {
-        json!({"id": self.node.id, "addr": self.node.addr, "key": self.key})
+        json!({"id": self.node.id, "addr": self.node.addr, "key": self.key, "patches": self.patches})
     }
 
     /// Waits until so many bytes have arrived.

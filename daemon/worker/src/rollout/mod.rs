@@ -98,7 +98,7 @@ fn run(
     let model_folder = args.model_folder()?;
     let config = Qwen3Config::read(&model_folder.join(CONFIG_FILE))?;
     let about = About::of(&args.job, model_folder, &config)?;
-    let (shape, dtype) = (memory::shape(&config), args.job.rollout.dtype);
+    let (shape, dtype) = (memory::shape(&config), args.job.wire());
     memory::check("a rollout", Need::of_rollout(&shape, &args.job))?;
     let layout = layout_of(&config);
     let elements: usize = layout.iter().map(|spec| spec.len).sum();

@@ -11,10 +11,11 @@ use robust_proto::v1::{
     SnapshotReply, Update, UpdateReply,
 };
 use robust_role::calls::{Calls, Failure};
-use robust_role::serve::PublishError;
+use robust_role::serve::as_served;
 use robust_role::snapshot::{Slots, State};
 use robust_role::{DaemonEpoch, Deed, Facts, Injected, Link};
 use robust_shared::phase::Phase;
+use robust_weights::PublishError;
 
 use super::canary;
 use super::exchange::{Exchange, ExchangeError};
@@ -195,7 +196,8 @@ impl Work {
         self.enter(Phase::Publish, request.version)?;
         let (params, dtype) = (self.state.model.params(), self.regions.dtype);
         let weights = &mut self.regions.weights;
-        let mut served = weights.publish(request.version, |to| regions::fill(to, params, dtype))?;
+        let served = weights.publish(request.version, |to| regions::fill(to, params, dtype))?;
+        let mut served = as_served(&served);
         let corrupt = |deed| deed == Deed::CorruptWeights;
         if self.link.take_fault(Phase::Publish, corrupt).is_some() {
             self.regions.weights.damage(request.version);

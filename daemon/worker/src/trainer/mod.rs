@@ -113,7 +113,7 @@ fn attach(
     layout: &[TensorSpec],
 ) -> Result<Attached, StartError> {
     let transport = Transport::start(args.transport()?)?;
-    let regions = Regions::new(&transport, layout, &args.job)?;
+    let regions = Regions::new(&transport, layout, args.index, &args.job)?;
     let facts = Facts::new(regions.hello(transport.addr()));
     let hello = facts.clone();
     let hands = network(transport.clone());

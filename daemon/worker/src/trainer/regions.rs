@@ -1,9 +1,10 @@
 //! The memory of a rank that others may read.
 
 use robust_proto::v1::Hello;
-use robust_role::serve::{Layout, Publisher, as_region};
+use robust_role::serve::as_region;
 use robust_shared::job::{Dtype, Job};
 use robust_transport::{Address, Buffer, BufferError, Exposed, Transport, TransportError};
+use robust_weights::{Layout, Publisher};
 
 use super::exchange::STATISTICS;
 use crate::manifest::tensor_specs_of;
@@ -25,11 +26,12 @@ impl Regions {
     pub fn new(
         transport: &Transport,
         layout: &[TensorSpec],
+        rank: u32,
         job: &Job,
     ) -> Result<Self, TransportError> {
         let elements: usize = layout.iter().map(|spec| spec.len).sum();
         let expose = |bytes: usize| transport.expose(Buffer::new(bytes)?);
-        let dtype = job.rollout.dtype;
+        let dtype = job.wire();
         // A rank that is alone has nobody who reads its gradient.
         let read_by_others = if job.trainer.ranks > 1 { elements } else { 0 };
         let gradient = read_by_others * 4 + STATISTICS * 8;
@@ -38,6 +40,7 @@ impl Regions {
             tensors: tensor_specs_of(layout, dtype),
             chunk_bytes: job.weights.chunk_bytes(),
             ranks: job.trainer.ranks as usize,
+            full_every: job.weights.full_every_of(rank),
         };
         Ok(Self {
             gradients: [expose(gradient)?, expose(gradient)?],

@@ -98,6 +98,7 @@ pub fn args(folder: &Path, host: &FakeHost, index: u32, incarnation: u64) -> Rol
         snapshot_dir,
         bind: std::net::Ipv4Addr::LOCALHOST.into(),
         token: token(),
+        roads: "ucx".to_owned(),
         end_within: None,
     }
 }

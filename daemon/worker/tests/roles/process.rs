@@ -52,6 +52,7 @@ pub fn command(folder: &Path, host: &FakeHost, role: &str, index: u64, generatio
         .args(["--snapshot-dir", args.snapshot_dir.to_str().unwrap()])
         .env("OMP_NUM_THREADS", "1")
         .env(robust_proto::JOB_TOKEN_VARIABLE, TOKEN)
+        .env(robust_proto::ROADS_VARIABLE, "ucx")
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     command

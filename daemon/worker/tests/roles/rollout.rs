@@ -67,6 +67,7 @@ impl Source {
         let region = Region {
             key: self.exposed.key().to_bytes(),
             bytes,
+            patches: None,
         };
         let transport_addr = self.transport.addr().to_string();
         let region = Some(region);

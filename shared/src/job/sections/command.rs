@@ -57,8 +57,8 @@ pub struct RolloutCommand {
     /// How weights come into it.
     #[serde(default)]
     pub weights: EngineWeights,
-    /// The numbers that it holds. Weights travel as float32; an engine of another precision rounds them,
-    /// so its checksums say nothing and its canary is farther off.
+    /// The numbers that it holds, as which weights travel. Of bfloat16 checksums are not looked at, and the
+    /// canary is farther off.
     #[serde(default)]
     pub dtype: Dtype,
     /// What is looked at after weights were loaded, before it gets traffic.

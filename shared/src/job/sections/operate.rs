@@ -1,5 +1,6 @@
 //! How it is kept running: `[checkpoint]`, `[weights]`, `[restart]`, `[[node]]`.
 use super::super::units::{millis, seconds};
+use super::command::Dtype;
 use crate::core::{Budget, Budgets, FaultKind, Labels};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -77,6 +78,11 @@ pub struct Weights {
     pub stall_timeout_s: f64,
     /// Pullers one source serves at a time (I-6).
     pub pullers_per_source: u32,
+    /// Versions whose number is a multiple of it are pulled whole; of the others rollouts on other
+    /// machines that have the one before get what changed, if versions are bfloat16. 1: all whole.
+    pub full_every: u64,
+    /// The numbers that versions travel as; left out: those that the engines hold.
+    pub dtype: Option<Dtype>,
     /// Most pinned memory, in MiB, that one role's weights pass through on their way to a device and
     /// from it. Weights in host memory need none. Roles find it in `ROBUST_WEIGHTS_BUFFER_MIB`.
     pub buffer_mib: u64,
@@ -124,6 +130,11 @@ impl Weights {
         self.chunk_kib.saturating_mul(1024)
     }
 
+    /// `full_every` of a rank of the trainer: all have the same bytes, and the first one says what changed.
+    pub fn full_every_of(&self, rank: u32) -> u64 {
+        if rank == 0 { self.full_every } else { 1 }
+    }
+
     /// `stall_timeout_s` as a duration.
     pub fn stall_timeout(&self) -> Duration {
         seconds(self.stall_timeout_s)
@@ -136,6 +147,8 @@ impl Default for Weights {
             chunk_kib: 1023,
             stall_timeout_s: 2.0,
             pullers_per_source: 1,
+            full_every: 50,
+            dtype: None,
             buffer_mib: 64,
             transport: WeightTransport::Auto,
             net_devices: "lo".to_owned(),

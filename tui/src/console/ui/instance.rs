@@ -45,6 +45,13 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
     draw_log(state, right, buf, drawn);
 }
 
+/// How much of the weights changed, and what was sent for it; none where they came whole.
+fn changes(r: &RoleStatus) -> Option<String> {
+    let share = (r.pull_changed_words * 2) as f64 / r.pull_total as f64;
+    let (sent, of) = (bytes(r.pull_fetched), bytes(r.pull_patched));
+    (r.pull_patched > 0).then(|| format!("{:.1} % of it: {sent} came for {of}", share * 100.0))
+}
+
 fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
     let look = state.look;
     let fact = |name: &str, value: String| {
@@ -116,6 +123,7 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
             };
             facts.push(("weights from", pull));
         }
+        facts.extend(changes(r).map(|text| ("changed", text)));
         if r.callers_refused > 0 {
             facts.push(("callers turned away", r.callers_refused.to_string()));
         }

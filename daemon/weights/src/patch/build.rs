@@ -1,0 +1,182 @@
+//! Patches of a version whose predecessor is still here.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use robust_shared::weights::Manifest;
+use robust_transport::{Buffer, Transport, TransportError};
+
+use super::Offer;
+use super::code::Encoder;
+use super::hand_out::HandOut;
+use super::index::Index;
+
+/// If none of so many chunks that changed has a patch shorter than itself, no other one will.
+const TRIED: u32 = 8;
+
+/// A version, where it lies.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// What it consists of.
+    pub manifest: Arc<Manifest>,
+    /// Its bytes, which stay as they are until the [`Patches`] made of it are stopped.
+    pub buffer: Arc<Buffer>,
+}
+
+/// The patches that make one version of the one before it, made on a thread of their own.
+///
+/// Whoever publishes a version does not wait for them: readers do, and are told meanwhile that it is
+/// alive. In memory they take what they are long, to [`Patches::MOST`] of the version.
+pub struct Patches {
+    offer: Offer,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Option<HandOut>>>,
+    made: Option<HandOut>,
+}
+
+impl Patches {
+    /// Part of a version's bytes that its patches may have; the chunks after those that fill it come
+    /// whole.
+    pub const MOST: f64 = 0.25;
+
+    /// Begins to make them. Both versions must have chunks at the same places; where they do not there
+    /// is nothing to offer.
+    pub fn begin(
+        transport: &Transport,
+        base: Version,
+        next: Version,
+    ) -> Result<Option<Self>, TransportError> {
+        let (from, to) = (&base.manifest, &next.manifest);
+        if (from.bytes, from.chunk_bytes) != (to.bytes, to.chunk_bytes) {
+            return Ok(None);
+        }
+        let hand_out = HandOut::open(transport, to.chunk_xxh3.len())?;
+        let offer = Offer {
+            base: from.content_digest(),
+            key: *hand_out.key(),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new()
+            .name("patches".to_owned())
+            .spawn({
+                let (stop, transport) = (Arc::clone(&stop), transport.clone());
+                move || make(&transport, &base, &next, &stop, hand_out)
+            });
+        let io = |source| TransportError::Io {
+            doing: "starting a thread for patches",
+            source,
+        };
+        Ok(Some(Self {
+            offer,
+            stop,
+            thread: Some(thread.map_err(io)?),
+            made: None,
+        }))
+    }
+
+    /// What readers need.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Returns when neither version is read any more, at the end of a chunk: their bytes may change. What
+    /// is made by then stays for its readers, and they are refused what is not.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic leaves nothing to hand out.
+            self.made = thread.join().ok().flatten();
+        }
+    }
+}
+
+impl Drop for Patches {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for Patches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Patches")
+            .field("offer", &self.offer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes all of them and lets others read them; none if it was stopped, or cannot.
+fn make(
+    transport: &Transport,
+    base: &Version,
+    next: &Version,
+    stop: &AtomicBool,
+    mut hand_out: HandOut,
+) -> Option<HandOut> {
+    let mut patches = Vec::new();
+    let index = encode(base, next, stop, &mut patches)?;
+    let filled = hand_out.fill(transport, index, &patches);
+    if let Err(error) = filled {
+        tracing::warn!(%error, "the version's patches cannot be handed out");
+        return None;
+    }
+    Some(hand_out)
+}
+
+/// How many bytes patches have that make one version of another, and how many words of two bytes differ
+/// in the chunks that have one; none where they cannot be made.
+pub fn compare(base: &Version, next: &Version) -> Option<(u64, u64)> {
+    let index = encode(base, next, &AtomicBool::new(false), &mut Vec::new())?;
+    Some((index.total(), index.changed))
+}
+
+/// Appends the patches; where they lie, unless it was stopped or no patch can be made here.
+fn encode(
+    base: &Version,
+    next: &Version,
+    stop: &AtomicBool,
+    patches: &mut Vec<u8>,
+) -> Option<Index> {
+    let manifest = &next.manifest;
+    let most = (manifest.bytes as f64 * Patches::MOST) as usize;
+    let mut encoder = Encoder::new().ok()?;
+    let mut in_vain = 0;
+    let mut lengths = vec![0; manifest.chunk_xxh3.len()];
+    let mut changed = 0;
+    let digests = manifest.chunk_xxh3.iter().zip(&base.manifest.chunk_xxh3);
+    for ((chunk, length), (new, old)) in (0..).zip(&mut lengths).zip(digests) {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let Some(range) = manifest.chunk_range(chunk).filter(|_| new != old) else {
+            continue;
+        };
+        if in_vain == TRIED && patches.is_empty() {
+            break;
+        }
+        let range = range.start as usize..range.end as usize;
+        let both = base.buffer.with_range(range.clone(), |old| {
+            let new = |new: &[u8]| {
+                let (patch, words) = encoder.encode(old, new)?;
+                if patches.len() + patch.len() > most {
+                    return None;
+                }
+                patches.extend(patch);
+                Some((u32::try_from(patch.len()).ok()?, words))
+            };
+            next.buffer.with_range(range, new)
+        });
+        match both {
+            Ok(Ok(Some((patch, words)))) => {
+                *length = patch;
+                changed += words;
+            }
+            Ok(Ok(None)) => in_vain += 1,
+            Ok(Err(error)) | Err(error) => {
+                // On a device, or being written.
+                tracing::debug!(%error, "no patches of this version");
+                return None;
+            }
+        }
+    }
+    Some(Index { changed, lengths })
+}
