@@ -106,6 +106,7 @@ bench: setup python
 	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
 	@scripts/bench.sh "$(TARGET_DIR)/release"
 	@scripts/torch.sh --run scripts/bench_deltas.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/weights.json"
+	@scripts/bench_peers.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/weights.json"
 	@scripts/torch.sh --run scripts/bench_torch.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"
 	@scripts/torch.sh --run scripts/bench_launchers.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"
 

@@ -5,7 +5,9 @@
 #   sim.json       the paper's experiments in virtual time, the controller's cost per input, and a week
 #                  of 10,000 nodes
 #   weights.json   transfers of weights between processes, beside UCX's perf tool, TCP, memcpy and gloo; relays
-#                  on shaped links; recovery; the simulator's curve for 1 to 256 rollouts
+#                  on shaped links; what changed instead of all; recovery; the simulator's curve for 1 to 256
+#                  rollouts. `make bench` adds nixl and mooncake (bench_peers.py), and what real steps change
+#                  (bench_deltas.py)
 #   console.json   the console with 1,000 instances at 200x60: time of a frame, CPU while nobody touches it
 #   hosting.json   engines of the user's (the tests' engine here; the real ones: make bench-engines), killed and
 #                  stopped under a job that trains, and a shim beside its engine

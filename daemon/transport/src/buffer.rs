@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use robust_device::{BLOCK_BYTES, Memory, Staging};
-use xxhash_rust::xxh3::Xxh3Default;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::digest::PartDigest;
 use crate::error::BufferError;
@@ -162,6 +162,22 @@ impl Buffer {
         };
         let _loan = self.take(range)?;
         Ok(staging.write(memory, offset, bytes)?)
+    }
+
+    /// The same, of bytes that are in the cache and will not be read there again soon; answers with their
+    /// digest, XXH3-64 (seed 0), which is taken on the way.
+    pub fn write_digested(&self, offset: usize, bytes: &[u8]) -> Result<u64, BufferError> {
+        if self.device().is_some() {
+            self.write_at(offset, bytes)?;
+            return Ok(xxh3_64(bytes));
+        }
+        let range = self.range(offset, bytes.len())?;
+        let mut digest = PartDigest::new(bytes.len());
+        // SAFETY: the target is as long as `bytes`, and lent for writing to this closure alone.
+        self.with_range_mut(range, |to| unsafe {
+            digest.copy(0, bytes, to.as_mut_ptr())
+        })?;
+        Ok(digest.finished().unwrap_or_else(|| xxh3_64(bytes)))
     }
 
     /// Copies from `offset` into `bytes`. Refused while one of these bytes is being written or

@@ -119,6 +119,7 @@ mod digest;
 mod engine;
 mod error;
 mod exposed;
+mod huge;
 mod inbox;
 mod key;
 mod loans;

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::error::BufferError;
+use crate::huge::{Collapsing, HUGE};
 
 /// A mapping of memory that can be shown to other processes; unmapped when dropped.
 pub(crate) struct Mapping {
@@ -19,6 +20,7 @@ pub(crate) struct Mapping {
     shown: OwnedFd,
     /// Where in that it begins.
     offset: u64,
+    huge: Option<Collapsing>,
 }
 
 impl Mapping {
@@ -32,13 +34,16 @@ impl Mapping {
         let memory = rustix::fs::memfd_create("robust-buffer", flags).map_err(&no_memory)?;
         rustix::fs::ftruncate(&memory, mapped as u64).map_err(&no_memory)?;
         let mapping = Mapping::map(memory.as_fd(), (0, mapped)).map_err(&no_memory)?;
-        let mapping = Mapping {
+        let mut mapping = Mapping {
             address: mapping,
             mapped,
             shown: memory,
             offset: 0,
+            huge: None,
         };
         mapping.populate().map_err(&no_memory)?;
+        // SAFETY: it is dropped before the mapping is.
+        mapping.huge = unsafe { Collapsing::begin(mapping.address, mapped) };
         // The mapping above stays writable.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&mapping.shown, seals).map_err(&no_memory)?;
@@ -66,6 +71,8 @@ impl Mapping {
             mapped,
             shown,
             offset: start,
+            // Whose program maps the file decides about its pages.
+            huge: None,
         };
         let at = mapping.as_ptr();
         // SAFETY: advice for a whole mapping; it changes no byte. Older kernels fault pages in later.
@@ -73,19 +80,42 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// `len` is whole pages.
     fn map(of: BorrowedFd<'_>, (offset, len): (u64, usize)) -> Result<usize, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new shared mapping at an address of the kernel's choice.
-        let mapping = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                prot,
-                MapFlags::SHARED,
-                of,
-                offset,
-            )
-        };
+        if len < HUGE {
+            let anywhere = std::ptr::null_mut();
+            // SAFETY: a new shared mapping at an address of the kernel's choice.
+            let mapping = unsafe { mmap(anywhere, len, prot, MapFlags::SHARED, of, offset) };
+            return Ok(mapping?.expose_provenance());
+        }
+        // Huge pages begin at their multiples, so room is taken for one more, and what is too much given
+        // back.
+        let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
+        let (none, private) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at an address of the kernel's choice, which nobody can access.
+        let taken = unsafe { mmap_anonymous(std::ptr::null_mut(), room, none, private) }?;
+        let taken = taken.expose_provenance();
+        let start = taken.next_multiple_of(HUGE);
+        let at = |address| std::ptr::with_exposed_provenance_mut(address);
+        let fixed = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: within the room that was taken just now, which nobody else knows.
+        let mapping = unsafe { mmap(at(start), len, prot, fixed, of, offset) };
+        let (before, end) = (start - taken, start + len);
+        let after = HUGE - before;
+        // SAFETY: the parts of the room outside of the mapping.
+        unsafe {
+            if before > 0 {
+                let _ = munmap(at(taken), before);
+            }
+            if after > 0 {
+                let _ = munmap(at(end), after);
+            }
+        }
+        if mapping.is_err() {
+            // SAFETY: what is left of the room.
+            let _ = unsafe { munmap(at(start), len) };
+        }
         Ok(mapping?.expose_provenance())
     }
 
@@ -122,6 +152,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        drop(self.huge.take());
         // SAFETY: mapped by a constructor with this length; the last reference is gone.
         let _ = unsafe { munmap(self.as_ptr().cast(), self.mapped) };
     }

@@ -15,7 +15,7 @@ use crate::types::Source;
 
 /// Patches that lie one after the other are fetched as one part, to so many bytes: a part costs the same
 /// however short it is.
-const PART_BYTES: u64 = 512 << 10;
+const PART_BYTES: u64 = 128 << 10;
 
 /// What is passed on of the patches that a pull uses.
 pub(crate) struct Passing {
@@ -148,11 +148,11 @@ impl Take<'_> {
             let Some((group, patches)) = groups.get(arrived.part).zip(arrived.bytes()) else {
                 return;
             };
+            // First of all: readers check for themselves, and what is wrong may be the version here.
+            hand_out.ready(group.patches.clone());
+            here.extend(group.chunks.iter().map(|(chunk, _)| *chunk));
             let (mut bytes, mut wrong) = (0, 0);
             for (chunk, patch) in &group.chunks {
-                // A reader checks for himself: what is wrong may be the version here.
-                hand_out.ready(patch.clone());
-                here.insert(*chunk);
                 if tracker.has(*chunk) {
                     continue;
                 }
@@ -230,12 +230,13 @@ impl Take<'_> {
             .decoder
             .apply(patch, &mut maker.bytes)
             .map_err(|e| text(&e))?;
-        self.manifest
-            .verify_chunk(chunk, &maker.bytes)
-            .map_err(|e| text(&e))?;
-        self.into
-            .write_at(start, &maker.bytes)
-            .map_err(|e| text(&e))?;
+        // Nobody is told of the chunk before it turned out right.
+        let digest = self.into.write_digested(start, &maker.bytes);
+        let digest = digest.map_err(|e| text(&e))?;
+        let verified = self
+            .manifest
+            .verify_digest(chunk, maker.bytes.len() as u64, || digest);
+        verified.map_err(|e| text(&e))?;
         Ok(range)
     }
 }
