@@ -10,6 +10,8 @@ use std::fmt;
 const SINGLE: u64 = 4;
 /// Versions of the weights that a rollout holds, and a trainer publishes: one is read, one is written.
 const VERSIONS: u64 = 2;
+/// What changed in a version has at most so many of its bytes (`robust_weights`).
+const CHANGES: u64 = 4;
 /// Slots of a rank's snapshot in shared memory.
 const SNAPSHOTS: u64 = 2;
 /// A process with libtorch, without a model.
@@ -133,6 +135,9 @@ impl Need {
         };
         need.add("the program", PROGRAM);
         need.add("two versions of the weights", VERSIONS * weights);
+        if job.sends_changes() {
+            need.add("what changed in both", VERSIONS * weights / CHANGES);
+        }
         let what = format!("keys and values of {running} sequences of {context} tokens");
         need.add(what, cache * context);
         need.add(
@@ -171,6 +176,9 @@ impl Need {
             need.add("the reference policy", weights);
         }
         need.add("two published versions", published);
+        if job.sends_changes() {
+            need.add("what changed in both", published / CHANGES);
+        }
         let slots = SNAPSHOTS * 3 * weights / ranks;
         need.add(
             "two snapshots in shared memory",
@@ -276,6 +284,16 @@ mod tests {
     #[test]
     fn a_published_models_parameters_are_counted() {
         assert_eq!(QWEN3_06B.parameters(), 596_049_920);
+    }
+
+    #[test]
+    fn what_changed_takes_half_a_version_where_it_is_sent_and_nothing_elsewhere() {
+        let total = |text: &str| Need::of_rollout(&QWEN3_06B, &job(text)).total();
+        let bfloat16 = "[rollout]\ndtype = \"bfloat16\"\n";
+        let tls = format!("{bfloat16}[weights]\ntransport = \"tls\"\n");
+        assert_eq!(total(&tls) - total(bfloat16), QWEN3_06B.parameters());
+        let whole = format!("{tls}full_every = 1\n");
+        assert_eq!(total(&whole), total(bfloat16));
     }
 
     #[test]

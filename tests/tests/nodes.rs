@@ -201,7 +201,7 @@ fn weights_cross_machines_by_tls_and_only_what_changed_and_within_one_go_through
     });
     for (road, here, _) in ways(&status) {
         // Those on one machine may all have their weights from elsewhere.
-        assert!(!here || road == "shm", "{status}");
+        assert!(!here || road == "shm", "{:?}", ways(&status));
     }
     finish(cluster, steps, &["b", "c"]);
 }

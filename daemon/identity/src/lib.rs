@@ -13,7 +13,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ED25519, SanType, SerialNumber, date_time_ymd,
 };
 
-/// The name that every member's certificate has; members check that it is there.
+/// The name that every member's certificate has; who calls a member checks that it is there.
 pub const MEMBER: &str = "member.robust.internal";
 
 const CONTEXT: &str = "RobustRL 2026 authority of a job version 1";

@@ -38,10 +38,11 @@ impl Collapsing {
         let stopped = Arc::clone(&stop);
         let collapse = move || {
             for page in 0..pages.get() {
-                let at = std::ptr::with_exposed_provenance_mut(address + page * HUGE);
+                let at = address + page * HUGE;
+                // Not by the C library's function: UCX has hooks in that.
                 // SAFETY: advice for a part of a mapping that stays until this thread has ended; it
                 // changes no byte.
-                let done = unsafe { libc::madvise(at, HUGE, MADV_COLLAPSE) };
+                let done = unsafe { libc::syscall(libc::SYS_madvise, at, HUGE, MADV_COLLAPSE) };
                 // An older kernel, or no huge page to be had: the next one is no better.
                 if done != 0 || stopped.load(Ordering::Relaxed) {
                     return;

@@ -38,11 +38,13 @@ pub(crate) struct Fetching<'a> {
     pub state: Mutex<State>,
 }
 
+/// Who sent the latest piece, and the road that it took.
+pub(crate) type Latest = Option<(Incarnation, Option<RoadKind>)>;
+
 pub(crate) struct State {
     pub tracker: PullTracker,
     pub meter: Meter,
-    /// Who sent the latest piece, and the road that it took.
-    pub latest: Option<(Incarnation, Option<RoadKind>)>,
+    pub latest: Latest,
     /// The first reason to stop.
     pub failure: Option<PullError>,
 }
@@ -201,7 +203,7 @@ impl Fetching<'_> {
 /// How far a pull is.
 pub(crate) fn progress(
     tracker: &PullTracker,
-    latest: Option<(Incarnation, Option<RoadKind>)>,
+    latest: Latest,
     bytes_per_s: u64,
     fetched: u64,
     made: Made,

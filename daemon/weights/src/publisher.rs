@@ -91,7 +91,7 @@ impl Publisher {
         place.holds = None;
         place.patches = None;
         // Those of the version that stays are made of what lies here.
-        if let Some(patches) = &mut other.patches {
+        if let Some(patches) = &other.patches {
             patches.stop();
         }
         if let Some(before) = place.exposed.take() {
@@ -152,8 +152,9 @@ impl Publisher {
     }
 
     /// Begins to make what makes this version of the one before it, where that is of use: of numbers that
-    /// mostly stay the same, to readers on other machines that come over Ethernet. A copy within a machine,
-    /// or by RDMA, is there sooner than a patch is made.
+    /// mostly stay the same, where readers come over Ethernet. By RDMA, and where all are on one machine, a
+    /// whole version is there sooner than its patches are made. Readers on this machine use them, too, where
+    /// there are others: they pass them on.
     fn patches(
         &self,
         version: u64,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use robust_shared::weights::{Manifest, PullTracker, TensorSpec};
 use robust_transport::{Buffer, Cancel, RegionKey, Transport, TransportError};
 
-use crate::fetching::{Fetching, Lane, REPORT_EVERY, State, is_own, progress};
+use crate::fetching::{Fetching, Lane, Latest, REPORT_EVERY, State, is_own, progress};
 use crate::lanes::lanes;
 use crate::meter::Meter;
 use crate::patch::{NotTaken, Offer, Part, Passing, Take};
@@ -29,6 +29,8 @@ struct Partial {
     key: RegionKey,
     tracker: PullTracker,
     fetched: u64,
+    /// Who sent the latest bytes, and the road that they took.
+    latest: Latest,
     made: Made,
     /// The patches that it is pulled by, while they are of use.
     passing: Option<Passing>,
@@ -136,6 +138,7 @@ impl Pulls {
             key,
             tracker,
             fetched: 0,
+            latest: None,
             made: Made::default(),
             passing: None,
         })
@@ -216,16 +219,17 @@ impl Pulls {
             cancel: &cancel,
         };
         let (fetched_before, mut made) = (partial.fetched, partial.made);
+        let latest = &mut partial.latest;
         let (mut meter, mut reported) = (Meter::new(Instant::now()), None::<Instant>);
         let heard = |tracker: &PullTracker, part: Part| {
+            *latest = Some((source.id, part.road));
             made.bytes += part.bytes;
             made.wrong_patches += part.wrong;
             if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
                 reported = Some(Instant::now());
-                let latest = Some((source.id, part.road));
                 let since = cancel.fetched();
                 let rate = meter.mark(Instant::now(), since);
-                let so_far = progress(tracker, latest, rate, fetched_before + since, made);
+                let so_far = progress(tracker, *latest, rate, fetched_before + since, made);
                 self.observer.progress(so_far);
             }
         };
@@ -286,7 +290,7 @@ impl Pulls {
             state: Mutex::new(State {
                 tracker: partial.tracker,
                 meter: Meter::new(Instant::now()),
-                latest: None,
+                latest: partial.latest,
                 failure: None,
             }),
         };
@@ -305,6 +309,7 @@ impl Pulls {
             key: partial.key,
             tracker: state.tracker,
             fetched,
+            latest: state.latest,
             made: partial.made,
             passing: partial.passing,
         });

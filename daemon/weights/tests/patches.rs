@@ -162,3 +162,15 @@ fn a_relay_passes_patches_on_of_chunks_that_it_had_got_whole_before() {
     let fetched = follow(&source, &mut pullers);
     assert!(fetched[1] < BYTES as u64 / 50, "{fetched:?}");
 }
+
+#[test]
+fn who_sent_what_changed_is_told_when_all_is_here() {
+    let (mut source, mut pullers) = settled(1);
+    source.step(2, FEW);
+    let puller = &mut pullers[0];
+    puller.order(&source.manifest, &[source.line()]);
+    let whole = |p: &serde_json::Value| p["version"] == 2 && p["bytes"] == BYTES;
+    let progress = puller.node.wait_for("progress", whole);
+    assert_eq!(progress["source"], source.node.id, "{progress}");
+    assert_eq!(progress["patched"], BYTES, "{progress}");
+}

@@ -226,6 +226,18 @@ impl Job {
         self.weights.dtype.unwrap_or(held)
     }
 
+    /// Whether of a version only what changed may be sent: of numbers that mostly stay the same, over TLS.
+    pub fn sends_changes(&self) -> bool {
+        let weights = &self.weights;
+        let rdma = weights.transport.takes_rdma(&weights.net_devices);
+        let by_tls = match weights.transport {
+            WeightTransport::Tls => true,
+            WeightTransport::Auto => self.nodes.len() > 1 && !rdma,
+            _ => false,
+        };
+        by_tls && self.wire() == Dtype::Bfloat16 && weights.full_every > 1
+    }
+
     /// How many instances of a role the job has.
     pub fn count(&self, role: Role) -> u32 {
         match role {

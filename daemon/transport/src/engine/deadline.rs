@@ -65,7 +65,13 @@ impl Engine {
         let waits = self.next_wait.into_iter().chain(self.next_relief());
         let at = self.deadlines().map(|(_, at, _)| at).chain(waits).min();
         let due = at.map(|at| at.saturating_duration_since(self.clock.now()));
-        due.into_iter().chain(self.until_stopped()).min()
+        // Callers are held against no pause of this process: a road looks what came first.
+        let roads = self.roads.due();
+        let roads = roads.map(|at| at.saturating_duration_since(Instant::now()));
+        due.into_iter()
+            .chain(roads)
+            .chain(self.until_stopped())
+            .min()
     }
 
     /// Ends every link on which something waited too long, and says who waits for us. True if there

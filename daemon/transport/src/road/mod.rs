@@ -18,6 +18,7 @@ mod targets;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use robust_device::Block;
 
@@ -76,6 +77,11 @@ pub(crate) trait Road {
 
     /// Readable when the road wants [`Road::progress`].
     fn wakes(&self) -> BorrowedFd<'_>;
+
+    /// When it wants [`Road::progress`] though nothing came; none if never.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
 
     /// Ends listening.
     fn stop_listening(&mut self);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use super::{Armed, CallId, Event, Failure, LinkId, MessageKind, OpId, Parcel, Road, RoadKind};
 use super::{Target, Targets};
@@ -152,6 +153,11 @@ impl Roads {
             }
         }
         Ok(Armed::Yes)
+    }
+
+    /// When a road wants [`Roads::progress`] though nothing came.
+    pub fn due(&self) -> Option<Instant> {
+        self.all.iter().filter_map(|road| road.due()).min()
     }
 
     /// Readable when a road wants [`Roads::progress`].

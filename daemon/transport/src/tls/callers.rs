@@ -1,8 +1,9 @@
 //! Who calls and has not shown a certificate yet: few, for a short time, and the most insistent goes
 //! first.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use crate::road::CallId;
@@ -29,11 +30,13 @@ impl Callers {
         if self.all.len() <= LIMIT {
             return None;
         }
-        let mut of_address: BTreeMap<IpAddr, (usize, CallId)> = BTreeMap::new();
+        let mut of_network: BTreeMap<IpAddr, (usize, CallId)> = BTreeMap::new();
         for (call, (from, _)) in &self.all {
-            of_address.entry(*from).or_insert((0, *call)).0 += 1;
+            of_network.entry(network(*from)).or_insert((0, *call)).0 += 1;
         }
-        let most = of_address.into_values().max_by_key(|(count, _)| *count);
+        let most = of_network
+            .into_values()
+            .max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
         let (_, oldest) = most?;
         self.all.remove(&oldest);
         Some(oldest)
@@ -60,9 +63,27 @@ impl Callers {
         overdue
     }
 
+    /// When the first one's time is over.
+    pub fn due(&self) -> Option<Instant> {
+        let since = self.all.values().map(|(_, since)| *since).min();
+        // A moment later, so that it is over then.
+        since.map(|since| since + self.within + Duration::from_millis(1))
+    }
+
     /// All of them.
     pub fn take_all(&mut self) -> Vec<CallId> {
         std::mem::take(&mut self.all).into_keys().collect()
+    }
+}
+
+/// Whom an address belongs to: of IPv6 anybody has as many as he likes in a network of 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => {
+            let network = v6.to_bits() >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
     }
 }
 
@@ -83,6 +104,23 @@ mod tests {
             assert_eq!(callers.add(next, stranger, now), Some(2 + call));
         }
         assert!(callers.remove(1));
+    }
+
+    #[test]
+    fn many_addresses_of_one_network_are_one_caller_and_of_equals_the_oldest_goes() {
+        let (mut callers, now) = (Callers::new(Duration::from_secs(1)), Instant::now());
+        let of = |net: u16, host: u16| IpAddr::from([0x2001, net, 0, 0, 0, 0, 0, host]);
+        assert_eq!(callers.add(1, of(9, 1), now), None);
+        for call in 2..=LIMIT as CallId {
+            assert_eq!(callers.add(call, of(1, call as u16), now), None);
+        }
+        let next = LIMIT as CallId + 1;
+        assert_eq!(callers.add(next, of(1, 999), now), Some(2));
+        let mut callers = Callers::new(Duration::from_secs(1));
+        for call in 1..=LIMIT as CallId {
+            callers.add(call, of(1000 - call as u16, 1), now);
+        }
+        assert_eq!(callers.add(next, of(1, 1), now), Some(1));
     }
 
     #[test]

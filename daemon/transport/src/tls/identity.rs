@@ -18,7 +18,7 @@ use crate::error::IdentityError;
 const PROTOCOL: &[u8] = b"robust-rtp/6";
 
 /// A certificate of the job's authority, its key, and what of others' certificates is believed: those of
-/// the same authority, with the same name in them.
+/// the same authority, and of whom is called the same name in it: the authority certifies members only.
 #[derive(Clone)]
 pub struct Identity {
     client: Arc<ClientConfig>,

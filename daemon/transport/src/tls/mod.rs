@@ -21,7 +21,7 @@ mod session;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -46,6 +46,8 @@ const CALL: u64 = 1 << 63;
 pub(crate) struct TlsRoad {
     identity: Identity,
     listener: Option<TcpListener>,
+    /// A descriptor to give up when there are no others.
+    spare: Option<OwnedFd>,
     links: Sockets<Line>,
     /// Those that called and have not shown their certificate.
     callers: Callers,
@@ -73,6 +75,7 @@ impl TlsRoad {
             identity,
             links: Sockets::new(&listener)?,
             listener: Some(listener),
+            spare: spare(),
             callers: Callers::new(within),
             calls: HashMap::new(),
             next_call: CALL,
@@ -98,10 +101,21 @@ impl TlsRoad {
                     ErrorKind::WouldBlock => return,
                     // One that was gone before it was taken is none.
                     ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                    _ => return tracing::warn!(%error, "a call could not be taken"),
+                    _ => return self.turn_away(&error),
                 },
             }
         }
+    }
+
+    /// Takes a call for which there was no descriptor, by the one that is kept for that, and closes it: the
+    /// listener would wake this thread for ever, and the caller wait.
+    fn turn_away(&mut self, error: &std::io::Error) {
+        tracing::warn!(%error, "a call could not be taken");
+        self.spare = None;
+        if let Some(listener) = &self.listener {
+            drop(listener.accept());
+        }
+        self.spare = spare();
     }
 
     fn take_call(&mut self, socket: TcpStream, from: SocketAddr) -> Result<(), Failure> {
@@ -171,6 +185,12 @@ impl TlsRoad {
                 self.events.push(Event::Called(call));
             }
             Ok(false) => {}
+            // A member that was killed, or did not want to wait for a source that stood still.
+            Err(Failure::Gone | Failure::System(Errno::CONNRESET | Errno::PIPE)) => {
+                tracing::debug!("a caller went before it had shown its certificate");
+                self.callers.remove(call);
+                self.reject(call);
+            }
             Err(failure) => self.refuse(call, &failure.text()),
         }
     }
@@ -257,9 +277,6 @@ impl Road for TlsRoad {
     fn cancel(&mut self, _op: OpId) {}
 
     fn progress(&mut self) -> bool {
-        for call in self.callers.overdue(Instant::now()) {
-            self.refuse(call, "it did not show a certificate in time");
-        }
         let found = self.links.look();
         if found.calls {
             self.take_calls();
@@ -271,7 +288,15 @@ impl Road for TlsRoad {
             worked = true;
             self.write(link);
         }
+        // After what came was looked at: this process may have stood still meanwhile.
+        for call in self.callers.overdue(Instant::now()) {
+            self.refuse(call, "it did not show a certificate in time");
+        }
         worked
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.callers.due()
     }
 
     fn take_events(&mut self) -> Vec<Event> {
@@ -302,6 +327,12 @@ impl Road for TlsRoad {
     fn pending(&self) -> usize {
         self.links.iter().map(|line| line.unsent().count()).sum()
     }
+}
+
+/// A descriptor of no use.
+fn spare() -> Option<OwnedFd> {
+    let null = std::fs::File::open("/dev/null");
+    null.ok().map(OwnedFd::from)
 }
 
 impl Failure {

@@ -1,7 +1,9 @@
 //! Patches of a version whose predecessor is still here.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Transport, TransportError};
@@ -13,6 +15,10 @@ use super::index::Index;
 
 /// If none of so many chunks that changed has a patch shorter than itself, no other one will.
 const TRIED: u32 = 8;
+
+/// Patches are made for so long; the chunks after those come whole. Readers wait meanwhile, and whoever
+/// watches them gives up pulls that stand still for ten seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A version, where it lies.
 #[derive(Clone, Debug)]
@@ -26,12 +32,15 @@ pub struct Version {
 /// The patches that make one version of the one before it, made on a thread of their own.
 ///
 /// Whoever publishes a version does not wait for them: readers do, and are told meanwhile that it is
-/// alive. In memory they take what they are long, to [`Patches::MOST`] of the version.
+/// alive. In memory they take what they are long, to [`Patches::MOST`] of the version, and as much again
+/// while they are made.
 pub struct Patches {
     offer: Offer,
     stop: Arc<AtomicBool>,
+    /// Closed when neither version is read any more.
+    reads: Receiver<()>,
+    /// Keeps what it has made until it is joined.
     thread: Option<JoinHandle<Option<HandOut>>>,
-    made: Option<HandOut>,
 }
 
 impl Patches {
@@ -56,11 +65,18 @@ impl Patches {
             key: *hand_out.key(),
         };
         let stop = Arc::new(AtomicBool::new(false));
+        let (reading, reads) = channel();
         let thread = std::thread::Builder::new()
             .name("patches".to_owned())
             .spawn({
                 let (stop, transport) = (Arc::clone(&stop), transport.clone());
-                move || make(&transport, &base, &next, &stop, hand_out)
+                move || {
+                    let mut patches = Vec::new();
+                    let until = Some(Instant::now() + PATIENCE);
+                    let index = encode((&base, &next), until, &stop, &mut patches);
+                    drop(reading);
+                    hand_out_all(&transport, index?, &patches, hand_out)
+                }
             });
         let io = |source| TransportError::Io {
             doing: "starting a thread for patches",
@@ -69,8 +85,8 @@ impl Patches {
         Ok(Some(Self {
             offer,
             stop,
+            reads,
             thread: Some(thread.map_err(io)?),
-            made: None,
         }))
     }
 
@@ -79,20 +95,21 @@ impl Patches {
         &self.offer
     }
 
-    /// Returns when neither version is read any more, at the end of a chunk: their bytes may change. What
-    /// is made by then stays for its readers, and they are refused what is not.
-    pub fn stop(&mut self) {
+    /// Returns when neither version is read any more, at the end of a chunk: their bytes may change. If all
+    /// patches are made by then they stay for their readers, who else are refused.
+    pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic leaves nothing to hand out.
-            self.made = thread.join().ok().flatten();
-        }
+        // Nothing is ever sent.
+        let _ = self.reads.recv();
     }
 }
 
 impl Drop for Patches {
     fn drop(&mut self) {
         self.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -104,17 +121,14 @@ impl std::fmt::Debug for Patches {
     }
 }
 
-/// Makes all of them and lets others read them; none if it was stopped, or cannot.
-fn make(
+/// Lets others read them; none if that cannot be.
+fn hand_out_all(
     transport: &Transport,
-    base: &Version,
-    next: &Version,
-    stop: &AtomicBool,
+    index: Index,
+    patches: &[u8],
     mut hand_out: HandOut,
 ) -> Option<HandOut> {
-    let mut patches = Vec::new();
-    let index = encode(base, next, stop, &mut patches)?;
-    let filled = hand_out.fill(transport, index, &patches);
+    let filled = hand_out.fill(transport, index, patches);
     if let Err(error) = filled {
         tracing::warn!(%error, "the version's patches cannot be handed out");
         return None;
@@ -125,14 +139,16 @@ fn make(
 /// How many bytes patches have that make one version of another, and how many words of two bytes differ
 /// in the chunks that have one; none where they cannot be made.
 pub fn compare(base: &Version, next: &Version) -> Option<(u64, u64)> {
-    let index = encode(base, next, &AtomicBool::new(false), &mut Vec::new())?;
+    let stop = AtomicBool::new(false);
+    let index = encode((base, next), None, &stop, &mut Vec::new())?;
     Some((index.total(), index.changed))
 }
 
-/// Appends the patches; where they lie, unless it was stopped or no patch can be made here.
+/// Appends the patches that can be made until then; where they lie, unless it was stopped or no patch can
+/// be made here.
 fn encode(
-    base: &Version,
-    next: &Version,
+    (base, next): (&Version, &Version),
+    until: Option<Instant>,
     stop: &AtomicBool,
     patches: &mut Vec<u8>,
 ) -> Option<Index> {
@@ -150,23 +166,26 @@ fn encode(
         let Some(range) = manifest.chunk_range(chunk).filter(|_| new != old) else {
             continue;
         };
-        if in_vain == TRIED && patches.is_empty() {
+        let late = until.is_some_and(|until| Instant::now() > until);
+        if late || (in_vain == TRIED && patches.is_empty()) {
             break;
         }
         let range = range.start as usize..range.end as usize;
         let both = base.buffer.with_range(range.clone(), |old| {
             let new = |new: &[u8]| {
                 let (patch, words) = encoder.encode(old, new)?;
-                if patches.len() + patch.len() > most {
-                    return None;
+                let fits = patches.len() + patch.len() <= most;
+                if fits {
+                    patches.extend(patch);
                 }
-                patches.extend(patch);
-                Some((u32::try_from(patch.len()).ok()?, words))
+                Some((fits, u32::try_from(patch.len()).ok()?, words))
             };
             next.buffer.with_range(range, new)
         });
         match both {
-            Ok(Ok(Some((patch, words)))) => {
+            // No room for the others either.
+            Ok(Ok(Some((false, ..)))) => break,
+            Ok(Ok(Some((true, patch, words)))) => {
                 *length = patch;
                 changed += words;
             }

@@ -18,8 +18,8 @@
 //! # Rules
 //! - **P-1** A patch is never believed: the chunk that it makes is verified as any other, and comes whole
 //!   if it is wrong.
-//! - **P-2** Nobody waits for patches who could have them whole: who has none any more, or never will,
-//!   refuses, and readers ask for whole chunks.
+//! - **P-2** Readers wait for patches for a few seconds at most (`build`): who has none any more, or never
+//!   will, refuses, and readers ask for whole chunks.
 //! - **P-3** A relay passes on every patch that it got, also one that made nothing good there: what is wrong
 //!   may be its own memory, and its readers check for themselves.
 //! - **P-4** Patches are made beside a publisher's work and never hold it up: it stops them when it needs

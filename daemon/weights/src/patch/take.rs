@@ -6,10 +6,10 @@ use std::sync::Arc;
 use robust_shared::weights::{Manifest, PullTracker};
 use robust_transport::{Arrived, Buffer, Cancel, FetchError, RoadKind, Transport, TransportError};
 
-use super::Offer;
 use super::code::Decoder;
 use super::hand_out::HandOut;
 use super::index::Index;
+use super::{Offer, Patches};
 use crate::slots::Slots;
 use crate::types::Source;
 
@@ -202,8 +202,8 @@ impl Take<'_> {
             |_| (),
         )?;
         let read = bytes.with_bytes(Index::from_bytes).map_err(unusable)?;
-        let fits =
-            |index: &Index| index.lengths.len() == chunks && index.total() <= self.manifest.bytes;
+        let most = (self.manifest.bytes as f64 * Patches::MOST) as u64;
+        let fits = |index: &Index| index.lengths.len() == chunks && index.total() <= most;
         let read = read.filter(|(index, _)| fits(index));
         read.ok_or_else(|| unusable("it is no index of this version's patches"))
     }
