@@ -93,6 +93,8 @@ fn a_gang_whose_weights_lie_in_shards_goes_on_after_a_kill_from_its_shards() {
     let folder = example("grpo_fsdp").to_string_lossy().into_owned();
     let job = torch_job()
         .set("trainer.command", "cwd", folder)
+        // The program rounds what it publishes.
+        .set("rollout", "dtype", "bfloat16")
         .set("job", "steps", 12);
     let mut daemon = start_torch(&job);
     daemon.until_step(3);
