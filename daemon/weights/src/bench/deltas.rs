@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use robust_shared::ids::WeightVersion;
-use robust_shared::weights::{Manifest, TensorSpec};
+use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, PIECE_BYTES};
 use robust_weights::{Version, compare};
 
@@ -11,7 +11,7 @@ use super::netns::{Host, Net};
 use super::node::{Node, Trainer, follow, rollout};
 use super::way::Way;
 use super::{BenchArgs, Report};
-use crate::cli::{fill, step};
+use crate::cli::{fill, one_tensor, step};
 
 /// Words of a million that a step changes, at two learning rates: as bfloat16 weights of a spread of 0.035
 /// change when each is moved by up to that rate.
@@ -44,20 +44,14 @@ pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<(
 /// Noise, or noise of which so many words were moved by one.
 fn version(bytes: u64, changed_ppm: Option<u32>) -> anyhow::Result<Version> {
     let buffer = Buffer::new(usize::try_from(bytes)?)?;
-    let tensor = TensorSpec {
-        name: "weights".into(),
-        dtype: "BF16".into(),
-        shape: vec![bytes / 2],
-        offset: 0,
-        bytes,
-    };
+    let tensors = one_tensor("BF16", bytes);
     let manifest = buffer.with_bytes_mut(|all| {
         fill(1, 0, all);
         if let Some(ppm) = changed_ppm {
             step(1, ppm, all);
         }
         let version = WeightVersion(changed_ppm.map_or(1, |_| 2));
-        Manifest::build(version, all, PIECE_BYTES, vec![tensor])
+        Manifest::build(version, all, PIECE_BYTES, tensors)
     })??;
     let manifest = Arc::new(manifest);
     Ok(Version { manifest, buffer })

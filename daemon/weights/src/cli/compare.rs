@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use anyhow::Context;
 use robust_shared::ids::WeightVersion;
-use robust_shared::weights::{Manifest, TensorSpec};
+use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, PIECE_BYTES};
 use robust_weights::Version;
 use serde_json::json;
+
+use super::one_tensor;
 
 /// Two versions, each a file of words of two bytes: bfloat16 numbers one after the other.
 #[derive(clap::Args)]
@@ -41,15 +43,8 @@ fn version(number: u64, path: &Path) -> anyhow::Result<Version> {
         let bytes = file.metadata()?.len();
         let buffer = Buffer::new(usize::try_from(bytes)?)?;
         buffer.with_bytes_mut(|all| file.read_exact(all))??;
-        let tensor = TensorSpec {
-            name: "weights".into(),
-            dtype: "BF16".into(),
-            shape: vec![bytes / 2],
-            offset: 0,
-            bytes,
-        };
-        let of =
-            |all: &[u8]| Manifest::build(WeightVersion(number), all, PIECE_BYTES, vec![tensor]);
+        let tensors = one_tensor("BF16", bytes);
+        let of = |all: &[u8]| Manifest::build(WeightVersion(number), all, PIECE_BYTES, tensors);
         let manifest = Arc::new(buffer.with_bytes(of)??);
         anyhow::Ok(Version { manifest, buffer })
     };

@@ -76,16 +76,21 @@ impl NodeArgs {
 
     /// The version as one tensor.
     fn layout(&self) -> Vec<TensorSpec> {
-        let mut whole = TensorSpec {
-            name: "weights".into(),
-            dtype: self.dtype.clone(),
-            shape: Vec::new(),
-            offset: 0,
-            bytes: self.bytes as u64,
-        };
-        // One that is not known is refused with the manifest.
-        let element = whole.element_bytes().unwrap_or(1);
-        whole.shape = vec![whole.bytes / element];
-        vec![whole]
+        one_tensor(&self.dtype, self.bytes as u64)
     }
+}
+
+/// A version of such numbers as one tensor.
+pub(crate) fn one_tensor(dtype: &str, bytes: u64) -> Vec<TensorSpec> {
+    let mut whole = TensorSpec {
+        name: "weights".into(),
+        dtype: dtype.to_owned(),
+        shape: Vec::new(),
+        offset: 0,
+        bytes,
+    };
+    // One that is not known is refused with the manifest.
+    let element = whole.element_bytes().unwrap_or(1);
+    whole.shape = vec![bytes / element];
+    vec![whole]
 }
