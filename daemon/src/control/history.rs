@@ -7,7 +7,7 @@ use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;
 use robust_shared::core::Record;
 use robust_shared::ettr::{Cause, Curve};
-use robust_shared::history::{Overview, Row};
+use robust_shared::history::{Overview, Road, Row};
 use robust_shared::time::Time;
 
 /// Points of a curve and stretches of a lane where none are asked for.
@@ -183,6 +183,10 @@ fn moved(overview: &Overview) -> v1::History {
         bytes: tally.bytes,
         took_ms: tally.took_ms,
         slowest_ms: tally.slowest_ms,
+        sent: tally.sent,
+        roads: tally.roads.taken().map(pulls_by).collect(),
+        bytes_by_patches: tally.bytes_by_patches,
+        changed_words: tally.changed_words,
     });
     let slowest = overview.transfers().slowest().iter();
     let slowest = slowest.map(|t| v1::Transfer {
@@ -192,6 +196,10 @@ fn moved(overview: &Overview) -> v1::History {
         who: t.who.map_or_else(String::new, |who| who.to_string()),
         bytes: t.bytes,
         took_ms: t.took_ms,
+        sent: t.sent.bytes,
+        road: t.sent.road.map_or("", Road::name).to_owned(),
+        patched: t.sent.patched,
+        changed_words: t.sent.changed_words,
     });
     v1::History {
         transfers: sums.collect(),
@@ -199,6 +207,11 @@ fn moved(overview: &Overview) -> v1::History {
         lane_resolution_s: overview.resolution().as_secs_f64(),
         ..Default::default()
     }
+}
+
+fn pulls_by((road, pulls): (Road, u64)) -> v1::PullsByRoad {
+    let road = road.name().to_owned();
+    v1::PullsByRoad { road, pulls }
 }
 
 fn lane(row: &Row) -> v1::Lane {

@@ -5,9 +5,10 @@
 use super::Driver;
 use super::recent::RecentPhases;
 use crate::ckpt::CkptEvent;
+use robust_proto::v1::PullProgress;
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::role_message::Body;
-use robust_shared::history::{Page, Tape, Transfer, TransferKind};
+use robust_shared::history::{Page, Road, Sent, Tape, Transfer, TransferKind};
 use robust_shared::ids::{Incarnation, InstanceId, Step, WeightVersion};
 use robust_shared::phase::Phase;
 use robust_shared::time::Time;
@@ -20,6 +21,8 @@ struct Pull {
     version: u64,
     since: Time,
     kind: TransferKind,
+    /// How it came so far.
+    sent: Sent,
 }
 
 /// The tape, and whose words go onto it.
@@ -69,9 +72,10 @@ impl Taped {
             version: version.0,
             since: now,
             kind,
+            sent: Sent::default(),
         });
         if pull.version != version.0 {
-            (pull.version, pull.since) = (version.0, now);
+            (pull.version, pull.since, pull.sent) = (version.0, now, Sent::default());
         }
         pull.kind = kind;
     }
@@ -88,6 +92,12 @@ impl Taped {
                     self.recent.lock().enter(now, id, life, entered);
                 }
             }
+            Body::PullProgress(progress) => {
+                let pull = self.pulls.get_mut(&life);
+                if let Some(pull) = pull.filter(|pull| pull.version == progress.version) {
+                    pull.sent = sent(progress);
+                }
+            }
             Body::PullDone(done) => {
                 let Some(pull) = self.pulls.remove(&life) else {
                     return;
@@ -97,8 +107,12 @@ impl Taped {
                         let manifest = served.manifest.as_ref();
                         let (bytes, since) = (manifest.map_or(0, |m| m.bytes), pull.since);
                         let took = now.since(since);
-                        let of = (done.version, Some(id));
-                        self.moved(now, pull.kind, of, bytes, took);
+                        let transfer = Transfer {
+                            who: Some(id),
+                            sent: pull.sent,
+                            ..transfer(now, pull.kind, done.version, bytes, took)
+                        };
+                        self.tape.moved(now, transfer);
                     }
                     Some(PullResult::Error(e)) if e.kind == "superseded" => {}
                     _ => self.tape.failed(now, pull.kind),
@@ -110,42 +124,50 @@ impl Taped {
 
     /// A checkpoint is written, or is not.
     pub fn checkpoint(&mut self, now: Time, event: &CkptEvent) {
-        let of = |step: &Step| (step.0, None);
         match event {
             CkptEvent::Written {
                 step, bytes, took, ..
-            } => self.moved(now, TransferKind::Checkpoint, of(step), *bytes, *took),
+            } => {
+                let written = transfer(now, TransferKind::Checkpoint, step.0, *bytes, *took);
+                self.tape.moved(now, written);
+            }
             CkptEvent::Uploaded {
                 step, bytes, took, ..
-            } => self.moved(now, TransferKind::Upload, of(step), *bytes, *took),
+            } => {
+                let uploaded = transfer(now, TransferKind::Upload, step.0, *bytes, *took);
+                self.tape.moved(now, uploaded);
+            }
             CkptEvent::Failed { .. } => self.tape.failed(now, TransferKind::Checkpoint),
             CkptEvent::NotUploaded { .. } => self.tape.failed(now, TransferKind::Upload),
             CkptEvent::Paused { .. } | CkptEvent::Resumed { .. } | CkptEvent::Untidy(_) => {}
         }
     }
 
-    fn moved(
-        &mut self,
-        now: Time,
-        kind: TransferKind,
-        (number, who): (u64, Option<InstanceId>),
-        bytes: u64,
-        took: Duration,
-    ) {
-        let transfer = Transfer {
-            kind,
-            at: now,
-            number,
-            who,
-            bytes,
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        };
-        self.tape.moved(now, transfer);
-    }
-
     /// The page that is due, if one is; with `end` what there is.
     fn cut(&mut self, now: Time, end: bool) -> Option<Page> {
         (end || self.tape.is_due(now)).then(|| self.tape.cut(now))?
+    }
+}
+
+/// One that nobody pulled, so far.
+fn transfer(at: Time, kind: TransferKind, number: u64, bytes: u64, took: Duration) -> Transfer {
+    Transfer {
+        kind,
+        at,
+        number,
+        who: None,
+        bytes,
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        sent: Sent::default(),
+    }
+}
+
+fn sent(progress: &PullProgress) -> Sent {
+    Sent {
+        road: Road::named(&progress.road),
+        bytes: progress.fetched,
+        patched: progress.patched,
+        changed_words: progress.changed_words,
     }
 }
 
@@ -260,5 +282,32 @@ mod tests {
         assert_eq!((tally.done, tally.failed), (1, 1));
         assert_eq!((tally.bytes, tally.took_ms), (64, 900));
         assert_eq!(page.transfers.slowest()[0].who, Some(ID));
+    }
+    #[test]
+    fn what_a_pull_brought_over_which_road_is_that_of_its_own_version() {
+        let mut taped = Taped::default();
+        let progress = |version, fetched| {
+            Body::PullProgress(PullProgress {
+                version,
+                fetched,
+                road: "tls".to_owned(),
+                patched: 60,
+                changed_words: 3,
+                ..Default::default()
+            })
+        };
+        taped.ordered(at(0), LIFE, WeightVersion(1), true);
+        taped.said(at(10), ID, LIFE, &progress(1, 40));
+        // A superseding order; the last word of the pull before comes late.
+        taped.ordered(at(20), LIFE, WeightVersion(2), true);
+        taped.said(at(21), ID, LIFE, &progress(1, 50));
+        taped.said(at(30), ID, LIFE, &progress(2, 7));
+        taped.said(at(40), ID, LIFE, &done(2, whole(64)));
+        let page = taped.cut(at(2_000), true).unwrap();
+        let (_, tally) = page.transfers.tallies().next().unwrap();
+        assert_eq!((tally.bytes, tally.sent), (64, 7));
+        assert_eq!((tally.bytes_by_patches, tally.changed_words), (64, 3));
+        let roads: Vec<_> = tally.roads.taken().collect();
+        assert_eq!(roads, [(Road::Tls, 1)]);
     }
 }

@@ -2161,7 +2161,7 @@ pub struct PhaseTime {
 /// Exact sums of what was moved.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TransferSum {
     /// pull from trainer | pull from relay | checkpoint | upload
     #[prost(string, tag = "1")]
@@ -2177,6 +2177,27 @@ pub struct TransferSum {
     pub took_ms: u64,
     #[prost(uint64, tag = "6")]
     pub slowest_ms: u64,
+    /// bytes that came over a road for what was pulled; the rest was here or was made here
+    #[prost(uint64, tag = "7")]
+    pub sent: u64,
+    #[prost(message, repeated, tag = "8")]
+    pub roads: ::prost::alloc::vec::Vec<PullsByRoad>,
+    /// of the versions that patches made of the one before, at least in part
+    #[prost(uint64, tag = "9")]
+    pub bytes_by_patches: u64,
+    /// of two bytes, in those
+    #[prost(uint64, tag = "10")]
+    pub changed_words: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PullsByRoad {
+    /// shm | tls | ucx
+    #[prost(string, tag = "1")]
+    pub road: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub pulls: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2197,6 +2218,18 @@ pub struct Transfer {
     pub bytes: u64,
     #[prost(uint64, tag = "6")]
     pub took_ms: u64,
+    /// bytes that came over the road; 0 for a checkpoint
+    #[prost(uint64, tag = "7")]
+    pub sent: u64,
+    /// shm | tls | ucx; empty for a checkpoint
+    #[prost(string, tag = "8")]
+    pub road: ::prost::alloc::string::String,
+    /// bytes that patches made of the version before
+    #[prost(uint64, tag = "9")]
+    pub patched: u64,
+    /// of two bytes, in those
+    #[prost(uint64, tag = "10")]
+    pub changed_words: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -25,7 +25,7 @@ pub use overview::{Overview, Row, Span};
 pub use page::{Lane, Mark, Page, merge};
 pub use recent::{PhaseSpan, RECENT, Recent};
 pub use tape::Tape;
-pub use transfer::{Tally, Transfer, TransferKind, Transfers};
+pub use transfer::{Road, Roads, Sent, Tally, Transfer, TransferKind, Transfers};
 
 use std::time::Duration;
 

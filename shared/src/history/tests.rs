@@ -28,6 +28,7 @@ fn pull(seconds: u64, took_ms: u64) -> Transfer {
         who: Some(rollout(0)),
         bytes: 10,
         took_ms,
+        sent: Sent::default(),
     }
 }
 
@@ -231,4 +232,23 @@ proptest! {
             prop_assert_eq!(time(shown), most, "cell {} of {:?}: {:?}", cell, all, shown);
         }
     }
+}
+
+#[test]
+fn pulls_written_before_roads_were_told_are_read_and_count_none() {
+    let stored = r#"{"tallies":{"pull_from_relay":{"done":2,"failed":0,"bytes":20,"took_ms":9,"slowest_ms":5}},
+        "slowest":[{"kind":"pull_from_relay","at":7,"number":1,"who":null,"bytes":10,"took_ms":5}]}"#;
+    let mut all: Transfers = serde_json::from_str(stored).unwrap();
+    let mut newer = pull(3, 4);
+    newer.sent = Sent {
+        road: Road::named("shm"),
+        bytes: 6,
+        patched: 4,
+        changed_words: 1,
+    };
+    all.done(newer);
+    let (_, tally) = all.tallies().next().unwrap();
+    assert_eq!((tally.done, tally.bytes, tally.sent), (3, 30, 6));
+    assert_eq!((tally.bytes_by_patches, tally.changed_words), (10, 1));
+    assert_eq!(tally.roads.taken().collect::<Vec<_>>(), [(Road::Shm, 1)]);
 }

@@ -40,6 +40,48 @@ impl fmt::Display for TransferKind {
     }
 }
 
+/// How a process's bytes come to another one (`transport::RoadKind`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Road {
+    /// Through memory that both map.
+    Shm,
+    /// TCP with TLS 1.3.
+    Tls,
+    /// UCX.
+    Ucx,
+}
+
+impl Road {
+    /// The road of this name, as roles say it.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Road::Shm, Road::Tls, Road::Ucx];
+        all.into_iter().find(|road| road.name() == name)
+    }
+
+    /// Its name in reports and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Road::Shm => "shm",
+            Road::Tls => "tls",
+            Road::Ucx => "ucx",
+        }
+    }
+}
+
+/// How the bytes of a weight version came; all zero for what is not pulled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// The road of the last of them.
+    pub road: Option<Road>,
+    /// Bytes that came over it, those that came twice counted twice.
+    pub bytes: u64,
+    /// Bytes of the version that patches made of the one before.
+    pub patched: u64,
+    /// Words of two bytes that the version changed in those.
+    pub changed_words: u64,
+}
+
 /// One that is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
@@ -55,6 +97,46 @@ pub struct Transfer {
     pub bytes: u64,
     /// How long it took.
     pub took_ms: u64,
+    /// How it came, if it was pulled.
+    #[serde(default)]
+    pub sent: Sent,
+}
+
+/// How many pulls took which road.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Roads {
+    shm: u64,
+    tls: u64,
+    ucx: u64,
+}
+
+impl Roads {
+    fn of(road: Option<Road>) -> Self {
+        let mut roads = Self::default();
+        match road {
+            Some(Road::Shm) => roads.shm = 1,
+            Some(Road::Tls) => roads.tls = 1,
+            Some(Road::Ucx) => roads.ucx = 1,
+            None => {}
+        }
+        roads
+    }
+
+    /// Those that were taken, and how often.
+    pub fn taken(self) -> impl Iterator<Item = (Road, u64)> {
+        let all = [
+            (Road::Shm, self.shm),
+            (Road::Tls, self.tls),
+            (Road::Ucx, self.ucx),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.shm += other.shm;
+        self.tls += other.tls;
+        self.ucx += other.ucx;
+    }
 }
 
 /// Sums of one kind.
@@ -70,15 +152,48 @@ pub struct Tally {
     pub took_ms: u64,
     /// The slowest's.
     pub slowest_ms: u64,
+    /// Bytes that came over a road for those that were pulled. What is not among them, of all their bytes,
+    /// was here or was made of what was here.
+    #[serde(default)]
+    pub sent: u64,
+    /// The roads that pulls took.
+    #[serde(default)]
+    pub roads: Roads,
+    /// Bytes of the versions of which at least a part was made by patches.
+    #[serde(default)]
+    pub bytes_by_patches: u64,
+    /// Words of two bytes that changed in those.
+    #[serde(default)]
+    pub changed_words: u64,
 }
 
 impl Tally {
+    fn of(transfer: &Transfer) -> Self {
+        let sent = transfer.sent;
+        let by_patches = if sent.patched > 0 { transfer.bytes } else { 0 };
+        Self {
+            done: 1,
+            failed: 0,
+            bytes: transfer.bytes,
+            took_ms: transfer.took_ms,
+            slowest_ms: transfer.took_ms,
+            sent: sent.bytes,
+            roads: Roads::of(sent.road),
+            bytes_by_patches: by_patches,
+            changed_words: sent.changed_words,
+        }
+    }
+
     fn add(&mut self, other: &Tally) {
         self.done += other.done;
         self.failed += other.failed;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.took_ms = self.took_ms.saturating_add(other.took_ms);
         self.slowest_ms = self.slowest_ms.max(other.slowest_ms);
+        self.sent = self.sent.saturating_add(other.sent);
+        self.roads.add(other.roads);
+        self.bytes_by_patches = self.bytes_by_patches.saturating_add(other.bytes_by_patches);
+        self.changed_words = self.changed_words.saturating_add(other.changed_words);
     }
 }
 
@@ -92,13 +207,7 @@ pub struct Transfers {
 impl Transfers {
     /// One more.
     pub fn done(&mut self, transfer: Transfer) {
-        let one = Tally {
-            done: 1,
-            failed: 0,
-            bytes: transfer.bytes,
-            took_ms: transfer.took_ms,
-            slowest_ms: transfer.took_ms,
-        };
+        let one = Tally::of(&transfer);
         self.tallies.entry(transfer.kind).or_default().add(&one);
         self.slowest.push(transfer);
         self.trim();

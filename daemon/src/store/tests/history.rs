@@ -1,6 +1,6 @@
 //! The history of the run: every second of it, in few pages.
 use super::*;
-use robust_shared::history::{Overview, PAGES, Page, Tape, Transfer, TransferKind};
+use robust_shared::history::{Overview, PAGES, Page, Sent, Tape, Transfer, TransferKind};
 use robust_shared::phase::Phase;
 
 const SEC: u64 = 1_000_000;
@@ -30,6 +30,7 @@ fn write(store: &Store, tape: &mut Tape, from: u64, count: u64) {
             who: Some(rollout()),
             bytes: 7,
             took_ms: n,
+            sent: Sent::default(),
         };
         tape.moved(now, pull);
         let page = tape.cut(Time(now.0 + 10 * SEC)).unwrap();

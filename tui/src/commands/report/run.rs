@@ -1,4 +1,5 @@
 //! A run as its reports show it.
+use super::escape::printable;
 use crate::format::{clock, who};
 use robust_proto::v1;
 
@@ -147,4 +148,32 @@ fn cause(name: &str) -> &str {
         "generation_repeated" => "of it: generated again",
         other => other,
     }
+}
+
+/// How pulls of one kind came, where anything is known of it.
+pub struct Came {
+    /// `12 by shm, 3 by tls`.
+    pub roads: String,
+    /// Bytes that did not have to come, of all that the versions have.
+    pub saved: u64,
+    /// Part of their words that changed in the versions that patches made, 0 to 1; none if there was none.
+    pub changed: Option<f64>,
+}
+
+impl Came {
+    /// None for what is not pulled, and for pulls of which no daemon kept it.
+    pub fn of(sum: &v1::TransferSum) -> Option<Self> {
+        let road = |by: &v1::PullsByRoad| format!("{} by {}", by.pulls, printable(&by.road));
+        let roads: Vec<String> = sum.roads.iter().map(road).collect();
+        (!roads.is_empty()).then(|| Self {
+            roads: roads.join(", "),
+            saved: sum.bytes.saturating_sub(sum.sent),
+            changed: changed(sum.changed_words, sum.bytes_by_patches),
+        })
+    }
+}
+
+/// Part of a version's bytes that words of two bytes have, 0 to 1; none of no bytes.
+pub fn changed(words: u64, bytes: u64) -> Option<f64> {
+    (bytes > 0).then(|| (words * 2) as f64 / bytes as f64)
 }

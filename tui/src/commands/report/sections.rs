@@ -1,7 +1,7 @@
 //! Tables of the page.
 use super::colours::variable;
 use super::escape::esc;
-use super::run::Run;
+use super::run::{Came, Run, changed};
 use crate::format::{bytes, millis, rate};
 use robust_proto::v1;
 use serde_json::Value;
@@ -86,9 +86,11 @@ pub fn transfers(run: &Run<'_>, kinds: fn(&str) -> bool) -> String {
     let slowest: String = slowest.map(|t| one(run, t)).collect();
     format!(
         "<div class=\"scroll\"><table><tr><th></th><th>done</th><th>failed</th><th>bytes</th>\
-         <th>mean</th><th>slowest</th><th>rate</th></tr>{rows}</table></div>\n\
+         <th>mean</th><th>slowest</th><th>rate</th><th>roads</th><th>sent</th><th>saved</th>\
+         <th>changed</th></tr>{rows}</table></div>\n\
          <details><summary>The slowest</summary><div class=\"scroll\"><table><tr><th></th>\
-         <th>at</th><th>number</th><th>by</th><th>bytes</th><th>took</th></tr>{slowest}</table></div></details>\n"
+         <th>at</th><th>number</th><th>by</th><th>bytes</th><th>took</th><th>road</th>\
+         <th>sent</th><th>changed</th></tr>{slowest}</table></div></details>\n"
     )
 }
 
@@ -102,23 +104,48 @@ fn sum(t: &v1::TransferSum) -> String {
         millis(t.slowest_ms as f64),
         rate(t.bytes as f64 / (t.took_ms.max(1) as f64 / 1e3)),
     ];
+    let came = Came::of(t).map(|came| {
+        [
+            esc(&came.roads),
+            bytes(t.sent),
+            bytes(came.saved),
+            percent(came.changed),
+        ]
+    });
+    let cells = cells.into_iter().chain(came.unwrap_or_else(none));
     format!(
         "<tr><td>{}</td>{}</tr>\n",
         esc(&t.kind),
-        cells.map(n).concat()
+        cells.map(n).collect::<String>()
     )
 }
 
+/// Cells of what nothing is known of.
+fn none<const N: usize>() -> [String; N] {
+    std::array::from_fn(|_| "-".to_owned())
+}
+
+fn percent(part: Option<f64>) -> String {
+    part.map_or_else(|| "-".to_owned(), |part| format!("{:.2} %", part * 100.0))
+}
+
 fn one(run: &Run<'_>, t: &v1::Transfer) -> String {
+    let n = |text: String| format!("<td class=\"n\">{text}</td>");
+    let part = (t.patched > 0).then(|| changed(t.changed_words, t.bytes));
+    let cells = match t.road.is_empty() {
+        true => none(),
+        false => [esc(&t.road), bytes(t.sent), percent(part.flatten())],
+    };
     format!(
         "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
-         <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+         <td class=\"n\">{}</td><td class=\"n\">{}</td>{}</tr>\n",
         esc(&t.kind),
         run.elapsed(t.at_ms),
         t.number,
         esc(if t.who.is_empty() { "-" } else { &t.who }),
         bytes(t.bytes),
         millis(t.took_ms as f64),
+        cells.map(n).concat()
     )
 }
 

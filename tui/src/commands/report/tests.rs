@@ -70,13 +70,27 @@ fn report() -> v1::Report {
         seconds,
         waste,
     };
-    let sum = |kind: &str| v1::TransferSum {
-        kind: kind.to_owned(),
-        done: 20,
-        failed: 1,
-        bytes: 20 << 20,
-        took_ms: 2_000,
-        slowest_ms: 300,
+    let sum = |kind: &str| {
+        let pulled = kind.starts_with("pull");
+        let by = |(road, pulls): (&str, u64)| v1::PullsByRoad {
+            road: road.to_owned(),
+            pulls,
+        };
+        v1::TransferSum {
+            kind: kind.to_owned(),
+            done: 20,
+            failed: 1,
+            bytes: 20 << 20,
+            took_ms: 2_000,
+            slowest_ms: 300,
+            sent: if pulled { 5 << 20 } else { 0 },
+            roads: match pulled {
+                true => [("shm", 4), ("tls", 16)].map(by).to_vec(),
+                false => Vec::new(),
+            },
+            bytes_by_patches: if pulled { 16 << 20 } else { 0 },
+            changed_words: if pulled { 80 << 10 } else { 0 },
+        }
     };
     v1::Report {
         job: "arith".to_owned(),
@@ -179,6 +193,8 @@ fn the_page_has_every_part_and_asks_for_nothing() {
         "1.54 s",
         "wchan: do_exit",
         "pull from trainer",
+        "4 by shm, 16 by tls",
+        "0.98 %",
         "<td>data.mix</td><td>[1,2]</td>",
         "fill=\"var(--update)\"",
         "stroke=\"var(--ettr)\"",
@@ -221,8 +237,11 @@ fn a_hostile_name_is_said_and_does_nothing() {
     history.slowest.push(v1::Transfer {
         kind: name(),
         who: name(),
+        road: name(),
         ..Default::default()
     });
+    let roads = history.transfers.iter_mut().flat_map(|t| &mut t.roads);
+    roads.for_each(|by| by.road = name());
     history.config = serde_json::json!({ NAME: NAME }).to_string();
     let page = page(&report);
     for harm in ["<script", "<img", "\u{1b}", "onerror=alert(2)>"] {

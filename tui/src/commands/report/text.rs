@@ -1,6 +1,6 @@
 //! The report for a terminal of 80 columns.
 use super::escape::printable;
-use super::run::{Run, whom};
+use super::run::{Came, Run, whom};
 use crate::commands::promises;
 use crate::format::{bytes, clock, millis, rate, ratio, time_of_day};
 use crate::paint::Paint;
@@ -183,8 +183,28 @@ fn transfers(run: &Run<'_>, paint: Paint) -> String {
     }
     match run.history.transfers.is_empty() {
         true => String::new(),
-        false => table.render(paint),
+        false => table.render(paint) + &run.history.transfers.iter().map(came).collect::<String>(),
     }
+}
+
+/// By which roads pulls came, and what of them did not have to.
+fn came(t: &v1::TransferSum) -> String {
+    let Some(came) = Came::of(t) else {
+        return String::new();
+    };
+    let sent = format!("{} of {} sent", bytes(t.sent), bytes(t.bytes));
+    let share = came.saved as f64 / t.bytes.max(1) as f64 * 100.0;
+    let saved = (came.saved > 0).then(|| format!(" ({share:.1} % saved)"));
+    let changed = came.changed.map(|part| {
+        let percent = part * 100.0;
+        format!(", {percent:.2} % of the words changed where patches were used")
+    });
+    let (saved, changed) = (saved.unwrap_or_default(), changed.unwrap_or_default());
+    format!(
+        "{}: {}; {sent}{saved}{changed}\n",
+        printable(&t.kind),
+        came.roads
+    )
 }
 
 /// The newest, each with its rule and reason below it.
