@@ -6,7 +6,7 @@
 #                  of 10,000 nodes
 #   weights.json   transfers of weights between processes, beside UCX's perf tool, TCP, memcpy and gloo; relays
 #                  on shaped links; what changed instead of all; recovery; the simulator's curve for 1 to 256
-#                  rollouts. `make bench` adds nixl and mooncake (bench_peers.py), and what real steps change
+#                  rollouts; what pulls cost an engine that generates. `make bench` adds nixl and mooncake (bench_peers.py), and what real steps change
 #                  (bench_deltas.py)
 #   console.json   the console with 1,000 instances at 200x60: time of a frame, CPU while nobody touches it
 #   hosting.json   engines of the user's (the tests' engine here; the real ones: make bench-engines), killed and
@@ -41,6 +41,10 @@ both = json.loads(parts[0]) | json.loads(parts[1]) | {"load": os.getloadavg()[0]
 json.dump(both, open(out, "w"), indent=1)
 EOT
 "$bin/robustctl" bench weights --out "$out/weights.json"
+# What weights on their way cost an engine that generates; an example, for no program has both.
+for road in "" --tls; do
+  cargo run --locked --release --quiet -p robust-worker --example beside_generation -- --out "$out/weights.json" $road
+done
 "$bin/robustctl" bench console --out "$out/console.json"
 scripts/bench_hosting.sh "$bin" "$out/hosting.json"
 "$bin/robustctl" bench store --out "$out/store.json"

@@ -9,7 +9,7 @@ use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use robust_transport::{Identity, JobToken, Net};
 
-use crate::{Busy, LinkConfig};
+use crate::{Busy, LinkConfig, rdma};
 
 /// Where a role finds the job's token.
 const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
@@ -157,6 +157,7 @@ impl RoleArgs {
         Ok(robust_transport::Config {
             local: has("shm").then(|| self.snapshot_dir.join(ROADS_FOLDER)),
             net,
+            rdma: has("rdma").then(|| rdma::active(rdma::DEVICES)).flatten(),
             bind: self.bind,
             stall_timeout,
             ..robust_transport::Config::new(self.token.clone())

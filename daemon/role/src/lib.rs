@@ -70,6 +70,7 @@ mod facts;
 mod link;
 pub mod program;
 pub mod pull;
+mod rdma;
 pub mod serve;
 pub mod snapshot;
 mod stages;

@@ -286,6 +286,8 @@ impl Shim {
         };
         let (link, inbox) = robust_role::start(runtime, config, hello, hands);
         link.counters().refused.told_by(self.transport.refused());
+        let part = self.args.job.weights.beside_generation;
+        link.give_way(self.transport.share(), part);
         (link, inbox)
     }
 

@@ -278,7 +278,8 @@ fn roads(weights: &Weights, several: bool) -> &'static str {
         WeightTransport::Auto if several && weights.transport.takes_rdma(&weights.net_devices) => {
             "shm,ucx"
         }
-        WeightTransport::Auto if several => "shm,tls",
+        // RDMA where a node has it.
+        WeightTransport::Auto if several => "shm,rdma,tls",
         WeightTransport::Auto | WeightTransport::Shm => "shm",
         WeightTransport::Tls => "tls",
         WeightTransport::Ucx | WeightTransport::UcxTcpUnsafe => "ucx",
@@ -325,7 +326,7 @@ mod tests {
             super::roads(&weights, several)
         };
         assert_eq!(roads(WeightTransport::Auto, "lo", false), "shm");
-        assert_eq!(roads(WeightTransport::Auto, "eth0", true), "shm,tls");
+        assert_eq!(roads(WeightTransport::Auto, "eth0", true), "shm,rdma,tls");
         assert_eq!(roads(WeightTransport::Auto, "mlx5_0:1", true), "shm,ucx");
         assert_eq!(roads(WeightTransport::Auto, "mlx5_0:1", false), "shm");
         assert_eq!(roads(WeightTransport::Tls, "lo", false), "tls");

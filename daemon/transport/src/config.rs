@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::road::RoadKind;
+use crate::share::Share;
 use crate::tls::Identity;
 use crate::token::JobToken;
 use crate::ucx::NET_DEVICES;
@@ -16,6 +17,8 @@ pub struct Config {
     pub local: Option<PathBuf>,
     /// How transports of other machines are reached; none: they are not, and no port is opened.
     pub net: Option<Net>,
+    /// A second road between machines, taken where the peer has it, too, and leads there.
+    pub rdma: Option<Rdma>,
     /// Address to listen on for other machines; the port is chosen by the system.
     pub bind: IpAddr,
     /// A fetch on whose link no whole piece (to 1023 KiB) comes for so long has a dead source: with
@@ -26,6 +29,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// Only transports with the same token talk to each other.
     pub token: JobToken,
+    /// What part of a core it may take, now: all, until something else is set.
+    pub share: Share,
 }
 
 /// A road between machines.
@@ -35,6 +40,20 @@ pub enum Net {
     Tls(Identity),
     /// UCX, over the network devices that its environment names.
     Ucx,
+}
+
+/// UCX over devices of RDMA, beside another road.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rdma {
+    /// As `UCX_NET_DEVICES` takes them: `mlx5_0:1,mlx5_1:1`.
+    pub devices: String,
+    /// As `UCX_TLS` takes them.
+    pub transports: String,
+}
+
+impl Rdma {
+    /// UCX's transports over RDMA, none of which lets others write where they like.
+    pub const TRANSPORTS: &str = "rc,dc,ud,self";
 }
 
 impl Net {
@@ -53,10 +72,12 @@ impl Config {
         Config {
             local: None,
             net: Some(Net::Ucx),
+            rdma: None,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             stall_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(2),
             token,
+            share: Share::default(),
         }
     }
 }
@@ -91,6 +112,20 @@ const ON_LOOPBACK: [(&str, &str, &str); 2] = [
     ("UCX_NET_DEVICES", NET_DEVICES, "lo"),
     ("UCX_TCP_SNDBUF", "SNDBUF", LOOPBACK_SNDBUF),
 ];
+
+impl Rdma {
+    /// Keys and values for `ucp_config_modify`. Of the devices and transports the environment, which is
+    /// that of a road over everything, says nothing here.
+    pub(crate) fn ucx_settings(&self) -> Vec<(&'static str, &str)> {
+        let unset = UCX_DEFAULTS.into_iter();
+        let unset = unset.filter(|(variable, ..)| std::env::var_os(variable).is_none());
+        let ours = [(NET_DEVICES, &*self.devices), ("TLS", &*self.transports)];
+        unset
+            .map(|(_, key, value)| (key, value))
+            .chain(ours)
+            .collect()
+    }
+}
 
 impl Config {
     /// Keys and values for `ucp_config_modify`.

@@ -10,7 +10,7 @@
 //!        └─ Arrived, Ended ◄─────────────┘  200 idle turns: arm, poll(roads, eventfd)
 //!   Transport::recv ◄── inbox ◄──────────┘
 //!
-//!   the protocol (RTP6), seen from one link
+//!   the protocol (RTP7), seen from one link
 //!   puller                                    source
 //!     │ connect ─ Hello: nonce ──────────────►│ Called: 64 at a time, for connect_timeout
 //!     │◄────────────── Welcome: nonce, proof  │ owner number: must be the key's
@@ -126,6 +126,7 @@ mod loans;
 mod local;
 mod mapping;
 mod road;
+mod share;
 mod start;
 mod stats;
 mod tls;
@@ -137,13 +138,14 @@ pub use address::Address;
 pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
 pub use command::Trouble;
-pub use config::{Config, LOOPBACK_SNDBUF, Net};
+pub use config::{Config, LOOPBACK_SNDBUF, Net, Rdma};
 pub use engine::PIECE_BYTES;
 pub use error::{AddressError, BufferError, FetchError, IdentityError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};
 pub use road::RoadKind;
 pub use robust_device::{DeviceError, Memory, SMALLEST as SMALLEST_STAGING, Staging};
+pub use share::{Duty, Share};
 pub use stats::Stats;
 pub use tls::Identity;
 pub use token::JobToken;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::address::Address;
-use crate::config::{Config, Net};
+use crate::config::{Config, Net, Rdma};
 use crate::error::TransportError;
 use crate::local::LocalRoad;
 use crate::road::{Road, Roads, Targets};
@@ -20,6 +20,15 @@ pub(crate) fn open(config: &Config, number: u64) -> Result<(Roads, Address), Tra
         all.push(Box::new(local));
     }
     let at = SocketAddr::new(config.bind, 0);
+    let rdma = config.rdma.as_ref().and_then(|rdma| {
+        let opened = over_rdma(rdma, at, targets.clone());
+        let failed = |error: &TransportError| {
+            tracing::warn!(%error, rdma.devices, "there is RDMA, and it cannot be used");
+        };
+        opened.inspect_err(failed).ok()
+    });
+    let (road, rdma) = rdma.unzip();
+    all.extend(road);
     match &config.net {
         Some(Net::Tls(identity)) => {
             let identity = (identity.clone(), config.connect_timeout);
@@ -35,5 +44,17 @@ pub(crate) fn open(config: &Config, number: u64) -> Result<(Roads, Address), Tra
         None => {}
     }
     let number = config.local.is_some().then_some(number);
-    Ok((Roads::new(all, targets), Address::new(number, net)))
+    let address = Address::new(number, net).with_rdma(rdma);
+    Ok((Roads::new(all, targets), address))
+}
+
+/// UCX beside another road.
+fn over_rdma(
+    rdma: &Rdma,
+    at: SocketAddr,
+    targets: Targets,
+) -> Result<(Box<dyn Road>, SocketAddr), TransportError> {
+    let mut worker = Worker::new(&rdma.ucx_settings(), targets)?.beside();
+    let address = worker.listen(at)?;
+    Ok((Box::new(worker), address))
 }

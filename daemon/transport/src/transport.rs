@@ -18,6 +18,7 @@ use crate::exposed::Exposed;
 use crate::inbox::Inbox;
 use crate::key::{Part, RegionKey};
 use crate::road::RoadKind;
+use crate::share::Share;
 use crate::stats::{Counters, Stats};
 
 /// Longest message of [`Transport::notify`].
@@ -36,6 +37,7 @@ struct Inner {
     shared: Arc<Shared>,
     addr: Address,
     net: Option<RoadKind>,
+    share: Share,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -90,7 +92,7 @@ impl Transport {
         let shared = Arc::new(Shared::default());
         let port = Arc::new(port);
         let (ready, started) = channel();
-        let net = config.net.as_ref().map(Net::kind);
+        let (net, share) = (config.net.as_ref().map(Net::kind), config.share.clone());
         let thread = std::thread::Builder::new()
             .name("transport".into())
             .spawn({
@@ -114,7 +116,8 @@ impl Transport {
             tickets: AtomicU64::new(1),
             shared,
             addr,
-            net,
+            net: addr.rdma().map_or(net, |_| Some(RoadKind::Ucx)),
+            share,
             thread: Mutex::new(Some(thread)),
         };
         Ok(Transport {
@@ -122,12 +125,17 @@ impl Transport {
         })
     }
 
+    /// What part of a core its thread may take, and others that move weights for it should.
+    pub fn share(&self) -> &Share {
+        &self.inner.share
+    }
+
     /// Where peers connect.
     pub fn addr(&self) -> Address {
         self.inner.addr
     }
 
-    /// The road by which those of other machines come here; none: they do not.
+    /// The road by which those of other machines come here, the best one if there are two; none: they do not.
     pub fn net(&self) -> Option<RoadKind> {
         self.inner.net
     }

@@ -137,7 +137,7 @@ fn a_caller_that_shows_no_certificate_is_turned_away() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    client.alpn_protocols = vec![b"robust-rtp/6".to_vec()];
+    client.alpn_protocols = vec![b"robust-rtp/7".to_vec()];
     let name = ServerName::try_from(robust_identity::MEMBER).unwrap();
     let mut session = rustls::ClientConnection::new(Arc::new(client), name).unwrap();
     let mut stream = TcpStream::connect(victim.at()).unwrap();

@@ -173,6 +173,7 @@ impl Pulls {
             return Ok(());
         };
         let (manifest, from) = (Arc::clone(partial.tracker.manifest()), self.slots.current());
+        let mut duty = self.transport.share().duty();
         for chunk in manifest.same_chunks(&served.manifest) {
             let Some(range) = manifest.chunk_range(chunk) else {
                 continue;
@@ -181,6 +182,7 @@ impl Pulls {
                 continue;
             }
             self.turns.check(ticket)?;
+            duty.rest();
             let bytes = range.start as usize..range.end as usize;
             let length = range.end - range.start;
             let copied = from.copy_to(bytes, buffer);
@@ -221,7 +223,9 @@ impl Pulls {
         let (fetched_before, mut made) = (partial.fetched, partial.made);
         let latest = &mut partial.latest;
         let (mut meter, mut reported) = (Meter::new(Instant::now()), None::<Instant>);
+        let mut duty = self.transport.share().duty();
         let heard = |tracker: &PullTracker, part: Part| {
+            duty.rest();
             *latest = Some((source.id, part.road));
             made.bytes += part.bytes;
             made.wrong_patches += part.wrong;

@@ -316,7 +316,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "unknown_key_far",
-        ":6:1: unknown key `weights.colour`; the keys here are `chunk_kib`, `stall_timeout_s`, `pullers_per_source`, `full_every`, `dtype`, `buffer_mib`, `transport` and `net_devices`",
+        ":6:1: unknown key `weights.colour`; the keys here are `chunk_kib`, `stall_timeout_s`, `pullers_per_source`, `full_every`, `dtype`, `beside_generation`, `buffer_mib`, `transport` and `net_devices`",
     ),
     (
         "unknown_mode",

@@ -195,7 +195,9 @@ impl Job {
             number("train.dual_clip", t.dual_clip, 1.0, 1e6)?;
         }
         number("train.kl_coef", t.kl_coef, 0.0, 1e3)?;
-        number("rollout.temperature", self.rollout.temperature, 0.0, 100.0)
+        number("rollout.temperature", self.rollout.temperature, 0.0, 100.0)?;
+        let beside = self.weights.beside_generation;
+        number("weights.beside_generation", beside, 0.05, 1.0)
     }
 
     fn check_windows(&self) -> Result<(), Problem> {

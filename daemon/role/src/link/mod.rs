@@ -22,7 +22,7 @@ mod session;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use robust_proto::v1::role_message::Body;
@@ -30,7 +30,7 @@ use robust_proto::v1::{CallReply, Hello, HostMessage, PhaseChange, PullDone, Tra
 use robust_shared::fault::At;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
-use robust_transport::Transport;
+use robust_transport::{Share, Transport};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -121,6 +121,8 @@ struct Shared {
     linked: watch::Sender<bool>,
     counters: Arc<Counters>,
     faults: Faults,
+    /// What gives way to generation, and to what part of a core.
+    gives_way: OnceLock<(Share, f64)>,
 }
 
 /// Keeps the process linked until the end. `hello` says what the role is at the moment of asking;
@@ -139,6 +141,7 @@ pub fn start(
         linked: watch::Sender::default(),
         counters: Arc::default(),
         faults: Faults::new(config.role, Box::new(hands), queue.clone()),
+        gives_way: OnceLock::new(),
     });
     let end_within = config.end_within;
     let client = client::Client::new(config, Box::new(hello), Arc::clone(&shared), outgoing);
@@ -189,8 +192,22 @@ impl Link {
             .phase
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(change.clone());
+        if let Some((share, part)) = self.shared.gives_way.get() {
+            share.set(if phase == Phase::Generating {
+                *part
+            } else {
+                1.0
+            });
+        }
         self.send(Body::Phase(change), None);
         self.shared.faults.enter(phase);
+    }
+
+    /// From now on moving weights takes at most this part of a core while the phase is `generating`. Said once.
+    pub fn give_way(&self, share: &Share, part: f64) {
+        if self.shared.gives_way.set((share.clone(), part)).is_err() {
+            tracing::warn!("it was said already what gives way to generation");
+        }
     }
 
     /// A pull of weights has so many bytes of so many; none goes on any more.

@@ -243,12 +243,35 @@ impl Engine {
         }
         let peer = link.peer;
         log_end(peer, end, connecting);
+        if let (Some(peer), true, LinkEnd::Failed(_) | LinkEnd::ConnectTimeout) =
+            (peer, connecting, end)
+        {
+            self.call_otherwise(id, peer);
+        }
         let op = self.roads.close(id);
         self.ops.insert(op, OpKind::Close { link: id });
         self.fail_notes(id, end, connecting);
         self.fail_fetches(id, end, connecting);
         self.drop_parked(id);
         self.end_idle(peer, end);
+    }
+
+    /// A road did not lead to a peer: whoever waits on that link goes on waiting on one of another road, if
+    /// there is one.
+    fn call_otherwise(&mut self, id: LinkId, peer: Address) {
+        let for_notes = self.links.get(&id).is_some_and(|link| link.for_notes);
+        if !self.roads.try_another(id, &peer) {
+            return;
+        }
+        let Ok(other) = self.call(peer, for_notes) else {
+            return;
+        };
+        for fetch in self.fetches.values_mut().filter(|fetch| fetch.link == id) {
+            fetch.link = other;
+        }
+        for note in self.notes.values_mut().filter(|note| note.link == id) {
+            note.link = other;
+        }
     }
 
     /// A peer that failed on one link is not to be waited for once more on another: whoever is next

@@ -194,12 +194,16 @@ impl Engine {
 
     fn drive(&mut self, queue: &CommandQueue) {
         let (mut idle, mut turns, mut pace) = (0, 0u32, Pace::new());
+        let mut duty = self.config.share.duty();
         loop {
             turns = turns.wrapping_add(1);
             let streams = pace.gather(self.asked.len());
             match self.turn(queue) {
                 Turn::Stopped => return,
-                Turn::Worked => idle = 0,
+                Turn::Worked => {
+                    idle = 0;
+                    duty.rest();
+                }
                 Turn::Idle => idle += 1,
             }
             if idle >= if streams { IDLE_LOOKS } else { IDLE_POLLS } {

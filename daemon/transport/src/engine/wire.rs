@@ -2,8 +2,8 @@
 //!
 //! | message | bytes |
 //! | --- | --- |
-//! | Hello | `b"RTP6"`, token u64 (chosen by the caller), owner u64 of the caller, its address 26, nonce 32 |
-//! | Welcome | `b"RTP6"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
+//! | Hello | `b"RTP7"`, token u64 (chosen by the caller), owner u64 of the caller, its address 44, nonce 32 |
+//! | Welcome | `b"RTP7"`, token u64, owner u64 of the callee, nonce 32, proof 32 |
 //! | Prove | token u64, proof 32 |
 //! | Ready | token u64 |
 //! | Note | session u64, the message |
@@ -19,7 +19,7 @@ use super::secrets::Nonce;
 use crate::address::Address;
 use crate::road::numbers;
 
-const MAGIC: &[u8; 4] = b"RTP6";
+const MAGIC: &[u8; 4] = b"RTP7";
 
 /// An address in a message.
 pub(super) type AddrBytes = [u8; Address::BYTES];
@@ -246,8 +246,9 @@ mod tests {
         fn messages_survive_their_bytes(
             numbers in any::<[u64; 5]>(), nonce in any::<Nonce>(), proof in any::<[u8; 32]>(),
             message in proptest::collection::vec(any::<u8>(), 0..50),
-            listens in proptest::array::uniform26(any::<u8>()),
+            listens in proptest::collection::vec(any::<u8>(), Address::BYTES),
         ) {
+            let listens = AddrBytes::try_from(listens).unwrap();
             let [token, owner, region, offset, len] = numbers;
             let proof = blake3::Hash::from_bytes(proof);
             let hello = Hello { token, owner, listens, nonce };

@@ -1,6 +1,6 @@
 //! The roads of one transport: which one leads to a peer, and which one a link goes over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -17,6 +17,8 @@ pub(crate) struct Roads {
     /// By operation under way.
     of_op: HashMap<OpId, usize>,
     next_op: OpId,
+    /// Roads that should lead to a peer and did not.
+    dead_ends: HashSet<(Address, usize)>,
 }
 
 /// A call that is neither taken nor refused, and the road that it came on.
@@ -43,18 +45,41 @@ impl Roads {
             of_link: HashMap::new(),
             of_op: HashMap::new(),
             next_op: 1,
+            dead_ends: HashSet::new(),
         }
     }
 
     /// Begins to connect on the best road that leads there.
     pub fn connect(&mut self, peer: &Address, link: LinkId) -> Result<RoadKind, Failure> {
-        let at = self.all.iter().position(|road| road.reaches(peer));
-        let (at, road) = at
+        let (at, road) = self
+            .best(peer)
             .and_then(|at| Some((at, self.all.get_mut(at)?)))
             .ok_or(Failure::NoRoad)?;
         road.connect(peer, link)?;
         self.of_link.insert(link, at);
         Ok(road.kind())
+    }
+
+    fn best(&self, peer: &Address) -> Option<usize> {
+        let leads = |(at, road): (usize, &Box<dyn Road>)| {
+            road.reaches(peer) && !self.dead_ends.contains(&(*peer, at))
+        };
+        self.all.iter().enumerate().position(leads)
+    }
+
+    /// A link to a peer did not come about. If another road leads there that one is taken from now on, and
+    /// this says so: two machines may both have RDMA and no fabric between them.
+    pub fn try_another(&mut self, link: LinkId, peer: &Address) -> bool {
+        let Some(&at) = self.of_link.get(&link) else {
+            return false;
+        };
+        self.dead_ends.insert((*peer, at));
+        let another = self.best(peer).is_some();
+        if !another {
+            // A peer that cannot be called at the moment may be later.
+            self.dead_ends.retain(|(dead, _)| dead != peer);
+        }
+        another
     }
 
     /// Takes a call.

@@ -15,7 +15,7 @@ use super::session::Session;
 use crate::error::IdentityError;
 
 /// What both sides speak inside; a change of the frames changes it.
-const PROTOCOL: &[u8] = b"robust-rtp/6";
+const PROTOCOL: &[u8] = b"robust-rtp/7";
 
 /// A certificate of the job's authority, its key, and what of others' certificates is believed: those of
 /// the same authority, and of whom is called the same name in it: the authority certifies members only.

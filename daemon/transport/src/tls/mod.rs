@@ -4,7 +4,7 @@
 //!  puller                                               source
 //!    │ TCP connect ──────────────────────────────────────►│ 64 at a time, for connect_timeout
 //!    │ TLS 1.3: both show a certificate of the job's     │ wrong or none: closed, and counted
-//!    │ authority, ALPN robust-rtp/6 ◄────────────────────►│ Called: the protocol sees members only
+//!    │ authority, ALPN robust-rtp/7 ◄────────────────────►│ Called: the protocol sees members only
 //!    │ messages of the protocol, both ways               │
 //!    │◄────────────────────── piece: token, len, its bytes│ sealed as there is room, 256 KiB at a time
 //!    │ opened record by record, copied once to its place  │ written: OpDone

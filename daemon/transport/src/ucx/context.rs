@@ -8,13 +8,13 @@ use super::Status;
 use crate::error::TransportError;
 
 /// Keys of `ucp_config_modify` with their values.
-pub(super) type Settings = [(&'static str, &'static str)];
+pub(super) type Settings<'a> = [(&'static str, &'a str)];
 
 /// Owns a `ucp_context_h`.
 pub(super) struct Context(pub ucp_context_h);
 
 impl Context {
-    pub fn new(settings: &Settings) -> Result<Context, TransportError> {
+    pub fn new(settings: &Settings<'_>) -> Result<Context, TransportError> {
         let mut config = ptr::null_mut();
         // SAFETY: out pointer is valid; null prefix and file mean the defaults.
         Status(unsafe { ucp_config_read(ptr::null(), ptr::null(), &raw mut config) })

@@ -28,7 +28,7 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The list that a context made with these settings has; none: UCX takes all devices.
-pub(super) fn asked(settings: &Settings) -> Option<String> {
+pub(super) fn asked(settings: &Settings<'_>) -> Option<String> {
     let ours = settings.iter().find(|(key, _)| *key == NET_DEVICES);
     let ours = ours.map(|(_, value)| (*value).to_owned());
     ours.or_else(|| std::env::var(format!("UCX_{NET_DEVICES}")).ok())

@@ -1,5 +1,6 @@
 //! UCX as a road.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use ucx_sys::{UCS_ERR_BUSY, UCS_OK, ucp_worker_arm, ucp_worker_progress};
@@ -16,12 +17,12 @@ impl Road for Worker {
     }
 
     fn reaches(&self, peer: &Address) -> bool {
-        peer.net().is_some()
+        self.address_of(peer).is_some()
     }
 
     fn connect(&mut self, peer: &Address, link: LinkId) -> Result<(), Failure> {
-        let net = peer.net().ok_or(Failure::NoRoad)?;
-        Ok(self.call(net, link)?)
+        let at = self.address_of(peer).ok_or(Failure::NoRoad)?;
+        Ok(self.call(at, link)?)
     }
 
     fn accept(&mut self, call: CallId, link: LinkId) -> Result<(), Failure> {
@@ -100,6 +101,10 @@ impl Road for Worker {
 }
 
 impl Worker {
+    fn address_of(&self, peer: &Address) -> Option<SocketAddr> {
+        if self.beside { peer.rdma() } else { peer.net() }
+    }
+
     fn event(&mut self, told: Told) -> Option<Event> {
         Some(match told {
             Told::ConnectRequest(request) => {

@@ -27,6 +27,8 @@ pub(crate) struct Worker {
     /// Calls that are neither taken nor refused.
     pub(super) calls: HashMap<CallId, ConnRequest>,
     pub(super) next_call: CallId,
+    /// Whether it is a road beside another one, with an address of its own.
+    pub(super) beside: bool,
     // Fields drop in this order: the context after the worker, the callbacks' targets last.
     _context: Context,
     kinds: Box<[KindTag]>,
@@ -35,7 +37,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// A worker whose pieces go where `targets` says.
-    pub fn new(settings: &Settings, targets: Targets) -> Result<Worker, TransportError> {
+    pub fn new(settings: &Settings<'_>, targets: Targets) -> Result<Worker, TransportError> {
         signals::restore_crash_signals();
         let context = Context::new(settings)?;
         if let Some(list) = devices::asked(settings) {
@@ -61,6 +63,7 @@ impl Worker {
             by_name: HashMap::new(),
             calls: HashMap::new(),
             next_call: 1,
+            beside: false,
             _context: context,
             kinds: Box::default(),
             sink,
@@ -71,6 +74,12 @@ impl Worker {
             .map_err(|s| s.doing("getting UCX's event descriptor"))?;
         this.kinds = handlers::register(worker, &raw const *this.sink)?;
         Ok(this)
+    }
+
+    /// The same as a second road between machines: it calls peers where they listen for that.
+    pub fn beside(mut self) -> Worker {
+        self.beside = true;
+        self
     }
 
     /// Listens on `addr`; answers where, with the port that the system chose.

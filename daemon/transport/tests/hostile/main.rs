@@ -99,7 +99,7 @@ fn garbage() -> impl Strategy<Value = Vec<Message>> {
     let bytes = proptest::collection::vec(any::<u8>(), 0..90);
     let long = (0..200_000usize, any::<u8>()).prop_map(|(len, byte)| vec![byte; len]);
     let hello =
-        proptest::collection::vec(any::<u8>(), 74).prop_map(|rest| [&b"RTP6"[..], &rest].concat());
+        proptest::collection::vec(any::<u8>(), 92).prop_map(|rest| [&b"RTP7"[..], &rest].concat());
     let payload = prop_oneof![4 => words, 4 => bytes, 1 => long, 1 => hello];
     let header = proptest::collection::vec(any::<u8>(), 0..24);
     let flags = prop_oneof![

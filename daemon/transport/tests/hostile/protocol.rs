@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::raw::{EAGER, Ep, HELLO, PROVE, READY, REPLY, Raw, WELCOME};
 
 /// Where the raw peer says that it listens: nobody does.
-const LISTENS: [u8; 26] = [1; 26];
+const LISTENS: [u8; 44] = [1; 44];
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -13,13 +13,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct Handshake {
     pub token: u64,
     pub owners: [u64; 2],
-    pub listens: [u8; 26],
+    pub listens: [u8; 44],
     pub nonces: [[u8; 32]; 2],
 }
 
 pub fn hello(token: u64, owner: u64, nonce: [u8; 32]) -> Vec<u8> {
     let (token, owner) = (token.to_le_bytes(), owner.to_le_bytes());
-    [b"RTP6", &token[..], &owner, &LISTENS, &nonce].concat()
+    [b"RTP7", &token[..], &owner, &LISTENS, &nonce].concat()
 }
 
 pub fn prove(token: u64, proof: [u8; 32]) -> Vec<u8> {
@@ -36,7 +36,7 @@ impl Handshake {
     pub fn welcomed(token: u64, owner: u64, nonce: [u8; 32], welcome: &[u8]) -> Handshake {
         assert_eq!(
             (&welcome[..4], welcome.len()),
-            (&b"RTP6"[..], 4 + 8 + 8 + 32 + 32)
+            (&b"RTP7"[..], 4 + 8 + 8 + 32 + 32)
         );
         assert_eq!(welcome[4..12], token.to_le_bytes());
         Handshake {
@@ -96,12 +96,12 @@ pub fn answer(raw: &mut Raw, ep: Ep, owner: u64, key: &[u8; 32]) -> u64 {
     let shake = Handshake {
         token,
         owners: [number(12), owner],
-        listens: hello[20..46].try_into().unwrap(),
-        nonces: [hello[46..78].try_into().unwrap(), nonce],
+        listens: hello[20..64].try_into().unwrap(),
+        nonces: [hello[64..96].try_into().unwrap(), nonce],
     };
     let proof = shake.hash(key, b"callee..");
     let (token_bytes, owner) = (token.to_le_bytes(), owner.to_le_bytes());
-    let welcome = [b"RTP6", &token_bytes[..], &owner, &nonce, &proof].concat();
+    let welcome = [b"RTP7", &token_bytes[..], &owner, &nonce, &proof].concat();
     raw.send(ep, WELCOME, &[], &welcome, EAGER | REPLY);
     shake.session(key)
 }

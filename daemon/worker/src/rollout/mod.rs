@@ -114,6 +114,7 @@ fn run(
     let hello = move || hello(&facts.0, &facts.1, facts.2, http_addr);
     let (link, mut inbox) = robust_role::start(runtime, args.link(role), hello, hands);
     link.counters().refused.told_by(transport.refused());
+    link.give_way(transport.share(), args.job.weights.beside_generation);
     link.phase(Phase::Init, 0);
     // The weights lie where they are fetched to: the parameters need no memory of their own.
     let params = FlatParams::lying_as(dtype, layout.clone(), &slots.current())?;

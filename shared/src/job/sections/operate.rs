@@ -83,6 +83,9 @@ pub struct Weights {
     pub full_every: u64,
     /// The numbers that versions travel as; left out: those that the engines hold.
     pub dtype: Option<Dtype>,
+    /// What part of a core's time moving weights takes at most in an engine that generates meanwhile, pulling
+    /// or serving others; 1: as much as it can get. Where nothing is generated it is never bounded.
+    pub beside_generation: f64,
     /// Most pinned memory, in MiB, that one role's weights pass through on their way to a device and
     /// from it. Weights in host memory need none. Roles find it in `ROBUST_WEIGHTS_BUFFER_MIB`.
     pub buffer_mib: u64,
@@ -96,9 +99,9 @@ pub struct Weights {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightTransport {
-    /// Through shared memory where both are on one machine; between machines by RDMA where
-    /// `net_devices` names devices of it, else by TCP with TLS. With no other machine in the job no port
-    /// is opened.
+    /// Through shared memory where both are on one machine; between machines by RDMA where both have a
+    /// device of it that is up, else by TCP with TLS. Where `net_devices` names devices of RDMA those are
+    /// taken, and nothing else. With no other machine in the job no port is opened.
     #[default]
     Auto,
     /// Through shared memory only: a job of one machine.
@@ -149,6 +152,7 @@ impl Default for Weights {
             pullers_per_source: 1,
             full_every: 50,
             dtype: None,
+            beside_generation: 0.5,
             buffer_mib: 64,
             transport: WeightTransport::Auto,
             net_devices: "lo".to_owned(),

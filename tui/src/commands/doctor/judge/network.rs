@@ -98,7 +98,8 @@ fn roads(facts: &Facts) -> Check {
         }
         (WeightTransport::Auto | WeightTransport::Shm, true) => Check::ok(
             NAME,
-            "shared memory on a node; between nodes TCP with TLS 1.3, certified by the job",
+            "shared memory on a node; between nodes RDMA where both have a device that is up, else TCP with \
+             TLS 1.3, certified by the job",
         ),
         (WeightTransport::Tls | WeightTransport::Ucx, _) => Check::ok(
             NAME,
