@@ -248,15 +248,15 @@ fn rules(job: &Job) -> RuleSet {
     rules.derive(RuleId::PullStall, "window_s", stall_s, from);
     if let Some(trainer) = &job.trainer.command {
         let (silent, from) = (trainer.watch.silent_s, "trainer.command.watch.silent_s");
-        let at = (Role::Trainer, Phase::Loop);
-        rules.derive_in(RuleId::TrainerIdle, at, silent, from);
+        let at = (Role::Trainer, Some(Phase::Loop));
+        rules.derive_for(RuleId::TrainerIdle, at, silent, from);
     }
     if let Some(agent) = &job.agent.command {
         // It links when its program is up, or gives that up by itself.
         let own = rules.number(RuleId::AttachOverdue, "window_s");
         let from = "the default + agent.command.ready.timeout_s";
-        let at = (Role::Agent, Phase::Init);
-        rules.derive_in(RuleId::AttachOverdue, at, own + agent.ready.timeout_s, from);
+        let at = (Role::Agent, None);
+        rules.derive_for(RuleId::AttachOverdue, at, own + agent.ready.timeout_s, from);
     }
     let command = job.rollout.command.as_ref();
     for (setting, value, from) in command.into_iter().flat_map(|c| c.health.overrides()) {

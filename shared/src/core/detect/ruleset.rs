@@ -137,20 +137,21 @@ impl RuleSet {
         }
     }
 
-    /// Sets what a rule's window is for a role in one phase, unless the job file says it for that phase.
-    pub fn derive_in(
+    /// Sets what a rule's window is for a role, or for it in one phase, unless the job file says just that.
+    pub fn derive_for(
         &mut self,
         rule: RuleId,
-        (role, phase): (Role, Phase),
+        (role, phase): (Role, Option<Phase>),
         number: f64,
         from: &'static str,
     ) {
         let special = &mut self.0[rule as usize].special;
-        if !special.iter().any(|s| s.phase == Some(phase)) {
+        let says_it = |s: &Special| s.phase == phase && s.role.is_none_or(|r| r == role);
+        if !special.iter().any(says_it) {
             special.push(Special {
                 setting: 0,
                 role: Some(role),
-                phase: Some(phase),
+                phase,
                 value: Value {
                     number,
                     source: Source::Derived(from),

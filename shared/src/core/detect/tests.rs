@@ -69,6 +69,22 @@ fn what_follows_from_another_key_gives_way_to_the_rules_own() {
 }
 
 #[test]
+fn what_an_agents_program_may_take_to_start_gives_way_to_what_the_job_file_says_for_agents() {
+    let command = "[agent.command]\nargv = ['x']\nready = { timeout_s = 40 }\n";
+    for (text, agent_s) in [
+        ("", 100),
+        ("[detect.attach_overdue]\nwindow_s = 70", 110),
+        ("[detect.attach_overdue]\nagent = { window_s = 30 }", 30),
+    ] {
+        let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{command}{text}\n");
+        let job = Job::parse(&text, Path::new("job.toml")).unwrap();
+        let rules = crate::core::CoreConfig::from(&job).rules;
+        let window = rules.window(RuleId::AttachOverdue, Role::Agent, Phase::Init);
+        assert_eq!(window.as_secs(), agent_s, "{text}");
+    }
+}
+
+#[test]
 fn how_many_engines_a_trajectory_may_take_along_their_command_says_and_without_one_it_is_any_number()
  {
     let command = "[rollout.command]\nkind = 'vllm'\nargv = ['vllm', '--port', '{port}']\n";
