@@ -92,7 +92,7 @@ pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
 pub use context::Context;
 pub use deaths::Taken;
-pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
+pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleSet, Setting, Source};
 pub use incident::*;
 pub use input::*;
 pub use instance::Restarted;

@@ -3,21 +3,28 @@
 //! memory or its path is broken, so it is restarted and serves only after it verified anew. A puller
 //! that finds two sources corrupt is the broken one itself. Reports count until the life of the one
 //! they are about ends.
-use super::{Rule, RuleId, Setting, Verdict};
+use super::{ForAll, Rule, Setting, Verdict, settings};
 use crate::core::{Core, FaultKind};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 
 /// A source of weights whose digests differ.
 pub const RULE: Rule = Rule {
-    id: RuleId::Corruption,
     name: "corruption",
     roles: &[Role::Trainer, Role::Hybrid, Role::Rollout],
     phases: &[],
     signal: "a puller finds a chunk whose digest differs from the published one",
     action: "pull again; `reports` times from one source: it is quarantined and restarted",
     kind: Some(FaultKind::Corruption),
-    settings: &[Setting::count("reports", 2.0, 1.0, 1000.0)],
+    watch: None,
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct Corruption {
+        /// Reports about one source before it is quarantined.
+        pub reports: ForAll<u32> = Setting::number("reports", 2.0, 1.0, 1000.0),
+    }
+}
 
 impl Core {
     /// A puller found a source's chunk to be corrupt; the pull itself is tried again elsewhere.
@@ -27,12 +34,12 @@ impl Core {
         source: Incarnation,
         version: WeightVersion,
     ) {
-        let most = self.config.rules.number(RuleId::Corruption, "reports");
+        let most = self.config.rules.corruption.reports.get();
         if let Some(i) = self.s.instances.get_mut(puller) {
             i.corrupt_sources.insert(source);
             if i.corrupt_sources.len() > 1 && i.condemned.is_none() {
                 let reason = "chunks from two sources differ in their digests at this puller only";
-                return self.fault(Verdict::new(puller, RuleId::Corruption, reason));
+                return self.fault(Verdict::new(puller, &RULE, reason));
             }
         }
         let Some(i) = self.s.instances.life_mut(source) else {
@@ -40,13 +47,13 @@ impl Core {
         };
         i.corrupt_reports += 1;
         let (who, reports) = (i.id, i.corrupt_reports);
-        if f64::from(reports) < most || i.condemned.is_some() {
+        if reports < most || i.condemned.is_some() {
             return;
         }
         let reason = format!(
             "{reports} pulls from it brought chunks whose digests differ, the last one {puller}'s of \
              {version}; it is quarantined"
         );
-        self.fault(Verdict::new(who, RuleId::Corruption, reason));
+        self.fault(Verdict::new(who, &RULE, reason));
     }
 }

@@ -8,10 +8,10 @@ const LONG: Duration = Duration::from_secs(60);
 /// First wait 4 s, then every 2 s, 1 s each, 3 failures.
 fn probing(mode: Mode, steps: u64) -> World {
     let mut config = small(mode, steps);
-    let set = |rules: RuleSet, key, value| rules.with(RuleId::HealthProbe, key, value);
-    config.rules = set(config.rules, "first_wait_s", 4.0);
-    config.rules = set(config.rules, "interval_s", 2.0);
-    config.rules = set(config.rules, "timeout_s", 1.0);
+    let probe = &mut config.rules.health_probe;
+    probe.first_wait.set(ms(4000));
+    probe.interval.set(ms(2000));
+    probe.timeout.set(ms(1000));
     World::journaled(config, Timing::default(), 1)
 }
 

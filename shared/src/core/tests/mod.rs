@@ -45,12 +45,13 @@ fn small(mode: Mode, steps: u64) -> CoreConfig {
 
 /// Windows short enough for tests, wide enough for the world's samples (every 250 ms).
 fn quick_rules() -> RuleSet {
-    RuleSet::default()
-        .with(RuleId::TrainerIdle, "window_s", 3.0)
-        .with(RuleId::RolloutSilent, "window_s", 2.0)
-        .with(RuleId::RolloutSilent, "probe_timeout_s", 1.0)
-        .with(RuleId::AgentSilent, "window_s", 4.0)
-        .with(RuleId::AttachOverdue, "window_s", 10.0)
+    RuleSet::default().with(|r| {
+        r.trainer_idle.window.set(ms(3000));
+        r.rollout_silent.window.set(ms(2000));
+        r.rollout_silent.probe_timeout.set(ms(1000));
+        r.agent_silent.window.set(ms(4000));
+        r.attach_overdue.window.set(ms(10_000));
+    })
 }
 
 impl Core {

@@ -1,6 +1,6 @@
 //! Verdicts and what they cost, held against the truth (I-7, I-8).
 use super::super::{Proc, Start, World};
-use crate::core::{Incident, Policy, RuleId, Taken};
+use crate::core::{Incident, Policy, Taken};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -237,10 +237,7 @@ impl World {
 
     fn is_unwell(&self, p: &Proc) -> bool {
         let apart = self.now.since(p.linked_at);
-        let grace = self
-            .config
-            .rules
-            .window(RuleId::LinkLost, p.id.role, p.phase);
+        let grace = self.config.rules.link_lost.window.of(p.id.role);
         let unlinked = !p.linked && apart >= grace;
         let echo = self.was_unwell(p);
         let broken = p.raised || p.corrupt || p.slow > 1;
