@@ -67,6 +67,7 @@ fn a_schedule_survives_its_file() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "reads fixtures")]
 fn what_was_once_found_holds_now() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/sim");
     for file in std::fs::read_dir(dir).unwrap() {
@@ -81,6 +82,11 @@ fn what_was_once_found_holds_now() {
 /// failure is shrunk and printed. `TRACE=1` also prints the last lines of the shrunk run.
 #[test]
 #[ignore = "minutes of random schedules; set SEEDS"]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a tool: it is asked by variables and prints what it found"
+)]
 fn soak() {
     let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let (from, seeds) = (number("FROM").unwrap_or(0), number("SEEDS").unwrap_or(1000));
