@@ -210,7 +210,7 @@ impl Core {
         if node.is_none_or(|node| node.state != NodeState::Here) {
             return;
         }
-        let until = self.now + self.config.rules.context_switch.window.get();
+        let until = self.now + self.config.rules.context_switch.window.of(id.role);
         let i = self.s.instances.get_mut(id);
         if let Some(i) = i.filter(|i| Self::holds_slot(i) && i.turn != Turn::Paused) {
             i.leaving = Some((i.incarnation, until));

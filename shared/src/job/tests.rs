@@ -271,6 +271,11 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `checkpoint.remote` is \"bucket/prefix\"; write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER",
     ),
     (
+        "rule_same_for_all_roles",
+        ":7:1: `detect.node_lost.trainer.window_s` is set; remove it: it is the same for all roles; \
+         `detect.node_lost.window_s` says it",
+    ),
+    (
         "rule_silent_in_phase",
         ":6:12: `detect.trainer_idle.phases.advantage` is set; remove it: the rule is silent in `advantage`; it speaks in ref_logprob, old_logprob, update, loop",
     ),

@@ -83,8 +83,8 @@ fn the_job_with_played_engines_is_valid_and_says_how_they_are_started() {
     assert_eq!((config.engine_requests, config.rollout_slots), (32, 1));
     let probe = &config.rules.health_probe;
     let times = [&probe.first_wait, &probe.interval, &probe.timeout];
-    assert_eq!(times.map(|t| t.get().as_secs()), [2, 1, 2]);
-    assert_eq!(probe.threshold.get(), 3);
+    assert_eq!(times.map(|t| t.of(Role::Rollout).as_secs()), [2, 1, 2]);
+    assert_eq!(probe.threshold.of(Role::Rollout), 3);
 }
 
 const ENGINES: &str = "[data]\nprompts='p'\ntokenizer='t'\n[rollout.command]\nkind='sglang'\n\

@@ -12,7 +12,7 @@
 //! a tool that is broken for good. Then restarts do not help either, and the budget of their kind says
 //! what comes next: the task, and in the end the job fails with this verdict instead of going round for
 //! ever.
-use super::{ForAll, Rule, Setting, Verdict, settings};
+use super::{ByRole, Rule, Setting, Verdict, settings};
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{Incarnation, Role};
 use crate::time::Time;
@@ -35,9 +35,9 @@ settings! {
     /// What a job file may set of it.
     pub struct AgentUnable {
         /// Trajectories given back in a row.
-        pub times: ForAll<u32> = Setting::number("times", 8.0, 1.0, 1_000_000.0),
+        pub times: ByRole<u32> = Setting::number("times", 8.0, 1.0, 1_000_000.0),
         /// For how long they must come back.
-        pub lasting: ForAll<Duration> = Setting::number("lasting_s", 30.0, 0.0, super::LONGEST_S),
+        pub lasting: ByRole<Duration> = Setting::number("lasting_s", 30.0, 0.0, super::LONGEST_S),
     }
 }
 
@@ -63,8 +63,8 @@ impl Core {
         a.given_back.times += 1;
         let (who, row, condemned) = (a.id, a.given_back, a.condemned.is_some());
         let set = &self.config.rules.agent_unable;
-        let lasts = now.since(row.since) >= set.lasting.get();
-        if row.times < set.times.get()
+        let lasts = now.since(row.since) >= set.lasting.of(Role::Agent);
+        if row.times < set.times.of(Role::Agent)
             || !lasts
             || condemned
             || self.config.mutant(Mutation::ForgetReturned)

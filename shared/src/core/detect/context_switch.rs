@@ -1,6 +1,6 @@
 //! Context switch: a hybrid engine that was told to pause or to go on, and neither does it nor says
 //! why not, keeps a slot from whoever it is meant for.
-use super::{ForAll, Rule, Setting, Verdict, Watch, settings};
+use super::{ByRole, Rule, Setting, Verdict, Watch, settings};
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::ids::{Incarnation, InstanceId, Role};
@@ -26,13 +26,13 @@ settings! {
     /// What a job file may set of it.
     pub struct ContextSwitch {
         /// How long it may take to do as told.
-        pub window: ForAll<Duration> = Setting::seconds("window_s", 10.0),
+        pub window: ByRole<Duration> = Setting::seconds("window_s", 10.0),
     }
 }
 
 /// When the rule falls, if no answer comes.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let window = || core.config.rules.context_switch.window.get();
+    let window = || core.config.rules.context_switch.window.of(Role::Hybrid);
     let since = i.turn.waits_since().filter(|_| i.condemned.is_none())?;
     i.was_attached().then(|| since + window())
 }

@@ -3,7 +3,7 @@
 //! memory or its path is broken, so it is restarted and serves only after it verified anew. A puller
 //! that finds two sources corrupt is the broken one itself. Reports count until the life of the one
 //! they are about ends.
-use super::{ForAll, Rule, Setting, Verdict, settings};
+use super::{ByRole, Rule, Setting, Verdict, settings};
 use crate::core::{Core, FaultKind};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 
@@ -22,7 +22,7 @@ settings! {
     /// What a job file may set of it.
     pub struct Corruption {
         /// Reports about one source before it is quarantined.
-        pub reports: ForAll<u32> = Setting::number("reports", 2.0, 1.0, 1000.0),
+        pub reports: ByRole<u32> = Setting::number("reports", 2.0, 1.0, 1000.0),
     }
 }
 
@@ -34,7 +34,6 @@ impl Core {
         source: Incarnation,
         version: WeightVersion,
     ) {
-        let most = self.config.rules.corruption.reports.get();
         if let Some(i) = self.s.instances.get_mut(puller) {
             i.corrupt_sources.insert(source);
             if i.corrupt_sources.len() > 1 && i.condemned.is_none() {
@@ -47,6 +46,7 @@ impl Core {
         };
         i.corrupt_reports += 1;
         let (who, reports) = (i.id, i.corrupt_reports);
+        let most = self.config.rules.corruption.reports.of(who.role);
         if reports < most || i.condemned.is_some() {
             return;
         }

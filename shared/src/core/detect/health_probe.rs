@@ -10,7 +10,7 @@
 //! Silent while the engine is paused, has no verified weights yet, is not linked, or is suspected by
 //! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
 //! too: an engine so loaded that a probe starves is not sick (I-8).
-use super::{ForAll, Rule, Setting, Values, Verdict, Watch, settings};
+use super::{ByRole, Rule, Setting, Values, Verdict, Watch, settings};
 use crate::core::instance::{Health, Instance};
 use crate::core::{Core, FaultKind, Output, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
@@ -45,13 +45,13 @@ settings! {
     /// What a job file may set of it.
     pub struct HealthProbe {
         /// How long after its link it is first asked.
-        pub first_wait: ForAll<Duration> = Setting::seconds("first_wait_s", 300.0),
+        pub first_wait: ByRole<Duration> = Setting::seconds("first_wait_s", 300.0),
         /// How often it is asked.
-        pub interval: ForAll<Duration> = Setting::seconds("interval_s", 10.0),
+        pub interval: ByRole<Duration> = Setting::seconds("interval_s", 10.0),
         /// How long an answer may take.
-        pub timeout: ForAll<Duration> = Setting::seconds("timeout_s", 5.0),
+        pub timeout: ByRole<Duration> = Setting::seconds("timeout_s", 5.0),
         /// Failures in a row that are a verdict.
-        pub threshold: ForAll<u32> = Setting::number("threshold", 3.0, 1.0, 1000.0),
+        pub threshold: ByRole<u32> = Setting::number("threshold", 3.0, 1.0, 1000.0),
     }
 }
 
@@ -105,7 +105,7 @@ pub fn due(i: &Instance) -> Option<Time> {
 impl Core {
     /// A new life of an engine: its first probe waits until it can be expected to be warm.
     pub(in crate::core) fn begin_health(&mut self, id: InstanceId) {
-        let next = self.now + self.config.rules.health_probe.first_wait.get();
+        let next = self.now + self.config.rules.health_probe.first_wait.of(id.role);
         if let Some(i) = self.s.instances.get_mut(id) {
             i.health = Health {
                 next,
@@ -116,8 +116,8 @@ impl Core {
 
     pub(super) fn check_health(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        let interval = self.config.rules.health_probe.interval.get();
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
+            let interval = self.config.rules.health_probe.interval.of(id.role);
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;
             };
@@ -138,7 +138,7 @@ impl Core {
     }
 
     fn ask_health(&mut self, id: InstanceId) {
-        let timeout = self.config.rules.health_probe.timeout.get();
+        let timeout = self.config.rules.health_probe.timeout.of(id.role);
         let until = self.now + timeout;
         let Some(i) = self.s.instances.get_mut(id) else {
             return;
@@ -157,8 +157,9 @@ impl Core {
 
     /// Tokens came: that is generation, which is all a probe asks for.
     pub(in crate::core) fn generates(&mut self, incarnation: Incarnation) {
-        let next = self.now + self.config.rules.health_probe.interval.get();
+        let interval = &self.config.rules.health_probe.interval;
         if let Some(i) = self.s.instances.life_mut(incarnation) {
+            let next = self.now + interval.of(i.id.role);
             i.suspect = None;
             (i.health.failures, i.health.asked) = (0, None);
             i.health.next = i.health.next.max(next);
@@ -174,12 +175,12 @@ impl Core {
     }
 
     fn probe_succeeded(&mut self, incarnation: Incarnation) {
-        let now = self.now;
-        let next = now + self.config.rules.health_probe.interval.get();
+        let (now, rules) = (self.now, &self.config.rules);
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
         let (id, failures) = (i.id, i.health.failures);
+        let next = now + rules.health_probe.interval.of(id.role);
         i.health = Health {
             next,
             ..Health::default()
@@ -196,11 +197,11 @@ impl Core {
     }
 
     fn probe_failed(&mut self, incarnation: Incarnation, what: &str) {
-        let set = &self.config.rules.health_probe;
-        let (next, threshold) = (self.now + set.interval.get(), set.threshold.get());
+        let (now, set) = (self.now, &self.config.rules.health_probe);
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
+        let next = now + set.interval.of(i.id.role);
         (i.health.asked, i.health.next) = (None, next);
         // Paused meanwhile: it could not answer.
         if !applies(i) {
@@ -208,7 +209,7 @@ impl Core {
         }
         i.health.failures += 1;
         let (id, failures) = (i.id, i.health.failures);
-        if failures >= threshold {
+        if failures >= set.threshold.of(id.role) {
             i.suspect = None;
             let reason = format!(
                 "{failures} probes in a row failed in {}, the last one: {what}; it is quarantined",

@@ -3,7 +3,7 @@
 //!
 //! Silent while the job is paused, and of a hybrid engine that was told to pause. An event, no verdict:
 //! the engine does as it was told.
-use super::{ForAll, Rule, Setting, Watch, settings};
+use super::{ByRole, Rule, Setting, Watch, settings};
 use crate::core::context::Turn;
 use crate::core::instance::Instance;
 use crate::core::{Core, Severity};
@@ -31,7 +31,7 @@ settings! {
     /// What a job file may set of it.
     pub struct PausedTooLong {
         /// How long an engine may be paused.
-        pub window: ForAll<Duration> = Setting::seconds("window_s", 600.0),
+        pub window: ByRole<Duration> = Setting::seconds("window_s", 600.0),
     }
 }
 
@@ -42,7 +42,7 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     if !applies || told || core.is_paused() {
         return None;
     }
-    let window = core.config.rules.paused_too_long.window.get();
+    let window = core.config.rules.paused_too_long.window.of(i.id.role);
     Some(i.phase_since.max(core.s.resumed_at) + window)
 }
 

@@ -3,7 +3,7 @@
 //! The bound is the 99th percentile of the durations seen in that phase, times a factor; it is
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
-use super::{ByPhase, ByRole, ForAll, Rule, Setting, Watch, settings};
+use super::{ByPhase, ByRole, Rule, Setting, Watch, settings};
 use crate::core::instance::{Instance, Supply};
 use crate::core::{Core, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
@@ -51,7 +51,7 @@ settings! {
         /// Durations that must have been seen before a bound is learned.
         pub samples: ByRole<u32> = Setting::number("samples", 20.0, 2.0, 10_000.0),
         /// A learned bound is never shorter: small phases vary by a lot.
-        pub least: ForAll<Duration> = Setting::seconds("least_s", 1.0),
+        pub least: ByRole<Duration> = Setting::seconds("least_s", 1.0),
     }
 }
 
@@ -64,7 +64,7 @@ fn bound(core: &Core, i: &Instance) -> Option<Duration> {
     }
     let seen = core.s.durations.get(&(role, i.phase))?;
     let p99 = seen.percentile_99(set.samples.of(role).into())?;
-    Some(p99.mul_f64(set.factor.of(role)).max(set.least.get()))
+    Some(p99.mul_f64(set.factor.of(role)).max(set.least.of(role)))
 }
 
 /// Since when the instance itself takes its time. A pull is as fast as its source: of one that has no

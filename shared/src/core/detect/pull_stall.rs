@@ -2,7 +2,7 @@
 //! deadline of its own and names its source; this is for the case that its report was lost. One whose
 //! source is itself pulling and got nothing new waits without fault, however long that takes; so does
 //! one that has everything and serves it only when its requests allow.
-use super::{ForAll, Rule, Setting, Watch, settings};
+use super::{ByRole, Rule, Setting, Watch, settings};
 use crate::core::Core;
 use crate::core::instance::{Instance, Pull, PullSeen, Supply};
 use crate::ids::{InstanceId, Role};
@@ -28,13 +28,13 @@ settings! {
     /// What a job file may set of it.
     pub struct PullStall {
         /// How long a pull may bring nothing.
-        pub window: ForAll<Duration> = Setting::seconds("window_s", 10.0),
+        pub window: ByRole<Duration> = Setting::seconds("window_s", 10.0),
     }
 }
 
 /// When the running pull counts as stalled.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let window = core.config.rules.pull_stall.window.get();
+    let window = core.config.rules.pull_stall.window.of(i.id.role);
     let moves = |p: &&Pull| matches!(p.supply, Supply::Whole | Supply::Flows);
     let pull = i.pull.as_ref().filter(moves)?;
     // One that has everything may be told to pull again, and still waits for its requests to end.

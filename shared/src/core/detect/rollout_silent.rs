@@ -5,7 +5,7 @@
 //! must be running there (a stopped process can't report its phase), and to one that was told to
 //! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
 //! long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
-use super::{ByPhase, ForAll, Rule, Setting, Verdict, Watch, settings};
+use super::{ByPhase, ByRole, Rule, Setting, Verdict, Watch, settings};
 use crate::core::context::Turn;
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind, Mutation, Output, Severity};
@@ -40,7 +40,7 @@ settings! {
         /// Silence that makes a suspect.
         pub window: ByPhase<Duration> = Setting::window(60.0),
         /// How long the answer to a suspect's probe may take.
-        pub probe_timeout: ForAll<Duration> = Setting::seconds("probe_timeout_s", 5.0),
+        pub probe_timeout: ByRole<Duration> = Setting::seconds("probe_timeout_s", 5.0),
     }
 }
 
@@ -81,7 +81,7 @@ impl Core {
             };
             if due(self, i).is_some_and(|at| at <= now) {
                 let (incarnation, phase) = (i.incarnation, i.phase);
-                let timeout = self.config.rules.rollout_silent.probe_timeout.get();
+                let timeout = self.config.rules.rollout_silent.probe_timeout.of(id.role);
                 let until = now + timeout;
                 let silence = now.since(i.tokens_at).as_secs_f64();
                 if let Some(i) = self.s.instances.get_mut(id) {

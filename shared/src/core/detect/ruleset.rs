@@ -115,6 +115,7 @@ fn read(
         let key = format!("{at}.{name}");
         let phased = settings.iter().position(|s| s.setting.by_phase);
         if let Some(values) = settings.iter_mut().find(|s| s.setting.key == name) {
+            scope::may_differ(rule, &values.setting, &key, role)?;
             let number = scope::number(&values.setting, &key, value, sample_s)?;
             values.say(role, None, number, key);
         } else if let (Some(phased), "phases") = (phased, name.as_str()) {

@@ -52,6 +52,24 @@ pub(super) fn phase_named(rule: &Rule, key: &str, name: &str) -> Result<Phase, P
     }
 }
 
+/// Whether the setting may be said here: in general, or for a role where roles may differ.
+pub(super) fn may_differ(
+    rule: &Rule,
+    setting: &Setting,
+    key: &str,
+    role: Option<Role>,
+) -> Result<(), Problem> {
+    if role.is_none() || setting.by_role {
+        return Ok(());
+    }
+    let general = format!("detect.{}.{}", rule.key(), setting.key);
+    Err(Problem::BadValue {
+        key: key.to_owned(),
+        value: "set".to_owned(),
+        must: format!("remove it: it is the same for all roles; `{general}` says it"),
+    })
+}
+
 /// A key that is neither a setting nor a role nor `phases`.
 pub(super) fn unknown(
     rule: &Rule,
@@ -65,7 +83,7 @@ pub(super) fn unknown(
     if settings.iter().any(|s| s.setting.by_phase) {
         known.push("phases".to_owned());
     }
-    if role.is_none() && rule.roles.len() > 1 && !settings.is_empty() {
+    if role.is_none() && rule.roles.len() > 1 && settings.iter().any(|s| s.setting.by_role) {
         known.extend(rule.roles.iter().map(|r| r.name().to_owned()));
     }
     unknown_key(key, name, &known)

@@ -37,6 +37,8 @@ pub struct Setting {
     pub samples: bool,
     /// It counts something. The type of its field says so.
     pub whole: bool,
+    /// It may differ by role. The type of its field says so.
+    pub by_role: bool,
     /// It may differ by phase. The type of its field says so.
     pub by_phase: bool,
 }
@@ -51,6 +53,7 @@ impl Setting {
             most,
             samples: false,
             whole: false,
+            by_role: false,
             by_phase: false,
         }
     }
@@ -238,7 +241,9 @@ pub type ByPhase<T> = Typed<T, Phases>;
 
 /// For whom a setting may differ.
 pub trait Reach {
-    /// By phase as well as by role.
+    /// By role.
+    const BY_ROLE: bool;
+    /// By phase.
     const BY_PHASE: bool;
 }
 
@@ -253,12 +258,15 @@ pub enum Roles {}
 pub enum Phases {}
 
 impl Reach for All {
+    const BY_ROLE: bool = false;
     const BY_PHASE: bool = false;
 }
 impl Reach for Roles {
+    const BY_ROLE: bool = true;
     const BY_PHASE: bool = false;
 }
 impl Reach for Phases {
+    const BY_ROLE: bool = true;
     const BY_PHASE: bool = true;
 }
 
@@ -276,6 +284,7 @@ impl<T: Unit, R: Reach> Typed<T, R> {
     pub(super) fn new(setting: Setting) -> Self {
         let values = Values::new(Setting {
             whole: T::WHOLE,
+            by_role: R::BY_ROLE,
             by_phase: R::BY_PHASE,
             ..setting
         });

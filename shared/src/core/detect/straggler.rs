@@ -4,7 +4,7 @@
 //! there; what tells them apart is the time in the logprob phases, where each works alone. The
 //! median is the lower one, or the slow one of two ranks would be its own measure. An event, no
 //! verdict: a slow rank still trains.
-use super::{ForAll, Rule, Setting, settings};
+use super::{ByRole, Rule, Setting, settings};
 use crate::core::{Core, Severity};
 use crate::ids::{Role, Step};
 use crate::phase::Phase;
@@ -25,11 +25,11 @@ settings! {
     /// What a job file may set of it.
     pub struct Straggler {
         /// How many times the gang's median is too slow.
-        pub factor: ForAll<f64> = Setting::number("factor", 1.5, 1.01, 1000.0),
+        pub factor: ByRole<f64> = Setting::number("factor", 1.5, 1.01, 1000.0),
         /// Steps in a row.
-        pub steps: ForAll<u32> = Setting::number("steps", 3.0, 1.0, 1000.0),
+        pub steps: ByRole<u32> = Setting::number("steps", 3.0, 1.0, 1000.0),
         /// Below this difference it is the machine's noise.
-        pub least: ForAll<Duration> = Setting::seconds("least_s", 0.1),
+        pub least: ByRole<Duration> = Setting::seconds("least_s", 0.1),
     }
 }
 
@@ -37,7 +37,11 @@ impl Core {
     /// A step is done: whoever was too slow in it once more than often enough is named.
     pub(in crate::core) fn compare_ranks(&mut self, step: Step) {
         let set = &self.config.rules.straggler;
-        let (factor, steps, least) = (set.factor.get(), set.steps.get(), set.least.get());
+        let (factor, steps, least) = (
+            set.factor.of(Role::Trainer),
+            set.steps.of(Role::Trainer),
+            set.least.of(Role::Trainer),
+        );
         let mut times: Vec<Duration> = self
             .s
             .instances

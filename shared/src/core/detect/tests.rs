@@ -71,7 +71,8 @@ fn what_follows_from_another_key_gives_way_to_the_rules_own() {
         let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{weights}{text}\n");
         let job = Job::parse(&text, Path::new("job.toml")).unwrap();
         let config = crate::core::CoreConfig::from(&job);
-        assert_eq!(config.rules.pull_stall.window.get().as_secs(), stall_s);
+        let window = config.rules.pull_stall.window.of(Role::Rollout);
+        assert_eq!(window.as_secs(), stall_s);
     }
 }
 

@@ -40,6 +40,26 @@ fn is_suspect(w: &World, n: u32) -> bool {
 }
 
 #[test]
+fn an_engine_is_probed_as_often_as_the_job_file_says_for_its_role() {
+    let text = "[data]\nprompts='p'\ntokenizer='t'\n[detect.health_probe]\nfirst_wait_s=4\n\
+                interval_s=60\nrollout={interval_s=2}\n";
+    let job = crate::job::Job::parse(text, std::path::Path::new("job.toml")).unwrap();
+    let mut config = small(Mode::Async, 3);
+    config.rules.health_probe = CoreConfig::from(&job).rules.health_probe;
+    let mut w = World::journaled(config, Timing::default(), 1);
+    w.until("all admitted", LONG, |w| {
+        w.core.s.instances.role(Role::Rollout).all(|r| r.admitted)
+    });
+    w.timing.tool = Span::always(Duration::from_secs(3600));
+    w.run_for(Duration::from_secs(30));
+    w.stop(rollout(1));
+    let stopped = w.now;
+    w.until("suspect", LONG, |w| is_suspect(w, 1));
+    // Its interval, and a timeout of 5 s.
+    assert!(w.now.since(stopped) <= Duration::from_secs(7));
+}
+
+#[test]
 fn an_idle_engine_that_does_not_generate_is_suspect_then_quarantined_and_restarted() {
     let mut w = idle_world();
     w.run_for(Duration::from_secs(20));
