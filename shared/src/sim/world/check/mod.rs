@@ -43,6 +43,22 @@ pub struct Violation {
     pub text: String,
 }
 
+impl Violation {
+    /// Its text without the numbers: two runs that break the same thing for the same reason mostly
+    /// differ in nothing else, so failures are told apart by this.
+    pub fn kind(&self) -> String {
+        let mut kind = format!("{}: ", self.invariant);
+        for c in self.text.chars() {
+            match c.is_ascii_digit() {
+                false => kind.push(c),
+                true if kind.ends_with('#') => {}
+                true => kind.push('#'),
+            }
+        }
+        kind
+    }
+}
+
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at {}: {}", self.invariant, self.at, self.text)
