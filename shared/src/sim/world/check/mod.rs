@@ -270,6 +270,7 @@ impl World {
             } => {
                 self.check_consumed(*step, trajectories);
                 let newest = self.gang.newest;
+                let keeps_own_state = self.config.own_loop.is_some_and(|own| !own.keeps_state);
                 let checker = &mut self.checker;
                 checker.hold(now, *step == checker.committed.next(), "I-3", || {
                     format!("step {step} is committed out of order")
@@ -278,7 +279,7 @@ impl World {
                     format!("step {step} is committed by {generation}, the newest is {newest}")
                 });
                 checker.committed = *step;
-                checker.verdicts.committed();
+                checker.verdicts.committed(*generation, keeps_own_state);
             }
             Record::Published { version } => {
                 let checker = &mut self.checker;

@@ -1,7 +1,7 @@
 //! Verdicts and what they cost, held against the truth (I-7, I-8).
 use super::super::{Proc, Start, World};
 use crate::core::{Incident, Policy, RuleId, Taken};
-use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
+use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -54,10 +54,13 @@ pub(super) struct Verdicts {
     linked: BTreeSet<Incarnation>,
     /// Those of them that are on record.
     on_record: BTreeSet<Incarnation>,
-    /// Since the last commit.
+    /// Since the last commit that was progress.
     all: u32,
-    gangs: u32,
     tasks: u32,
+    /// Since the last commit.
+    gangs: u32,
+    /// The gang that committed last.
+    stepped: Option<Generation>,
 }
 
 impl Verdicts {
@@ -79,7 +82,7 @@ impl Verdicts {
     /// A stopped job goes on: nothing counts any more.
     pub fn begin_anew(&mut self) {
         self.rows.clear();
-        self.committed();
+        (self.all, self.gangs, self.tasks) = (0, 0, 0);
     }
 
     /// A death was not the engine's fault: it counts no more, or will not.
@@ -120,9 +123,15 @@ impl Verdicts {
         self.rows.remove(&id);
     }
 
-    /// A step was committed.
-    pub fn committed(&mut self) {
-        (self.all, self.gangs, self.tasks) = (0, 0, 0);
+    /// A step was committed. Of a gang whose program keeps its state to itself the first one may be
+    /// what the gang before had done already: it proves nothing, or a program that dies after every
+    /// first step would be restarted for ever (I-7).
+    pub fn committed(&mut self, by: Generation, keeps_own_state: bool) {
+        let is_its_first = self.stepped.replace(by) != Some(by);
+        self.gangs = 0;
+        if !(keeps_own_state && is_its_first) {
+            (self.all, self.tasks) = (0, 0);
+        }
     }
 }
 
