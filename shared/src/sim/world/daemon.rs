@@ -184,7 +184,6 @@ impl World {
 
     fn write(&mut self) {
         self.daemon.persisted = Some(Box::new(self.core.state().clone()));
-        self.checker.written();
         let records: Vec<Record> = self
             .daemon
             .held
@@ -200,6 +199,7 @@ impl World {
                 self.forget_batch(step);
             }
         }
+        self.checker.written();
     }
 
     /// A consumed batch is looked at no more.

@@ -103,7 +103,9 @@ pub struct Checker {
     finished: BTreeSet<TrajectoryId>,
     /// Rollouts being probed, by what was asked and answered.
     suspects: BTreeSet<Incarnation>,
+    /// Tokens of an engine, as the controller knows them, and as far as that is on record.
     tokens: BTreeMap<Incarnation, u64>,
+    tokens_on_record: BTreeMap<Incarnation, u64>,
     verdicts: Verdicts,
     pub(super) poisoning: Poisoning,
 }
@@ -131,6 +133,7 @@ impl Checker {
             finished: BTreeSet::new(),
             suspects: BTreeSet::new(),
             tokens: BTreeMap::new(),
+            tokens_on_record: BTreeMap::new(),
             verdicts: Verdicts::default(),
             poisoning: Poisoning::default(),
         }
@@ -158,11 +161,13 @@ impl Checker {
         self.suspects.clear();
         // The daemon died between a rollout's end and the start of the rank that gets its slot.
         self.given.clear();
+        self.tokens.clone_from(&self.tokens_on_record);
         self.verdicts.restored();
     }
 
     /// The state is on disk: what the controller knows now, its next life knows too.
     pub(super) fn written(&mut self) {
+        self.tokens_on_record.clone_from(&self.tokens);
         self.verdicts.written();
     }
 

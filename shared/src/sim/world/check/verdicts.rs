@@ -38,13 +38,19 @@ struct Row {
 /// Failures in a row, by rule and whether the process ever linked.
 type Kind = (String, bool);
 
+/// Rows of every place.
+type Rows = BTreeMap<InstanceId, BTreeMap<Kind, Row>>;
+
 /// Verdicts so far, as far as they still count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdicts {
     /// Those whose recovery is not over.
     open: BTreeMap<IncidentId, (InstanceId, Scope)>,
     newest: IncidentId,
-    rows: BTreeMap<InstanceId, BTreeMap<Kind, Row>>,
+    rows: Rows,
+    /// As they are on record. That one did something useful ends a row, but is no record of its own: a
+    /// controller that dies before the next one counts on as if it had not been.
+    rows_on_record: Rows,
     /// Incidents that count in a row.
     counted: BTreeMap<IncidentId, (InstanceId, Kind, Time)>,
     /// Incidents that a trajectory is to blame for.
@@ -72,11 +78,13 @@ impl Verdicts {
     /// What the controller knows is on record.
     pub fn written(&mut self) {
         self.on_record.clone_from(&self.linked);
+        self.rows_on_record.clone_from(&self.rows);
     }
 
     /// A new life of the controller knows what was on record.
     pub fn restored(&mut self) {
         self.linked.clone_from(&self.on_record);
+        self.rows.clone_from(&self.rows_on_record);
     }
 
     /// A stopped job goes on: nothing counts any more.
