@@ -308,7 +308,8 @@ impl State {
         }
         let fresh = Self::new(config);
         (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
-        self.gang = fresh.gang;
+        // Nothing counts any more of what failed before: an operator looked at it in between.
+        (self.gang, self.task_restarts) = (fresh.gang, 0);
         if let Some(planned) = self.planned.take() {
             self.revisions.insert(Role::Trainer, planned.revision);
         }
