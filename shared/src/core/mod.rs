@@ -432,8 +432,11 @@ impl Core {
     fn finish(&mut self, outcome: Outcome) {
         self.s.job = JobState::Over(outcome.clone());
         self.disarm_places("the job is over");
-        if let Some(closed) = self.s.ledger.close(self.now) {
-            self.out.push_back(Output::Record(Record::Interval(closed)));
+        // On record before anybody acts on it, also where no interval ends with it: to a restarted
+        // daemon every process that was ended for it would have failed.
+        match self.s.ledger.close(self.now) {
+            Some(closed) => self.out.push_back(Output::Record(Record::Interval(closed))),
+            None => self.note_revision(0),
         }
         self.out.push_back(Output::Finish { outcome });
     }
