@@ -92,6 +92,7 @@ impl World {
             _ => None,
         };
         self.handle(input);
+        self.checker.handled(&self.core);
         if let Some(name) = joins {
             self.joined(&name);
         }

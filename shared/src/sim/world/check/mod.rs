@@ -231,6 +231,11 @@ impl Checker {
         }
     }
 
+    /// The controller took in what it was told.
+    pub(super) fn handled(&mut self, core: &Core) {
+        self.verdicts.keep_places(|who| core.node_of(who).is_ok());
+    }
+
     /// A trajectory is handed out.
     pub(super) fn dispatched(&mut self, trajectory: TrajectoryId, responses: u32) {
         let size = (trajectory.group as usize + 1) * responses as usize;

@@ -126,6 +126,11 @@ impl Verdicts {
         (row.count, rows.values().map(|row| row.count).sum())
     }
 
+    /// Only these places are there. Whoever comes where one was given up begins its own row.
+    pub fn keep_places(&mut self, is_there: impl Fn(InstanceId) -> bool) {
+        self.rows.retain(|who, _| is_there(*who));
+    }
+
     /// An instance did something useful.
     pub fn useful(&mut self, id: InstanceId) {
         self.rows.remove(&id);
