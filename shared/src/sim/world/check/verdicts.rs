@@ -63,8 +63,6 @@ pub(super) struct Verdicts {
     /// Since the last commit that was progress.
     all: u32,
     tasks: u32,
-    /// Since the last commit.
-    gangs: u32,
     /// The gang that committed last.
     stepped: Option<Generation>,
 }
@@ -90,7 +88,7 @@ impl Verdicts {
     /// A stopped job goes on: nothing counts any more.
     pub fn begin_anew(&mut self) {
         self.rows.clear();
-        (self.all, self.gangs, self.tasks) = (0, 0, 0);
+        (self.all, self.tasks) = (0, 0);
     }
 
     /// A death was not the engine's fault: it counts no more, or will not.
@@ -114,14 +112,22 @@ impl Verdicts {
         window: Duration,
     ) -> (u32, u32) {
         let kind = (incident.rule.clone(), linked);
-        let rows = self.rows.entry(incident.who).or_default();
+        // Of ranks it is the gang that fails, whichever of them does.
+        let who = match incident.who {
+            InstanceId {
+                role: Role::Trainer,
+                ..
+            } => super::super::id(Role::Trainer, 0),
+            other => other,
+        };
+        let rows = self.rows.entry(who).or_default();
         let row = rows.entry(kind.clone()).or_default();
         if now.since(row.at) > window || row.count == 0 {
             (row.count, row.since) = (0, now);
         }
         if !self.charged.contains(&incident.id) {
             (row.count, row.at) = (row.count + 1, now);
-            self.counted.insert(incident.id, (incident.who, kind, now));
+            self.counted.insert(incident.id, (who, kind, now));
         }
         (row.count, rows.values().map(|row| row.count).sum())
     }
@@ -141,9 +147,9 @@ impl Verdicts {
     /// first step would be restarted for ever (I-7).
     pub fn committed(&mut self, by: Generation, keeps_own_state: bool) {
         let is_its_first = self.stepped.replace(by) != Some(by);
-        self.gangs = 0;
         if !(keeps_own_state && is_its_first) {
             (self.all, self.tasks) = (0, 0);
+            self.rows.retain(|who, _| who.role != Role::Trainer);
         }
     }
 }
@@ -189,21 +195,16 @@ impl World {
         // The end of one that never linked is another kind of fault than that of one that did.
         let (failures, ever) = verdicts.count(incident, linked, now, window);
         verdicts.all += 1;
-        verdicts.gangs += u32::from(scope == Scope::Gang);
         verdicts.tasks += u32::from(scope == Scope::Task);
-        if scope == Scope::Task {
-            verdicts.gangs = 0;
-        }
-        let (all, gangs, tasks) = (verdicts.all, verdicts.gangs, verdicts.tasks);
+        let (all, tasks) = (verdicts.all, verdicts.tasks);
         let most = self.config.max_task_restarts;
         let budget = match scope {
-            Scope::Instance => failures <= borne,
-            Scope::Gang => gangs <= 3,
+            Scope::Instance | Scope::Gang => failures <= borne,
             Scope::Task => tasks <= most,
             Scope::Job => true,
         };
         self.must(budget, "I-7", || {
-            format!("{who} failed {failures} times, {gangs} gang and {tasks} task restarts: {plan}")
+            format!("{who} failed {failures} times, {tasks} task restarts: {plan}")
         });
         let by_start = self.procs.get(&incident.incarnation);
         let by_start = by_start.is_none_or(|p| p.start != Start::Fine);
