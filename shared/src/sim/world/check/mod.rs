@@ -184,8 +184,9 @@ impl Checker {
                 trajectory,
                 ..
             } => {
-                self.finished.insert(*trajectory);
-                if let Some(id) = core.is_current(*incarnation) {
+                // One that another brought to its end before is of no use.
+                let is_news = self.finished.insert(*trajectory);
+                if let Some(id) = core.is_current(*incarnation).filter(|_| is_news) {
                     self.verdicts.useful(id);
                 }
             }
