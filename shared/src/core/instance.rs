@@ -243,7 +243,10 @@ pub struct Instance {
     /// Pullers' reports that its chunks are corrupt.
     #[serde(default)]
     pub corrupt_reports: u32,
-    /// Sources whose chunks it found corrupt.
+    /// Lives that found its chunks to be corrupt.
+    #[serde(default)]
+    pub corrupt_to: BTreeSet<Incarnation>,
+    /// Sources whose chunks it found corrupt, and nobody else did.
     #[serde(default)]
     pub corrupt_sources: BTreeSet<Incarnation>,
     /// A verdict fell and its kill is due.
@@ -305,6 +308,7 @@ impl Instance {
             slow_steps: 0,
             overrun: false,
             corrupt_reports: 0,
+            corrupt_to: BTreeSet::new(),
             corrupt_sources: BTreeSet::new(),
             condemned: None,
             turn: Turn::default(),
