@@ -68,9 +68,10 @@ pub enum Supply {
     /// It has the whole version.
     #[default]
     Whole,
-    /// It is pulling the version itself, and got more since bytes last came from it.
+    /// It is pulling the version itself, and got what the puller has not, since bytes last came from it.
     Flows,
-    /// It is pulling the version itself, and got nothing since: the puller waits without fault.
+    /// It is pulling the version itself, and got nothing of that kind since: the puller waits without
+    /// fault.
     Waits,
     /// It is not needed any more: the puller has everything, and serves it when its requests allow.
     Spent,
@@ -351,6 +352,12 @@ impl Instance {
             slot,
             ..Self::new(self.id)
         };
+    }
+
+    /// Bytes of a version that it was seen to have pulled.
+    pub fn bytes_of(&self, version: WeightVersion) -> u64 {
+        let seen = self.pull_seen.filter(|seen| seen.version == version);
+        seen.map_or(0, |seen| seen.bytes)
     }
 
     /// Its process is about to be replaced.
