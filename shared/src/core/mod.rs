@@ -205,6 +205,14 @@ impl Core {
             self.rejoin();
         }
         self.s.last_now = self.now;
+        // What a node says of itself may come late, and counts all the same.
+        let of_node = matches!(
+            input,
+            Input::NodeBeat { .. } | Input::NodeJoined { .. } | Input::NodeLeft { .. }
+        );
+        if !of_node {
+            self.lose_silent_nodes();
+        }
         self.take(input);
         if self.started && self.s.job == JobState::Running {
             self.advance();
