@@ -57,6 +57,19 @@ impl Timers {
         self.order.first().map(|(at, _)| *at)
     }
 
+    /// Nodes whose timers have fallen and are not taken out yet, in order.
+    pub fn fallen_nodes(&self, now: Time) -> Vec<NodeId> {
+        let fallen = self.order.iter().take_while(|(at, _)| *at <= now);
+        let mut nodes: Vec<NodeId> = fallen
+            .filter_map(|(_, key)| match key {
+                TimerKey::Node(node) => Some(*node),
+                TimerKey::Instance(_) => None,
+            })
+            .collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
     /// Takes out those that have fallen, in the order of their owners.
     pub fn take_fallen(&mut self, now: Time) -> Vec<TimerKey> {
         let mut fallen = Vec::new();

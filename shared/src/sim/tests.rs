@@ -47,6 +47,22 @@ fn two_runs_of_one_seed_give_identical_journals() {
 }
 
 #[test]
+fn failures_that_differ_in_numbers_only_are_of_one_kind() {
+    let found = |invariant: &str, text: &str| {
+        let violation = super::world::Violation {
+            at: crate::time::Time(1),
+            invariant: invariant.to_owned(),
+            text: text.to_owned(),
+        };
+        violation.kind()
+    };
+    let one = found("I-1", "trainer-2 #16 is alive beside #7");
+    assert_eq!(one, found("I-1", "trainer-10 #3 is alive beside #9"));
+    assert_ne!(one, found("I-8", "trainer-2 #16 is alive beside #7"));
+    assert_ne!(one, found("I-1", "rollout-2 #16 is alive beside #7"));
+}
+
+#[test]
 fn a_schedule_survives_its_file() {
     for seed in 0..50 {
         let schedule = Schedule::of(seed);

@@ -26,6 +26,7 @@ use super::input::Exit;
 use super::instance::Life;
 use super::output::{Output, Severity};
 use super::refusal::{Refusal, Reply};
+use super::state::JobState;
 use super::timers::TimerKey;
 use super::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, NodeId};
@@ -102,6 +103,15 @@ impl Core {
         for node in self.s.nodes.ids() {
             self.s.nodes.beat(node, self.now);
             self.arm_node(node);
+        }
+    }
+
+    /// Nodes whose time is over are lost before anything else that is heard now is decided on, or its
+    /// consequence would be started on them.
+    pub(super) fn lose_silent_nodes(&mut self) {
+        if self.started && self.s.job == JobState::Running {
+            let fallen = self.timers.fallen_nodes(self.now);
+            self.check_nodes(&fallen);
         }
     }
 

@@ -229,6 +229,42 @@ fn the_first_engine_to_verify_a_version_does_not_get_every_request_that_waits() 
     assert_eq!(w.committed(), 2);
 }
 
+/// No interval of the ledger ends with a job that is stopped in the instant of its last turn.
+#[test]
+fn the_end_of_a_job_is_on_record_before_anybody_acts_on_it() {
+    let now = Time(1_000_000_000);
+    let mut core = Core::new(small(Mode::Async, 6));
+    core.handle(now, Input::Start);
+    while core.poll_output().is_some() {}
+    core.handle(now, Input::Operator(Request::Stop));
+    let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
+    let at = |what: fn(&Output) -> bool| outputs.iter().position(what);
+    let record = at(|o| matches!(o, Output::Record(_)));
+    let end = at(|o| matches!(o, Output::Finish { .. }));
+    assert!(record.is_some() && record < end, "{outputs:?}");
+}
+
+#[test]
+fn what_failed_before_a_stop_counts_no_more_when_the_job_goes_on() {
+    let config = CoreConfig {
+        policy: Policy::Task,
+        max_task_restarts: 1,
+        ..small(Mode::Async, 6)
+    };
+    let mut w = World::new(config, 1);
+    w.run_for(ms(500));
+    w.kill(T0);
+    w.until("the task restarts", Duration::from_secs(10), |w| {
+        w.incidents().len() == 1
+    });
+    w.stop_and_resume(ms(500));
+    w.run_for(ms(1000));
+    assert_eq!(w.committed(), 0, "nothing was proved in between");
+    w.kill(T0);
+    w.run_to_end();
+    assert_eq!(w.outcome, Some(Outcome::Completed), "{:?}", w.incidents());
+}
+
 #[test]
 fn an_operator_can_end_the_job_and_nothing_is_injected_after() {
     let mut w = World::new(small(Mode::Async, 6), 1);
