@@ -10,6 +10,7 @@ use std::sync::Arc;
 use robust_device::Block;
 
 use super::frame::{self, Reader};
+use super::outbox::Outbox;
 use super::session::{Opened, RECORD, Session, Taken};
 use crate::buffer::Buffer;
 use crate::road::{Event, Failure, LinkId, OpId, Parcel, Socket, Targets};
@@ -26,9 +27,8 @@ pub(super) struct Line {
     /// Whether the handshake is over.
     ready: bool,
     waiting: VecDeque<Outgoing>,
-    /// Sealed and not written, from `written` on, and the operations that end with it.
-    sealed: Vec<u8>,
-    written: usize,
+    /// Sealed and not written, and the operations that end with it.
+    sealed: Outbox,
     ending: Vec<OpId>,
     /// Messages as they are before they are sealed.
     plain: Vec<u8>,
@@ -62,8 +62,7 @@ impl Line {
             session,
             ready: false,
             waiting: VecDeque::new(),
-            sealed: Vec::new(),
-            written: 0,
+            sealed: Outbox::default(),
             ending: Vec::new(),
             plain: Vec::new(),
             wire: Vec::new(),
@@ -244,9 +243,9 @@ impl Body {
 impl Socket for Line {
     fn flush(&mut self, ended: &mut Vec<OpId>) -> Result<(), Failure> {
         loop {
-            while let Some(rest) = self.sealed.get(self.written..).filter(|r| !r.is_empty()) {
-                match self.socket.write(rest) {
-                    Ok(written) => self.written += written,
+            while !self.sealed.is_empty() {
+                match self.socket.write(self.sealed.waiting()) {
+                    Ok(written) => self.sealed.wrote(written),
                     Err(error) => match error.kind() {
                         ErrorKind::WouldBlock => return Ok(()),
                         ErrorKind::Interrupted => {}
@@ -254,8 +253,6 @@ impl Socket for Line {
                     },
                 }
             }
-            self.sealed.clear();
-            self.written = 0;
             ended.append(&mut self.ending);
             self.seal()?;
             if self.sealed.is_empty() {

@@ -16,6 +16,7 @@ mod callers;
 mod frame;
 mod identity;
 mod line;
+mod outbox;
 mod session;
 
 use std::collections::HashMap;
@@ -31,7 +32,7 @@ use self::callers::Callers;
 pub use self::identity::Identity;
 use self::line::Line;
 use crate::address::Address;
-use crate::config::LOOPBACK_SNDBUF_BYTES;
+use crate::config::tune_for_loopback;
 use crate::error::TransportError;
 use crate::road::{
     Armed, CallId, Event, Failure, LinkId, OpId, Parcel, Road, RoadKind, Sockets, Targets,
@@ -136,7 +137,7 @@ impl TlsRoad {
     fn tune(&self, socket: &impl AsFd) -> Result<(), Failure> {
         sockopt::set_tcp_nodelay(socket, true)?;
         if self.on_loopback {
-            sockopt::set_socket_send_buffer_size(socket, LOOPBACK_SNDBUF_BYTES)?;
+            tune_for_loopback(socket)?;
         }
         Ok(())
     }

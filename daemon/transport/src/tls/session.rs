@@ -4,6 +4,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 
+use super::outbox::Outbox;
 use crate::road::Failure;
 
 /// What a record adds to its bytes at most, and how many bytes it has (RFC 8446, section 5.2).
@@ -45,7 +46,7 @@ impl Session {
     pub fn take(
         &mut self,
         came: &mut [u8],
-        out: &mut Vec<u8>,
+        out: &mut Outbox,
         opened: Opened<'_>,
     ) -> Result<Taken, Failure> {
         let mut taken = Taken::default();
@@ -73,12 +74,7 @@ impl Session {
 
     /// Seals bytes behind what is in `out`, after a handshake that is over. `came` is what is not whole
     /// yet of what the peer sent.
-    pub fn seal(
-        &mut self,
-        bytes: &[u8],
-        came: &mut [u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Failure> {
+    pub fn seal(&mut self, bytes: &[u8], came: &mut [u8], out: &mut Outbox) -> Result<(), Failure> {
         match self {
             Session::Client(session) => seal(session.process_tls_records(came), bytes, out),
             Session::Server(session) => seal(session.process_tls_records(came), bytes, out),
@@ -88,7 +84,7 @@ impl Session {
 
 fn step<D>(
     status: UnbufferedStatus<'_, '_, D>,
-    out: &mut Vec<u8>,
+    out: &mut Outbox,
     opened: Opened<'_>,
 ) -> Result<(Step, usize), Failure> {
     let UnbufferedStatus { mut discard, state } = status;
@@ -102,7 +98,7 @@ fn step<D>(
             Step::On
         }
         ConnectionState::EncodeTlsData(mut data) => {
-            append(out, 0, |space| match data.encode(space) {
+            out.append(0, |space| match data.encode(space) {
                 Ok(written) => Ok(written),
                 Err(EncodeError::InsufficientSize(needs)) => Err(Some(needs.required_size)),
                 Err(EncodeError::AlreadyEncoded) => Err(None),
@@ -126,42 +122,19 @@ fn step<D>(
 fn seal<D>(
     status: UnbufferedStatus<'_, '_, D>,
     bytes: &[u8],
-    out: &mut Vec<u8>,
+    out: &mut Outbox,
 ) -> Result<(), Failure> {
     match status.state.map_err(Failure::of_tls)? {
         ConnectionState::WriteTraffic(mut traffic) => {
             let records = bytes.len().div_ceil(RECORD);
             let needs = bytes.len() + records * RECORD_OVERHEAD;
-            append(out, needs, |space| match traffic.encrypt(bytes, space) {
+            out.append(needs, |space| match traffic.encrypt(bytes, space) {
                 Ok(written) => Ok(written),
                 Err(EncryptError::InsufficientSize(needs)) => Err(Some(needs.required_size)),
                 Err(EncryptError::EncryptExhausted) => Err(None),
             })
         }
         _ => Err(Failure::Garbage),
-    }
-}
-
-/// Has `write` write behind what is there; it says how much it wrote, or how much it needs.
-fn append(
-    out: &mut Vec<u8>,
-    mut needs: usize,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
-) -> Result<(), Failure> {
-    let held = out.len();
-    loop {
-        out.resize(held + needs, 0);
-        match write(out.get_mut(held..).unwrap_or_default()) {
-            Ok(written) => {
-                out.truncate(held + written);
-                return Ok(());
-            }
-            Err(Some(more)) if more > needs => needs = more,
-            Err(_) => {
-                out.truncate(held);
-                return Err(Failure::Closed);
-            }
-        }
     }
 }
 
@@ -180,10 +153,10 @@ mod tests {
 
     /// Both sides' messages until nobody has any more; the first failure, and on which side.
     fn shake(a: &mut Session, b: &mut Session) -> Result<(), (char, Failure)> {
-        let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
+        let (mut of_a, mut of_b) = (Outbox::default(), Outbox::default());
         loop {
-            let moved = pass('a', a, &mut to_a, &mut to_b)?;
-            if !(pass('b', b, &mut to_b, &mut to_a)? || moved) {
+            let moved = pass('a', a, &mut of_b, &mut of_a)?;
+            if !(pass('b', b, &mut of_a, &mut of_b)? || moved) {
                 return Ok(());
             }
         }
@@ -192,14 +165,14 @@ mod tests {
     fn pass(
         name: char,
         side: &mut Session,
-        came: &mut Vec<u8>,
-        out: &mut Vec<u8>,
+        came: &mut Outbox,
+        out: &mut Outbox,
     ) -> Result<bool, (char, Failure)> {
         let held = out.len();
         let mut nothing = |_: &[u8]| panic!("bytes in a handshake");
-        let taken = side.take(came, out, &mut nothing);
+        let taken = side.take(&mut came.waiting().to_vec(), out, &mut nothing);
         let used = taken.map_err(|failure| (name, failure))?.used;
-        came.drain(..used);
+        came.wrote(used);
         Ok(used > 0 || out.len() > held)
     }
 
@@ -210,8 +183,10 @@ mod tests {
         shake(&mut a, &mut b).unwrap();
         for len in [1, 100, RECORD - 1, RECORD, RECORD + 1, 70_000] {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
-            let (mut wire, mut answer, mut got) = (Vec::new(), Vec::new(), Vec::new());
-            a.seal(&bytes, &mut [], &mut wire).unwrap();
+            let (mut sent, mut answer, mut got) =
+                (Outbox::default(), Outbox::default(), Vec::new());
+            a.seal(&bytes, &mut [], &mut sent).unwrap();
+            let mut wire = sent.waiting().to_vec();
             // As it comes from a network: in two parts.
             let (first, half) = (wire.len() / 2, wire.len());
             let mut opened = |bytes: &[u8]| {
@@ -243,12 +218,13 @@ mod tests {
         let (a, b) = (member(b"one"), member(b"one"));
         let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
         shake(&mut a, &mut b).unwrap();
-        let mut wire = Vec::new();
-        a.seal(b"weights", &mut [], &mut wire).unwrap();
+        let mut sent = Outbox::default();
+        a.seal(b"weights", &mut [], &mut sent).unwrap();
+        let mut wire = sent.waiting().to_vec();
         let last = wire.len() - 1;
         wire[last] ^= 1;
         let mut opened = |_: &[u8]| panic!("opened what was changed");
-        let taken = b.take(&mut wire, &mut Vec::new(), &mut opened);
+        let taken = b.take(&mut wire, &mut Outbox::default(), &mut opened);
         assert_eq!(taken.unwrap_err(), Failure::Garbage);
     }
 }
