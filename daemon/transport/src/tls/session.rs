@@ -1,5 +1,6 @@
 //! TLS 1.3 of one connection, apart from its socket: bytes in, bytes out.
 
+use rustls::ExtractedSecrets;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
@@ -7,8 +8,10 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use super::outbox::Outbox;
 use crate::road::Failure;
 
-/// What a record adds to its bytes at most, and how many bytes it has (RFC 8446, section 5.2).
-const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+/// What a record begins with, what it adds to its bytes at most, and how many bytes it has (RFC 8446,
+/// section 5.2).
+pub(super) const RECORD_HEAD: usize = 5;
+const RECORD_OVERHEAD: usize = RECORD_HEAD + 1 + 16;
 pub(super) const RECORD: usize = 16 << 10;
 
 /// Either side of a connection.
@@ -82,6 +85,17 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Gives the keys up, with the number of the next record of each direction: after a handshake that is
+    /// over, and of which nothing is left to be taken.
+    pub fn into_secrets(self) -> Result<ExtractedSecrets, rustls::Error> {
+        match self {
+            Session::Client(session) => Ok(session.dangerous_into_kernel_connection()?.0),
+            Session::Server(session) => Ok(session.dangerous_into_kernel_connection()?.0),
+        }
+    }
+}
+
 fn step<D>(
     status: UnbufferedStatus<'_, '_, D>,
     out: &mut Outbox,
@@ -139,7 +153,7 @@ fn seal<D>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use robust_identity::{Authority, MEMBER};
 
@@ -149,6 +163,35 @@ mod tests {
     fn member(secret: &[u8]) -> Identity {
         let authority = Authority::of(secret, "tests").unwrap();
         Identity::from_pem(&authority.issue("role/1").unwrap(), MEMBER).unwrap()
+    }
+
+    /// Two sides whose handshake is over.
+    pub(in crate::tls) fn linked() -> (Session, Session) {
+        let (a, b) = (member(b"one"), member(b"one"));
+        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
+        shake(&mut a, &mut b).unwrap();
+        (a, b)
+    }
+
+    /// What a side sends for these bytes.
+    pub(in crate::tls) fn sealed(side: &mut Session, bytes: &[u8]) -> Vec<u8> {
+        let mut sent = Outbox::default();
+        side.seal(bytes, &mut [], &mut sent).unwrap();
+        sent.waiting().to_vec()
+    }
+
+    impl Session {
+        /// The bytes of whole records.
+        pub(in crate::tls) fn opened(&mut self, records: &[u8]) -> Vec<u8> {
+            let (mut wire, mut got) = (records.to_vec(), Vec::new());
+            let mut take = |bytes: &[u8]| {
+                got.extend_from_slice(bytes);
+                Ok(())
+            };
+            let taken = self.take(&mut wire, &mut Outbox::default(), &mut take);
+            assert_eq!(taken.unwrap().used, records.len());
+            got
+        }
     }
 
     /// Both sides' messages until nobody has any more; the first failure, and on which side.
@@ -178,15 +221,11 @@ mod tests {
 
     #[test]
     fn two_members_exchange_bytes_of_any_length() {
-        let (a, b) = (member(b"one"), member(b"one"));
-        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
-        shake(&mut a, &mut b).unwrap();
+        let (mut a, mut b) = linked();
         for len in [1, 100, RECORD - 1, RECORD, RECORD + 1, 70_000] {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
-            let (mut sent, mut answer, mut got) =
-                (Outbox::default(), Outbox::default(), Vec::new());
-            a.seal(&bytes, &mut [], &mut sent).unwrap();
-            let mut wire = sent.waiting().to_vec();
+            let (mut answer, mut got) = (Outbox::default(), Vec::new());
+            let mut wire = sealed(&mut a, &bytes);
             // As it comes from a network: in two parts.
             let (first, half) = (wire.len() / 2, wire.len());
             let mut opened = |bytes: &[u8]| {
@@ -215,12 +254,8 @@ mod tests {
 
     #[test]
     fn one_changed_byte_ends_it() {
-        let (a, b) = (member(b"one"), member(b"one"));
-        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
-        shake(&mut a, &mut b).unwrap();
-        let mut sent = Outbox::default();
-        a.seal(b"weights", &mut [], &mut sent).unwrap();
-        let mut wire = sent.waiting().to_vec();
+        let (mut a, mut b) = linked();
+        let mut wire = sealed(&mut a, b"weights");
         let last = wire.len() - 1;
         wire[last] ^= 1;
         let mut opened = |_: &[u8]| panic!("opened what was changed");
