@@ -137,7 +137,7 @@ pub use address::Address;
 pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
 pub use command::Trouble;
-pub use config::{Config, LOOPBACK_SNDBUF, Net};
+pub use config::{Config, LOOPBACK_SNDBUF, Net, tune_for_loopback};
 pub use engine::PIECE_BYTES;
 pub use error::{AddressError, BufferError, FetchError, IdentityError, KeyError, TransportError};
 pub use exposed::Exposed;
