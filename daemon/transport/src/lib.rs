@@ -132,6 +132,7 @@ mod tls;
 mod token;
 mod transport;
 mod ucx;
+pub mod words;
 
 pub use address::Address;
 pub use buffer::{Buffer, Lent};
