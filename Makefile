@@ -4,7 +4,7 @@
 # make demo-environment   the same with conversations held by a Python program
 # make demo-own-loop   a PyTorch trainer with a loop of its own, which asks the engines itself
 # make demo-trl   TRL's asynchronous GRPO trainer beside vLLM engines; make test-trl   its tests (0.1 GB more, once)
-# make test   set up, run every test
+# make test   set up, run every test; says at its end which of them did not run here, and why
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode
 # make man    build, then manual pages and completions in target/share
@@ -17,7 +17,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
@@ -76,8 +76,12 @@ test-trl: setup python
 	@scripts/trl.sh --run sh -c 'PYTHONPATH=python/src "$$TRL_PYTHON" -m unittest discover -s python/tests'
 	@scripts/trl.sh --run $(CARGO) test --locked -p robust-tests --test trl -- --ignored
 
+# What the build needs, and what tests look for.
+setup-tests: setup
+	@scripts/setup.sh --tests
+
 # The end-to-end tests start the programs of the same profile, so those are built first.
-test: setup python
+test: setup-tests python
 	$(CARGO) build --locked $(BINS) -p fake-engine --bins
 	@scripts/test.sh
 
@@ -89,7 +93,7 @@ test-engines: setup
 	@scripts/record_engines.py --check
 
 # Everything but the tests that start real jobs.
-test-fast: setup
+test-fast: setup-tests
 	@scripts/test.sh --exclude robust-tests
 
 # The transport's tests under the address sanitizer, which a stable compiler has when told so. UCX's hooks

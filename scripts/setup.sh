@@ -3,6 +3,11 @@
 #   UCX       system packages libucx-dev + pkg-config (or UCX_DIR=/path/to/ucx)
 #   libtorch  2.11.0, CPU part of PyPI's wheels, in ${ROBUST_CACHE:-~/.cache/robust}
 #             (or LIBTORCH=/path, which may be the folder of a python's own torch)
+# With --tests also what the tests look for. Without it they are skipped, so what cannot be had is said and no
+# error, unless CI is set:
+#   ip and tc, tmux, strace, gdb, kill   system packages iproute2, tmux, strace, gdb, procps
+#   promtool  the one program of the system package prometheus, in the cache (or PROMTOOL=/path)
+#   moto      an S3 server, in the cache
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8
@@ -11,11 +16,38 @@ TORCH=2.11.0
 CACHE="${ROBUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/robust}"
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+case "$*" in
+  "") for_tests= ;;
+  --tests) for_tests=yes ;;
+  *) die "unknown argument $*; it is: scripts/setup.sh [--tests]" ;;
+esac
 
 # --- system packages ---------------------------------------------------------------------------
 if [ "$(id -u)" = 0 ]; then as_root=(env); how=
 elif command -v sudo >/dev/null 2>&1; then as_root=(sudo); how=" through sudo"
 else as_root=(); fi
+
+# packages WHY PACKAGE...: installs them. Where that does not work, `refused` says why and what to do.
+packages() {
+  local why=$1
+  shift
+  local by_hand="have root run: apt-get update && apt-get install -y --no-install-recommends $*; then run this again as yourself"
+  if ! command -v apt-get >/dev/null 2>&1; then
+    refused="no apt-get here; install these yourself: $*"
+  elif [ "${#as_root[@]}" = 0 ]; then
+    refused="$* must be installed, and this is neither root nor is there sudo; $by_hand"
+  else
+    say "installing $*$how ($why)"
+    if ! "${as_root[@]}" apt-get update -qq; then
+      refused="apt-get update$how did not work (its reason is above); $by_hand"
+    elif ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; then
+      refused="apt-get install$how did not work (its reason is above); $by_hand"
+    else
+      return 0
+    fi
+  fi
+  return 1
+}
 
 missing=()
 has_ucx() {
@@ -28,16 +60,50 @@ command -v pkg-config >/dev/null 2>&1 || missing+=(pkg-config)
 command -v python3 >/dev/null 2>&1 || missing+=(python3 python3-pip)
 has_ucx || missing+=(libucx-dev)
 if [ "${#missing[@]}" -gt 0 ]; then
-  by_hand="have root run: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}; then run this again as yourself"
-  command -v apt-get >/dev/null 2>&1 || die "no apt-get here; install these yourself: ${missing[*]} (UCX: openucx.org, or set UCX_DIR)"
-  [ "${#as_root[@]}" -gt 0 ] || die "${missing[*]} must be installed, and this is neither root nor is there sudo; $by_hand"
-  say "installing ${missing[*]}$how (compiler, pkg-config and UCX are needed to build)"
-  "${as_root[@]}" apt-get update -qq || die "apt-get update$how did not work (its reason is above); $by_hand"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
-    || die "apt-get install$how did not work (its reason is above); $by_hand"
+  packages "compiler, pkg-config and UCX are needed to build" "${missing[@]}" || die "$refused (UCX: openucx.org, or set UCX_DIR)"
 fi
 
 command -v cargo >/dev/null 2>&1 || die "no cargo on the PATH; install Rust 1.95 or newer (rustup.rs)"
+
+# --- what tests look for -----------------------------------------------------------------------
+lacks() {
+  case "${CI:-}" in "" | 0 | false) say "$*; tests that need it will be skipped" ;; *) die "$*" ;; esac
+}
+
+# Of its package the one program is taken: installed, the package would start a server.
+get_promtool() {
+  command -v apt-get >/dev/null 2>&1 || { refused="no apt-get here to fetch promtool with; install Prometheus' promtool, or set PROMTOOL"; return 1; }
+  say "fetching promtool (Debian's package prometheus, 20 MB) into $CACHE/tests"
+  mkdir -p "$CACHE/tests"
+  local tmp
+  tmp=$(mktemp -d "$CACHE/tests/tmp.XXXXXX")
+  fetch() { (cd "$tmp" && apt-get download -qq -o APT::Sandbox::User=root prometheus); }
+  # Without lists of packages none is found.
+  if { fetch 2>/dev/null || { [ "${#as_root[@]}" = 0 ] || "${as_root[@]}" apt-get update -qq; fetch; }; } \
+    && dpkg-deb --fsys-tarfile "$tmp"/prometheus_*.deb | tar -x -C "$tmp" ./usr/bin/promtool; then
+    mv "$tmp/usr/bin/promtool" "$CACHE/tests/promtool"
+    rm -rf "$tmp"
+  else
+    rm -rf "$tmp"
+    refused="promtool could not be fetched (the reason is above); install it, or set PROMTOOL"
+    return 1
+  fi
+}
+
+if [ -n "$for_tests" ]; then
+  missing=()
+  for tool in ip:iproute2 tc:iproute2 tmux:tmux strace:strace gdb:gdb kill:procps; do
+    PATH="$PATH:/usr/sbin:/sbin" type -P "${tool%:*}" >/dev/null || missing+=("${tool#*:}")
+  done
+  if [ "${#missing[@]}" -gt 0 ]; then
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+    packages "tests look for them" "${missing[@]}" || lacks "$refused"
+  fi
+  if [ -z "${PROMTOOL:-}" ] && [ ! -x "$CACHE/tests/promtool" ] && ! type -P promtool >/dev/null; then
+    get_promtool || lacks "$refused"
+  fi
+  daemon/remote/tests/s3/setup.sh "$CACHE/tests" >/dev/null || lacks "moto's S3 server could not be installed (the reason is above)"
+fi
 
 # --- libtorch ----------------------------------------------------------------------------------
 # With it the build would take one libtorch, and robust-worker look for another when it runs.

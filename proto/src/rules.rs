@@ -24,7 +24,7 @@ impl From<&CoreConfig> for v1::Rules {
 }
 
 fn rule(rule: &Rule, in_force: &[InForce]) -> v1::Rule {
-    let own = |l: &&InForce| l.rule.id == rule.id && !l.key.is_empty();
+    let own = |l: &&InForce| l.rule == rule && !l.key.is_empty();
     v1::Rule {
         name: rule.name.to_owned(),
         roles: rule.roles.iter().map(|r| r.name().to_owned()).collect(),
@@ -49,12 +49,13 @@ fn value(line: &InForce) -> v1::RuleValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use robust_shared::core::{RuleId, RuleSet};
+    use robust_shared::core::RuleSet;
+    use std::time::Duration;
 
     #[test]
     fn every_rule_and_budget_is_there_and_a_set_value_names_its_source() {
         let config = CoreConfig {
-            rules: RuleSet::default().with(RuleId::TrainerIdle, "window_s", 7.0),
+            rules: RuleSet::default().with(|r| r.trainer_idle.window.set(Duration::from_secs(7))),
             ..CoreConfig::default()
         };
         let rules = v1::Rules::from(&config);

@@ -1,4 +1,9 @@
-//! Hash maps by number, for look-ups only: nothing may depend on the order of their entries.
+//! Hash maps by number, for look-ups only: nothing may depend on the order of their entries. Their hasher
+//! has no seed, so that if something did, it would be the same in every run.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the one place that may have `HashMap`"
+)]
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 

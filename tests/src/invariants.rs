@@ -1,8 +1,9 @@
 //! The invariants that can be seen from outside, checked on every status a test reads.
 use robust_shared::core::Record;
+use robust_shared::ids::{Step, TrajectoryId};
 use robustd::store::Store;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Remembers what was seen, to notice anything going back.
@@ -73,23 +74,31 @@ impl Watcher {
 /// of them consumed so many trajectories that no other did.
 pub fn assert_consumed_once(state_dir: &Path, steps: u64, per_step: usize) {
     let (store, _) = Store::open(state_dir).expect("the daemon has ended");
+    let consumed = consumed_once(&store, per_step);
+    let last = consumed.values().max().map_or(0, |step| step.0);
+    assert_eq!(last, steps, "I-3: every step is committed");
+}
+
+/// I-3 from the journal of a job that need not be over: which step each trajectory was consumed by.
+pub fn consumed_once(store: &Store, per_step: usize) -> BTreeMap<TrajectoryId, Step> {
     let journal = store.journal_since(0, usize::MAX).expect("its journal");
     let committed = journal.into_iter().filter_map(|(_, record)| match record {
         Record::Committed {
             step, trajectories, ..
-        } => Some((step.0, trajectories)),
+        } => Some((step, trajectories)),
         _ => None,
     });
-    let (mut last, mut seen) = (0, BTreeSet::new());
+    let (mut last, mut consumed) = (0, BTreeMap::new());
     for (step, trajectories) in committed {
-        assert_eq!(step, last + 1, "I-3: steps are committed in order");
-        last = step;
+        assert_eq!(step.0, last + 1, "I-3: steps are committed in order");
+        last = step.0;
         assert_eq!(trajectories.len(), per_step, "I-3: step {step}");
         for trajectory in trajectories {
-            assert!(seen.insert(trajectory), "I-3: {trajectory} was used twice");
+            let before = consumed.insert(trajectory, step);
+            assert_eq!(before, None, "I-3: {trajectory} was used twice");
         }
     }
-    assert_eq!(last, steps, "I-3: every step is committed");
+    consumed
 }
 
 fn number(value: &Value, key: &str) -> u64 {

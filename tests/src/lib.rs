@@ -16,7 +16,7 @@ mod weights;
 pub use cluster::Cluster;
 pub use edit::JobFile;
 pub use engines::engine_process;
-pub use invariants::{Watcher, assert_consumed_once};
+pub use invariants::{Watcher, assert_consumed_once, consumed_once};
 pub use net::Net;
 pub use programs::{bin, cache, fixture};
 pub use slow::SlowLoopback;

@@ -1,5 +1,5 @@
 //! Two machines' network namespaces on a switch, and a cable that can be cut. Needs root.
-use std::process::Command;
+use crate::programs::run;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The namespaces; removed with this value.
@@ -8,43 +8,44 @@ pub struct Net {
     names: [String; 3],
 }
 
-fn ip(args: &[&str]) -> bool {
-    let run = Command::new("ip").args(args).output();
-    run.is_ok_and(|out| out.status.success())
-}
-
 impl Net {
-    /// Makes them; none, with the reason printed, where that is not permitted.
+    /// Makes them; none, with the reason recorded, where that is not permitted.
     pub fn try_new() -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
+        robust_needs::program("ip")?;
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}x{made}", std::process::id());
         let net = Self {
             names: ["a", "b", "sw"].map(|name| format!("rbst{id}{name}")),
         };
-        let switch = &net.names[2];
-        let made = net.names.iter().all(|ns| ip(&["netns", "add", ns]))
-            && ip(&["-n", switch, "link", "add", "br0", "type", "bridge"])
-            && ip(&["-n", switch, "link", "set", "br0", "up"])
-            && (0..2).all(|side| net.plug_in(side));
-        if !made {
-            eprintln!("skipped: network namespaces cannot be made here (root and iproute2 needed)");
-            return None;
+        let refused = net.make().map_err(|why| {
+            let lacks = format!("network namespaces cannot be made ({why})");
+            robust_needs::skip(lacks, robust_needs::ROOT);
+        });
+        refused.ok().map(|()| net)
+    }
+
+    fn make(&self) -> Result<(), String> {
+        for name in &self.names {
+            run(&format!("ip netns add {name}"))?;
         }
-        Some(net)
+        let switch = &self.names[2];
+        run(&format!("ip -n {switch} link add br0 type bridge"))?;
+        run(&format!("ip -n {switch} link set br0 up"))?;
+        (0..2).try_for_each(|side| self.plug_in(side))
     }
 
     /// Connects a machine with the switch.
-    fn plug_in(&self, side: usize) -> bool {
-        let (ns, switch, port) = (&self.names[side], &self.names[2], format!("port{side}"));
-        let address = format!("{}/24", Self::address(side));
-        let pair = ["type", "veth", "peer", "name", "eth0", "netns", ns];
-        let add = [&["-n", switch, "link", "add", &port][..], &pair].concat();
-        ip(&add)
-            && ip(&["-n", switch, "link", "set", &port, "master", "br0", "up"])
-            && ip(&["-n", ns, "addr", "add", &address, "dev", "eth0"])
-            && ip(&["-n", ns, "link", "set", "eth0", "up"])
-            && ip(&["-n", ns, "link", "set", "lo", "up"])
+    fn plug_in(&self, side: usize) -> Result<(), String> {
+        let (ns, switch) = (&self.names[side], &self.names[2]);
+        let address = Self::address(side);
+        run(&format!(
+            "ip -n {switch} link add port{side} type veth peer name eth0 netns {ns}"
+        ))?;
+        run(&format!("ip -n {switch} link set port{side} master br0 up"))?;
+        run(&format!("ip -n {ns} addr add {address}/24 dev eth0"))?;
+        run(&format!("ip -n {ns} link set eth0 up"))?;
+        run(&format!("ip -n {ns} link set lo up"))
     }
 
     fn address(side: usize) -> String {
@@ -65,14 +66,14 @@ impl Net {
     /// Cuts the second machine's cable, or mends it.
     pub fn cut(&self, is_cut: bool) {
         let state = if is_cut { "down" } else { "up" };
-        assert!(ip(&["-n", &self.names[2], "link", "set", "port1", state]));
+        run(&format!("ip -n {} link set port1 {state}", self.names[2])).unwrap();
     }
 }
 
 impl Drop for Net {
     fn drop(&mut self) {
         for name in &self.names {
-            ip(&["netns", "del", name]);
+            let _ = run(&format!("ip netns del {name}"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Where the programs under test and the fixtures are.
 use std::path::PathBuf;
+use std::process::Command;
 
 /// A program of the same build profile as the running test.
 pub fn bin(name: &str) -> PathBuf {
@@ -30,4 +31,15 @@ pub fn cache() -> PathBuf {
         || std::env::temp_dir().join("robust-test-cache"),
         PathBuf::from,
     )
+}
+
+/// Runs a command line to its end; why it did not work.
+pub(crate) fn run(command: &str) -> Result<(), String> {
+    let mut words = command.split_whitespace();
+    let program = words.next().unwrap_or_default();
+    let out = Command::new(program).args(words).output();
+    let out = out.map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    let failed = || format!("{command}: {}", said.trim());
+    out.status.success().then_some(()).ok_or_else(failed)
 }

@@ -1,6 +1,6 @@
 //! A network namespace whose loopback carries so much and no more: weights take their time, as between
 //! machines. Needs root.
-use std::process::Command;
+use crate::programs::run;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The namespace; removed with this value.
@@ -8,33 +8,33 @@ pub struct SlowLoopback {
     name: String,
 }
 
-fn run(command: &str) -> bool {
-    let mut words = command.split_whitespace();
-    let program = words.next().expect("a program");
-    let run = Command::new(program).args(words).output();
-    run.is_ok_and(|out| out.status.success())
-}
-
 impl SlowLoopback {
-    /// With so many megabits per second; none, with the reason printed, where that is not permitted.
+    /// With so many megabits per second; none, with the reason recorded, where that is not permitted.
     pub fn try_new(mbit: u32) -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
+        robust_needs::program("ip")?;
+        robust_needs::program("tc")?;
         let made = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("rbsl{}x{made}", std::process::id());
-        let net = Self { name };
-        let name = &net.name;
+        let net = Self {
+            name: format!("rbsl{}x{made}", std::process::id()),
+        };
+        let made = net.make(mbit);
+        let refused = made.map_err(|why| {
+            let lacks = format!("no namespace with a slow loopback can be made ({why})");
+            robust_needs::skip(lacks, robust_needs::ROOT);
+        });
+        refused.ok().map(|()| net)
+    }
+
+    fn make(&self, mbit: u32) -> Result<(), String> {
+        let name = &self.name;
+        run(&format!("ip netns add {name}"))?;
         // A small MTU: packets as large as loopback's would not fit the bucket.
-        let made = run(&format!("ip netns add {name}"))
-            && run(&format!("ip -n {name} link set lo mtu 9000 up"))
-            && run(&format!(
-                "ip netns exec {name} tc qdisc add dev lo root \
-                 tbf rate {mbit}mbit burst 128kb latency 200ms"
-            ));
-        if !made {
-            eprintln!("skipped: no namespace with a slow loopback here (root, ip and tc needed)");
-            return None;
-        }
-        Some(net)
+        run(&format!("ip -n {name} link set lo mtu 9000 up"))?;
+        run(&format!(
+            "ip netns exec {name} tc qdisc add dev lo root \
+             tbf rate {mbit}mbit burst 128kb latency 200ms"
+        ))
     }
 
     /// What starts a program there.
@@ -47,6 +47,6 @@ impl SlowLoopback {
 
 impl Drop for SlowLoopback {
     fn drop(&mut self) {
-        run(&format!("ip netns del {}", self.name));
+        let _ = run(&format!("ip netns del {}", self.name));
     }
 }

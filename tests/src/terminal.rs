@@ -98,9 +98,5 @@ impl Drop for Terminal {
 
 /// Whether the test can run here; says so when not.
 pub fn has_tmux() -> bool {
-    let found = Command::new("tmux").arg("-V").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: tmux is not installed");
-    }
-    found
+    robust_needs::program("tmux").is_some()
 }

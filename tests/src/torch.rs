@@ -7,17 +7,7 @@ use std::path::{Path, PathBuf};
 /// # Panics
 /// Where there is none: the tests need it.
 pub fn torch_python() -> PathBuf {
-    let cache = || {
-        let set = |name| {
-            std::env::var_os(name)
-                .filter(|v| !v.is_empty())
-                .map(PathBuf::from)
-        };
-        let own = set("XDG_CACHE_HOME").map(|c| c.join("robust"));
-        let home = set("HOME").map(|h| h.join(".cache/robust"));
-        set("ROBUST_CACHE").or(own).or(home).unwrap_or_default()
-    };
-    let made = || cache().join("torch-2.11.0-py/bin/python");
+    let made = || robust_needs::cache().join("torch-2.11.0-py/bin/python");
     let python = std::env::var_os("TORCH_PYTHON").map_or_else(made, PathBuf::from);
     assert!(
         python.exists(),

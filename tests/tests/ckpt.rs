@@ -1,6 +1,6 @@
 //! Checkpoints in the hands of an operator, when the daemon is gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Daemon, JobFile, bin, fixture};
+use robust_tests::{Daemon, JobFile, bin, fixture, torch_python};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,32 +21,27 @@ fn said(daemon: &Daemon, args: &[&str]) -> (Option<i32>, String) {
     )
 }
 
-/// What python's `transformers` makes of the folder, where it is installed: tensors whose numbers
-/// are not those of the file, or that it had to make up.
-fn transformers_complains(folder: &Path) -> Option<String> {
+/// What python's `transformers` makes of the folder: tensors whose numbers are not those of the file,
+/// or that it had to make up.
+fn transformers_complains(folder: &Path) -> String {
     let script = "
 import sys
-try:
-    import torch, safetensors.torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-except ImportError as e:
-    print(f'skipped: {e}', file=sys.stderr); sys.exit(77)
+import torch, safetensors.torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 model, info = AutoModelForCausalLM.from_pretrained(sys.argv[1], output_loading_info=True, dtype='float32')
 AutoTokenizer.from_pretrained(sys.argv[1])
 file = safetensors.torch.load_file(sys.argv[1] + '/model.safetensors')
 have = model.state_dict()
 print([n for n, t in file.items() if not torch.equal(have[n], t)], list(info['missing_keys']), list(info['unexpected_keys']))
 ";
-    let out = Command::new("python3")
+    let out = Command::new(torch_python())
         .args(["-c", script])
         .arg(folder)
         .output()
-        .ok()?;
-    eprintln!("{}", String::from_utf8_lossy(&out.stderr));
-    match out.status.code() {
-        Some(77) => None,
-        _ => Some(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
-    }
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
 #[test]
@@ -73,10 +68,7 @@ fn checkpoints_outlive_the_job_and_begin_another() {
     let to = folder.to_str().unwrap();
     let exported = daemon.json(&["ckpt", "export", "latest", to]);
     assert_eq!(exported["step"], 6);
-    assert_eq!(
-        transformers_complains(&folder).unwrap_or("[] [] []".into()),
-        "[] [] []"
-    );
+    assert_eq!(transformers_complains(&folder), "[] [] []");
     let (code, text) = said(&daemon, &["ckpt", "export", "5", "/nowhere"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("those of steps 4, 6"), "{text}");

@@ -8,6 +8,7 @@ use robust_tests::{
     torch_job, torch_python,
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Incarnations of a role's instances.
@@ -267,19 +268,61 @@ fn a_program_that_forgets_to_restore_is_told_what_to_call() {
     );
 }
 
+/// Where those of the package's tests run that want a framework which the python with torch has not.
+const FRAMEWORKS: [(&str, &str); 3] = [
+    ("test_trl", "make test-trl"),
+    ("test_verl", "docs/verl.md says how they are run"),
+    ("test_miles", "docs/miles.md says how they are run"),
+];
+
+/// What Python's runner says of its tests: why some did not run, by their module, and how many.
+fn skipped(said: &str) -> BTreeMap<(String, String), usize> {
+    let mut skipped = BTreeMap::new();
+    for line in said.lines() {
+        // `test_name (module.Class.test_name) ... skipped 'reason'`, or a whole module.
+        let parts = line.split_once(") ... skipped ");
+        let Some((test, why)) = parts.and_then(|(of, why)| Some((of.split_once(" (")?.1, why)))
+        else {
+            continue;
+        };
+        let whole = test.strip_prefix("unittest.loader.ModuleSkipped.");
+        let module = whole.unwrap_or(test).split('.').next().unwrap();
+        // In quotes of either kind.
+        let why = &why[1..why.len() - 1];
+        let key = (module.to_owned(), why.to_owned());
+        *skipped.entry(key).or_default() += 1;
+    }
+    skipped
+}
+
 #[test]
 fn the_packages_own_tests_pass() {
     let python = example("../python");
     let run = std::process::Command::new(torch_python())
-        .args(["-m", "unittest", "discover", "-s", "tests"])
+        .args(["-m", "unittest", "discover", "-v", "-s", "tests"])
         .current_dir(&python)
         .env("PYTHONPATH", "src")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap();
-    assert!(
-        run.status.success(),
-        "{}",
-        String::from_utf8_lossy(&run.stderr)
-    );
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let (mut told, total) = (0, number_behind(&said, "skipped="));
+    for ((module, why), count) in skipped(&said) {
+        let what = format!("{count} of python/tests/{module}.py: {why}");
+        match FRAMEWORKS.iter().find(|(of, _)| *of == module) {
+            Some((_, place)) => robust_needs::elsewhere(what, place),
+            None => robust_needs::skip(what, robust_needs::SETUP),
+        }
+        told += count;
+    }
+    assert_eq!(told, total, "who does not run is told: {said}");
+}
+
+/// The number behind a word of the last line; 0 where it does not have the word.
+fn number_behind(said: &str, word: &str) -> usize {
+    let last = said.lines().last().unwrap_or_default();
+    let behind = last.split(word).nth(1).unwrap_or_default();
+    let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
 }

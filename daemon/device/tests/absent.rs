@@ -11,7 +11,7 @@ fn without_a_driver_there_is_one_clear_error_and_no_panic() {
         }
         // A machine with a driver, whether or not it has a device.
         Err(DeviceError::Driver { .. }) | Ok(_) => {
-            eprintln!("skipped: this machine has a CUDA driver");
+            robust_needs::elsewhere("this machine has a CUDA driver", "machines without one");
         }
         Err(other) => panic!("{other}"),
     }

@@ -1,5 +1,5 @@
-//! Against a real S3 server: moto's, in an environment that `s3/setup.sh` makes. Skipped, saying why,
-//! where that cannot be had.
+//! Against a real S3 server: moto's, in an environment that `s3/setup.sh` makes. Skipped, which is
+//! recorded, where that cannot be had.
 #![allow(clippy::unwrap_used)]
 mod support;
 
@@ -8,7 +8,7 @@ use robust_remote::{Local, Remote, RemoteError};
 use robust_shared::ids::Step;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{LARGE, SMALL, checkpoint, content, put, steps};
@@ -22,19 +22,16 @@ struct Server {
 }
 
 impl Server {
-    /// None, with the reason on standard error, where it cannot be had.
+    /// None, with the reason recorded, where it cannot be had.
     fn start() -> Option<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3");
-        let cache = std::env::var("ROBUST_CACHE").map(PathBuf::from);
-        let home = || PathBuf::from(std::env::var("HOME").unwrap_or("/tmp".to_owned()));
-        let cache = cache.unwrap_or_else(|_| home().join(".cache/robust"));
         let setup = Command::new(here.join("setup.sh"))
-            .arg(cache.join("tests"))
+            .arg(robust_needs::cache().join("tests"))
             .output();
         let python = match setup {
             Ok(out) if out.status.success() => String::from_utf8(out.stdout).unwrap(),
-            Ok(out) => return skipped(&String::from_utf8_lossy(&out.stderr)),
-            Err(error) => return skipped(&error.to_string()),
+            Ok(out) => return cannot_be_had(&String::from_utf8_lossy(&out.stderr)),
+            Err(error) => return cannot_be_had(&error.to_string()),
         };
         let mut process = Command::new(python.trim())
             .arg(here.join("server.py"))
@@ -81,8 +78,9 @@ impl Drop for Server {
     }
 }
 
-fn skipped(why: &str) -> Option<Server> {
-    eprintln!("SKIPPED: no S3 server to test against: {}", why.trim());
+fn cannot_be_had(why: &str) -> Option<Server> {
+    let lacks = format!("no S3 server to test against: {why}");
+    robust_needs::skip(lacks, robust_needs::SETUP);
     None
 }
 

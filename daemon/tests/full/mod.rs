@@ -15,7 +15,7 @@ const SIZE_MIB: u64 = 192;
 const STOPPED: i32 = 143;
 const NONE: Option<&str> = None;
 
-/// Puts a small file system where the state goes; false where this is not allowed, which is said.
+/// Puts a small file system where the state goes; false where this is not allowed, which is recorded.
 fn on_a_small_disk(site: &Site) -> bool {
     fs::create_dir(site.state()).unwrap();
     let options = format!("size={SIZE_MIB}m");
@@ -26,7 +26,8 @@ fn on_a_small_disk(site: &Site) -> bool {
             mount(kind, &site.state(), kind, MsFlags::empty(), options)
         });
     if let Err(error) = mounted {
-        eprintln!("skipped: no file system can be mounted here ({error})");
+        let lacks = format!("no file system can be mounted ({error})");
+        robust_needs::skip(lacks, robust_needs::ROOT);
     }
     mounted.is_ok()
 }

@@ -133,12 +133,13 @@ mod tls;
 mod token;
 mod transport;
 mod ucx;
+pub mod words;
 
 pub use address::Address;
 pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
 pub use command::Trouble;
-pub use config::{Config, LOOPBACK_SNDBUF, Net, Rdma};
+pub use config::{Config, LOOPBACK_SNDBUF, Net, Rdma, tune_for_loopback};
 pub use engine::PIECE_BYTES;
 pub use error::{AddressError, BufferError, FetchError, IdentityError, KeyError, TransportError};
 pub use exposed::Exposed;

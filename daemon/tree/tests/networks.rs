@@ -16,7 +16,15 @@ fn serve() {
     }
 }
 
-/// Starts this program's `test` as the server. None, and the reason printed, where the system does
+/// What makes a way one that is permitted.
+fn remedy(way: Way) -> &'static str {
+    match way {
+        Way::Privileged => robust_needs::ROOT,
+        Way::UserNamespace => "run the tests where user namespaces are permitted",
+    }
+}
+
+/// Starts this program's `test` as the server. None, and the reason recorded, where the system does
 /// not permit it.
 fn serving(test: &str, way: Way) -> Option<(Bench, Namespace, SocketAddr)> {
     let dir = tempfile::tempdir().unwrap();
@@ -28,7 +36,7 @@ fn serving(test: &str, way: Way) -> Option<(Bench, Namespace, SocketAddr)> {
     let mut child = match Child::start(spec) {
         Ok(child) => child,
         Err(refused) => {
-            println!("SKIPPED ({way:?}): {refused}");
+            robust_needs::skip(format!("{way:?}: {refused}"), remedy(way));
             return None;
         }
     };
@@ -98,7 +106,10 @@ fn a_child_in_a_user_namespace_dies_with_its_parent() {
                 drop(std::fs::remove_dir_all(dir.path()));
                 std::thread::sleep(std::time::Duration::from_secs(1000));
             }
-            Err(refused) => println!("SKIPPED: {refused}\npid=0"),
+            Err(refused) => {
+                robust_needs::skip(refused, remedy(Way::UserNamespace));
+                println!("pid=0");
+            }
         }
         return;
     }
@@ -120,7 +131,7 @@ fn what_is_permitted_is_found_without_a_trace() {
             let mut child = Child::start(spec(dir.path(), &["sleep", "1000"], Some(way))).unwrap();
             assert!(child.take_namespace().is_some());
         }
-        Err(refused) => println!("SKIPPED: {refused}"),
+        Err(refused) => robust_needs::skip(refused, robust_needs::ROOT),
     }
     assert_eq!(std::fs::read_link("/proc/self/ns/net").unwrap(), before);
 }

@@ -29,6 +29,9 @@ enum Command {
     TcpSource {
         #[arg(long)]
         bytes: usize,
+        /// Over sockets that are set up as those of the TLS road are on loopback.
+        #[arg(long)]
+        tuned: bool,
     },
 }
 
@@ -42,7 +45,7 @@ fn main() -> ExitCode {
         Command::Pull(args) => cli::pull(&args),
         Command::Compare(args) => cli::compare(&args),
         Command::Bench(args) => bench::bench(&args),
-        Command::TcpSource { bytes } => bench::tcp_source(bytes),
+        Command::TcpSource { bytes, tuned } => bench::tcp_source(bytes, tuned),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -253,12 +253,20 @@ fn a_damaged_relay_is_named_and_what_it_served_right_is_kept() {
     assert_eq!(second.node.checked(), Some(1));
 }
 
+/// Machines in miniature; none, with the reason recorded, where they cannot be had.
+fn machines() -> Option<netns::Net> {
+    robust_needs::program("ip")?;
+    robust_needs::program("tc")?;
+    let made = netns::Net::new();
+    made.map_err(|why| robust_needs::skip(why, robust_needs::ROOT))
+        .ok()
+}
+
 /// Two fetches share a connection, and its source answers all reads of the one before those of the other.
 #[test]
 fn a_slow_link_on_which_bytes_flow_is_no_stalled_source() {
-    let mut net = match netns::Net::new() {
-        Ok(net) => net,
-        Err(reason) => return eprintln!("skipped: {reason}"),
+    let Some(mut net) = machines() else {
+        return;
     };
     let hosts: Vec<_> = (0..2).map(|_| net.host(Some("120mbit")).unwrap()).collect();
     // A window of each of the four fetches: that of the first ones takes longer than a stall.
@@ -276,9 +284,8 @@ fn a_slow_link_on_which_bytes_flow_is_no_stalled_source() {
 
 #[test]
 fn a_source_behind_a_cut_network_is_given_up_within_the_time_allowed() {
-    let mut net = match netns::Net::new() {
-        Ok(net) => net,
-        Err(reason) => return eprintln!("skipped: {reason}"),
+    let Some(mut net) = machines() else {
+        return;
     };
     let hosts: Vec<_> = (0..3).map(|_| net.host(Some("500mbit")).unwrap()).collect();
     let version = Version::new(1, BYTES, CHUNK);

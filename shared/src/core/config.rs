@@ -1,10 +1,10 @@
 //! What the controller must know of the job; a plain struct so that a simulator can fill it in.
 use super::budget::Budgets;
-use super::detect::{RuleId, RuleSet};
+use super::detect::RuleSet;
 use super::nodes::{Labels, NodeSpec};
 use super::own_loop::OwnLoop;
 use crate::ids::Role;
-use crate::job::Job;
+use crate::job::{Job, seconds};
 pub use crate::job::{Mode, Policy};
 use crate::phase::Phase;
 use std::collections::BTreeMap;
@@ -243,40 +243,38 @@ fn roles(job: &Job) -> BTreeMap<Role, RoleSpec> {
 fn rules(job: &Job) -> RuleSet {
     let mut rules = RuleSet::from_job(&job.detect).unwrap_or_default();
     // The puller has a deadline of its own; this is for when its report is lost.
-    let stall_s = job.weights.stall_timeout_s * 5.0;
+    let stall = seconds(job.weights.stall_timeout_s * 5.0);
     let from = "5 x weights.stall_timeout_s";
-    rules.derive(RuleId::PullStall, "window_s", stall_s, from);
+    rules.pull_stall.window.derive(stall, from);
     if let Some(trainer) = &job.trainer.command {
-        let (silent, from) = (trainer.watch.silent_s, "trainer.command.watch.silent_s");
-        let at = (Role::Trainer, Phase::Loop);
-        rules.derive_in(RuleId::TrainerIdle, at, silent, from);
+        let from = "trainer.command.watch.silent_s";
+        let (at, silent) = (
+            (Role::Trainer, Phase::Loop),
+            seconds(trainer.watch.silent_s),
+        );
+        rules.trainer_idle.window.derive_at(at, silent, from);
     }
     if let Some(agent) = &job.agent.command {
         // It links when its program is up, or gives that up by itself.
-        let own = rules.number(RuleId::AttachOverdue, "window_s");
+        let window = &mut rules.attach_overdue.window;
+        let all = window.general() + seconds(agent.ready.timeout_s);
         let from = "the default + agent.command.ready.timeout_s";
-        let at = (Role::Agent, Phase::Init);
-        rules.derive_in(RuleId::AttachOverdue, at, own + agent.ready.timeout_s, from);
+        window.derive_of(Role::Agent, all, from);
     }
-    let command = job.rollout.command.as_ref();
-    for (setting, value, from) in command.into_iter().flat_map(|c| c.health.overrides()) {
-        rules.derive(RuleId::HealthProbe, setting, value, from);
+    if let Some(command) = &job.rollout.command {
+        for (setting, said, from) in rules.health_probe.said_by(&command.health) {
+            said.into_iter()
+                .for_each(|value| setting.derive(value, from));
+        }
+        let from = "rollout.command.poison";
+        rules.poison.engines.derive(command.poison, from);
     }
-    if let Some(command) = command {
-        let (engines, from) = (f64::from(command.poison), "rollout.command.poison");
-        rules.derive(RuleId::Poison, "engines", engines, from);
-    }
-    if let Some(command) = command.filter(|_| job.hybrid()) {
+    if let Some(command) = job.rollout.command.as_ref().filter(|_| job.hybrid()) {
         // It goes on when its weights are loaded and verified; who stands still in that is given up by
         // its shim, which knows how long it ever took.
-        let own = rules.number(RuleId::ContextSwitch, "window_s");
-        let from = "the default + rollout.command.load_s";
-        rules.derive(
-            RuleId::ContextSwitch,
-            "window_s",
-            own + command.load_s,
-            from,
-        );
+        let window = &mut rules.context_switch.window;
+        let all = window.general() + seconds(command.load_s);
+        window.derive(all, "the default + rollout.command.load_s");
     }
     rules
 }

@@ -36,7 +36,6 @@
 //!   asks for. Both commands may come twice.
 //! - A late answer of an older life is fenced (I-1); one to an older command finds the engine in
 //!   another turn and changes nothing. Whoever drives this sends one command at a time per engine.
-use super::detect::RuleId;
 use super::instance::Instance;
 use super::nodes::NodeState;
 use super::output::{Output, Severity};
@@ -211,7 +210,7 @@ impl Core {
         if node.is_none_or(|node| node.state != NodeState::Here) {
             return;
         }
-        let until = self.now + self.config.rules.time(RuleId::ContextSwitch, "window_s");
+        let until = self.now + self.config.rules.context_switch.window.of(id.role);
         let i = self.s.instances.get_mut(id);
         if let Some(i) = i.filter(|i| Self::holds_slot(i) && i.turn != Turn::Paused) {
             i.leaving = Some((i.incarnation, until));

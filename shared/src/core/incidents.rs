@@ -28,7 +28,7 @@ impl Core {
             id,
             who,
             incarnation: life.map(|i| i.incarnation).unwrap_or_default(),
-            rule: verdict.rule.name().to_owned(),
+            rule: verdict.rule.name.to_owned(),
             reason: verdict.reason.clone(),
             plan: plan.to_string(),
             step: self.s.committed,
@@ -46,9 +46,7 @@ impl Core {
         };
         let text = format!(
             "{who}: {} ({}); {}",
-            verdict.rule.name(),
-            verdict.reason,
-            incident.plan
+            verdict.rule.name, verdict.reason, incident.plan
         );
         self.event(Severity::Fault, "incident", Some(who), text);
         self.s.incidents.push_back(incident);

@@ -68,9 +68,10 @@ pub enum Supply {
     /// It has the whole version.
     #[default]
     Whole,
-    /// It is pulling the version itself, and got more since bytes last came from it.
+    /// It is pulling the version itself, and got what the puller has not, since bytes last came from it.
     Flows,
-    /// It is pulling the version itself, and got nothing since: the puller waits without fault.
+    /// It is pulling the version itself, and got nothing of that kind since: the puller waits without
+    /// fault.
     Waits,
     /// It is not needed any more: the puller has everything, and serves it when its requests allow.
     Spent,
@@ -243,7 +244,10 @@ pub struct Instance {
     /// Pullers' reports that its chunks are corrupt.
     #[serde(default)]
     pub corrupt_reports: u32,
-    /// Sources whose chunks it found corrupt.
+    /// Lives that found its chunks to be corrupt.
+    #[serde(default)]
+    pub corrupt_to: BTreeSet<Incarnation>,
+    /// Sources whose chunks it found corrupt, and nobody else did.
     #[serde(default)]
     pub corrupt_sources: BTreeSet<Incarnation>,
     /// A verdict fell and its kill is due.
@@ -305,6 +309,7 @@ impl Instance {
             slow_steps: 0,
             overrun: false,
             corrupt_reports: 0,
+            corrupt_to: BTreeSet::new(),
             corrupt_sources: BTreeSet::new(),
             condemned: None,
             turn: Turn::default(),
@@ -347,6 +352,12 @@ impl Instance {
             slot,
             ..Self::new(self.id)
         };
+    }
+
+    /// Bytes of a version that it was seen to have pulled.
+    pub fn bytes_of(&self, version: WeightVersion) -> u64 {
+        let seen = self.pull_seen.filter(|seen| seen.version == version);
+        seen.map_or(0, |seen| seen.bytes)
     }
 
     /// Its process is about to be replaced.

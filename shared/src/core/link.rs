@@ -1,5 +1,4 @@
 //! What processes report of their life: spawned, linked, unlinked, phases and samples.
-use super::detect::RuleId;
 use super::instance::{Instance, Life, Supply};
 use super::output::Severity;
 use super::state::{JobState, Stage};
@@ -41,7 +40,7 @@ impl Core {
         let there = self.s.instances.engines().filter(|i| i.has_process());
         self.routes.adopt(there.map(|i| i.incarnation));
         let rules = &self.config.rules;
-        let attach = |i: &Instance| rules.window(RuleId::AttachOverdue, i.id.role, Phase::Init);
+        let attach = |i: &Instance| rules.attach_overdue.window.of(i.id.role);
         for i in self.s.instances.iter_mut() {
             let grace = now + attach(i);
             match &mut i.life {
@@ -84,7 +83,7 @@ impl Core {
             return;
         };
         let rules = &self.config.rules;
-        let until = self.now + rules.window(RuleId::AttachOverdue, i.id.role, Phase::Init);
+        let until = self.now + rules.attach_overdue.window.of(i.id.role);
         i.pid = pid;
         if matches!(i.life, Life::Spawning { .. }) {
             i.life = Life::Starting { until };
@@ -180,7 +179,7 @@ impl Core {
             return;
         };
         let rules = &self.config.rules;
-        let until = self.now + rules.window(RuleId::LinkLost, i.id.role, i.phase);
+        let until = self.now + rules.link_lost.window.of(i.id.role);
         if self.config.mutant(super::Mutation::LeaseTwice) {
             self.s.trajectories.void(incarnation);
         }

@@ -92,7 +92,7 @@ pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use config::*;
 pub use context::Context;
 pub use deaths::Taken;
-pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleId, RuleSet, Setting, Source};
+pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleSet, Setting, Source};
 pub use incident::*;
 pub use input::*;
 pub use instance::Restarted;
@@ -205,6 +205,14 @@ impl Core {
             self.rejoin();
         }
         self.s.last_now = self.now;
+        // What a node says of itself may come late, and counts all the same.
+        let of_node = matches!(
+            input,
+            Input::NodeBeat { .. } | Input::NodeJoined { .. } | Input::NodeLeft { .. }
+        );
+        if !of_node {
+            self.lose_silent_nodes();
+        }
         self.take(input);
         if self.started && self.s.job == JobState::Running {
             self.advance();
@@ -432,8 +440,11 @@ impl Core {
     fn finish(&mut self, outcome: Outcome) {
         self.s.job = JobState::Over(outcome.clone());
         self.disarm_places("the job is over");
-        if let Some(closed) = self.s.ledger.close(self.now) {
-            self.out.push_back(Output::Record(Record::Interval(closed)));
+        // On record before anybody acts on it, also where no interval ends with it: to a restarted
+        // daemon every process that was ended for it would have failed.
+        match self.s.ledger.close(self.now) {
+            Some(closed) => self.out.push_back(Output::Record(Record::Interval(closed))),
+            None => self.note_revision(0),
         }
         self.out.push_back(Output::Finish { outcome });
     }

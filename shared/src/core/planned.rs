@@ -262,8 +262,7 @@ impl Core {
         }
         let Some(planned) = self.s.planned.take_if(|planned| {
             // Batches that are open keep their shape: ranks that do not divide them wait.
-            let mut sizes = self.s.trajectories.sizes();
-            sizes.all(|size| size.is_multiple_of(planned.ranks.max(1) as usize))
+            self.s.trajectories.divides(planned.ranks)
         }) else {
             return;
         };

@@ -9,7 +9,6 @@
 use super::budget::{Budget, FaultKind};
 use super::config::Policy;
 use super::context::Context;
-use super::detect::RuleId;
 use super::instance::Life;
 use super::nodes::{Move, NodeState};
 use super::output::{Outcome, Output, Record, Severity};
@@ -17,7 +16,6 @@ use super::prepare::Prepared;
 use super::state::Stage;
 use super::{Core, Mutation};
 use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role, Step};
-use crate::phase::Phase;
 use std::fmt;
 use std::time::Duration;
 
@@ -274,8 +272,7 @@ impl Core {
                 Role::Trainer => self.s.gang.generation,
                 Role::Hybrid | Role::Rollout | Role::Agent => Generation(0),
             };
-            let rules = &self.config.rules;
-            let until = self.now + rules.window(RuleId::AttachOverdue, id.role, Phase::Init);
+            let until = self.now + self.config.rules.attach_overdue.window.of(id.role);
             let reborn = self
                 .s
                 .instances

@@ -306,12 +306,37 @@ impl State {
         if !matches!(self.job, JobState::Over(Outcome::Stopped)) {
             return self;
         }
-        let fresh = Self::new(config);
-        (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
-        self.gang = fresh.gang;
-        if let Some(planned) = self.planned.take() {
-            self.revisions.insert(Role::Trainer, planned.revision);
+        // Open batches keep their shape, so ranks that do not divide them come when those are consumed, as
+        // they would have if nobody had stopped the job.
+        let ranks = match self.trajectories.divides(config.ranks) {
+            true => config.ranks,
+            false => self.instances.count(Role::Trainer),
+        };
+        let mut begins = config.clone();
+        begins.set_count(Role::Trainer, ranks);
+        if begins.hybrids > 0 {
+            begins.set_count(Role::Hybrid, ranks);
         }
+        let fresh = Self::new(&begins);
+        (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
+        // Nothing counts any more of what failed before: an operator looked at it in between.
+        (self.gang, self.task_restarts) = (fresh.gang, 0);
+        self.planned = match (self.planned.take(), ranks == config.ranks) {
+            (planned, true) => {
+                let read = planned.map(|planned| (Role::Trainer, planned.revision));
+                self.revisions.extend(read);
+                None
+            }
+            (planned, false) => Some(Planned {
+                ranks: config.ranks,
+                revision: planned.map_or(self.revision, |planned| planned.revision),
+                why: format!("the job goes on with {} ranks", config.ranks),
+                leaves: false,
+                held_up: false,
+                task: false,
+                before: None,
+            }),
+        };
         self.rolling.clear();
         self.recoveries.clear();
         if !config.mutant(super::Mutation::ForgetResume) {

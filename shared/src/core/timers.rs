@@ -5,7 +5,7 @@
 //! table one entry a window, not one a sample.
 use super::instance::{Instance, Life};
 use super::state::JobState;
-use super::{Core, detect};
+use super::{Core, RULES};
 use crate::hash::IdMap;
 use crate::ids::{InstanceId, NodeId};
 use crate::time::Time;
@@ -57,6 +57,19 @@ impl Timers {
         self.order.first().map(|(at, _)| *at)
     }
 
+    /// Nodes whose timers have fallen and are not taken out yet, in order.
+    pub fn fallen_nodes(&self, now: Time) -> Vec<NodeId> {
+        let fallen = self.order.iter().take_while(|(at, _)| *at <= now);
+        let mut nodes: Vec<NodeId> = fallen
+            .filter_map(|(_, key)| match key {
+                TimerKey::Node(node) => Some(*node),
+                TimerKey::Instance(_) => None,
+            })
+            .collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
     /// Takes out those that have fallen, in the order of their owners.
     pub fn take_fallen(&mut self, now: Time) -> Vec<TimerKey> {
         let mut fallen = Vec::new();
@@ -84,18 +97,24 @@ impl Core {
 
     /// The first instant at which something is due for an instance though nothing happens.
     pub(super) fn deadline(&self, i: &Instance) -> Option<Time> {
-        // Its bound is learned from others: it may move without a word of this one.
-        let overrun = detect::phase_overrun::due(self, i);
-        self.own_deadline(i).into_iter().chain(overrun).min()
+        let learned = self.rules_due(i, true);
+        self.own_deadline(i).into_iter().chain(learned).min()
+    }
+
+    /// When the first of the rules falls for an instance whose instants are learned from others, or of
+    /// those whose are not.
+    fn rules_due(&self, i: &Instance, learned: bool) -> Option<Time> {
+        let watches = RULES.iter().filter_map(|r| r.watch.as_ref());
+        let watches = watches.filter(|w| w.is_learned == learned);
+        watches.filter_map(|w| (w.due)(self, i)).min()
     }
 
     /// The first of those that follow from the instance and what touches it.
     pub(super) fn own_deadline(&self, i: &Instance) -> Option<Time> {
         let life = match i.life {
-            Life::Waiting { until }
-            | Life::Spawning { until }
-            | Life::Starting { until }
-            | Life::Unlinked { until } => Some(until),
+            Life::Waiting { until } => Some(until),
+            // What was started has to link: a rule's matter.
+            Life::Spawning { .. } | Life::Starting { .. } | Life::Unlinked { .. } => None,
             Life::None | Life::Homeless | Life::Attached => None,
         };
         let lasting = i.avoid.iter().map(|(_, until)| *until).min();
@@ -105,13 +124,7 @@ impl Core {
             i.suspect,
             lasting,
             i.leaving.map(|(_, until)| until),
-            detect::pull_stall::due(self, i),
-            detect::trainer_idle::due(self, i),
-            detect::rollout_silent::due(self, i),
-            detect::agent_silent::due(self, i),
-            detect::context_switch::due(self, i),
-            detect::health_probe::due(i),
-            detect::paused_too_long::due(self, i),
+            self.rules_due(i, false),
         ];
         due.into_iter().flatten().min()
     }

@@ -44,6 +44,7 @@ pub use sections::{
     StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady, Verification,
     WarmupSettings, Watch, WeightTransport, Weights,
 };
+pub(crate) use units::seconds;
 pub use update::updatable;
 
 use crate::ids::Role;

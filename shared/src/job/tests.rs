@@ -2,7 +2,7 @@
 use super::tests_commands::{BAD_COMMANDS, FAKE, engines};
 use super::tests_devices::BAD_DEVICES;
 use super::*;
-use crate::core::{RuleId, RuleSet};
+use crate::core::RuleSet;
 use crate::phase::Phase;
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn a_job_of_only_data_gets_working_defaults_and_a_node_that_fits() {
     assert_eq!(job.nodes.len(), 1);
     assert_eq!(job.placement().unwrap().len(), 2 + 3 + 2);
     let rules = RuleSet::from_job(&job.detect).unwrap();
-    let window = rules.window(RuleId::TrainerIdle, Role::Trainer, Phase::Update);
+    let window = rules.trainer_idle.window.at(Role::Trainer, Phase::Update);
     assert_eq!(window.as_secs(), 300);
     assert_eq!(job.weights.chunk_bytes(), 1023 << 10);
 }
@@ -271,6 +271,11 @@ const BAD: &[(&str, &str)] = &[
         ":6:1: `checkpoint.remote` is \"bucket/prefix\"; write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER",
     ),
     (
+        "rule_same_for_all_roles",
+        ":7:1: `detect.node_lost.trainer.window_s` is set; remove it: it is the same for all roles; \
+         `detect.node_lost.window_s` says it",
+    ),
+    (
         "rule_silent_in_phase",
         ":6:12: `detect.trainer_idle.phases.advantage` is set; remove it: the rule is silent in `advantage`; it speaks in ref_logprob, old_logprob, update, loop",
     ),
@@ -381,6 +386,7 @@ const BAD: &[(&str, &str)] = &[
 ];
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "reads fixtures")]
 fn each_bad_job_file_gets_one_sentence_with_place_problem_and_fix() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/bad_jobs");
     let mut seen = Vec::new();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use super::tests::README;
 use super::*;
-use crate::core::{CoreConfig, RuleId};
+use crate::core::CoreConfig;
 
 pub(super) const FAKE: &str = include_str!("../../../fixtures/jobs/engines-fake.toml");
 
@@ -81,9 +81,10 @@ fn the_job_with_played_engines_is_valid_and_says_how_they_are_started() {
     assert_eq!(argv.join(" "), expected);
     let config = CoreConfig::from(&job);
     assert_eq!((config.engine_requests, config.rollout_slots), (32, 1));
-    let times = ["first_wait_s", "interval_s", "timeout_s", "threshold"];
-    let times = times.map(|key| config.rules.number(RuleId::HealthProbe, key));
-    assert_eq!(times, [2.0, 1.0, 2.0, 3.0]);
+    let probe = &config.rules.health_probe;
+    let times = [&probe.first_wait, &probe.interval, &probe.timeout];
+    assert_eq!(times.map(|t| t.of(Role::Rollout).as_secs()), [2, 1, 2]);
+    assert_eq!(probe.threshold.of(Role::Rollout), 3);
 }
 
 const ENGINES: &str = "[data]\nprompts='p'\ntokenizer='t'\n[rollout.command]\nkind='sglang'\n\

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 /// Seconds as a duration. What no duration can hold is zero (negative, not a number) or the longest
 /// one; a validated job has neither.
-pub(super) fn seconds(value: f64) -> Duration {
+pub(crate) fn seconds(value: f64) -> Duration {
     let edge = if value > 0.0 {
         Duration::MAX
     } else {

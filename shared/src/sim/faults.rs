@@ -2,7 +2,7 @@
 use super::dice::Dice;
 pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
-use crate::core::{self, CoreConfig, Mode, OwnLoop, Policy, RestartTarget, RuleId, RuleSet};
+use crate::core::{self, CoreConfig, Mode, OwnLoop, Policy, RestartTarget, RuleSet};
 use crate::fault::At;
 use crate::ids::{InstanceId, Role, TrajectoryId};
 use crate::phase::Phase;
@@ -296,7 +296,7 @@ impl Schedule {
             agent_concurrency: 8,
             max_task_restarts: s.max_task_restarts,
             max_staleness: s.max_staleness,
-            rules: quick_rules().with(RuleId::Poison, "engines", f64::from(s.poison)),
+            rules: quick_rules().with(|r| r.poison.engines.set(s.poison)),
             evidence_timeout: Duration::from_secs(1),
             ..CoreConfig::default()
         }
@@ -321,15 +321,16 @@ impl Schedule {
 
 /// Windows of seconds, wide enough for the world's samples (every 250 ms).
 fn quick_rules() -> RuleSet {
-    RuleSet::default()
-        .with(RuleId::TrainerIdle, "window_s", 3.0)
-        .with(RuleId::RolloutSilent, "window_s", 2.0)
-        .with(RuleId::RolloutSilent, "probe_timeout_s", 2.0)
-        .with(RuleId::AgentSilent, "window_s", 4.0)
-        .with(RuleId::AttachOverdue, "window_s", 10.0)
-        .with(RuleId::ContextSwitch, "window_s", 5.0)
-        .with(RuleId::AgentUnable, "times", 3.0)
-        .with(RuleId::AgentUnable, "lasting_s", 2.0)
+    RuleSet::default().with(|r| {
+        r.trainer_idle.window.set(ms(3000));
+        r.rollout_silent.window.set(ms(2000));
+        r.rollout_silent.probe_timeout.set(ms(2000));
+        r.agent_silent.window.set(ms(4000));
+        r.attach_overdue.window.set(ms(10_000));
+        r.context_switch.window.set(ms(5000));
+        r.agent_unable.times.set(3);
+        r.agent_unable.lasting.set(ms(2000));
+    })
 }
 
 impl Weather {

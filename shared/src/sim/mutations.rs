@@ -23,6 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::disallowed_macros, reason = "prints what it found")]
     fn the_search_finds_every_seeded_bug_within_three_hundred_seeds() {
         let mut missed = Vec::new();
         for mutation in Mutation::ALL {

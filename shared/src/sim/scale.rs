@@ -6,7 +6,7 @@
 //! ([`super::stream`]) measures.
 use super::cluster::{Cluster, LongTail, Plan, Timing, unit};
 use super::dice::Dice;
-use crate::core::{CoreConfig, LONGEST_S, Labels, NodeSpec, Outcome, RuleId, RuleSet};
+use crate::core::{CoreConfig, LONGEST_S, Labels, NodeSpec, Outcome, RuleSet};
 use std::time::Duration;
 
 /// Machine faults per 1,000 machines and week (the paper's operators').
@@ -107,12 +107,14 @@ impl Scale {
         let ranks = (self.nodes / 5).max(1);
         let rollouts = self.nodes - ranks;
         let agents = (self.nodes / 100).max(1);
-        let rules = RuleSet::default()
-            .with(RuleId::AttachOverdue, "window_s", 1200.0)
-            .with(RuleId::HealthProbe, "interval_s", LONGEST_S)
-            .with(RuleId::RolloutSilent, "window_s", LONGEST_S)
-            .with(RuleId::TrainerIdle, "window_s", LONGEST_S)
-            .with(RuleId::NodeLost, "window_s", LONGEST_S);
+        let rules = RuleSet::default().with(|r| {
+            let longest = Duration::from_secs_f64(LONGEST_S);
+            r.attach_overdue.window.set(Duration::from_secs(1200));
+            r.health_probe.interval.set(longest);
+            r.rollout_silent.window.set(longest);
+            r.trainer_idle.window.set(longest);
+            r.node_lost.window.set(longest);
+        });
         CoreConfig {
             ranks,
             rollouts,

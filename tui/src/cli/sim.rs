@@ -39,6 +39,13 @@ pub struct SearchArgs {
     /// The first of them
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub from: u64,
+    /// Stop only at so many distinct failures
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub keep_going: usize,
+    /// Folder that gets a file for each distinct failure, for `sim replay`
+    #[arg(long, value_name = "DIR", default_value = "sim-found")]
+    pub found: PathBuf,
 }
 
 /// Options of `sim weights`.

@@ -1,4 +1,5 @@
 //! `robustctl sim`: the controller in virtual time; no daemon is asked.
+mod hunt;
 mod paper;
 mod scale;
 pub mod weights;
@@ -6,15 +7,17 @@ pub mod weights;
 use super::put;
 use crate::cli::{ReplayArgs, SearchArgs, SimArgs, SimCommand};
 use crate::error::CliError;
+use hunt::{Kind, Ran, Search};
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_shared::sim::faults::Schedule;
 use robust_shared::sim::fixture::Fixture;
+use robust_shared::sim::world::Violation;
 use robust_shared::sim::{search, shrink};
+use robust_shared::time::Time;
 use serde::Serialize;
+use std::any::Any;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Failures shrunk and printed; more of them say little more.
-const MOST_FAILURES: usize = 5;
 
 /// What a search found.
 #[derive(Debug, Serialize)]
@@ -31,10 +34,23 @@ struct Found {
     failures: Vec<Failure>,
 }
 
+/// Failures of one kind.
 #[derive(Debug, Serialize)]
 struct Failure {
+    /// The first seed that fails so.
     seed: u64,
+    /// How many do.
+    seeds: u64,
+    /// Where the fixture is.
+    file: PathBuf,
     fixture: Fixture,
+}
+
+impl Found {
+    /// Seeds that fail.
+    fn failing(&self) -> u64 {
+        self.failures.iter().map(|failure| failure.seeds).sum()
+    }
 }
 
 /// Runs the simulator.
@@ -66,46 +82,84 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
     let identical_journal_lines = prove(args.from, json)?;
     let began = Instant::now();
     let bar = bar(args.seeds, "seeds");
-    let (mut inputs, mut took, mut failures) = (0, Duration::ZERO, Vec::new());
-    let mut seeds = 0;
-    for seed in args.from..args.from.saturating_add(args.seeds) {
-        let schedule = Schedule::of(seed);
-        let run = search::run(&schedule);
-        inputs += run.inputs;
-        took += run.took;
-        if run.violation.is_some()
-            && let Some(shrunk) = shrink::shrink(&schedule)
-        {
-            let fixture = Fixture::new(shrunk.schedule, shrunk.violation);
-            failures.push(Failure { seed, fixture });
-        }
-        bar.inc(1);
-        seeds += 1;
-        if failures.len() >= MOST_FAILURES {
-            break;
-        }
-    }
+    let search = Search {
+        seeds: args.from..args.from.saturating_add(args.seeds),
+        most_kinds: args.keep_going,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let report = hunt::hunt(&search, |seed| ran(&Schedule::of(seed)), |n| bar.inc(n));
     bar.finish_and_clear();
     let wall_s = began.elapsed().as_secs_f64();
+    let failures = report.kinds.iter().map(|kind| failure(kind, &args.found));
     let found = Found {
         from: args.from,
-        seeds,
+        seeds: report.seeds,
         asked: args.seeds,
         identical_journal_lines,
-        inputs,
-        virtual_s: took.as_secs_f64(),
+        inputs: report.inputs,
+        virtual_s: report.took.as_secs_f64(),
         wall_s,
-        seeds_per_s: seeds as f64 / wall_s.max(f64::EPSILON),
-        failures,
+        seeds_per_s: report.seeds as f64 / wall_s.max(f64::EPSILON),
+        failures: failures.collect::<Result<_, _>>()?,
     };
     match json {
         true => super::put_json(&found)?,
-        false => put(&text(&found)?)?,
+        false => put(&text(&found))?,
     }
-    match found.failures.len() {
+    match found.failing() {
         0 => Ok(()),
         n => Err(CliError::Failed(format!("{n} seeds break an invariant"))),
     }
+}
+
+/// A run of the controller. One that panics is a failure like any other, and the search goes on.
+fn ran(schedule: &Schedule) -> Ran {
+    match std::panic::catch_unwind(|| search::run(schedule)) {
+        Ok(run) => Ran {
+            inputs: run.inputs,
+            took: run.took,
+            violation: run.violation,
+        },
+        Err(thrown) => Ran {
+            inputs: 0,
+            took: Duration::ZERO,
+            violation: Some(Violation {
+                at: Time(0),
+                invariant: "panic".to_owned(),
+                text: words_of(thrown.as_ref()).to_owned(),
+            }),
+        },
+    }
+}
+
+fn words_of(thrown: &(dyn Any + Send)) -> &str {
+    let owned = thrown.downcast_ref::<String>().map(String::as_str);
+    let words = owned.or_else(|| thrown.downcast_ref::<&str>().copied());
+    words.unwrap_or("the controller panicked")
+}
+
+/// The first failure of a kind, shrunk and written down.
+fn failure(kind: &Kind, folder: &Path) -> Result<Failure, CliError> {
+    let schedule = Schedule::of(kind.seed);
+    let shrunk = shrink::shrink_with(&schedule, |schedule| ran(schedule).violation);
+    let fixture = match shrunk {
+        Some(shrunk) => Fixture::new(shrunk.schedule, shrunk.violation),
+        None => Fixture::new(schedule, kind.violation.clone()),
+    };
+    let invariant = kind.violation.invariant.replace(' ', "_");
+    let file = folder.join(format!("{invariant}_{}.json", kind.seed));
+    let text = fixture
+        .to_json()
+        .map_err(|e| CliError::Failed(e.to_string()))?;
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&file, text))
+        .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", file.display())))?;
+    Ok(Failure {
+        seed: kind.seed,
+        seeds: kind.seeds,
+        file,
+        fixture,
+    })
 }
 
 /// On a terminal; hidden elsewhere.
@@ -118,19 +172,25 @@ fn bar(length: u64, what: &str) -> ProgressBar {
     bar
 }
 
-fn text(found: &Found) -> Result<String, CliError> {
+/// A line for each distinct failure, and one about all of them.
+fn text(found: &Found) -> String {
     let mut text = String::new();
     for failure in &found.failures {
-        let (seed, violation) = (failure.seed, &failure.fixture.found);
+        let (seed, seeds, violation) = (failure.seed, failure.seeds, &failure.fixture.found);
+        let (faults, file) = (
+            failure.fixture.schedule.faults.len(),
+            failure.file.display(),
+        );
         text += &format!(
-            "seed {seed} breaks {violation}\n{}",
-            json_of(&failure.fixture)?
+            "{violation} ({seeds} seeds, the first {seed}; {faults} faults suffice: {file})\n"
         );
     }
     text += &format!(
-        "{} seeds from {}: {} failures; {} inputs, {:.0} s of virtual time in {:.1} s ({:.0} seeds/s)\n",
+        "{} seeds from {}: {} fail, {} distinct failures; {} inputs, {:.0} s of virtual time in \
+         {:.1} s ({:.0} seeds/s)\n",
         found.seeds,
         found.from,
+        found.failing(),
         found.failures.len(),
         found.inputs,
         found.virtual_s,
@@ -138,16 +198,13 @@ fn text(found: &Found) -> Result<String, CliError> {
         found.seeds_per_s
     );
     if found.seeds < found.asked {
-        let (failures, asked) = (found.failures.len(), found.asked);
-        text += &format!("stopped after {failures} failures, {asked} seeds were asked for\n");
+        let (kinds, asked) = (found.failures.len(), found.asked);
+        text += &format!(
+            "stopped at {kinds} distinct failures, {asked} seeds were asked for; `--keep-going N` \
+             stops later\n"
+        );
     }
-    Ok(text)
-}
-
-fn json_of(fixture: &Fixture) -> Result<String, CliError> {
-    fixture
-        .to_json()
-        .map_err(|e| CliError::Failed(e.to_string()))
+    text
 }
 
 fn replay(args: &ReplayArgs, json: bool) -> Result<(), CliError> {

@@ -51,6 +51,9 @@ mod tests {
 
     #[test]
     fn the_terminal_is_given_back_before_a_panic_is_told() {
+        if robust_needs::program("tmux").is_none() {
+            return;
+        }
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("tmux");
         let tmux = |arguments: &[&str]| {
@@ -72,10 +75,8 @@ mod tests {
             "-y",
             "30",
         ];
-        if tmux(&[&begin[..], &["sh", "-c", &shell]].concat()).is_err() {
-            eprintln!("SKIPPED: tmux is not installed");
-            return;
-        }
+        let begun = tmux(&[&begin[..], &["sh", "-c", &shell]].concat()).unwrap();
+        assert!(begun.status.success(), "{begun:?}");
         let show = |arguments: &[&str]| {
             let shown = tmux(arguments).unwrap().stdout;
             String::from_utf8(shown).unwrap()

@@ -29,6 +29,33 @@ fn the_papers_experiments_print_every_run_and_their_proof_of_determinism() {
 }
 
 #[test]
+fn the_fault_search_runs_every_seed_that_was_asked_for_and_counts_the_same_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("found");
+    let found = || {
+        let folder = folder.to_str().unwrap();
+        let args = [
+            "sim", "search", "--seeds", "200", "--from", "7", "--json", "--found", folder,
+        ];
+        let output = run(dir.path(), &args);
+        assert!(output.status.success(), "{}", err(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let (one, two) = (found(), found());
+    assert_eq!(
+        (one["seeds"].as_u64(), one["asked"].as_u64()),
+        (Some(200), Some(200))
+    );
+    assert!(one["inputs"].as_u64().unwrap() > 10_000, "{one}");
+    assert_eq!(
+        (&one["inputs"], &one["virtual_s"]),
+        (&two["inputs"], &two["virtual_s"])
+    );
+    assert_eq!(one["failures"].as_array().map(Vec::len), Some(0), "{one}");
+    assert!(!folder.exists(), "there is nothing to write");
+}
+
+#[test]
 fn the_way_of_a_version_is_printed_beside_the_ideal_and_the_papers() {
     let dir = tempfile::tempdir().unwrap();
     let args = [

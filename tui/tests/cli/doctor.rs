@@ -208,10 +208,7 @@ fn a_peer_that_is_not_there_and_a_program_that_is_not_there_fail_with_a_fix() {
 
 #[test]
 fn the_drivers_library_is_asked_for_devices_and_their_processes() {
-    let Some(library) = nvml_fake() else {
-        eprintln!("skipped: the library that plays NVML is not built (cargo build -p nvml-fake)");
-        return;
-    };
+    let library = nvml_fake();
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("libnvidia-ml.so.1");
     std::fs::copy(library, &copy).unwrap();
@@ -252,14 +249,11 @@ fn the_drivers_library_is_asked_for_devices_and_their_processes() {
 }
 
 /// Built beside the tests where the workspace is.
-fn nvml_fake() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_BIN_EXE_robustctl")).parent()?;
-    [
-        target.join("libnvml_fake.so"),
-        target.join("deps/libnvml_fake.so"),
-    ]
-    .into_iter()
-    .find(|path| path.is_file())
+fn nvml_fake() -> PathBuf {
+    let target = Path::new(env!("CARGO_BIN_EXE_robustctl")).parent().unwrap();
+    let places = ["libnvml_fake.so", "deps/libnvml_fake.so"].map(|name| target.join(name));
+    let found = places.into_iter().find(|path| path.is_file());
+    found.expect("the library that plays NVML is built beside the tests")
 }
 
 #[test]

@@ -9,8 +9,9 @@ exec 9>"$1/moto.lock"
 flock 9
 if [ ! -e "$dir/complete" ]; then
   rm -rf "$dir"
-  python3 -m venv "$dir" >&2
-  "$dir/bin/pip" install --quiet --disable-pip-version-check "moto[s3,server]==$version" >&2
+  echo "installing moto $version (an S3 server for tests) into $dir" >&2
+  python3 -m venv --without-pip "$dir" >&2
+  python3 -m pip --python "$dir/bin/python" install --quiet --disable-pip-version-check "moto[s3,server]==$version" >&2
   touch "$dir/complete"
 fi
 echo "$dir/bin/python"

@@ -7,7 +7,7 @@ use crate::Link;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{
     AppendSpansRequest, AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest,
-    RouteReply, RouteRequest,
+    RouteReply, RouteRequest, Span,
 };
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -25,7 +25,8 @@ pub enum Refusal {
     Other(String),
 }
 
-/// The daemon as an agent asks it.
+/// The daemon as an agent asks it. What it acknowledged is logged (debug, `kept: ...`): evidence, for
+/// whoever doubts it, that lies outside of the daemon's reach.
 #[derive(Clone)]
 pub struct Host {
     client: RoleHostClient<Channel>,
@@ -82,6 +83,10 @@ impl Host {
             async move { client.append_turn(request).await }
         })
         .await?;
+        let trajectory = request.trajectory;
+        let turn = request.turn.unwrap_or_default();
+        let tokens = count(&turn.spans);
+        tracing::debug!(trajectory, turn = turn.index, tokens, "kept: turn");
         Ok(())
     }
 
@@ -92,6 +97,9 @@ impl Host {
             async move { client.append_spans(request).await }
         })
         .await?;
+        let (trajectory, turn) = (request.trajectory, request.turn);
+        let tokens = request.offset as usize + count(&request.spans);
+        tracing::debug!(trajectory, turn, tokens, "kept: tokens");
         Ok(())
     }
 
@@ -102,6 +110,8 @@ impl Host {
             async move { client.finish_trajectory(request).await }
         })
         .await?;
+        let (trajectory, turn) = (request.trajectory, request.turns);
+        tracing::debug!(trajectory, turn, tokens = 0, "kept: end");
         Ok(())
     }
 
@@ -126,4 +136,8 @@ impl Host {
             tokio::time::sleep(RETRY).await;
         }
     }
+}
+
+fn count(spans: &[Span]) -> usize {
+    spans.iter().map(|span| span.ids.len()).sum()
 }

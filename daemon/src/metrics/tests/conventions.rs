@@ -1,24 +1,28 @@
 //! Names, units, words and form.
 use super::*;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Prometheus' own tool, where it is installed; else the reason is said and the test is no evidence.
+/// Where Prometheus' own tool is: what PROMTOOL names, what scripts/setup.sh fetched, or on the PATH.
+fn promtool_path() -> Option<PathBuf> {
+    let fetched = robust_needs::cache().join("tests/promtool");
+    let named = std::env::var_os("PROMTOOL").map(PathBuf::from);
+    let fetched = Some(fetched).filter(|path| robust_needs::is_program(path));
+    named
+        .or(fetched)
+        .or_else(|| robust_needs::program("promtool"))
+}
+
+/// What Prometheus' own tool says; none, recorded, where it is not installed.
 pub(super) fn promtool(args: &[&str], input: &str) -> Option<String> {
-    let path = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
-    let spawned = Command::new(&path)
+    let spawned = Command::new(promtool_path()?)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(error) => {
-            eprintln!("skipped: {path}: {error} (Debian's package `prometheus` has it)");
-            return None;
-        }
-    };
+    let mut child = spawned.unwrap();
     child
         .stdin
         .take()

@@ -70,12 +70,13 @@ fn child_that_says_what_is_acknowledged() {
     }
 }
 
-/// What the child asked of the system, a line each; none where it cannot be traced.
+/// What the child asked of the system, a line each; none, recorded, where it cannot be traced.
 fn trace(careless: bool) -> Option<Vec<String>> {
+    let strace = robust_needs::program("strace")?;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace");
     let calls = "trace=write,writev,pwrite64,pwritev,pwritev2,fdatasync,fsync";
-    let mut strace = Command::new("strace");
+    let mut strace = Command::new(strace);
     strace
         .args(["-f", "-y", "-s", "32", "-e", calls, "-o"])
         .arg(&file)
@@ -90,20 +91,15 @@ fn trace(careless: bool) -> Option<Vec<String>> {
     if careless {
         strace.env(CARELESS, "1");
     }
-    let why = match strace.output() {
-        Err(error) => format!("strace (Debian package `strace`) does not start: {error}"),
-        Ok(output) if output.status.success() => {
-            let text = std::fs::read_to_string(&file).unwrap();
-            return Some(text.lines().map(str::to_owned).collect());
-        }
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(said.contains("ptrace"), "{said}");
-            said
-        }
-    };
-    eprintln!("SKIPPED: {why}");
-    None
+    let output = strace.output().unwrap();
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("ptrace"), "{said}");
+        robust_needs::skip(said, "run the tests where ptrace is permitted");
+        return None;
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    Some(text.lines().map(str::to_owned).collect())
 }
 
 /// What is wrong with the order of a trace, a sentence for each acknowledgement.

@@ -177,6 +177,8 @@ pub(crate) enum Failure {
     Stranger,
     /// The peer does not take ours.
     Unbelieved,
+    /// The link's keys have sealed as much as keys may.
+    Worn,
     /// The system's reason.
     System(rustix::io::Errno),
     /// UCX's.
@@ -198,6 +200,9 @@ impl Failure {
             Failure::Garbage => "it sent what no transport sends".to_owned(),
             Failure::Stranger => "it has no certificate of this job".to_owned(),
             Failure::Unbelieved => "it does not take this process's certificate".to_owned(),
+            Failure::Worn => {
+                "its keys have sealed as much as keys may: a new link has new ones".to_owned()
+            }
             Failure::System(errno) => errno.to_string(),
             Failure::Ucx(status) => format!("{} (UCX status {})", status.text(), status.0),
         }

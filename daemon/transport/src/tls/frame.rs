@@ -7,6 +7,7 @@
 //! | 0, a message | kind u32, its bytes |
 //! | 1, a piece | token u64, len u64; the piece's bytes come behind the frame |
 
+use crate::digest::BLOCK;
 use crate::engine::PIECE_BYTES;
 use crate::road::{Event, Failure, LinkId, MESSAGE_LIMIT, MessageKind, Targets, numbers};
 
@@ -49,27 +50,58 @@ impl Reader {
     /// Takes the next bytes: pieces go to their targets, and what happened to `events`.
     pub fn take(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &[u8],
         link: LinkId,
         targets: &Targets,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        while !bytes.is_empty() {
-            bytes = match &mut self.piece {
+        self.take_grains(1, bytes, link, (targets, events))
+            .map(drop)
+    }
+
+    /// The same with bytes that end anywhere and can be kept: of a piece that goes on behind them, only whole
+    /// blocks of its digest are taken. Answers with how many bytes were.
+    pub fn take_blocks(
+        &mut self,
+        bytes: &[u8],
+        link: LinkId,
+        targets: &Targets,
+        events: &mut Vec<Event>,
+    ) -> Result<usize, Failure> {
+        self.take_grains(BLOCK, bytes, link, (targets, events))
+    }
+
+    fn take_grains(
+        &mut self,
+        grain: usize,
+        bytes: &[u8],
+        link: LinkId,
+        (targets, events): (&Targets, &mut Vec<Event>),
+    ) -> Result<usize, Failure> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            rest = match &mut self.piece {
                 Some(piece) => {
-                    let (now, rest) = bytes.split_at(bytes.len().min(piece.len - piece.here));
-                    let at = piece.here;
+                    let (at, left) = (piece.here, piece.len - piece.here);
+                    let now = match rest.len() < left {
+                        true => rest.len() - rest.len() % grain,
+                        false => left,
+                    };
+                    if now == 0 {
+                        break;
+                    }
+                    let (now, behind) = rest.split_at(now);
                     piece.here += now.len();
                     events.extend(targets.land(piece.token, piece.len, at, now));
                     if piece.here == piece.len {
                         self.piece = None;
                     }
-                    rest
+                    behind
                 }
-                None => self.take_head(bytes, link, events)?,
+                None => self.take_head(rest, link, events)?,
             };
         }
-        Ok(())
+        Ok(bytes.len() - rest.len())
     }
 
     /// Takes bytes until a frame is whole; what is behind it is left.
@@ -150,6 +182,7 @@ mod tests {
         fn frames_are_read_however_the_network_cuts_them(
             messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 1..5),
             len in 1usize..5000, cuts in proptest::collection::vec(1usize..400, 1..30),
+            in_blocks: bool,
         ) {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
             let buffer = Buffer::new(len).unwrap();
@@ -169,13 +202,20 @@ mod tests {
             wire.extend(&bytes);
             wire.extend(super::message(MessageKind::Wait, b"after"));
             let (mut reader, mut events, mut rest) = (Reader::default(), Vec::new(), &wire[..]);
+            // With blocks, more is shown each time that not all is taken, as by who keeps what is left.
+            let mut shown = 0;
             for cut in cuts.iter().cycle() {
                 if rest.is_empty() {
                     break;
                 }
-                let (now, later) = rest.split_at(rest.len().min(*cut));
-                reader.take(now, 3, &targets, &mut events).unwrap();
-                rest = later;
+                shown = rest.len().min(shown + cut);
+                let now = &rest[..shown];
+                let took = match in_blocks {
+                    true => reader.take_blocks(now, 3, &targets, &mut events).unwrap(),
+                    false => reader.take(now, 3, &targets, &mut events).map(|()| shown).unwrap(),
+                };
+                rest = &rest[took..];
+                shown -= took;
             }
             let told = events.into_iter().map(|event| match event {
                 Event::Message { link: 3, kind, bytes } => Some((kind, bytes)),

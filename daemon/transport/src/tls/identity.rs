@@ -57,12 +57,15 @@ impl Identity {
         // Nobody comes back to an old session: a link that ended proves itself anew.
         server.send_tls13_tickets = 0;
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
+        // For the kernel, where it seals and opens.
+        server.enable_secret_extraction = true;
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_webpki_verifier(servers)
             .with_client_auth_cert(vec![own], key)?;
         client.resumption = Resumption::disabled();
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client.enable_secret_extraction = true;
         Ok(Identity {
             client: Arc::new(client),
             server: Arc::new(server),

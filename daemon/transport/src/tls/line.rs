@@ -1,17 +1,18 @@
 //! One connection: parcels are sealed as there is room for them, and what comes is opened.
+//!
+//! Where the kernel does both (see `kernel`), it is given the keys once the handshake's last word is written,
+//! and until then no byte is read that is the kernel's to open.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
-use robust_device::Block;
-
-use super::frame::{self, Reader};
-use super::session::{Opened, RECORD, Session, Taken};
-use crate::buffer::Buffer;
+use super::frame::Reader;
+use super::kernel::{self, RECORDS_OF_A_KEY, Record, Records};
+use super::outbox::Outbox;
+use super::outgoing::Outgoing;
+use super::session::{Opened, RECORD, RECORD_HEAD, Session, Taken};
 use crate::road::{Event, Failure, LinkId, OpId, Parcel, Socket, Targets};
 
 /// Bytes that are sealed before the first of them is written, and most that are read at once.
@@ -22,13 +23,12 @@ const STRETCH: usize = 4 * RECORD;
 /// One connection.
 pub(super) struct Line {
     socket: TcpStream,
-    session: Session,
+    sealing: Sealing,
     /// Whether the handshake is over.
     ready: bool,
     waiting: VecDeque<Outgoing>,
-    /// Sealed and not written, from `written` on, and the operations that end with it.
-    sealed: Vec<u8>,
-    written: usize,
+    /// Sealed and not written, and the operations that end with it.
+    sealed: Outbox,
     ending: Vec<OpId>,
     /// Messages as they are before they are sealed.
     plain: Vec<u8>,
@@ -40,30 +40,25 @@ pub(super) struct Line {
     early: Vec<u8>,
 }
 
-/// A parcel, the first `done` bytes of which are sealed.
-struct Outgoing {
-    op: OpId,
-    head: Vec<u8>,
-    body: Body,
-    done: usize,
-}
-
-enum Body {
-    None,
-    Buffer(Arc<Buffer>, Range<usize>),
-    Block(Block, usize),
+/// Who seals and opens records.
+enum Sealing {
+    /// rustls; until the handshake is over only, if somebody is to follow it.
+    Here(Box<Session>, Option<&'static dyn Records>),
+    /// The kernel, and how many it sealed at most.
+    Kernel(&'static dyn Records, u64),
+    /// Nobody: the keys could not be handed over.
+    Nobody,
 }
 
 impl Line {
-    /// Either side of a connection that is being made.
-    pub fn new(socket: TcpStream, session: Session) -> Line {
+    /// Either side of a connection that is being made. Once it is, `follows` seals and opens, if anybody.
+    pub fn new(socket: TcpStream, session: Session, follows: Option<&'static dyn Records>) -> Line {
         Line {
             socket,
-            session,
+            sealing: Sealing::Here(Box::new(session), follows),
             ready: false,
             waiting: VecDeque::new(),
-            sealed: Vec::new(),
-            written: 0,
+            sealed: Outbox::default(),
             ending: Vec::new(),
             plain: Vec::new(),
             wire: Vec::new(),
@@ -75,28 +70,12 @@ impl Line {
 
     /// Begins the handshake (the caller's side).
     pub fn greet(&mut self) -> Result<(), Failure> {
-        let mut nothing = |_: &[u8]| Err(Failure::Garbage);
-        let taken = self.session.take(&mut [], &mut self.sealed, &mut nothing);
-        taken.map(drop)
+        self.open(&mut |_| Err(Failure::Garbage)).map(drop)
     }
 
     /// Queues a parcel.
     pub fn push(&mut self, op: OpId, parcel: Parcel) {
-        let (head, body) = match parcel {
-            Parcel::Message(kind, bytes) => (frame::message(kind, &bytes), Body::None),
-            Parcel::Piece(token, buffer, range) => (
-                frame::piece(token, range.len()),
-                Body::Buffer(buffer, range),
-            ),
-            Parcel::Block(token, block, len) => (frame::piece(token, len), Body::Block(block, len)),
-        };
-        let done = 0;
-        self.waiting.push_back(Outgoing {
-            op,
-            head,
-            body,
-            done,
-        });
+        self.waiting.push_back(Outgoing::new(op, parcel));
     }
 
     /// Operations that will not end any more: nothing goes out.
@@ -133,6 +112,12 @@ impl Line {
         targets: &Targets,
         events: &mut Vec<Event>,
     ) -> Result<bool, Failure> {
+        match self.sealing {
+            Sealing::Kernel(records, _) => return self.take_open(records, link, targets, events),
+            // What comes now is the kernel's, which gets the keys with the next write.
+            Sealing::Here(_, Some(_)) if self.ready => return Ok(false),
+            _ => {}
+        }
         let there = self.gulp()?;
         let mut reader = std::mem::take(&mut self.reader);
         let early = std::mem::take(&mut self.early);
@@ -146,31 +131,129 @@ impl Line {
         }
     }
 
-    /// Reads once; false if there was nothing.
-    fn gulp(&mut self) -> Result<bool, Failure> {
+    /// Takes what came of a connection whose records the kernel opens.
+    fn take_open(
+        &mut self,
+        records: &'static dyn Records,
+        link: LinkId,
+        targets: &Targets,
+        events: &mut Vec<Event>,
+    ) -> Result<bool, Failure> {
         self.wire.resize(BATCH + RECORD, 0);
         let space = self.wire.get_mut(self.came..).unwrap_or_default();
-        match self.socket.read(space) {
-            // Not even an end was sealed: it died, or somebody cut in.
-            Ok(0) => Err(Failure::Gone),
-            Ok(len) => {
-                self.came += len;
-                Ok(true)
+        let (record, len) = match records.read(&self.socket, space) {
+            Ok(read) => read,
+            Err(error) if is_nothing(&error) => return Ok(false),
+            Err(error) => return Err(kernel::failure(&error).unwrap_or(failure(&error))),
+        };
+        match record {
+            // An end without a word, or with one.
+            Record::Data if len == 0 => return Err(Failure::Gone),
+            Record::Alert => return Err(Failure::Gone),
+            // New keys would have to be given to the kernel, and members send none before it is at an end.
+            Record::Other => return Err(Failure::Garbage),
+            Record::Data => self.came += len,
+        }
+        let came = self.wire.get(..self.came).unwrap_or_default();
+        let used = self.reader.take_blocks(came, link, targets, events)?;
+        self.wire.copy_within(used..self.came, 0);
+        self.came -= used;
+        Ok(true)
+    }
+
+    /// Reads once; false if there was nothing. A handshake that the kernel follows is read to the end of one
+    /// record and no further.
+    fn gulp(&mut self) -> Result<bool, Failure> {
+        self.wire.resize(BATCH + RECORD, 0);
+        let by_record = matches!(self.sealing, Sealing::Here(_, Some(_)));
+        loop {
+            let until = match by_record {
+                true => self.next_end().1,
+                false => self.wire.len(),
+            };
+            let space = self.wire.get_mut(self.came..until).unwrap_or_default();
+            match self.socket.read(space) {
+                // Not even an end was sealed: it died, or somebody cut in.
+                Ok(0) => return Err(Failure::Gone),
+                Ok(len) => self.came += len,
+                Err(error) if is_nothing(&error) => return Ok(false),
+                Err(error) => return Err(failure(&error)),
             }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(false),
-                _ => Err(failure(&error)),
-            },
+            if !by_record || self.next_end().0 {
+                return Ok(true);
+            }
         }
     }
 
+    /// Whether what came are whole records, and up to where to read so that it never is more.
+    fn next_end(&self) -> (bool, usize) {
+        ends(self.wire.get(..self.came).unwrap_or_default())
+    }
+
     fn open(&mut self, opened: Opened<'_>) -> Result<Taken, Failure> {
+        let Sealing::Here(session, _) = &mut self.sealing else {
+            return Err(Failure::Closed);
+        };
         let came = self.wire.get_mut(..self.came).unwrap_or_default();
-        let taken = self.session.take(came, &mut self.sealed, opened)?;
+        let taken = session.take(came, &mut self.sealed, opened)?;
         self.wire.copy_within(taken.used..self.came, 0);
         self.came -= taken.used;
         self.ready |= taken.ready;
         Ok(taken)
+    }
+
+    /// Hands the keys to whoever follows rustls, if somebody does and the handshake is over and written.
+    fn hand_over(&mut self) -> Result<(), Failure> {
+        if !self.ready || !matches!(self.sealing, Sealing::Here(_, Some(_))) {
+            return Ok(());
+        }
+        if self.came > 0 || !self.early.is_empty() {
+            // Cannot be, as it is read record by record: the kernel would never see these.
+            return Err(Failure::Garbage);
+        }
+        let sealing = std::mem::replace(&mut self.sealing, Sealing::Nobody);
+        let Sealing::Here(session, Some(records)) = sealing else {
+            return Ok(());
+        };
+        let secrets = session.into_secrets().map_err(Failure::of_tls)?;
+        records.take_over(&self.socket, secrets)?;
+        self.sealing = Sealing::Kernel(records, 0);
+        Ok(())
+    }
+
+    /// Writes what waits, as it is; the kernel seals it.
+    fn write_open(&mut self, ended: &mut Vec<OpId>) -> Result<(), Failure> {
+        let Sealing::Kernel(_, records) = &mut self.sealing else {
+            return Ok(());
+        };
+        while let Some(first) = self.waiting.front_mut() {
+            if first.is_over() {
+                ended.extend(self.waiting.pop_front().map(|over| over.op));
+                continue;
+            }
+            if *records >= RECORDS_OF_A_KEY {
+                return Err(Failure::Worn);
+            }
+            // A head is a record of its own, so that a piece comes in whole blocks of its digest.
+            let wrote = match first.head.is_empty() {
+                false => self.socket.write(&first.head),
+                true => first.show(BATCH, |bytes| self.socket.write(bytes)),
+            };
+            match wrote {
+                Ok(wrote) => {
+                    *records += wrote.div_ceil(RECORD) as u64;
+                    let of_head = wrote.min(first.head.len());
+                    first.head.drain(..of_head);
+                    first.advance(wrote - of_head);
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(failure(&error)),
+                },
+            }
+        }
+        Ok(())
     }
 
     /// Seals what waits, up to a batch.
@@ -181,7 +264,7 @@ impl Line {
                 break;
             };
             self.plain.append(&mut first.head);
-            let left = first.body.len() - first.done;
+            let left = first.left();
             if left > 0 {
                 // A piece's bytes begin a record: so they come in whole blocks of its digest.
                 self.seal_plain()?;
@@ -198,55 +281,36 @@ impl Line {
 
     /// Seals the next bytes of a piece from where they lie.
     fn seal_stretch(&mut self, len: usize) -> Result<(), Failure> {
-        let Some(first) = self.waiting.front_mut() else {
-            return Ok(());
+        let (Some(first), Sealing::Here(session, _)) =
+            (self.waiting.front_mut(), &mut self.sealing)
+        else {
+            return Err(Failure::Closed);
         };
-        let now = first.done..first.done + len;
-        first.done = now.end;
         let came = self.wire.get_mut(..self.came).unwrap_or_default();
-        let (session, sealed) = (&mut self.session, &mut self.sealed);
-        first
-            .body
-            .show(now, |bytes| session.seal(bytes, came, sealed))
+        first.show(len, |bytes| session.seal(bytes, came, &mut self.sealed))?;
+        first.advance(len);
+        Ok(())
     }
 
     fn seal_plain(&mut self) -> Result<(), Failure> {
+        let Sealing::Here(session, _) = &mut self.sealing else {
+            return Err(Failure::Closed);
+        };
         if !self.plain.is_empty() {
             let came = self.wire.get_mut(..self.came).unwrap_or_default();
-            self.session.seal(&self.plain, came, &mut self.sealed)?;
+            session.seal(&self.plain, came, &mut self.sealed)?;
             self.plain.clear();
         }
         Ok(())
     }
 }
 
-impl Body {
-    fn len(&self) -> usize {
-        match self {
-            Body::None => 0,
-            Body::Buffer(_, range) => range.len(),
-            Body::Block(_, len) => *len,
-        }
-    }
-
-    /// Shows some of its bytes.
-    fn show<R>(&self, range: Range<usize>, show: impl FnOnce(&[u8]) -> R) -> R {
-        match self {
-            Body::None => show(&[]),
-            Body::Buffer(buffer, piece) => {
-                buffer.show_unlent(piece.start + range.start..piece.start + range.end, show)
-            }
-            Body::Block(block, _) => show(block.bytes().get(range).unwrap_or_default()),
-        }
-    }
-}
-
 impl Socket for Line {
     fn flush(&mut self, ended: &mut Vec<OpId>) -> Result<(), Failure> {
         loop {
-            while let Some(rest) = self.sealed.get(self.written..).filter(|r| !r.is_empty()) {
-                match self.socket.write(rest) {
-                    Ok(written) => self.written += written,
+            while !self.sealed.is_empty() {
+                match self.socket.write(self.sealed.waiting()) {
+                    Ok(written) => self.sealed.wrote(written),
                     Err(error) => match error.kind() {
                         ErrorKind::WouldBlock => return Ok(()),
                         ErrorKind::Interrupted => {}
@@ -254,9 +318,11 @@ impl Socket for Line {
                     },
                 }
             }
-            self.sealed.clear();
-            self.written = 0;
             ended.append(&mut self.ending);
+            self.hand_over()?;
+            if matches!(self.sealing, Sealing::Kernel(..)) {
+                return self.write_open(ended);
+            }
             self.seal()?;
             if self.sealed.is_empty() {
                 return Ok(());
@@ -265,7 +331,8 @@ impl Socket for Line {
     }
 
     fn is_stuck(&self) -> bool {
-        !self.sealed.is_empty()
+        let unwritten = matches!(self.sealing, Sealing::Kernel(..)) && !self.waiting.is_empty();
+        unwritten || !self.sealed.is_empty()
     }
 }
 
@@ -273,6 +340,25 @@ impl AsFd for Line {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Whether these bytes are whole records, and how long they are once the record at their end is whole or, of
+/// which the length is not known yet, its head.
+fn ends(came: &[u8]) -> (bool, usize) {
+    let mut rest = came;
+    while let Some(([_, _, _, high, low], behind)) = rest.split_first_chunk::<RECORD_HEAD>() {
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        match behind.split_at_checked(len) {
+            Some((_, next)) => rest = next,
+            None => return (false, came.len() + len - behind.len()),
+        }
+    }
+    (rest.is_empty(), came.len() + RECORD_HEAD - rest.len())
+}
+
+/// Whether there is only nothing to be read yet.
+fn is_nothing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 fn failure(error: &std::io::Error) -> Failure {
@@ -284,3 +370,6 @@ fn failure(error: &std::io::Error) -> Failure {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,12 +10,16 @@
 //!    │ opened record by record, copied once to its place  │ written: OpDone
 //! ```
 //! Of the source: one copy into the cache, the seal, the kernel's copy. Of the puller: the kernel's copy,
-//! the opening, and one copy to its place that takes the digest on its way. All in the progress thread.
+//! the opening, and one copy to its place that takes the digest on its way. All in the progress thread, but
+//! where the kernel seals and opens: then as it copies (see `kernel`).
 
 mod callers;
 mod frame;
 mod identity;
+mod kernel;
 mod line;
+mod outbox;
+mod outgoing;
 mod session;
 
 use std::collections::HashMap;
@@ -29,9 +33,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, 
 
 use self::callers::Callers;
 pub use self::identity::Identity;
+use self::kernel::Records;
 use self::line::Line;
 use crate::address::Address;
-use crate::config::LOOPBACK_SNDBUF_BYTES;
+use crate::config::tune_for_loopback;
 use crate::error::TransportError;
 use crate::road::{
     Armed, CallId, Event, Failure, LinkId, OpId, Parcel, Road, RoadKind, Sockets, Targets,
@@ -55,6 +60,8 @@ pub(crate) struct TlsRoad {
     calls: HashMap<CallId, SocketAddr>,
     next_call: CallId,
     on_loopback: bool,
+    /// Who seals and opens records once a handshake is over, if not rustls.
+    follows: Option<&'static dyn Records>,
     targets: Targets,
     events: Vec<Event>,
 }
@@ -80,6 +87,7 @@ impl TlsRoad {
             calls: HashMap::new(),
             next_call: CALL,
             on_loopback: at.ip().is_loopback(),
+            follows: kernel::records(),
             targets,
             events: Vec::new(),
         };
@@ -124,7 +132,8 @@ impl TlsRoad {
         let session = self.identity.answer().map_err(Failure::of_tls)?;
         let call = self.next_call;
         self.next_call += 1;
-        self.links.add(call, Line::new(socket, session))?;
+        let line = Line::new(socket, session, self.follows);
+        self.links.add(call, line)?;
         self.calls.insert(call, from);
         if let Some(oldest) = self.callers.add(call, from.ip(), Instant::now()) {
             self.refuse(oldest, "too many callers that say nothing");
@@ -136,7 +145,7 @@ impl TlsRoad {
     fn tune(&self, socket: &impl AsFd) -> Result<(), Failure> {
         sockopt::set_tcp_nodelay(socket, true)?;
         if self.on_loopback {
-            sockopt::set_socket_send_buffer_size(socket, LOOPBACK_SNDBUF_BYTES)?;
+            tune_for_loopback(socket)?;
         }
         Ok(())
     }
@@ -232,7 +241,7 @@ impl Road for TlsRoad {
             Err(errno) => return Err(errno.into()),
         }
         let session = self.identity.call().map_err(Failure::of_tls)?;
-        let mut line = Line::new(TcpStream::from(socket), session);
+        let mut line = Line::new(TcpStream::from(socket), session, self.follows);
         line.greet()?;
         self.links.add(link, line)?;
         self.links.write_soon(link);

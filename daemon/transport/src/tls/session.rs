@@ -1,13 +1,17 @@
 //! TLS 1.3 of one connection, apart from its socket: bytes in, bytes out.
 
+use rustls::ExtractedSecrets;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 
+use super::outbox::Outbox;
 use crate::road::Failure;
 
-/// What a record adds to its bytes at most, and how many bytes it has (RFC 8446, section 5.2).
-const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+/// What a record begins with, what it adds to its bytes at most, and how many bytes it has (RFC 8446,
+/// section 5.2).
+pub(super) const RECORD_HEAD: usize = 5;
+const RECORD_OVERHEAD: usize = RECORD_HEAD + 1 + 16;
 pub(super) const RECORD: usize = 16 << 10;
 
 /// Either side of a connection.
@@ -45,7 +49,7 @@ impl Session {
     pub fn take(
         &mut self,
         came: &mut [u8],
-        out: &mut Vec<u8>,
+        out: &mut Outbox,
         opened: Opened<'_>,
     ) -> Result<Taken, Failure> {
         let mut taken = Taken::default();
@@ -73,12 +77,7 @@ impl Session {
 
     /// Seals bytes behind what is in `out`, after a handshake that is over. `came` is what is not whole
     /// yet of what the peer sent.
-    pub fn seal(
-        &mut self,
-        bytes: &[u8],
-        came: &mut [u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Failure> {
+    pub fn seal(&mut self, bytes: &[u8], came: &mut [u8], out: &mut Outbox) -> Result<(), Failure> {
         match self {
             Session::Client(session) => seal(session.process_tls_records(came), bytes, out),
             Session::Server(session) => seal(session.process_tls_records(came), bytes, out),
@@ -86,9 +85,20 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Gives the keys up, with the number of the next record of each direction: after a handshake that is
+    /// over, and of which nothing is left to be taken.
+    pub fn into_secrets(self) -> Result<ExtractedSecrets, rustls::Error> {
+        match self {
+            Session::Client(session) => Ok(session.dangerous_into_kernel_connection()?.0),
+            Session::Server(session) => Ok(session.dangerous_into_kernel_connection()?.0),
+        }
+    }
+}
+
 fn step<D>(
     status: UnbufferedStatus<'_, '_, D>,
-    out: &mut Vec<u8>,
+    out: &mut Outbox,
     opened: Opened<'_>,
 ) -> Result<(Step, usize), Failure> {
     let UnbufferedStatus { mut discard, state } = status;
@@ -102,7 +112,7 @@ fn step<D>(
             Step::On
         }
         ConnectionState::EncodeTlsData(mut data) => {
-            append(out, 0, |space| match data.encode(space) {
+            out.append(0, |space| match data.encode(space) {
                 Ok(written) => Ok(written),
                 Err(EncodeError::InsufficientSize(needs)) => Err(Some(needs.required_size)),
                 Err(EncodeError::AlreadyEncoded) => Err(None),
@@ -126,13 +136,13 @@ fn step<D>(
 fn seal<D>(
     status: UnbufferedStatus<'_, '_, D>,
     bytes: &[u8],
-    out: &mut Vec<u8>,
+    out: &mut Outbox,
 ) -> Result<(), Failure> {
     match status.state.map_err(Failure::of_tls)? {
         ConnectionState::WriteTraffic(mut traffic) => {
             let records = bytes.len().div_ceil(RECORD);
             let needs = bytes.len() + records * RECORD_OVERHEAD;
-            append(out, needs, |space| match traffic.encrypt(bytes, space) {
+            out.append(needs, |space| match traffic.encrypt(bytes, space) {
                 Ok(written) => Ok(written),
                 Err(EncryptError::InsufficientSize(needs)) => Err(Some(needs.required_size)),
                 Err(EncryptError::EncryptExhausted) => Err(None),
@@ -142,31 +152,8 @@ fn seal<D>(
     }
 }
 
-/// Has `write` write behind what is there; it says how much it wrote, or how much it needs.
-fn append(
-    out: &mut Vec<u8>,
-    mut needs: usize,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
-) -> Result<(), Failure> {
-    let held = out.len();
-    loop {
-        out.resize(held + needs, 0);
-        match write(out.get_mut(held..).unwrap_or_default()) {
-            Ok(written) => {
-                out.truncate(held + written);
-                return Ok(());
-            }
-            Err(Some(more)) if more > needs => needs = more,
-            Err(_) => {
-                out.truncate(held);
-                return Err(Failure::Closed);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use robust_identity::{Authority, MEMBER};
 
@@ -178,12 +165,41 @@ mod tests {
         Identity::from_pem(&authority.issue("role/1").unwrap(), MEMBER).unwrap()
     }
 
+    /// Two sides whose handshake is over.
+    pub(in crate::tls) fn linked() -> (Session, Session) {
+        let (a, b) = (member(b"one"), member(b"one"));
+        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
+        shake(&mut a, &mut b).unwrap();
+        (a, b)
+    }
+
+    /// What a side sends for these bytes.
+    pub(in crate::tls) fn sealed(side: &mut Session, bytes: &[u8]) -> Vec<u8> {
+        let mut sent = Outbox::default();
+        side.seal(bytes, &mut [], &mut sent).unwrap();
+        sent.waiting().to_vec()
+    }
+
+    impl Session {
+        /// The bytes of whole records.
+        pub(in crate::tls) fn opened(&mut self, records: &[u8]) -> Vec<u8> {
+            let (mut wire, mut got) = (records.to_vec(), Vec::new());
+            let mut take = |bytes: &[u8]| {
+                got.extend_from_slice(bytes);
+                Ok(())
+            };
+            let taken = self.take(&mut wire, &mut Outbox::default(), &mut take);
+            assert_eq!(taken.unwrap().used, records.len());
+            got
+        }
+    }
+
     /// Both sides' messages until nobody has any more; the first failure, and on which side.
     fn shake(a: &mut Session, b: &mut Session) -> Result<(), (char, Failure)> {
-        let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
+        let (mut of_a, mut of_b) = (Outbox::default(), Outbox::default());
         loop {
-            let moved = pass('a', a, &mut to_a, &mut to_b)?;
-            if !(pass('b', b, &mut to_b, &mut to_a)? || moved) {
+            let moved = pass('a', a, &mut of_b, &mut of_a)?;
+            if !(pass('b', b, &mut of_a, &mut of_b)? || moved) {
                 return Ok(());
             }
         }
@@ -192,26 +208,24 @@ mod tests {
     fn pass(
         name: char,
         side: &mut Session,
-        came: &mut Vec<u8>,
-        out: &mut Vec<u8>,
+        came: &mut Outbox,
+        out: &mut Outbox,
     ) -> Result<bool, (char, Failure)> {
         let held = out.len();
         let mut nothing = |_: &[u8]| panic!("bytes in a handshake");
-        let taken = side.take(came, out, &mut nothing);
+        let taken = side.take(&mut came.waiting().to_vec(), out, &mut nothing);
         let used = taken.map_err(|failure| (name, failure))?.used;
-        came.drain(..used);
+        came.wrote(used);
         Ok(used > 0 || out.len() > held)
     }
 
     #[test]
     fn two_members_exchange_bytes_of_any_length() {
-        let (a, b) = (member(b"one"), member(b"one"));
-        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
-        shake(&mut a, &mut b).unwrap();
+        let (mut a, mut b) = linked();
         for len in [1, 100, RECORD - 1, RECORD, RECORD + 1, 70_000] {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
-            let (mut wire, mut answer, mut got) = (Vec::new(), Vec::new(), Vec::new());
-            a.seal(&bytes, &mut [], &mut wire).unwrap();
+            let (mut answer, mut got) = (Outbox::default(), Vec::new());
+            let mut wire = sealed(&mut a, &bytes);
             // As it comes from a network: in two parts.
             let (first, half) = (wire.len() / 2, wire.len());
             let mut opened = |bytes: &[u8]| {
@@ -240,15 +254,12 @@ mod tests {
 
     #[test]
     fn one_changed_byte_ends_it() {
-        let (a, b) = (member(b"one"), member(b"one"));
-        let (mut a, mut b) = (a.call().unwrap(), b.answer().unwrap());
-        shake(&mut a, &mut b).unwrap();
-        let mut wire = Vec::new();
-        a.seal(b"weights", &mut [], &mut wire).unwrap();
+        let (mut a, mut b) = linked();
+        let mut wire = sealed(&mut a, b"weights");
         let last = wire.len() - 1;
         wire[last] ^= 1;
         let mut opened = |_: &[u8]| panic!("opened what was changed");
-        let taken = b.take(&mut wire, &mut Vec::new(), &mut opened);
+        let taken = b.take(&mut wire, &mut Outbox::default(), &mut opened);
         assert_eq!(taken.unwrap_err(), Failure::Garbage);
     }
 }

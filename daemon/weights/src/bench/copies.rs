@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use robust_transport::LOOPBACK_SNDBUF;
+use robust_transport::{LOOPBACK_SNDBUF, tune_for_loopback};
 
 use super::node::Node;
 use crate::cli::{Told, tell};
@@ -78,8 +78,9 @@ pub(crate) fn memcpy(from: &[u8], to: &mut [u8]) -> f64 {
     gb_per_s(from.len() as u64, started.elapsed())
 }
 
-/// Sends `bytes` bytes to everyone who connects, until standard input closes.
-pub(crate) fn tcp_source(bytes: usize) -> anyhow::Result<()> {
+/// Sends `bytes` bytes to everyone who connects, until standard input closes; over sockets as the system
+/// makes them, or `tuned` as those of the TLS road.
+pub(crate) fn tcp_source(bytes: usize, tuned: bool) -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let content = vec![1_u8; bytes];
     let addr = listener.local_addr()?;
@@ -87,7 +88,11 @@ pub(crate) fn tcp_source(bytes: usize) -> anyhow::Result<()> {
     std::thread::spawn(move || {
         for peer in listener.incoming().map_while(Result::ok) {
             // A puller that went away is no reason to end.
-            let _ = send(peer, &content);
+            let _ = match tuned {
+                true => tune_for_loopback(&peer).map_err(std::io::Error::from),
+                false => Ok(()),
+            }
+            .and_then(|()| send(peer, &content));
         }
     });
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -135,6 +135,26 @@ impl Node {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
+
+    /// Waits until no thread of its makes pages huge any more, or [`LIMIT`] is over.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + LIMIT;
+        while self.has_thread("huge-pages")? && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn has_thread(&self, name: &str) -> anyhow::Result<bool> {
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            // One that is gone meanwhile is none.
+            let comm = std::fs::read_to_string(task?.path().join("comm"));
+            if comm.is_ok_and(|comm| comm.trim_end() == name) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl Drop for Node {

@@ -140,6 +140,13 @@ impl Pair {
         })
     }
 
+    /// Waits until the pages of both sides' buffers are huge: a thread in each makes them so after the start,
+    /// and takes the core that a pull would have.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        self.trainer.ranks[0].settle()?;
+        self.puller.settle()
+    }
+
     /// GB/s of a bare fetch and of a pull of the version that was published last.
     pub fn pull(&mut self) -> anyhow::Result<(f64, f64)> {
         // Both have slept while others were measured, which the perf tool warms itself up before.

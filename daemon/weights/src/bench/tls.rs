@@ -10,38 +10,84 @@ use super::{BenchArgs, Report};
 const SIZES: [(&str, u64); 2] = [("1g", 1), ("256m", 4)];
 
 /// `tls_pull_*` and `tls_nodigest_*`; `tls_over_plain_tcp_*`: the pull, digests and all, over a plain copy
-/// that looks at nothing; and the processor seconds that a GB takes of either, both sides together.
+/// that looks at nothing, with sockets as the system makes them; `tls_over_tuned_tcp_*`: the same with
+/// sockets that are set up as the road's; and the processor seconds that a GB takes, both sides together.
 pub(crate) fn measure(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     for (name, part) in SIZES {
         let bytes = (args.pair_mib << 20) / part;
-        let (size, gb) = (bytes.to_string(), bytes as f64 / 1e9);
+        let size = bytes.to_string();
         let mut pair = Pair::start(bytes, &Way::tls())?;
-        let source = Node::start(0, None, &["tcp-source", "--bytes", &size])?;
+        pair.settle()?;
+        let words = ["tcp-source", "--bytes", &size, "--tuned"];
+        let (plain, tuned) = (
+            Node::start(0, None, &words[..3])?,
+            Node::start(0, None, &words)?,
+        );
         let mut to = vec![2_u8; usize::try_from(bytes)?];
         for _ in 0..args.rounds {
-            let (raw, pull, sealed, plain, open) = steadily(report, || {
-                pair.trainer.publish()?;
-                let before = pair.cpu()?;
-                let (raw, pull) = pair.pull()?;
-                // Twice without a look at digests, and once with one.
-                let sealed = (pair.cpu()? - before) / (3.0 * gb);
-                let used =
-                    || anyhow::Ok((cpu(source.pid())? + cpu(std::process::id())?).as_secs_f64());
-                let before = used()?;
-                let plain = tcp_copy(&source, &mut to)?;
-                Ok((raw, pull, sealed, plain, (used()? - before) / gb))
-            })?;
-            report.add(format!("tls_pull_{name}_gb_per_s"), pull);
-            report.add(format!("tls_nodigest_{name}_gb_per_s"), raw);
-            report.add(format!("plain_tcp_{name}_gb_per_s"), plain);
-            report.add(format!("tls_cpu_s_per_gb_{name}"), sealed);
-            report.add(format!("plain_tcp_cpu_s_per_gb_{name}"), open);
+            let round = steadily(report, || Round::of(&mut pair, [&plain, &tuned], &mut to))?;
+            report.add(format!("tls_pull_{name}_gb_per_s"), round.pull);
+            report.add(format!("tls_nodigest_{name}_gb_per_s"), round.raw);
+            report.add(format!("tls_cpu_s_per_gb_{name}"), round.pull_cpu);
+            for (kind, copy) in KINDS.into_iter().zip(round.copies) {
+                report.add(format!("{kind}_tcp_{name}_gb_per_s"), copy.gb_per_s);
+                report.add(format!("{kind}_tcp_cpu_s_per_gb_{name}"), copy.cpu);
+            }
         }
-        report.ratio(
-            &format!("tls_over_plain_tcp_{name}"),
-            &format!("tls_pull_{name}_gb_per_s"),
-            &format!("plain_tcp_{name}_gb_per_s"),
-        );
+        for kind in KINDS {
+            report.ratio(
+                &format!("tls_over_{kind}_tcp_{name}"),
+                &format!("tls_pull_{name}_gb_per_s"),
+                &format!("{kind}_tcp_{name}_gb_per_s"),
+            );
+        }
     }
     Ok(())
+}
+
+/// Sockets of a copy over TCP: as the system makes them, and as the road does.
+const KINDS: [&str; 2] = ["plain", "tuned"];
+
+/// What was measured one right after the other.
+struct Round {
+    raw: f64,
+    pull: f64,
+    /// Processor seconds a GB.
+    pull_cpu: f64,
+    copies: [Copied; 2],
+}
+
+/// A copy over TCP.
+struct Copied {
+    gb_per_s: f64,
+    /// Processor seconds a GB.
+    cpu: f64,
+}
+
+impl Round {
+    fn of(pair: &mut Pair, sources: [&Node; 2], to: &mut [u8]) -> anyhow::Result<Round> {
+        pair.trainer.publish()?;
+        let before = pair.cpu()?;
+        let (raw, pull) = pair.pull()?;
+        // Twice without a look at digests, and once with one.
+        let pull_cpu = (pair.cpu()? - before) / (3.0 * to.len() as f64 / 1e9);
+        let [plain, tuned] = sources.map(|source| Copied::from(source, to));
+        let copies = [plain?, tuned?];
+        Ok(Round {
+            raw,
+            pull,
+            pull_cpu,
+            copies,
+        })
+    }
+}
+
+impl Copied {
+    fn from(source: &Node, to: &mut [u8]) -> anyhow::Result<Copied> {
+        let used = || anyhow::Ok((cpu(source.pid())? + cpu(std::process::id())?).as_secs_f64());
+        let before = used()?;
+        let gb_per_s = tcp_copy(source, to)?;
+        let cpu = (used()? - before) / (to.len() as f64 / 1e9);
+        Ok(Copied { gb_per_s, cpu })
+    }
 }

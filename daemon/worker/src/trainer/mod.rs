@@ -25,7 +25,7 @@ use robust_proto::v1::host_message::Body;
 use robust_role::calls::Calls;
 use robust_role::snapshot::Slots;
 use robust_role::{Facts, FromHost, Link, LinkEnd, RoleArgs, Stages, network};
-use robust_shared::core::{RuleId, RuleSet};
+use robust_shared::core::RuleSet;
 use robust_shared::footprint::Need;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
@@ -78,7 +78,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     stages.end("kernels");
     tracing::info!("start: {}", stages.line());
     let rules = RuleSet::from_job(&args.job.detect).unwrap_or_default();
-    let patience = exchange::patience(rules.time(RuleId::NodeLost, "window_s"));
+    let patience = exchange::patience(rules.node_lost.window.get());
     let transport = attached.transport.clone();
     let exchange = Exchange::new(transport, args.generation, args.index, patience);
     let calls = Calls::of(args.generation);

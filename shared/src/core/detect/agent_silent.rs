@@ -1,24 +1,36 @@
 //! Agent silent: an agent worker that holds trajectories and uses *no processor time at all* for its
 //! window is stopped. Its work is waiting, so anything less says nothing: a living
 //! one wakes for its heartbeat. Silent in `awaiting_tool` and without leases.
-use super::{Rule, RuleId, Setting, Verdict};
+use super::{ByPhase, Rule, Setting, Verdict, Watch, settings};
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
+use std::time::Duration;
 
 /// An agent worker that stopped.
 pub const RULE: Rule = Rule {
-    id: RuleId::AgentSilent,
     name: "agent silent",
     roles: &[Role::Agent],
     phases: &[Phase::Init, Phase::Idle, Phase::Generating],
     signal: "holds trajectories and uses no processor time at all",
     action: "collect evidence, restart",
     kind: Some(FaultKind::Hang),
-    settings: &[Setting::window(120.0)],
+    watch: Some(Watch {
+        due,
+        check: Core::check_agents_silent,
+        is_learned: false,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct AgentSilent {
+        /// How long nothing at all may move.
+        pub window: ByPhase<Duration> = Setting::window(120.0),
+    }
+}
 
 /// When the rule falls, if nothing moves.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
@@ -28,7 +40,7 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let since = i.moved_at.max(i.phase_since);
     let window = || {
         let rules = &core.config.rules;
-        rules.window(RuleId::AgentSilent, Role::Agent, i.phase)
+        rules.agent_silent.window.at(Role::Agent, i.phase)
     };
     (applies && works && i.sampled_at > since).then(|| since + window())
 }
@@ -46,7 +58,7 @@ impl Core {
             let held = self.s.trajectories.leases(i.incarnation);
             let still = now.since(i.moved_at).as_secs_f64();
             let reason = format!("no processor time at all for {still:.1} s with {held} leases");
-            self.fault(Verdict::new(who, RuleId::AgentSilent, reason).hanging());
+            self.fault(Verdict::new(who, &RULE, reason).hanging());
         }
     }
 }

@@ -12,7 +12,7 @@
 //! a tool that is broken for good. Then restarts do not help either, and the budget of their kind says
 //! what comes next: the task, and in the end the job fails with this verdict instead of going round for
 //! ever.
-use super::{Rule, RuleId, Verdict};
+use super::{ByRole, Rule, Setting, Verdict, settings};
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{Incarnation, Role};
 use crate::time::Time;
@@ -21,7 +21,6 @@ use std::time::Duration;
 
 /// An agent worker that ends nothing.
 pub const RULE: Rule = Rule {
-    id: RuleId::AgentUnable,
     name: "agent unable",
     roles: &[Role::Agent],
     phases: &[],
@@ -29,11 +28,18 @@ pub const RULE: Rule = Rule {
              between",
     action: "restart it; what it gives back is no sample, and goes on elsewhere",
     kind: Some(FaultKind::Exception),
-    settings: &[
-        super::Setting::count("times", 8.0, 1.0, 1_000_000.0),
-        super::Setting::number("lasting_s", 30.0, 0.0, super::LONGEST_S),
-    ],
+    watch: None,
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct AgentUnable {
+        /// Trajectories given back in a row.
+        pub times: ByRole<u32> = Setting::number("times", 8.0, 1.0, 1_000_000.0),
+        /// For how long they must come back.
+        pub lasting: ByRole<Duration> = Setting::number("lasting_s", 30.0, 0.0, super::LONGEST_S),
+    }
+}
 
 /// Trajectories given back by one life of an agent worker, none finished between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,11 +62,12 @@ impl Core {
         }
         a.given_back.times += 1;
         let (who, row, condemned) = (a.id, a.given_back, a.condemned.is_some());
-        let rules = &self.config.rules;
-        let times = rules.number(RuleId::AgentUnable, "times") as u32;
-        let lasting = rules.number(RuleId::AgentUnable, "lasting_s");
-        let lasts = now.since(row.since) >= Duration::from_secs_f64(lasting);
-        if row.times < times || !lasts || condemned || self.config.mutant(Mutation::ForgetReturned)
+        let set = &self.config.rules.agent_unable;
+        let lasts = now.since(row.since) >= set.lasting.of(Role::Agent);
+        if row.times < set.times.of(Role::Agent)
+            || !lasts
+            || condemned
+            || self.config.mutant(Mutation::ForgetReturned)
         {
             return;
         }
@@ -68,6 +75,6 @@ impl Core {
             "gave back {} trajectories in a row and finished none: {reason}",
             row.times
         );
-        self.fault(Verdict::new(who, RuleId::AgentUnable, reason));
+        self.fault(Verdict::new(who, &RULE, reason));
     }
 }

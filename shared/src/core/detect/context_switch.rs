@@ -1,27 +1,38 @@
 //! Context switch: a hybrid engine that was told to pause or to go on, and neither does it nor says
 //! why not, keeps a slot from whoever it is meant for.
-use super::{Rule, RuleId, Setting, Verdict};
+use super::{ByRole, Rule, Setting, Verdict, Watch, settings};
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;
+use std::time::Duration;
 
 /// An engine that does not change its context.
 pub const RULE: Rule = Rule {
-    id: RuleId::ContextSwitch,
     name: "context switch",
     roles: &[Role::Hybrid],
     phases: &[],
     signal: "told to pause or to go on, it does not answer, or refuses",
     action: "evidence, restart; the slot is its rank's meanwhile",
     kind: Some(FaultKind::Hang),
-    settings: &[Setting::seconds("window_s", 10.0)],
+    watch: Some(Watch {
+        due,
+        check: Core::check_context_switches,
+        is_learned: false,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct ContextSwitch {
+        /// How long it may take to do as told.
+        pub window: ByRole<Duration> = Setting::seconds("window_s", 10.0),
+    }
+}
 
 /// When the rule falls, if no answer comes.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let rules = &core.config.rules;
-    let window = || rules.time(RuleId::ContextSwitch, "window_s");
+    let window = || core.config.rules.context_switch.window.of(Role::Hybrid);
     let since = i.turn.waits_since().filter(|_| i.condemned.is_none())?;
     i.was_attached().then(|| since + window())
 }
@@ -61,6 +72,6 @@ impl Core {
         let context = self.s.gang.context.word();
         let reason = format!("told to change its context ({context}): {what}");
         let who = i.id;
-        self.fault(Verdict::new(who, RuleId::ContextSwitch, reason).hanging());
+        self.fault(Verdict::new(who, &RULE, reason).hanging());
     }
 }

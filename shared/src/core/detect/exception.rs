@@ -5,7 +5,7 @@
 //! An engine reports as well that a pull failed for a reason of its own (its memory, its device). That
 //! may pass, and nobody else is to blame; one that fails so again and again, with nothing between, would
 //! be told to pull for ever.
-use super::{Rule, RuleId, Verdict};
+use super::{Rule, Verdict};
 use crate::core::state::Stage;
 use crate::core::{CallFault, Core, FaultKind};
 use crate::ids::{Generation, Incarnation, Role};
@@ -13,7 +13,6 @@ use crate::phase::Phase;
 
 /// A call to the gang that ended with an exception.
 pub const RULE: Rule = Rule {
-    id: RuleId::Exception,
     name: "exception",
     roles: &[Role::Trainer, Role::Hybrid, Role::Rollout],
     phases: &[
@@ -30,7 +29,7 @@ pub const RULE: Rule = Rule {
              row, that its pull failed by itself",
     action: "restart the gang, or the engine",
     kind: Some(FaultKind::Exception),
-    settings: &[],
+    watch: None,
 };
 
 /// Pulls that fail by themselves, one after the other, before their engine counts as broken.
@@ -46,7 +45,7 @@ impl Core {
         let (who, failures) = (i.id, i.own_failures);
         if failures >= OWN_FAILURES && i.condemned.is_none() {
             let reason = format!("{failures} pulls in a row failed by themselves: {reason}");
-            self.fault(Verdict::new(who, RuleId::Exception, reason));
+            self.fault(Verdict::new(who, &RULE, reason));
         }
     }
 
@@ -66,7 +65,7 @@ impl Core {
         let rank = rank.and_then(|rank| self.s.instances.life(rank));
         let who = rank.map_or(Self::any_rank(), |i| i.id);
         match fault {
-            CallFault::Exception => self.fault(Verdict::new(who, RuleId::Exception, reason)),
+            CallFault::Exception => self.fault(Verdict::new(who, &RULE, reason)),
             CallFault::Numeric => self.numeric(who, reason),
         }
     }

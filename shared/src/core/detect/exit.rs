@@ -1,5 +1,5 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
-use super::{Rule, RuleId, Verdict};
+use super::{Rule, Verdict};
 use crate::core::{Core, Exit, FaultKind};
 use crate::ids::{Incarnation, Role, Step};
 use crate::phase::Phase;
@@ -7,26 +7,24 @@ use crate::time::Time;
 
 /// A process that ended.
 pub const RULE: Rule = Rule {
-    id: RuleId::Exit,
     name: "exit",
     roles: &Role::ALL,
     phases: &[],
     signal: "the process ended",
     action: "restart at once",
     kind: Some(FaultKind::Exit),
-    settings: &[],
+    watch: None,
 };
 
 /// A process that could not be started.
 pub const SPAWN: Rule = Rule {
-    id: RuleId::Spawn,
     name: "spawn",
     roles: &Role::ALL,
     phases: &[Phase::Init],
     signal: "the operating system could not start the process",
     action: "restart at once",
     kind: Some(FaultKind::Start),
-    settings: &[],
+    watch: None,
 };
 
 /// The exit code of a role program that could not start, whether it had attached before or not.
@@ -79,7 +77,7 @@ impl Core {
             // An engine takes minutes to come up, and its process attaches long before that.
             Exit::Code(code) => !i.was_attached() || *code == COULD_NOT_START,
         };
-        let mut verdict = Verdict::new(i.id, RuleId::Exit, words.clone()).ended();
+        let mut verdict = Verdict::new(i.id, &RULE, words.clone()).ended();
         if !i.was_attached() || failed_start {
             verdict.kind = FaultKind::Start;
         }
@@ -108,6 +106,6 @@ impl Core {
             return;
         };
         let reason = format!("its process could not be started: {reason}");
-        self.fault(Verdict::new(i.id, RuleId::Spawn, reason).ended());
+        self.fault(Verdict::new(i.id, &SPAWN, reason).ended());
     }
 }

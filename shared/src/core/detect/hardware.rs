@@ -2,7 +2,7 @@
 //! failed takes the slots of those that compute on it with it; one that announces a failure is
 //! drained first: a rollout finishes its turns and moves, ranks move at the next step boundary
 //! (`nodes::drain`). A device that nobody of the job uses is only reported.
-use super::{Rule, RuleId, Verdict};
+use super::{Rule, Verdict};
 use crate::core::output::Severity;
 use crate::core::{Core, FaultKind};
 use crate::hardware::{Advice, Finding};
@@ -10,7 +10,6 @@ use crate::ids::{Incarnation, InstanceId, Role};
 
 /// A device that fails, or is about to.
 pub const RULE: Rule = Rule {
-    id: RuleId::Hardware,
     name: "hardware",
     roles: &Role::ALL,
     phases: &[],
@@ -19,7 +18,7 @@ pub const RULE: Rule = Rule {
     action: "by the table of Xids: note; drain the slot before it fails; give the slot up and restart \
              elsewhere",
     kind: Some(FaultKind::Hardware),
-    settings: &[],
+    watch: None,
 };
 
 impl Core {
@@ -87,7 +86,7 @@ impl Core {
         let strikes =
             |i: &crate::core::instance::Instance| i.has_process() && i.condemned.is_none();
         if there.is_some_and(strikes) && self.s.outcome().is_none() {
-            self.fault(Verdict::new(who, RuleId::Hardware, shown.to_owned()));
+            self.fault(Verdict::new(who, &RULE, shown.to_owned()));
         }
     }
 }

@@ -10,16 +10,17 @@
 //! Silent while the engine is paused, has no verified weights yet, is not linked, or is suspected by
 //! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
 //! too: an engine so loaded that a probe starves is not sick (I-8).
-use super::{Rule, RuleId, Setting, Verdict};
+use super::{ByRole, Rule, Setting, Values, Verdict, Watch, settings};
 use crate::core::instance::{Health, Instance};
 use crate::core::{Core, FaultKind, Output, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
+use crate::job::EngineHealth;
 use crate::phase::Phase;
 use crate::time::Time;
+use std::time::Duration;
 
 /// An engine that does not generate when it is asked to.
 pub const RULE: Rule = Rule {
-    id: RuleId::HealthProbe,
     name: "health probe",
     roles: &[Role::Hybrid, Role::Rollout],
     // Before its first weights are verified it is not admitted, whatever phase it reports.
@@ -33,13 +34,58 @@ pub const RULE: Rule = Rule {
     signal: "asked to generate one token, it does not within the timeout",
     action: "suspect: no traffic until a success; `threshold` in a row: evidence, quarantine, restart",
     kind: Some(FaultKind::Health),
-    settings: &[
-        Setting::seconds("first_wait_s", 300.0),
-        Setting::seconds("interval_s", 10.0),
-        Setting::seconds("timeout_s", 5.0),
-        Setting::count("threshold", 3.0, 1.0, 1000.0),
-    ],
+    watch: Some(Watch {
+        due: |_, i| due(i),
+        check: Core::check_health,
+        is_learned: false,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct HealthProbe {
+        /// How long after its link it is first asked.
+        pub first_wait: ByRole<Duration> = Setting::seconds("first_wait_s", 300.0),
+        /// How often it is asked.
+        pub interval: ByRole<Duration> = Setting::seconds("interval_s", 10.0),
+        /// How long an answer may take.
+        pub timeout: ByRole<Duration> = Setting::seconds("timeout_s", 5.0),
+        /// Failures in a row that are a verdict.
+        pub threshold: ByRole<u32> = Setting::number("threshold", 3.0, 1.0, 1000.0),
+    }
+}
+
+impl HealthProbe {
+    /// What `rollout.command.health` says of the settings: each with its value, if it is said, and the
+    /// key that says it.
+    pub(crate) fn said_by(
+        &mut self,
+        health: &EngineHealth,
+    ) -> [(&mut Values, Option<f64>, &'static str); 4] {
+        [
+            (
+                self.first_wait.values.as_mut(),
+                health.first_wait_s,
+                "rollout.command.health.first_wait_s",
+            ),
+            (
+                self.interval.values.as_mut(),
+                health.every_s,
+                "rollout.command.health.every_s",
+            ),
+            (
+                self.timeout.values.as_mut(),
+                health.timeout_s,
+                "rollout.command.health.timeout_s",
+            ),
+            (
+                self.threshold.values.as_mut(),
+                health.threshold.map(f64::from),
+                "rollout.command.health.threshold",
+            ),
+        ]
+    }
+}
 
 fn applies(i: &Instance) -> bool {
     let silent_rule_decides = i.suspect.is_some() && i.health.failures == 0;
@@ -59,8 +105,7 @@ pub fn due(i: &Instance) -> Option<Time> {
 impl Core {
     /// A new life of an engine: its first probe waits until it can be expected to be warm.
     pub(in crate::core) fn begin_health(&mut self, id: InstanceId) {
-        let rules = &self.config.rules;
-        let next = self.now + rules.time(RuleId::HealthProbe, "first_wait_s");
+        let next = self.now + self.config.rules.health_probe.first_wait.of(id.role);
         if let Some(i) = self.s.instances.get_mut(id) {
             i.health = Health {
                 next,
@@ -71,8 +116,8 @@ impl Core {
 
     pub(super) fn check_health(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
-        let interval = self.config.rules.time(RuleId::HealthProbe, "interval_s");
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
+            let interval = self.config.rules.health_probe.interval.of(id.role);
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;
             };
@@ -93,8 +138,7 @@ impl Core {
     }
 
     fn ask_health(&mut self, id: InstanceId) {
-        let rules = &self.config.rules;
-        let timeout = rules.time(RuleId::HealthProbe, "timeout_s");
+        let timeout = self.config.rules.health_probe.timeout.of(id.role);
         let until = self.now + timeout;
         let Some(i) = self.s.instances.get_mut(id) else {
             return;
@@ -113,9 +157,9 @@ impl Core {
 
     /// Tokens came: that is generation, which is all a probe asks for.
     pub(in crate::core) fn generates(&mut self, incarnation: Incarnation) {
-        let rules = &self.config.rules;
-        let next = self.now + rules.time(RuleId::HealthProbe, "interval_s");
+        let interval = &self.config.rules.health_probe.interval;
         if let Some(i) = self.s.instances.life_mut(incarnation) {
+            let next = self.now + interval.of(i.id.role);
             i.suspect = None;
             (i.health.failures, i.health.asked) = (0, None);
             i.health.next = i.health.next.max(next);
@@ -132,11 +176,11 @@ impl Core {
 
     fn probe_succeeded(&mut self, incarnation: Incarnation) {
         let (now, rules) = (self.now, &self.config.rules);
-        let next = now + rules.time(RuleId::HealthProbe, "interval_s");
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
         let (id, failures) = (i.id, i.health.failures);
+        let next = now + rules.health_probe.interval.of(id.role);
         i.health = Health {
             next,
             ..Health::default()
@@ -153,12 +197,11 @@ impl Core {
     }
 
     fn probe_failed(&mut self, incarnation: Incarnation, what: &str) {
-        let (now, rules) = (self.now, &self.config.rules);
-        let next = now + rules.time(RuleId::HealthProbe, "interval_s");
-        let threshold = rules.number(RuleId::HealthProbe, "threshold");
+        let (now, set) = (self.now, &self.config.rules.health_probe);
         let Some(i) = self.s.instances.life_mut(incarnation) else {
             return;
         };
+        let next = now + set.interval.of(i.id.role);
         (i.health.asked, i.health.next) = (None, next);
         // Paused meanwhile: it could not answer.
         if !applies(i) {
@@ -166,13 +209,13 @@ impl Core {
         }
         i.health.failures += 1;
         let (id, failures) = (i.id, i.health.failures);
-        if f64::from(failures) >= threshold {
+        if failures >= set.threshold.of(id.role) {
             i.suspect = None;
             let reason = format!(
                 "{failures} probes in a row failed in {}, the last one: {what}; it is quarantined",
                 i.phase
             );
-            return self.fault(Verdict::new(id, RuleId::HealthProbe, reason).hanging());
+            return self.fault(Verdict::new(id, &RULE, reason).hanging());
         }
         i.suspect = Some(next);
         if failures == 1 {

@@ -1,5 +1,6 @@
 //! Detect: one file per rule. A rule says when it is due (`due`) and what it finds then; it is
-//! silent in every phase it does not name (I-8).
+//! silent in every phase it does not name (I-8). A new one is its file, with what can be set of it, and
+//! its line in the table below.
 //!
 //! ```text
 //!            rule                                  evidence in, or late
@@ -31,6 +32,7 @@ pub mod rollout_silent;
 mod rule;
 mod ruleset;
 mod scope;
+mod setting;
 pub mod straggler;
 pub mod trainer_idle;
 mod verdict;
@@ -38,8 +40,9 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use rule::{LONGEST_S, Rule, RuleId, Setting};
-pub use ruleset::{InForce, RuleSet, Source};
+pub use rule::Rule;
+pub use ruleset::InForce;
+pub use setting::{LONGEST_S, Setting, Source};
 pub use verdict::Verdict;
 
 use super::instance::Condemned;
@@ -49,30 +52,32 @@ use super::state::{JobState, Scope, Stage};
 use super::timers::TimerKey;
 use super::{Core, Mutation};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
+use rule::{Check, Watch};
+use ruleset::registry;
+use setting::{ByPhase, ByRole, ForAll, NoSettings, Settings, Values, settings};
 
-/// Every rule, in the order of [`RuleId`]; `robustctl rules` prints them with what is in force.
-pub static RULES: [&Rule; 20] = [
-    &exit::RULE,
-    &exit::SPAWN,
-    &attach_overdue::RULE,
-    &attach_overdue::LINK_LOST,
-    &trainer_idle::RULE,
-    &rollout_silent::RULE,
-    &health_probe::RULE,
-    &agent_silent::RULE,
-    &pull_stall::RULE,
-    &exception::RULE,
-    &numeric::RULE,
-    &corruption::RULE,
-    &phase_overrun::RULE,
-    &straggler::RULE,
-    &context_switch::RULE,
-    &node_lost::RULE,
-    &hardware::RULE,
-    &paused_too_long::RULE,
-    &poison::RULE,
-    &agent_unable::RULE,
-];
+registry! {
+    exit: NoSettings = exit::RULE,
+    spawn: NoSettings = exit::SPAWN,
+    attach_overdue: attach_overdue::AttachOverdue = attach_overdue::RULE,
+    link_lost: attach_overdue::LinkLost = attach_overdue::LINK_LOST,
+    trainer_idle: trainer_idle::TrainerIdle = trainer_idle::RULE,
+    rollout_silent: rollout_silent::RolloutSilent = rollout_silent::RULE,
+    health_probe: health_probe::HealthProbe = health_probe::RULE,
+    agent_silent: agent_silent::AgentSilent = agent_silent::RULE,
+    pull_stall: pull_stall::PullStall = pull_stall::RULE,
+    exception: NoSettings = exception::RULE,
+    numeric: NoSettings = numeric::RULE,
+    corruption: corruption::Corruption = corruption::RULE,
+    phase_overrun: phase_overrun::PhaseOverrun = phase_overrun::RULE,
+    straggler: straggler::Straggler = straggler::RULE,
+    context_switch: context_switch::ContextSwitch = context_switch::RULE,
+    node_lost: node_lost::NodeLost = node_lost::RULE,
+    hardware: NoSettings = hardware::RULE,
+    paused_too_long: paused_too_long::PausedTooLong = paused_too_long::RULE,
+    poison: poison::Poison = poison::RULE,
+    agent_unable: agent_unable::AgentUnable = agent_unable::RULE,
+}
 
 impl Core {
     /// Applies every rule that is due by now.
@@ -88,21 +93,10 @@ impl Core {
         }
         self.check_nodes(&nodes);
         let fallen: Vec<InstanceId> = instances;
-        let parts = [
-            Self::execute_condemned,
-            Self::check_overdue,
-            Self::check_trainer_idle,
-            Self::check_rollouts_silent,
-            Self::check_health,
-            Self::check_agents_silent,
-            Self::check_pull_stalls,
-            Self::check_overruns,
-            Self::check_pauses,
-            Self::check_context_switches,
-            Self::end_avoidance,
-            Self::respawn_due,
-        ];
-        for part in parts {
+        let first: [Check; 1] = [Self::execute_condemned];
+        let last: [Check; 2] = [Self::end_avoidance, Self::respawn_due];
+        let rules = RULES.iter().filter_map(|r| Some(r.watch.as_ref()?.check));
+        for part in first.into_iter().chain(rules).chain(last) {
             if !fallen.is_empty() && self.s.job == JobState::Running {
                 part(self, &fallen);
             }

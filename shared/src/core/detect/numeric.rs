@@ -1,21 +1,20 @@
 //! Numeric: loss or gradient are no numbers (design section 6). The rank says so before it changes
 //! its weights; a trainer that does not and reports such figures is caught here, before its step is
 //! committed. Either way the gang goes back to the committed step, so no broken weights are published.
-use super::{Rule, RuleId, Verdict};
+use super::{Rule, Verdict};
 use crate::core::{Core, FaultKind, StepMetrics};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 
 /// A loss or gradient that is no number.
 pub const RULE: Rule = Rule {
-    id: RuleId::Numeric,
     name: "numeric",
     roles: &[Role::Trainer],
     phases: &[Phase::Update],
     signal: "the loss or the gradient's norm is NaN or infinite",
     action: "the step is not committed, restart the gang",
     kind: Some(FaultKind::Numeric),
-    settings: &[],
+    watch: None,
 };
 
 /// What among a step's figures is no number, in words.
@@ -30,6 +29,6 @@ pub(in crate::core) fn not_a_number(metrics: &StepMetrics) -> Option<String> {
 
 impl Core {
     pub(in crate::core) fn numeric(&mut self, who: InstanceId, reason: String) {
-        self.fault(Verdict::new(who, RuleId::Numeric, reason));
+        self.fault(Verdict::new(who, &RULE, reason));
     }
 }

@@ -3,25 +3,37 @@
 //!
 //! Silent while the job is paused, and of a hybrid engine that was told to pause. An event, no verdict:
 //! the engine does as it was told.
-use super::{Rule, RuleId, Setting};
+use super::{ByRole, Rule, Setting, Watch, settings};
 use crate::core::context::Turn;
 use crate::core::instance::Instance;
 use crate::core::{Core, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
+use std::time::Duration;
 
 /// An engine that stays paused.
 pub const RULE: Rule = Rule {
-    id: RuleId::PausedTooLong,
     name: "paused too long",
     roles: &[Role::Hybrid, Role::Rollout],
     phases: &[Phase::Paused],
     signal: "paused for the whole window, neither with the job nor by the controller",
     action: "event",
     kind: None,
-    settings: &[Setting::seconds("window_s", 600.0)],
+    watch: Some(Watch {
+        due,
+        check: Core::check_pauses,
+        is_learned: false,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct PausedTooLong {
+        /// How long an engine may be paused.
+        pub window: ByRole<Duration> = Setting::seconds("window_s", 600.0),
+    }
+}
 
 /// When the rule falls, if it stays paused.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
@@ -30,7 +42,7 @@ pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     if !applies || told || core.is_paused() {
         return None;
     }
-    let window = core.config.rules.time(RuleId::PausedTooLong, "window_s");
+    let window = core.config.rules.paused_too_long.window.of(i.id.role);
     Some(i.phase_since.max(core.s.resumed_at) + window)
 }
 

@@ -3,7 +3,7 @@
 //! The bound is the 99th percentile of the durations seen in that phase, times a factor; it is
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
-use super::{Rule, RuleId, Setting};
+use super::{ByPhase, ByRole, Rule, Setting, Watch, settings};
 use crate::core::instance::{Instance, Supply};
 use crate::core::{Core, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
@@ -13,7 +13,6 @@ use std::time::Duration;
 
 /// A phase that takes longer than its bound.
 pub const RULE: Rule = Rule {
-    id: RuleId::PhaseOverrun,
     name: "phase overrun",
     roles: &Role::ALL,
     // How long one waits for work, generates or is paused depends on others.
@@ -35,30 +34,37 @@ pub const RULE: Rule = Rule {
     signal: "time in a phase, against its own past (99th percentile x factor) or `bound_s`",
     action: "event",
     kind: None,
-    settings: &[
-        // 0: learned.
-        Setting::bound("bound_s", 0.0),
-        Setting::number("factor", 3.0, 1.0, 1000.0),
-        Setting::count("samples", 20.0, 2.0, 10_000.0),
-        // A learned bound is never shorter: small phases vary by a lot.
-        Setting::seconds("least_s", 1.0),
-    ],
+    watch: Some(Watch {
+        due,
+        check: Core::check_overruns,
+        is_learned: true,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct PhaseOverrun {
+        /// How long a phase may take; 0: what was learned.
+        pub bound: ByPhase<Duration> = Setting::number("bound_s", 0.0, 0.0, super::LONGEST_S),
+        /// A learned bound is so many times what was seen.
+        pub factor: ByRole<f64> = Setting::number("factor", 3.0, 1.0, 1000.0),
+        /// Durations that must have been seen before a bound is learned.
+        pub samples: ByRole<u32> = Setting::number("samples", 20.0, 2.0, 10_000.0),
+        /// A learned bound is never shorter: small phases vary by a lot.
+        pub least: ByRole<Duration> = Setting::seconds("least_s", 1.0),
+    }
+}
 
 /// The bound in force for an instance's phase; none while nothing is known.
 fn bound(core: &Core, i: &Instance) -> Option<Duration> {
-    let (rules, rule, role) = (&core.config.rules, RuleId::PhaseOverrun, i.id.role);
-    let number = |key| rules.get(rule, key, role, i.phase);
-    let given = number("bound_s");
-    if given > 0.0 {
-        return Duration::try_from_secs_f64(given).ok();
+    let (set, role) = (&core.config.rules.phase_overrun, i.id.role);
+    let given = set.bound.at(role, i.phase);
+    if !given.is_zero() {
+        return Some(given);
     }
     let seen = core.s.durations.get(&(role, i.phase))?;
-    let p99 = seen.percentile_99(number("samples"))?;
-    Some(
-        p99.mul_f64(number("factor"))
-            .max(rules.time(rule, "least_s")),
-    )
+    let p99 = seen.percentile_99(set.samples.of(role).into())?;
+    Some(p99.mul_f64(set.factor.of(role)).max(set.least.of(role)))
 }
 
 /// Since when the instance itself takes its time. A pull is as fast as its source: of one that has no

@@ -25,7 +25,7 @@
 //! An infrastructure failure is no reward of zero: a trajectory that is set aside has no loss and no
 //! part in its group's mean. Its step trains on the rest of the batch, and consumes it with that. A
 //! batch of which nothing is left fails the job: no restart can help.
-use super::{Rule, RuleId, Verdict};
+use super::{ForAll, Rule, Setting, Verdict, exit, health_probe, rollout_silent, settings};
 use crate::core::budget::FaultKind;
 use crate::core::deaths::{Death, InFlight, Taken};
 use crate::core::output::{Output, Record, Severity};
@@ -36,7 +36,6 @@ use std::time::Duration;
 
 /// A trajectory that takes engines along.
 pub const RULE: Rule = Rule {
-    id: RuleId::Poison,
     name: "poison",
     roles: &[Role::Hybrid, Role::Rollout],
     phases: &[],
@@ -44,9 +43,17 @@ pub const RULE: Rule = Rule {
              of those",
     action: "it is set aside and left out of its step; the deaths count against no budget",
     kind: None,
-    // 0: any number. What a job says of its own engines is in `rollout.command.poison`.
-    settings: &[super::Setting::count("engines", 0.0, 0.0, 1000.0)],
+    watch: None,
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct Poison {
+        /// Engines that one trajectory may take along; 0: any number. What a job says of its own engines is
+        /// in `rollout.command.poison`.
+        pub engines: ForAll<u32> = Setting::number("engines", 0.0, 0.0, 1000.0),
+    }
+}
 
 /// An agent worker hears of the end of an engine before the controller does: the shim has its
 /// processes to end and to look after before it ends itself.
@@ -72,7 +79,7 @@ impl Blame {
 impl Core {
     /// Engines that one trajectory may take along; 0: any number.
     pub(crate) fn poison_after(&self) -> usize {
-        self.config.rules.number(RuleId::Poison, "engines") as usize
+        self.config.rules.poison.engines.get() as usize
     }
 
     /// Looks at who was in flight on an engine that died. Whoever is to blame is named in the verdict,
@@ -142,7 +149,7 @@ impl Core {
 
     /// Whether the engine failed, and nothing but its requests is known to explain that.
     fn fails_by_itself(&self, verdict: &Verdict) -> bool {
-        let rules = [RuleId::Exit, RuleId::RolloutSilent, RuleId::HealthProbe];
+        let rules = [&exit::RULE, &rollout_silent::RULE, &health_probe::RULE];
         let engine = self.s.instances.get(verdict.who);
         let struck = engine.is_none_or(|i| i.struck.is_some());
         verdict.who.role.is_engine()

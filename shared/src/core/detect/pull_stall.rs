@@ -2,27 +2,39 @@
 //! deadline of its own and names its source; this is for the case that its report was lost. One whose
 //! source is itself pulling and got nothing new waits without fault, however long that takes; so does
 //! one that has everything and serves it only when its requests allow.
-use super::{Rule, RuleId, Setting};
+use super::{ByRole, Rule, Setting, Watch, settings};
 use crate::core::Core;
 use crate::core::instance::{Instance, Pull, PullSeen, Supply};
 use crate::ids::{InstanceId, Role};
 use crate::time::Time;
+use std::time::Duration;
 
 /// A pull that brings no bytes.
 pub const RULE: Rule = Rule {
-    id: RuleId::PullStall,
     name: "pull stall",
     roles: &[Role::Hybrid, Role::Rollout],
     phases: &[],
     signal: "a pull brings no bytes though its source has some, and its puller does not say so",
     action: "pull from elsewhere",
     kind: None,
-    settings: &[Setting::seconds("window_s", 10.0)],
+    watch: Some(Watch {
+        due,
+        check: Core::check_pull_stalls,
+        is_learned: false,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct PullStall {
+        /// How long a pull may bring nothing.
+        pub window: ByRole<Duration> = Setting::seconds("window_s", 10.0),
+    }
+}
 
 /// When the running pull counts as stalled.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let window = core.config.rules.time(RuleId::PullStall, "window_s");
+    let window = core.config.rules.pull_stall.window.of(i.id.role);
     let moves = |p: &&Pull| matches!(p.supply, Supply::Whole | Supply::Flows);
     let pull = i.pull.as_ref().filter(moves)?;
     // One that has everything may be told to pull again, and still waits for its requests to end.

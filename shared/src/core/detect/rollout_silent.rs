@@ -5,17 +5,17 @@
 //! must be running there (a stopped process can't report its phase), and to one that was told to
 //! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
 //! long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
-use super::{Rule, RuleId, Setting, Verdict};
+use super::{ByPhase, ByRole, Rule, Setting, Verdict, Watch, settings};
 use crate::core::context::Turn;
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind, Mutation, Output, Severity};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
+use std::time::Duration;
 
 /// A rollout that gives no tokens.
 pub const RULE: Rule = Rule {
-    id: RuleId::RolloutSilent,
     name: "rollout silent",
     roles: &[Role::Hybrid, Role::Rollout],
     phases: &[
@@ -27,11 +27,22 @@ pub const RULE: Rule = Rule {
     signal: "no token with requests running; told to pull weights, no processor time at all",
     action: "suspect: no traffic, one probe that must generate; failed: evidence, restart",
     kind: Some(FaultKind::Hang),
-    settings: &[
-        Setting::window(60.0),
-        Setting::seconds("probe_timeout_s", 5.0),
-    ],
+    watch: Some(Watch {
+        due,
+        check: Core::check_rollouts_silent,
+        is_learned: false,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct RolloutSilent {
+        /// Silence that makes a suspect.
+        pub window: ByPhase<Duration> = Setting::window(60.0),
+        /// How long the answer to a suspect's probe may take.
+        pub probe_timeout: ByRole<Duration> = Setting::seconds("probe_timeout_s", 5.0),
+    }
+}
 
 fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
     let applies =
@@ -54,8 +65,10 @@ fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
 
 /// When the rule falls, if no token comes.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let rules = &core.config.rules;
-    let window = || rules.window(RuleId::RolloutSilent, i.id.role, i.phase);
+    let window = || {
+        let rules = &core.config.rules;
+        rules.rollout_silent.window.at(i.id.role, i.phase)
+    };
     silent_since(core, i).map(|since| since + window())
 }
 
@@ -68,8 +81,7 @@ impl Core {
             };
             if due(self, i).is_some_and(|at| at <= now) {
                 let (incarnation, phase) = (i.incarnation, i.phase);
-                let rules = &self.config.rules;
-                let timeout = rules.time(RuleId::RolloutSilent, "probe_timeout_s");
+                let timeout = self.config.rules.rollout_silent.probe_timeout.of(id.role);
                 let until = now + timeout;
                 let silence = now.since(i.tokens_at).as_secs_f64();
                 if let Some(i) = self.s.instances.get_mut(id) {
@@ -133,6 +145,6 @@ impl Core {
             i.phase
         );
         let who = i.id;
-        self.fault(Verdict::new(who, RuleId::RolloutSilent, reason).hanging());
+        self.fault(Verdict::new(who, &RULE, reason).hanging());
     }
 }

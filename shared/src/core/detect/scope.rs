@@ -1,20 +1,25 @@
 //! What a key of `[detect]` names, or why it is refused.
-use super::RULES;
-use super::rule::{Rule, Setting};
 use super::ruleset::least_window_s;
+use super::setting::{Setting, Values};
+use super::{Rule, RuleSet};
 use crate::ids::Role;
 use crate::job::{DetectValue, Problem, suggest};
 use crate::phase::Phase;
 use std::collections::BTreeMap;
 
-/// The rule whose table this is.
-pub(super) fn rule_named(key: &str, name: &str) -> Result<&'static Rule, Problem> {
-    if let Some(rule) = RULES.into_iter().find(|r| r.key() == name) {
-        return Ok(rule);
+/// The rule whose table this is, and what can be set of it.
+pub(super) fn rule_named<'s>(
+    set: &'s mut RuleSet,
+    key: &str,
+    name: &str,
+) -> Result<(&'static Rule, Vec<&'s mut Values>), Problem> {
+    let mut tables = set.tables_mut();
+    if let Some(at) = tables.iter().position(|(rule, _)| rule.key() == name) {
+        return Ok(tables.swap_remove(at));
     }
-    let settable = RULES.into_iter().filter(|r| !r.settings.is_empty());
+    let settable = tables.iter().filter(|(_, settings)| !settings.is_empty());
     let known: Vec<String> = settable
-        .map(Rule::key)
+        .map(|(rule, _)| rule.key())
         .chain(["sample_interval_ms".to_owned(), "evidence_ms".to_owned()])
         .collect();
     Err(unknown_key(key, name, &known))
@@ -47,13 +52,38 @@ pub(super) fn phase_named(rule: &Rule, key: &str, name: &str) -> Result<Phase, P
     }
 }
 
+/// Whether the setting may be said here: in general, or for a role where roles may differ.
+pub(super) fn may_differ(
+    rule: &Rule,
+    setting: &Setting,
+    key: &str,
+    role: Option<Role>,
+) -> Result<(), Problem> {
+    if role.is_none() || setting.by_role {
+        return Ok(());
+    }
+    let general = format!("detect.{}.{}", rule.key(), setting.key);
+    Err(Problem::BadValue {
+        key: key.to_owned(),
+        value: "set".to_owned(),
+        must: format!("remove it: it is the same for all roles; `{general}` says it"),
+    })
+}
+
 /// A key that is neither a setting nor a role nor `phases`.
-pub(super) fn unknown(rule: &Rule, key: &str, name: &str, role: Option<Role>) -> Problem {
-    let mut known: Vec<String> = rule.settings.iter().map(|s| s.key.to_owned()).collect();
-    if rule.settings.first().is_some_and(|s| s.by_phase) {
+pub(super) fn unknown(
+    rule: &Rule,
+    settings: &[&mut Values],
+    key: &str,
+    name: &str,
+    role: Option<Role>,
+) -> Problem {
+    let keys = settings.iter().map(|s| s.setting.key.to_owned());
+    let mut known: Vec<String> = keys.collect();
+    if settings.iter().any(|s| s.setting.by_phase) {
         known.push("phases".to_owned());
     }
-    if role.is_none() && rule.roles.len() > 1 && !rule.settings.is_empty() {
+    if role.is_none() && rule.roles.len() > 1 && settings.iter().any(|s| s.setting.by_role) {
         known.extend(rule.roles.iter().map(|r| r.name().to_owned()));
     }
     unknown_key(key, name, &known)

@@ -4,7 +4,7 @@
 //! there; what tells them apart is the time in the logprob phases, where each works alone. The
 //! median is the lower one, or the slow one of two ranks would be its own measure. An event, no
 //! verdict: a slow rank still trains.
-use super::{Rule, RuleId, Setting};
+use super::{ByRole, Rule, Setting, settings};
 use crate::core::{Core, Severity};
 use crate::ids::{Role, Step};
 use crate::phase::Phase;
@@ -12,28 +12,36 @@ use std::time::Duration;
 
 /// A rank slower than its gang.
 pub const RULE: Rule = Rule {
-    id: RuleId::Straggler,
     name: "straggler",
     roles: &[Role::Trainer],
     phases: &[Phase::RefLogprob, Phase::OldLogprob],
     signal: "a step's time in the phases without exchange, against the gang's median",
     action: "event",
     kind: None,
-    settings: &[
-        Setting::number("factor", 1.5, 1.01, 1000.0),
-        Setting::count("steps", 3.0, 1.0, 1000.0),
-        // Below this difference it is the machine's noise.
-        Setting::seconds("least_s", 0.1),
-    ],
+    watch: None,
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct Straggler {
+        /// How many times the gang's median is too slow.
+        pub factor: ByRole<f64> = Setting::number("factor", 1.5, 1.01, 1000.0),
+        /// Steps in a row.
+        pub steps: ByRole<u32> = Setting::number("steps", 3.0, 1.0, 1000.0),
+        /// Below this difference it is the machine's noise.
+        pub least: ByRole<Duration> = Setting::seconds("least_s", 0.1),
+    }
+}
 
 impl Core {
     /// A step is done: whoever was too slow in it once more than often enough is named.
     pub(in crate::core) fn compare_ranks(&mut self, step: Step) {
-        let rules = &self.config.rules;
-        let factor = rules.number(RuleId::Straggler, "factor");
-        let steps = rules.number(RuleId::Straggler, "steps");
-        let least = rules.time(RuleId::Straggler, "least_s");
+        let set = &self.config.rules.straggler;
+        let (factor, steps, least) = (
+            set.factor.of(Role::Trainer),
+            set.steps.of(Role::Trainer),
+            set.least.of(Role::Trainer),
+        );
         let mut times: Vec<Duration> = self
             .s
             .instances
@@ -53,7 +61,7 @@ impl Core {
             };
             let took = std::mem::take(&mut i.alone);
             i.slow_steps = if took > limit { i.slow_steps + 1 } else { 0 };
-            if f64::from(i.slow_steps) == steps {
+            if i.slow_steps == steps {
                 slow.push((id, took));
             }
         }

@@ -12,10 +12,23 @@ fn rules(detect: &str) -> RuleSet {
 }
 
 #[test]
-fn the_table_is_in_the_order_of_the_rules_names() {
-    for (at, rule) in RULES.iter().enumerate() {
-        assert_eq!(rule.id as usize, at, "{}", rule.name);
-        assert!(rule.settings.iter().all(|s| s.default >= s.least));
+fn every_rule_has_a_name_of_its_own_and_defaults_that_a_job_file_could_set() {
+    for (at, (rule, settings)) in RuleSet::default().tables_mut().into_iter().enumerate() {
+        assert_eq!(rule.key(), FIELDS[at]);
+        assert_eq!(
+            RULES.iter().position(|r| *r == rule),
+            Some(at),
+            "{}",
+            rule.name
+        );
+        for s in settings.iter().map(|values| values.setting) {
+            assert!((s.least..=s.most).contains(&s.default), "{}", s.key);
+            let namesakes = settings.iter().filter(|other| other.setting.key == s.key);
+            assert_eq!(namesakes.count(), 1, "{}.{}", rule.key(), s.key);
+        }
+        // `phases = { .. }` is of that one.
+        let phased = settings.iter().filter(|values| values.setting.by_phase);
+        assert!(phased.count() <= 1, "{}", rule.name);
     }
 }
 
@@ -25,15 +38,9 @@ fn the_most_special_value_wins_phase_before_role_before_rule() {
         "[detect.attach_overdue]\nwindow_s = 90\ntrainer = { window_s = 120 }\n\
          [detect.trainer_idle]\nwindow_s = 200\nphases = { update = 400 }",
     );
-    let attach = |role| {
-        set.window(RuleId::AttachOverdue, role, Phase::Init)
-            .as_secs()
-    };
+    let attach = |role| set.attach_overdue.window.of(role).as_secs();
     assert_eq!((attach(Role::Trainer), attach(Role::Agent)), (120, 90));
-    let idle = |phase| {
-        set.window(RuleId::TrainerIdle, Role::Trainer, phase)
-            .as_secs()
-    };
+    let idle = |phase| set.trainer_idle.window.at(Role::Trainer, phase).as_secs();
     assert_eq!((idle(Phase::Update), idle(Phase::RefLogprob)), (400, 200));
 }
 
@@ -59,12 +66,29 @@ fn every_value_says_where_it_came_from() {
 
 #[test]
 fn what_follows_from_another_key_gives_way_to_the_rules_own() {
-    for (text, stall_s) in [("", 15.0), ("[detect.pull_stall]\nwindow_s = 60", 60.0)] {
+    for (text, stall_s) in [("", 15), ("[detect.pull_stall]\nwindow_s = 60", 60)] {
         let weights = "[weights]\nstall_timeout_s = 3\n";
         let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{weights}{text}\n");
         let job = Job::parse(&text, Path::new("job.toml")).unwrap();
         let config = crate::core::CoreConfig::from(&job);
-        assert_eq!(config.rules.number(RuleId::PullStall, "window_s"), stall_s);
+        let window = config.rules.pull_stall.window.of(Role::Rollout);
+        assert_eq!(window.as_secs(), stall_s);
+    }
+}
+
+#[test]
+fn what_an_agents_program_may_take_to_start_gives_way_to_what_the_job_file_says_for_agents() {
+    let command = "[agent.command]\nargv = ['x']\nready = { timeout_s = 40 }\n";
+    for (text, agent_s) in [
+        ("", 100),
+        ("[detect.attach_overdue]\nwindow_s = 70", 110),
+        ("[detect.attach_overdue]\nagent = { window_s = 30 }", 30),
+    ] {
+        let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{command}{text}\n");
+        let job = Job::parse(&text, Path::new("job.toml")).unwrap();
+        let rules = crate::core::CoreConfig::from(&job).rules;
+        let window = rules.attach_overdue.window.of(Role::Agent);
+        assert_eq!(window.as_secs(), agent_s, "{text}");
     }
 }
 
@@ -91,7 +115,7 @@ fn how_many_engines_a_trajectory_may_take_along_their_command_says_and_without_o
         let job = Job::parse(&text, Path::new("job.toml")).unwrap();
         let rules = crate::core::CoreConfig::from(&job).rules;
         let lines = rules.in_force();
-        let line = lines.iter().find(|l| l.rule.id == RuleId::Poison).unwrap();
+        let line = lines.iter().find(|l| *l.rule == poison::RULE).unwrap();
         assert_eq!(
             (line.value, line.source.to_string()),
             (engines, from.to_owned())

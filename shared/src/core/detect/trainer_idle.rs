@@ -13,17 +13,17 @@
 //!
 //! Peers of a stopped rank wait for its gradient and fall idle as well. The verdict names the rank
 //! that used nothing at all, and among equals the one idle longest; the others are mentioned.
-use super::{Rule, RuleId, Setting, Verdict};
+use super::{ByPhase, Rule, Setting, Verdict, Watch, settings};
 use crate::core::instance::Instance;
 use crate::core::state::Stage;
 use crate::core::{Core, FaultKind};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
+use std::time::Duration;
 
 /// A rank that stopped computing.
 pub const RULE: Rule = Rule {
-    id: RuleId::TrainerIdle,
     name: "trainer idle",
     roles: &[Role::Trainer],
     phases: &[
@@ -36,8 +36,20 @@ pub const RULE: Rule = Rule {
              phases, while a call or a pull waits for the rank, no processor time at all",
     action: "collect evidence, restart the gang",
     kind: Some(FaultKind::Hang),
-    settings: &[Setting::window(300.0)],
+    watch: Some(Watch {
+        due,
+        check: Core::check_trainer_idle,
+        is_learned: false,
+    }),
 };
+
+settings! {
+    /// What a job file may set of it.
+    pub struct TrainerIdle {
+        /// How long a rank may be idle.
+        pub window: ByPhase<Duration> = Setting::window(300.0),
+    }
+}
 
 /// Since when the rank counts as idle under this rule; none while the rule is silent.
 fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
@@ -65,8 +77,10 @@ fn wanted(core: &Core) -> bool {
 
 /// When the rule falls, if nothing moves.
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let rules = &core.config.rules;
-    let window = || rules.window(RuleId::TrainerIdle, Role::Trainer, i.phase);
+    let window = || {
+        let rules = &core.config.rules;
+        rules.trainer_idle.window.at(Role::Trainer, i.phase)
+    };
     idle_since(core, i).map(|since| since + window())
 }
 
@@ -104,6 +118,6 @@ impl Core {
             );
         }
         let who = first.id;
-        self.fault(Verdict::new(who, RuleId::TrainerIdle, reason).hanging());
+        self.fault(Verdict::new(who, &RULE, reason).hanging());
     }
 }

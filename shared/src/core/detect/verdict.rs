@@ -1,5 +1,5 @@
 //! A rule's finding.
-use super::RuleId;
+use super::Rule;
 use crate::core::FaultKind;
 use crate::ids::InstanceId;
 use crate::time::Time;
@@ -10,7 +10,7 @@ pub struct Verdict {
     /// Who failed.
     pub who: InstanceId,
     /// Which rule says so.
-    pub rule: RuleId,
+    pub rule: &'static Rule,
     /// Whose budget it counts against.
     pub kind: FaultKind,
     /// What was seen.
@@ -31,11 +31,11 @@ pub struct Verdict {
 
 impl Verdict {
     /// A living process that failed by this rule.
-    pub fn new(who: InstanceId, rule: RuleId, reason: impl Into<String>) -> Self {
+    pub fn new(who: InstanceId, rule: &'static Rule, reason: impl Into<String>) -> Self {
         Self {
             who,
             rule,
-            kind: rule.rule().kind.unwrap_or(FaultKind::Exit),
+            kind: rule.kind.unwrap_or(FaultKind::Exit),
             reason: reason.into(),
             startup_error: None,
             never_served: false,

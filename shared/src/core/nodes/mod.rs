@@ -21,15 +21,15 @@ pub(super) use slots::Slots;
 pub use spec::{Labels, NodeSpec, SlotRef};
 pub use table::{Node, NodeState, NodeTable};
 
-use super::detect::{RuleId, Verdict};
+use super::detect::{Verdict, node_lost};
 use super::input::Exit;
 use super::instance::Life;
 use super::output::{Output, Severity};
 use super::refusal::{Refusal, Reply};
+use super::state::JobState;
 use super::timers::TimerKey;
 use super::{Core, Mutation};
-use crate::ids::{Incarnation, InstanceId, NodeId, Role};
-use crate::phase::Phase;
+use crate::ids::{Incarnation, InstanceId, NodeId};
 use crate::time::Time;
 
 impl Core {
@@ -106,6 +106,15 @@ impl Core {
         }
     }
 
+    /// Nodes whose time is over are lost before anything else that is heard now is decided on, or its
+    /// consequence would be started on them.
+    pub(super) fn lose_silent_nodes(&mut self) {
+        if self.started && self.s.job == JobState::Running {
+            let fallen = self.timers.fallen_nodes(self.now);
+            self.check_nodes(&fallen);
+        }
+    }
+
     /// Nodes whose heartbeat stopped for the rule's window are lost.
     pub(super) fn check_nodes(&mut self, fallen: &[NodeId]) {
         let silent = |node: &NodeId| self.node_deadline(*node).is_some_and(|at| at <= self.now);
@@ -154,7 +163,7 @@ impl Core {
                 // Its fault is counted and decided on already.
                 Some(_) => self.execute(who, lives(self, who)),
                 None => {
-                    let verdict = Verdict::new(who, RuleId::NodeLost, reason.clone());
+                    let verdict = Verdict::new(who, &node_lost::RULE, reason.clone());
                     self.fault(verdict.ended());
                 }
             }
@@ -164,8 +173,7 @@ impl Core {
     /// When a node counts as lost, if it is not heard.
     pub(super) fn node_deadline(&self, node: NodeId) -> Option<Time> {
         let here = |n: &&Node| node != NodeId::LEADER && n.state == NodeState::Here;
-        let rules = &self.config.rules;
-        let window = || rules.window(RuleId::NodeLost, Role::Trainer, Phase::Init);
+        let window = || self.config.rules.node_lost.window.get();
         let node = self.s.nodes.get(node).filter(here);
         node.map(|n| n.beat_at + window())
     }

@@ -198,7 +198,7 @@ fn what_fails_in_a_pause_is_recovered_and_waits_again() {
 #[test]
 fn no_rule_speaks_of_a_pause_and_none_learns_from_it() {
     let config = CoreConfig {
-        rules: quick_rules().with(RuleId::PhaseOverrun, "bound_s", 30.0),
+        rules: quick_rules().with(|r| r.phase_overrun.bound.set(ms(30_000))),
         ..small(Mode::Sync, 6)
     };
     let mut w = World::journaled(config, Timing::default(), 3);

@@ -11,11 +11,10 @@ fn config() -> CoreConfig {
         agents: 1,
         ranks: 1,
         responses: 2,
-        rules: quick_rules().with(RuleId::AgentUnable, "times", 3.0).with(
-            RuleId::AgentUnable,
-            "lasting_s",
-            2.0,
-        ),
+        rules: quick_rules().with(|r| {
+            r.agent_unable.times.set(3);
+            r.agent_unable.lasting.set(ms(2000));
+        }),
         ..small(Mode::Sync, 3)
     }
 }

@@ -8,10 +8,10 @@ const LONG: Duration = Duration::from_secs(60);
 /// First wait 4 s, then every 2 s, 1 s each, 3 failures.
 fn probing(mode: Mode, steps: u64) -> World {
     let mut config = small(mode, steps);
-    let set = |rules: RuleSet, key, value| rules.with(RuleId::HealthProbe, key, value);
-    config.rules = set(config.rules, "first_wait_s", 4.0);
-    config.rules = set(config.rules, "interval_s", 2.0);
-    config.rules = set(config.rules, "timeout_s", 1.0);
+    let probe = &mut config.rules.health_probe;
+    probe.first_wait.set(ms(4000));
+    probe.interval.set(ms(2000));
+    probe.timeout.set(ms(1000));
     World::journaled(config, Timing::default(), 1)
 }
 
@@ -37,6 +37,26 @@ fn is_suspect(w: &World, n: u32) -> bool {
         .unwrap()
         .suspect
         .is_some()
+}
+
+#[test]
+fn an_engine_is_probed_as_often_as_the_job_file_says_for_its_role() {
+    let text = "[data]\nprompts='p'\ntokenizer='t'\n[detect.health_probe]\nfirst_wait_s=4\n\
+                interval_s=60\nrollout={interval_s=2}\n";
+    let job = crate::job::Job::parse(text, std::path::Path::new("job.toml")).unwrap();
+    let mut config = small(Mode::Async, 3);
+    config.rules.health_probe = CoreConfig::from(&job).rules.health_probe;
+    let mut w = World::journaled(config, Timing::default(), 1);
+    w.until("all admitted", LONG, |w| {
+        w.core.s.instances.role(Role::Rollout).all(|r| r.admitted)
+    });
+    w.timing.tool = Span::always(Duration::from_secs(3600));
+    w.run_for(Duration::from_secs(30));
+    w.stop(rollout(1));
+    let stopped = w.now;
+    w.until("suspect", LONG, |w| is_suspect(w, 1));
+    // Its interval, and a timeout of 5 s.
+    assert!(w.now.since(stopped) <= Duration::from_secs(7));
 }
 
 #[test]

@@ -45,12 +45,13 @@ fn small(mode: Mode, steps: u64) -> CoreConfig {
 
 /// Windows short enough for tests, wide enough for the world's samples (every 250 ms).
 fn quick_rules() -> RuleSet {
-    RuleSet::default()
-        .with(RuleId::TrainerIdle, "window_s", 3.0)
-        .with(RuleId::RolloutSilent, "window_s", 2.0)
-        .with(RuleId::RolloutSilent, "probe_timeout_s", 1.0)
-        .with(RuleId::AgentSilent, "window_s", 4.0)
-        .with(RuleId::AttachOverdue, "window_s", 10.0)
+    RuleSet::default().with(|r| {
+        r.trainer_idle.window.set(ms(3000));
+        r.rollout_silent.window.set(ms(2000));
+        r.rollout_silent.probe_timeout.set(ms(1000));
+        r.agent_silent.window.set(ms(4000));
+        r.attach_overdue.window.set(ms(10_000));
+    })
 }
 
 impl Core {
@@ -226,6 +227,42 @@ fn the_first_engine_to_verify_a_version_does_not_get_every_request_that_waits() 
     assert_eq!(most.get(), 3, "one was full while others were not admitted");
     w.run_to_end();
     assert_eq!(w.committed(), 2);
+}
+
+/// No interval of the ledger ends with a job that is stopped in the instant of its last turn.
+#[test]
+fn the_end_of_a_job_is_on_record_before_anybody_acts_on_it() {
+    let now = Time(1_000_000_000);
+    let mut core = Core::new(small(Mode::Async, 6));
+    core.handle(now, Input::Start);
+    while core.poll_output().is_some() {}
+    core.handle(now, Input::Operator(Request::Stop));
+    let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
+    let at = |what: fn(&Output) -> bool| outputs.iter().position(what);
+    let record = at(|o| matches!(o, Output::Record(_)));
+    let end = at(|o| matches!(o, Output::Finish { .. }));
+    assert!(record.is_some() && record < end, "{outputs:?}");
+}
+
+#[test]
+fn what_failed_before_a_stop_counts_no_more_when_the_job_goes_on() {
+    let config = CoreConfig {
+        policy: Policy::Task,
+        max_task_restarts: 1,
+        ..small(Mode::Async, 6)
+    };
+    let mut w = World::new(config, 1);
+    w.run_for(ms(500));
+    w.kill(T0);
+    w.until("the task restarts", Duration::from_secs(10), |w| {
+        w.incidents().len() == 1
+    });
+    w.stop_and_resume(ms(500));
+    w.run_for(ms(1000));
+    assert_eq!(w.committed(), 0, "nothing was proved in between");
+    w.kill(T0);
+    w.run_to_end();
+    assert_eq!(w.outcome, Some(Outcome::Completed), "{:?}", w.incidents());
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn warm_standby_is_refused_with_its_reason_and_the_gang_waits_for_a_slot() {
             nodes,
             CoreConfig {
                 rollouts,
-                rules: quick_rules().with(RuleId::NodeLost, "window_s", 1e6),
+                rules: quick_rules().with(|r| r.node_lost.window.set(ms(1_000_000_000))),
                 ..small(mode, 6)
             },
         );
@@ -379,7 +379,7 @@ fn nothing_new_is_started_on_a_cordoned_node_and_what_runs_there_goes_on() {
         node("b", "x", &[("rollout", 2)]),
     ];
     let config = CoreConfig {
-        rules: quick_rules().with(RuleId::NodeLost, "window_s", 1e6),
+        rules: quick_rules().with(|r| r.node_lost.window.set(ms(1_000_000_000))),
         ..small(Mode::Async, 200)
     };
     let mut w = on(nodes, config);
@@ -452,7 +452,7 @@ fn a_gang_that_lost_all_its_slots_moves_whole_to_where_there_is_room_for_it() {
         node("c", "y", &[("train", 2)]),
     ];
     let config = CoreConfig {
-        rules: quick_rules().with(RuleId::NodeLost, "window_s", 1e6),
+        rules: quick_rules().with(|r| r.node_lost.window.set(ms(1_000_000_000))),
         ..small(Mode::Sync, 4)
     };
     let mut w = on(nodes, config);

@@ -10,7 +10,7 @@ const ENGINE: InstanceId = InstanceId {
 const WORDS: &str = "error: vLLM::Worker exited: SIGKILL";
 
 /// One engine, one agent worker that holds the whole batch of two prompts with two responses.
-fn config(engines: f64) -> CoreConfig {
+fn config(engines: u32) -> CoreConfig {
     let budget = Budget {
         max: 1,
         ..Budget::default()
@@ -24,7 +24,7 @@ fn config(engines: f64) -> CoreConfig {
             general: budget,
             ..Budgets::default()
         },
-        rules: quick_rules().with(RuleId::Poison, "engines", engines),
+        rules: quick_rules().with(|r| r.poison.engines.set(engines)),
         ..small(Mode::Sync, 3)
     }
 }
@@ -78,7 +78,7 @@ fn dear(s: &Script) -> Vec<String> {
 
 #[test]
 fn the_only_one_in_flight_on_two_engines_that_died_is_set_aside_with_the_evidence() {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     let (poison, agent) = (t(1, 0, 1), s.life(AGENT));
     let first = s.life(ENGINE);
     dies_with(&mut s, &[t(1, 0, 0), poison]);
@@ -121,7 +121,7 @@ fn the_only_one_in_flight_on_two_engines_that_died_is_set_aside_with_the_evidenc
 
 #[test]
 fn of_two_that_were_on_both_engines_the_third_death_tells() {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     let (poison, other) = (t(1, 0, 1), t(1, 1, 0));
     s.core.config.budgets.general.max = 9;
     for _ in 0..2 {
@@ -140,7 +140,7 @@ fn of_two_that_were_on_both_engines_the_third_death_tells() {
 
 #[test]
 fn two_that_were_on_two_engines_that_died_are_on_none_together_before_a_request_ends_well() {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     let (poison, other, later) = (t(1, 0, 1), t(1, 1, 0), t(1, 1, 1));
     s.core.config.budgets.general.max = 9;
     for _ in 0..2 {
@@ -158,19 +158,19 @@ fn two_that_were_on_two_engines_that_died_are_on_none_together_before_a_request_
 
 #[test]
 fn deaths_without_requests_by_injection_or_where_the_rule_is_off_say_nothing() {
-    let mut idle = Script::new(config(2.0));
+    let mut idle = Script::new(config(2));
     idle.core.config.budgets.general.max = 9;
     dies(&mut idle);
     dies_with(&mut idle, &[t(1, 0, 0)]);
     assert_eq!(set_aside(&idle), []);
 
-    let mut off = Script::new(config(0.0));
+    let mut off = Script::new(config(0));
     dies_with(&mut off, &[t(1, 0, 0)]);
     dies_with(&mut off, &[t(1, 0, 0)]);
     assert_eq!(set_aside(&off), []);
     assert_eq!(dear(&off).len(), 1, "the budget is spent");
 
-    let mut struck = Script::new(config(2.0));
+    let mut struck = Script::new(config(2));
     struck.core.config.budgets.general.max = 9;
     for _ in 0..2 {
         struck.flight(ENGINE, &[t(1, 0, 0)]);
@@ -191,7 +191,7 @@ fn deaths_without_requests_by_injection_or_where_the_rule_is_off_say_nothing() {
 fn what_an_engine_broke_off_just_before_it_was_seen_to_end_was_in_flight_and_a_turn_that_ended_was_not()
  {
     for broken in [true, false] {
-        let mut s = Script::new(config(2.0));
+        let mut s = Script::new(config(2));
         let poison = t(1, 0, 1);
         s.core.config.budgets.general.max = 9;
         for _ in 0..2 {
@@ -202,7 +202,7 @@ fn what_an_engine_broke_off_just_before_it_was_seen_to_end_was_in_flight_and_a_t
         assert_eq!(!set_aside(&s).is_empty(), broken);
     }
     // Long before: another engine has it, or had.
-    let mut s = Script::new(config(1.0));
+    let mut s = Script::new(config(1));
     s.flight(ENGINE, &[t(1, 0, 1)]);
     s.release(t(1, 0, 1), true);
     s.now = s.now + Duration::from_secs(6);
@@ -212,7 +212,7 @@ fn what_an_engine_broke_off_just_before_it_was_seen_to_end_was_in_flight_and_a_t
 
 #[test]
 fn the_deaths_count_against_no_budget_and_those_of_others_still_do() {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     let poison = t(1, 0, 1);
     dies_with(&mut s, &[poison]);
     dies_with(&mut s, &[poison]);
@@ -236,7 +236,7 @@ fn the_deaths_count_against_no_budget_and_those_of_others_still_do() {
 
 #[test]
 fn the_batch_completes_and_trains_without_it_and_its_step_consumes_it_once() {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     let poison = t(1, 0, 1);
     dies_with(&mut s, &[poison]);
     dies_with(&mut s, &[poison]);
@@ -262,9 +262,9 @@ fn the_batch_completes_and_trains_without_it_and_its_step_consumes_it_once() {
 #[test]
 fn a_group_of_which_nothing_is_left_is_left_out_and_a_batch_of_which_nothing_is_left_ends_the_job()
 {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     let (gone, left) = ([t(1, 0, 0), t(1, 0, 1)], [t(1, 1, 0), t(1, 1, 1)]);
-    let mut whole = Script::new(config(2.0));
+    let mut whole = Script::new(config(2));
     for poison in gone {
         for s in [&mut s, &mut whole] {
             dies_with(s, &[poison]);
@@ -289,7 +289,7 @@ fn a_group_of_which_nothing_is_left_is_left_out_and_a_batch_of_which_nothing_is_
 
 #[test]
 fn the_end_of_one_that_was_set_aside_comes_too_late_whenever_it_comes() {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     let (poison, agent) = (t(1, 0, 1), s.life(AGENT));
     dies_with(&mut s, &[poison]);
     dies_with(&mut s, &[poison]);
@@ -320,7 +320,7 @@ fn the_end_of_one_that_was_set_aside_comes_too_late_whenever_it_comes() {
 
 #[test]
 fn one_that_finished_before_its_engine_was_seen_to_end_is_trained_on() {
-    let mut s = Script::new(config(1.0));
+    let mut s = Script::new(config(1));
     let done = t(1, 0, 1);
     s.flight(ENGINE, &[done]);
     s.finish(done);
@@ -341,7 +341,7 @@ fn seen_idle(s: &mut Script) {
 #[test]
 fn a_death_before_the_daemon_restarted_counts_and_one_of_which_it_knows_not_all_does_not() {
     for idle in [true, false] {
-        let mut s = Script::new(config(2.0));
+        let mut s = Script::new(config(2));
         let poison = t(1, 0, 1);
         dies_with(&mut s, &[poison]);
         s.restart_daemon(&[]);
@@ -353,7 +353,7 @@ fn a_death_before_the_daemon_restarted_counts_and_one_of_which_it_knows_not_all_
         assert_eq!(!set_aside(&s).is_empty(), idle);
     }
     // Once it is on record it stays so.
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     dies_with(&mut s, &[t(1, 0, 1)]);
     dies_with(&mut s, &[t(1, 0, 1)]);
     let before = s.core.state().clone();
@@ -364,11 +364,9 @@ fn a_death_before_the_daemon_restarted_counts_and_one_of_which_it_knows_not_all_
 
 #[test]
 fn an_engine_that_does_not_generate_any_more_dies_with_what_is_in_flight_too() {
-    let rules = |rules: RuleSet, key, value| rules.with(RuleId::HealthProbe, key, value);
-    let mut config = config(2.0);
-    for (key, value) in [("first_wait_s", 1.0), ("threshold", 1.0)] {
-        config.rules = rules(config.rules, key, value);
-    }
+    let mut config = config(2);
+    config.rules.health_probe.first_wait.set(ms(1000));
+    config.rules.health_probe.threshold.set(1);
     let mut s = Script::new(config);
     let poison = t(1, 0, 1);
     for _ in 0..2 {
@@ -392,7 +390,7 @@ fn in_every_mode_a_job_with_a_poisoned_trajectory_commits_every_step() {
     for mode in [Mode::Sync, Mode::SemiSync, Mode::Async] {
         let config = CoreConfig {
             hybrids: if mode == Mode::Async { 0 } else { 2 },
-            rules: quick_rules().with(RuleId::Poison, "engines", 2.0),
+            rules: quick_rules().with(|r| r.poison.engines.set(2)),
             ..small(mode, 4)
         };
         let mut w = World::new(config, 5);
@@ -408,7 +406,7 @@ fn in_every_mode_a_job_with_a_poisoned_trajectory_commits_every_step() {
 
 #[test]
 fn an_engine_that_was_given_up_over_its_weights_says_nothing_of_its_requests() {
-    let mut s = Script::new(config(2.0));
+    let mut s = Script::new(config(2));
     s.core.config.budgets.general.max = 9;
     let innocent = t(1, 0, 1);
     for _ in 0..3 {

@@ -174,7 +174,7 @@ fn a_rank_slower_than_its_gang_for_three_steps_in_a_row_is_named_once() {
 #[test]
 fn a_phase_far_longer_than_ever_before_is_an_event_and_no_fault() {
     let mut config = small(Mode::Async, 60);
-    config.rules = config.rules.with(RuleId::PhaseOverrun, "samples", 10.0);
+    config.rules.phase_overrun.samples.set(10);
     let mut w = World::journaled(config, Timing::default(), 1);
     w.until("thirty steps", LONG * 5, |w| w.committed() == 30);
     assert_eq!(events(&w, "overrun"), 0);
@@ -188,7 +188,7 @@ fn a_phase_far_longer_than_ever_before_is_an_event_and_no_fault() {
 #[test]
 fn a_phase_that_a_job_file_bounds_is_said_at_its_bound() {
     let mut config = small(Mode::Async, 3);
-    config.rules = config.rules.with(RuleId::PhaseOverrun, "bound_s", 30.0);
+    config.rules.phase_overrun.bound.set(ms(30_000));
     let mut w = World::journaled(config, Timing::default(), 1);
     w.timing.advantage = Span::always(Duration::from_secs(40));
     w.until("a step", LONG * 5, |w| w.committed() > 0);

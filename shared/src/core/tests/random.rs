@@ -67,6 +67,10 @@ proptest! {
 /// More of the same, for whoever changed the core: `SEEDS=2000 cargo test .. -- --ignored soak`.
 #[test]
 #[ignore = "minutes of random schedules; set SEEDS"]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a tool: it is asked by a variable"
+)]
 fn soak() {
     let seeds = std::env::var("SEEDS")
         .ok()

@@ -9,7 +9,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn forty_minutes_of_compilation_at_start_are_no_fault_for_whoever_is_allowed_them() {
     let mut config = small(Mode::Async, 1);
     // As a job file says it: `[detect.attach_overdue] window_s = 3600`.
-    config.rules = config.rules.with(RuleId::AttachOverdue, "window_s", 3600.0);
+    config.rules.attach_overdue.window.set(HOUR);
     let mut w = World::new(config, 1);
     w.timing.start_trainer = Span::always(FORTY_MINUTES);
     w.timing.start_rollout = Span::always(FORTY_MINUTES);
@@ -20,7 +20,7 @@ fn forty_minutes_of_compilation_at_start_are_no_fault_for_whoever_is_allowed_the
 #[test]
 fn a_weight_sync_of_forty_minutes_that_moves_is_no_fault() {
     let mut config = small(Mode::Sync, 1);
-    config.rules = config.rules.with(RuleId::PullStall, "window_s", 1800.0);
+    config.rules.pull_stall.window.set(HOUR / 2);
     let mut w = World::new(config, 1);
     w.timing.pull = Span::always(FORTY_MINUTES);
     w.until("the end", HOUR * 12, |w| w.outcome.is_some());
@@ -41,13 +41,13 @@ proptest! {
         tool_tail in 0u64..2400,
         advantage_tail in 0u64..1200,
         update in 10u64..4000,
-        probe_every in 1u32..20,
+        probe_every in 1u64..20,
     ) {
         let mut config = small(if sync { Mode::Sync } else { Mode::Async }, 400);
-        let set = |rules: RuleSet, key, value| rules.with(RuleId::HealthProbe, key, value);
-        config.rules = set(config.rules, "first_wait_s", 5.0);
-        config.rules = set(config.rules, "interval_s", f64::from(probe_every));
-        config.rules = set(config.rules, "timeout_s", 1.0);
+        let probe = &mut config.rules.health_probe;
+        probe.first_wait.set(ms(5000));
+        probe.interval.set(Duration::from_secs(probe_every));
+        probe.timeout.set(ms(1000));
         let mut w = World::new(config, seed);
         w.timing.turn = span(50, turn_tail);
         w.timing.tool = span(30, tool_tail);

@@ -113,6 +113,20 @@ fn an_end_that_is_too_old_is_told_once_recorded_and_handed_out_after_a_wait() {
 }
 
 #[test]
+fn a_worker_that_brings_one_to_its_end_does_useful_work_however_old_that_is() {
+    let (w, id, agent) = held();
+    let mut core = w.core.clone();
+    let who = core.is_current(agent).unwrap();
+    let window = Duration::from_secs(600);
+    let i = core.s.instances.get_mut(who).unwrap();
+    assert_eq!(i.strikes.strike(FaultKind::Exit, window, w.now), 1);
+    core.handle(w.now, ended(agent, id, 0));
+    assert!(!core.holds_lease(agent, id), "it was too old");
+    let strikes = &core.s.instances.get(who).unwrap().strikes;
+    assert_eq!(strikes.in_a_row(FaultKind::Exit, window, w.now), 0);
+}
+
+#[test]
 fn the_late_end_of_one_who_held_it_before_throws_nobodys_work_away() {
     let (w, id, agent) = held();
     let mut core = w.core.clone();

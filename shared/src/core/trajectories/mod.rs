@@ -105,6 +105,13 @@ impl Core {
         if over || !(starting || t.holders.contains(&agent)) {
             return;
         }
+        // It brought one to its end, which is useful work, though the weights that its engines had may
+        // make it too old to train on.
+        if let Some(a) = self.s.instances.life_mut(agent) {
+            a.strikes.clear();
+            a.given_back = GivenBack::default();
+            a.last_sign = now;
+        }
         if self.is_stale(id, oldest) {
             return self.drop_stale(id, oldest);
         }
@@ -120,11 +127,6 @@ impl Core {
                 agent: holder,
                 trajectory: id,
             });
-        }
-        if let Some(a) = self.s.instances.life_mut(agent) {
-            a.strikes.clear();
-            a.given_back = GivenBack::default();
-            a.last_sign = now;
         }
     }
 

@@ -102,9 +102,11 @@ impl Trajectories {
         u32::try_from(found.finished.len()).ok()
     }
 
-    /// How many trajectories each open batch has.
-    pub fn sizes(&self) -> impl Iterator<Item = usize> {
-        self.batches.values().map(|batch| batch.all.len())
+    /// Whether so many ranks divide every batch that is open.
+    pub fn divides(&self, ranks: u32) -> bool {
+        let ranks = ranks.max(1) as usize;
+        let mut open = self.batches.values();
+        open.all(|batch| batch.all.len().is_multiple_of(ranks))
     }
 
     /// One of them.

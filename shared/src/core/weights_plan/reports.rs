@@ -1,5 +1,5 @@
 //! What pullers report.
-use super::super::instance::{Pull, PullSeen, Supply};
+use super::super::instance::{Instance, Pull, PullSeen, Supply};
 use super::super::output::Severity;
 use super::super::{Core, Mutation, PullFailure};
 use crate::ids::{Incarnation, WeightVersion};
@@ -73,8 +73,14 @@ impl Core {
         let has = relay_now.and_then(|i| i.version).max(all);
         let pulls: Vec<_> = self.index().pulls_of(relay).copied().collect();
         for (version, id) in pulls {
-            let pull = self.s.instances.get(id).and_then(|i| i.pull.as_ref());
-            let there = with == Supply::Flows || has >= Some(version);
+            let puller = self.s.instances.get(id);
+            let pull = puller.and_then(|i| i.pull.as_ref());
+            // What a puller has already is nothing new to it, though its source got it only now.
+            let front = |i: Option<&Instance>| i.map_or(0, |i| i.bytes_of(version));
+            let there = match with {
+                Supply::Flows => front(self.s.instances.life(relay)) > front(puller),
+                _ => has >= Some(version),
+            };
             let waits = |p: &Pull| matches!(p.supply, Supply::Waits | Supply::Flows);
             if !pull.is_some_and(|p| waits(p) && p.supply != with) || !there {
                 continue;

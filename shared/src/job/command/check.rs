@@ -8,7 +8,7 @@ use super::super::{
 use super::placeholder::{Placeholder, Scope, is_variable};
 use super::plugin::check_plugin;
 use super::template::Template;
-use crate::core::RuleId;
+use crate::core::RuleSet;
 use crate::ids::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,15 +89,21 @@ impl Job {
 
     /// Where the rule has its settings too, one place must say them.
     fn check_health(&self, c: &RolloutCommand) -> Result<(), Problem> {
-        let rule = RuleId::HealthProbe.rule();
+        let mut rules = RuleSet::default();
         let table = self.detect.rules.get("health_probe");
-        for (setting, value, key) in c.health.overrides() {
-            match rule.settings.iter().find(|s| s.key == setting) {
-                Some(s) if s.key == "threshold" => number(key, value, s.least, s.most)?,
-                _ => time(key, value)?,
+        for (values, said, key) in rules.health_probe.said_by(&c.health) {
+            let (s, Some(value)) = (values.setting, said) else {
+                continue;
+            };
+            match s.whole {
+                true => number(key, value, s.least, s.most)?,
+                false => time(key, value)?,
             }
-            if table.is_some_and(|table| table.has(setting)) {
-                let must = format!("`detect.health_probe.{setting}` says it too; keep one of them");
+            if table.is_some_and(|table| table.has(s.key)) {
+                let must = format!(
+                    "`detect.health_probe.{}` says it too; keep one of them",
+                    s.key
+                );
                 return Err(bad(key, value, must));
             }
         }

@@ -60,7 +60,8 @@ fn names(text: &str, argument: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::names;
-    use crate::core::{CoreConfig, RuleId};
+    use crate::core::CoreConfig;
+    use crate::ids::Role;
     use crate::job::{HybridMode, Job};
     use std::path::Path;
 
@@ -101,9 +102,14 @@ mod tests {
     fn a_switch_of_an_engine_may_take_as_long_as_loading_its_weights_and_the_users_word_counts() {
         let window = |more: &str| {
             let config = CoreConfig::from(&job(&format!("{SGLANG}load_s=40\n{more}")));
-            config.rules.number(RuleId::ContextSwitch, "window_s")
+            config
+                .rules
+                .context_switch
+                .window
+                .of(Role::Hybrid)
+                .as_secs()
         };
-        assert_eq!(window(""), 50.0);
-        assert_eq!(window("[detect]\ncontext_switch={window_s=7}\n"), 7.0);
+        assert_eq!(window(""), 50);
+        assert_eq!(window("[detect]\ncontext_switch={window_s=7}\n"), 7);
     }
 }

@@ -269,33 +269,6 @@ pub struct EngineHealth {
     pub threshold: Option<u32>,
 }
 
-impl EngineHealth {
-    /// The settings of the rule `health probe` that are said here: its key, the value, the dotted key
-    /// of the job file.
-    pub fn overrides(&self) -> impl Iterator<Item = (&'static str, f64, &'static str)> {
-        let said = [
-            (
-                "first_wait_s",
-                self.first_wait_s,
-                "rollout.command.health.first_wait_s",
-            ),
-            ("interval_s", self.every_s, "rollout.command.health.every_s"),
-            (
-                "timeout_s",
-                self.timeout_s,
-                "rollout.command.health.timeout_s",
-            ),
-            (
-                "threshold",
-                self.threshold.map(f64::from),
-                "rollout.command.health.threshold",
-            ),
-        ];
-        let value = |(rule, value, key): (_, Option<f64>, _)| Some((rule, value?, key));
-        said.into_iter().filter_map(value)
-    }
-}
-
 /// How an engine is asked whether it is well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

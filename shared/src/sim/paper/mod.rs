@@ -15,7 +15,7 @@ pub use workload::{WORKLOADS, Workload};
 
 use super::cluster::{Cluster, Plan, unit};
 use super::dice::Dice;
-use crate::core::{CoreConfig, Incident, Labels, NodeSpec, Outcome, RuleId, RuleSet};
+use crate::core::{CoreConfig, Incident, Labels, NodeSpec, Outcome, RuleSet};
 use crate::ids::{InstanceId, Role};
 use crate::job::{Mode, Policy};
 use std::time::Duration;
@@ -159,7 +159,8 @@ impl Scenario {
             // All pull at once: the paper gives one figure for all.
             pullers_per_source: ranks + rollouts,
             nodes: self.machines(ranks, rollouts),
-            rules: RuleSet::default().with(RuleId::AttachOverdue, "window_s", 1200.0),
+            rules: RuleSet::default()
+                .with(|r| r.attach_overdue.window.set(Duration::from_secs(1200))),
             ..CoreConfig::default()
         }
     }

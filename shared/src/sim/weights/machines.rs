@@ -1,7 +1,7 @@
 //! The machines of the simulation, and what is assumed of them.
 use super::fabric::{Chunk, Port};
 use super::net::{Link, Net};
-use crate::core::{CoreConfig, LONGEST_S, Labels, NodeSpec, RuleId, RuleSet};
+use crate::core::{CoreConfig, LONGEST_S, Labels, NodeSpec, RuleSet};
 use crate::sim::cluster::{LongTail, Timing};
 use std::time::Duration;
 
@@ -167,18 +167,12 @@ impl Machines {
         let head = of("head".to_owned(), "agent", 1);
         let trains = (0..machines).map(|n| of(format!("train-{n}"), "train", gpus));
         let rolls = (0..rollouts).map(|n| of(format!("rollout-{n}"), "rollout", 1));
-        let rules = [
-            RuleId::HealthProbe,
-            RuleId::NodeLost,
-            RuleId::RolloutSilent,
-            RuleId::TrainerIdle,
-        ];
-        let rules = rules.into_iter().fold(RuleSet::default(), |rules, rule| {
-            let key = match rule {
-                RuleId::HealthProbe => "interval_s",
-                _ => "window_s",
-            };
-            rules.with(rule, key, LONGEST_S)
+        let rules = RuleSet::default().with(|r| {
+            let longest = Duration::from_secs_f64(LONGEST_S);
+            r.health_probe.interval.set(longest);
+            r.node_lost.window.set(longest);
+            r.rollout_silent.window.set(longest);
+            r.trainer_idle.window.set(longest);
         });
         CoreConfig {
             ranks: number(trainer_ranks),

@@ -92,6 +92,7 @@ impl World {
             _ => None,
         };
         self.handle(input);
+        self.checker.handled(&self.core);
         if let Some(name) = joins {
             self.joined(&name);
         }
@@ -184,7 +185,6 @@ impl World {
 
     fn write(&mut self) {
         self.daemon.persisted = Some(Box::new(self.core.state().clone()));
-        self.checker.written();
         let records: Vec<Record> = self
             .daemon
             .held
@@ -200,6 +200,7 @@ impl World {
                 self.forget_batch(step);
             }
         }
+        self.checker.written();
     }
 
     /// A consumed batch is looked at no more.

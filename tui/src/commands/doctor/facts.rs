@@ -43,6 +43,8 @@ pub struct Facts {
     pub disk: Option<Found<Written>>,
     /// Ports that connections get by themselves: first and last.
     pub ephemeral: Option<Found<(u16, u16)>>,
+    /// Whether the kernel has its module `tls` loaded, by which it seals connections.
+    pub kernel_tls: Option<Found<bool>>,
     /// Addresses to listen on.
     pub ports: Vec<Port>,
     /// Addresses that others would use to reach this machine.

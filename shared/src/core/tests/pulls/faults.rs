@@ -333,8 +333,7 @@ fn after_a_restart_of_the_controller_nobody_is_a_relay_before_it_said_so_again()
 #[test]
 fn a_pull_whose_source_is_slow_is_no_overrun() {
     let mut fleet = Fleet::new(2, Vec::new());
-    let rules = fleet.core.config.rules.clone();
-    fleet.core.config.rules = rules.with(RuleId::PhaseOverrun, "bound_s", 5.0);
+    fleet.core.config.rules.phase_overrun.bound.set(ms(5000));
     for n in [0, 1] {
         fleet.feed(Input::PhaseChanged {
             incarnation: fleet.lives[&rollout(n)],

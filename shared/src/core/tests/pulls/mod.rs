@@ -44,7 +44,7 @@ impl Fleet {
             rollouts,
             agents: 1,
             nodes: nodes.clone(),
-            rules: quick_rules().with(RuleId::AttachOverdue, "window_s", 600.0),
+            rules: quick_rules().with(|r| r.attach_overdue.window.set(ms(600_000))),
             ..small(Mode::Async, 9)
         };
         let mut fleet = Self {

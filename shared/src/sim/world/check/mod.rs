@@ -43,6 +43,22 @@ pub struct Violation {
     pub text: String,
 }
 
+impl Violation {
+    /// Its text without the numbers: two runs that break the same thing for the same reason mostly
+    /// differ in nothing else, so failures are told apart by this.
+    pub fn kind(&self) -> String {
+        let mut kind = format!("{}: ", self.invariant);
+        for c in self.text.chars() {
+            match c.is_ascii_digit() {
+                false => kind.push(c),
+                true if kind.ends_with('#') => {}
+                true => kind.push('#'),
+            }
+        }
+        kind
+    }
+}
+
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at {}: {}", self.invariant, self.at, self.text)
@@ -87,7 +103,9 @@ pub struct Checker {
     finished: BTreeSet<TrajectoryId>,
     /// Rollouts being probed, by what was asked and answered.
     suspects: BTreeSet<Incarnation>,
+    /// Tokens of an engine, as the controller knows them, and as far as that is on record.
     tokens: BTreeMap<Incarnation, u64>,
+    tokens_on_record: BTreeMap<Incarnation, u64>,
     verdicts: Verdicts,
     pub(super) poisoning: Poisoning,
 }
@@ -115,6 +133,7 @@ impl Checker {
             finished: BTreeSet::new(),
             suspects: BTreeSet::new(),
             tokens: BTreeMap::new(),
+            tokens_on_record: BTreeMap::new(),
             verdicts: Verdicts::default(),
             poisoning: Poisoning::default(),
         }
@@ -142,11 +161,13 @@ impl Checker {
         self.suspects.clear();
         // The daemon died between a rollout's end and the start of the rank that gets its slot.
         self.given.clear();
+        self.tokens.clone_from(&self.tokens_on_record);
         self.verdicts.restored();
     }
 
     /// The state is on disk: what the controller knows now, its next life knows too.
     pub(super) fn written(&mut self) {
+        self.tokens_on_record.clone_from(&self.tokens);
         self.verdicts.written();
     }
 
@@ -163,8 +184,9 @@ impl Checker {
                 trajectory,
                 ..
             } => {
-                self.finished.insert(*trajectory);
-                if let Some(id) = core.is_current(*incarnation) {
+                // One that another brought to its end before is of no use.
+                let is_news = self.finished.insert(*trajectory);
+                if let Some(id) = core.is_current(*incarnation).filter(|_| is_news) {
                     self.verdicts.useful(id);
                 }
             }
@@ -208,6 +230,11 @@ impl Checker {
             }
             _ => {}
         }
+    }
+
+    /// The controller took in what it was told.
+    pub(super) fn handled(&mut self, core: &Core) {
+        self.verdicts.keep_places(|who| core.node_of(who).is_ok());
     }
 
     /// A trajectory is handed out.
@@ -254,6 +281,7 @@ impl World {
             } => {
                 self.check_consumed(*step, trajectories);
                 let newest = self.gang.newest;
+                let keeps_own_state = self.config.own_loop.is_some_and(|own| !own.keeps_state);
                 let checker = &mut self.checker;
                 checker.hold(now, *step == checker.committed.next(), "I-3", || {
                     format!("step {step} is committed out of order")
@@ -262,7 +290,7 @@ impl World {
                     format!("step {step} is committed by {generation}, the newest is {newest}")
                 });
                 checker.committed = *step;
-                checker.verdicts.committed();
+                checker.verdicts.committed(*generation, keeps_own_state);
             }
             Record::Published { version } => {
                 let checker = &mut self.checker;

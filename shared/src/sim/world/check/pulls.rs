@@ -116,7 +116,9 @@ impl World {
 
     /// Nobody may still read a whole version from the buffer that an engine is to pull into.
     fn check_reader(&mut self, puller: Incarnation, version: WeightVersion) {
-        let Some(p) = self.procs.get(&puller) else {
+        // One that has it already, as its controller is about to hear, writes into no buffer for it.
+        let pulls = |p: &&Proc| p.version < Some(version);
+        let Some(p) = self.procs.get(&puller).filter(pulls) else {
             return;
         };
         let older = p

@@ -1,7 +1,7 @@
 //! Verdicts and what they cost, held against the truth (I-7, I-8).
 use super::super::{Proc, Start, World};
-use crate::core::{Incident, Policy, RuleId, Taken};
-use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
+use crate::core::{Incident, Policy, Taken};
+use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,13 +38,19 @@ struct Row {
 /// Failures in a row, by rule and whether the process ever linked.
 type Kind = (String, bool);
 
+/// Rows of every place.
+type Rows = BTreeMap<InstanceId, BTreeMap<Kind, Row>>;
+
 /// Verdicts so far, as far as they still count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Verdicts {
     /// Those whose recovery is not over.
     open: BTreeMap<IncidentId, (InstanceId, Scope)>,
     newest: IncidentId,
-    rows: BTreeMap<InstanceId, BTreeMap<Kind, Row>>,
+    rows: Rows,
+    /// As they are on record. That one did something useful ends a row, but is no record of its own: a
+    /// controller that dies before the next one counts on as if it had not been.
+    rows_on_record: Rows,
     /// Incidents that count in a row.
     counted: BTreeMap<IncidentId, (InstanceId, Kind, Time)>,
     /// Incidents that a trajectory is to blame for.
@@ -54,10 +60,11 @@ pub(super) struct Verdicts {
     linked: BTreeSet<Incarnation>,
     /// Those of them that are on record.
     on_record: BTreeSet<Incarnation>,
-    /// Since the last commit.
+    /// Since the last commit that was progress.
     all: u32,
-    gangs: u32,
     tasks: u32,
+    /// The gang that committed last.
+    stepped: Option<Generation>,
 }
 
 impl Verdicts {
@@ -69,17 +76,19 @@ impl Verdicts {
     /// What the controller knows is on record.
     pub fn written(&mut self) {
         self.on_record.clone_from(&self.linked);
+        self.rows_on_record.clone_from(&self.rows);
     }
 
     /// A new life of the controller knows what was on record.
     pub fn restored(&mut self) {
         self.linked.clone_from(&self.on_record);
+        self.rows.clone_from(&self.rows_on_record);
     }
 
     /// A stopped job goes on: nothing counts any more.
     pub fn begin_anew(&mut self) {
         self.rows.clear();
-        self.committed();
+        (self.all, self.tasks) = (0, 0);
     }
 
     /// A death was not the engine's fault: it counts no more, or will not.
@@ -103,16 +112,29 @@ impl Verdicts {
         window: Duration,
     ) -> (u32, u32) {
         let kind = (incident.rule.clone(), linked);
-        let rows = self.rows.entry(incident.who).or_default();
+        // Of ranks it is the gang that fails, whichever of them does.
+        let who = match incident.who {
+            InstanceId {
+                role: Role::Trainer,
+                ..
+            } => super::super::id(Role::Trainer, 0),
+            other => other,
+        };
+        let rows = self.rows.entry(who).or_default();
         let row = rows.entry(kind.clone()).or_default();
         if now.since(row.at) > window || row.count == 0 {
             (row.count, row.since) = (0, now);
         }
         if !self.charged.contains(&incident.id) {
             (row.count, row.at) = (row.count + 1, now);
-            self.counted.insert(incident.id, (incident.who, kind, now));
+            self.counted.insert(incident.id, (who, kind, now));
         }
         (row.count, rows.values().map(|row| row.count).sum())
+    }
+
+    /// Only these places are there. Whoever comes where one was given up begins its own row.
+    pub fn keep_places(&mut self, is_there: impl Fn(InstanceId) -> bool) {
+        self.rows.retain(|who, _| is_there(*who));
     }
 
     /// An instance did something useful.
@@ -120,9 +142,15 @@ impl Verdicts {
         self.rows.remove(&id);
     }
 
-    /// A step was committed.
-    pub fn committed(&mut self) {
-        (self.all, self.gangs, self.tasks) = (0, 0, 0);
+    /// A step was committed. Of a gang whose program keeps its state to itself the first one may be
+    /// what the gang before had done already: it proves nothing, or a program that dies after every
+    /// first step would be restarted for ever (I-7).
+    pub fn committed(&mut self, by: Generation, keeps_own_state: bool) {
+        let is_its_first = self.stepped.replace(by) != Some(by);
+        if !(keeps_own_state && is_its_first) {
+            (self.all, self.tasks) = (0, 0);
+            self.rows.retain(|who, _| who.role != Role::Trainer);
+        }
     }
 }
 
@@ -167,21 +195,16 @@ impl World {
         // The end of one that never linked is another kind of fault than that of one that did.
         let (failures, ever) = verdicts.count(incident, linked, now, window);
         verdicts.all += 1;
-        verdicts.gangs += u32::from(scope == Scope::Gang);
         verdicts.tasks += u32::from(scope == Scope::Task);
-        if scope == Scope::Task {
-            verdicts.gangs = 0;
-        }
-        let (all, gangs, tasks) = (verdicts.all, verdicts.gangs, verdicts.tasks);
+        let (all, tasks) = (verdicts.all, verdicts.tasks);
         let most = self.config.max_task_restarts;
         let budget = match scope {
-            Scope::Instance => failures <= borne,
-            Scope::Gang => gangs <= 3,
+            Scope::Instance | Scope::Gang => failures <= borne,
             Scope::Task => tasks <= most,
             Scope::Job => true,
         };
         self.must(budget, "I-7", || {
-            format!("{who} failed {failures} times, {gangs} gang and {tasks} task restarts: {plan}")
+            format!("{who} failed {failures} times, {tasks} task restarts: {plan}")
         });
         let by_start = self.procs.get(&incident.incarnation);
         let by_start = by_start.is_none_or(|p| p.start != Start::Fine);
@@ -237,10 +260,7 @@ impl World {
 
     fn is_unwell(&self, p: &Proc) -> bool {
         let apart = self.now.since(p.linked_at);
-        let grace = self
-            .config
-            .rules
-            .window(RuleId::LinkLost, p.id.role, p.phase);
+        let grace = self.config.rules.link_lost.window.of(p.id.role);
         let unlinked = !p.linked && apart >= grace;
         let echo = self.was_unwell(p);
         let broken = p.raised || p.corrupt || p.slow > 1;

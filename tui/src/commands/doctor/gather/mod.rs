@@ -30,6 +30,7 @@ pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar, jso
         files: Some(limit(Resource::Nofile)),
         memlock: Some(limit(Resource::Memlock)),
         ephemeral: Some(network::ephemeral()),
+        kernel_tls: Some(network::kernel_tls()),
         ports: args.listen.iter().map(|at| network::port(*at)).collect(),
         ..Facts::default()
     };

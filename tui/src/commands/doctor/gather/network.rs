@@ -25,6 +25,13 @@ pub(super) fn ephemeral() -> Found<(u16, u16)> {
     }
 }
 
+/// Whether the kernel has its module `tls` loaded. One that is loaded on demand only is not seen.
+pub(super) fn kernel_tls() -> Found<bool> {
+    const FILE: &str = "/proc/sys/net/ipv4/tcp_available_ulp";
+    let text = std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))?;
+    Ok(text.split_ascii_whitespace().any(|module| module == "tls"))
+}
+
 /// The addresses by which others would look for this machine, each tried.
 pub(super) fn addresses(advertise: Option<IpAddr>, peers: &[SocketAddr]) -> Vec<Address> {
     let mut wanted: Vec<(IpAddr, String)> = Vec::new();

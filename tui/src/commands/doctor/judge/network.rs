@@ -96,15 +96,25 @@ fn roads(facts: &Facts) -> Check {
             let fix = "leave `[weights] transport` out, or let nobody else reach those ports";
             Check::warn(NAME, found, fix)
         }
-        (WeightTransport::Auto | WeightTransport::Shm, true) => Check::ok(
-            NAME,
-            "shared memory on a node; between nodes RDMA where both have a device that is up, else TCP with \
-             TLS 1.3, certified by the job",
-        ),
-        (WeightTransport::Tls | WeightTransport::Ucx, _) => Check::ok(
-            NAME,
-            "TCP with TLS 1.3, certified by the job, on one machine too",
-        ),
+        (WeightTransport::Auto | WeightTransport::Shm, true) => {
+            let found =
+                "shared memory on a node; between nodes RDMA where both have a device that is up, else \
+                 TCP with TLS 1.3, certified by the job";
+            Check::ok(NAME, format!("{found}{}", sealed(facts)))
+        }
+        (WeightTransport::Tls | WeightTransport::Ucx, _) => {
+            let found = "TCP with TLS 1.3, certified by the job, on one machine too";
+            Check::ok(NAME, format!("{found}{}", sealed(facts)))
+        }
+    }
+}
+
+/// Who seals what goes over TLS, if it was looked at.
+fn sealed(facts: &Facts) -> &'static str {
+    match &facts.kernel_tls {
+        Some(Ok(true)) => "; sealed by the kernel (its module tls is loaded)",
+        Some(Ok(false)) => "; sealed by the roles (the kernel's module tls is not loaded)",
+        Some(Err(_)) | None => "",
     }
 }
 

@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::super::check::Verdict;
 use super::super::facts::{
-    Address, Answer, CommandFacts, EngineFacts, Folder, Found, Limit, Peer, Port, Process,
-    RoleMemory, Ucx, Written,
+    Address, Answer, CommandFacts, EngineFacts, Folder, Found, JobFacts, Limit, Peer, Port,
+    Process, RoleMemory, Ucx, Written,
 };
 use super::*;
 use crate::commands::doctor::{Saved, text};
 use crate::paint::Paint;
-use robust_shared::job::{EngineKind, Isolate};
+use robust_shared::job::{EngineKind, Isolate, WeightTransport};
 use std::path::Path;
 
 fn fixture(name: &str) -> Facts {
@@ -332,6 +332,27 @@ fn transports_are_held_against_the_jobs_devices_and_the_machines() {
         with(NAME, ucx(&["self/memory", "posix/memory"], &[])),
         Verdict::Fail
     );
+}
+
+#[test]
+fn who_seals_what_goes_over_tls_is_said_and_nothing_where_it_was_not_looked_at() {
+    let job = JobFacts {
+        transport: WeightTransport::Tls,
+        ..JobFacts::default()
+    };
+    let found = |kernel_tls| {
+        let facts = Facts {
+            job: Some(Ok(job.clone())),
+            kernel_tls,
+            ..Facts::default()
+        };
+        let checks = all(&facts);
+        let road = checks.iter().find(|check| check.name == "weights' road");
+        road.map(|check| check.found.clone()).unwrap()
+    };
+    assert!(found(Some(Ok(true))).ends_with("sealed by the kernel (its module tls is loaded)"));
+    assert!(found(Some(Ok(false))).ends_with("the kernel's module tls is not loaded)"));
+    assert!(found(None).ends_with("on one machine too"));
 }
 
 #[test]
