@@ -90,6 +90,8 @@ pub struct CoreConfig {
     pub max_staleness: Option<u64>,
     /// Slots that a place of the rollouts' pool is; a pool's slots are counted in places.
     pub rollout_slots: u32,
+    /// Slots that a place of the trainer's pool is.
+    pub rank_slots: u32,
     /// Requests an engine is given at a time; more wait for the next one that has room, or else the
     /// first to verify a version would get all that wait for it.
     pub engine_requests: u32,
@@ -132,6 +134,7 @@ impl Default for CoreConfig {
             ahead: 1,
             max_staleness: None,
             rollout_slots: 1,
+            rank_slots: 1,
             engine_requests: u32::MAX,
             pullers_per_source: 1,
             nodes: Vec::new(),
@@ -295,6 +298,7 @@ impl From<&Job> for CoreConfig {
             max_staleness: job.batch.max_staleness,
             hybrids: job.count(Role::Hybrid),
             rollout_slots: job.place_slots(&job.rollout.pool),
+            rank_slots: job.place_slots(&job.trainer.pool),
             engine_requests: engine_requests(job),
             switch_at: job.job.switching_point(),
             ahead: ahead(job.job.mode),

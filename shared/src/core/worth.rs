@@ -13,8 +13,9 @@
 //! | | is paused | none generates | 0 | paused |
 //! | | - | none generates | 0 | blocked |
 //!
-//! R and T are the slots of rollouts and trainer. A hybrid engine that generates while the gang
-//! recovers keeps its slot, one of the trainer's, at work. Everybody restarts under policy `task`, so
+//! R and T are the slots of rollouts and trainer: of a program that has several, as an engine of four devices or
+//! a rank that starts a process a device, each counts. A hybrid engine that generates while the gang
+//! recovers keeps its rank's slots at work. Everybody restarts under policy `task`, so
 //! there the second and third row never occur.
 use super::Core;
 use super::state::{Scope, Stage};
@@ -25,9 +26,9 @@ use crate::ids::Role;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Moment {
     /// T: slots of the trainer.
-    pub ranks: u32,
+    pub trainer_slots: u32,
     /// R: slots of rollouts.
-    pub rollouts: u32,
+    pub rollout_slots: u32,
     /// The whole task restarts.
     pub task_restarts: bool,
     /// The gang restarts.
@@ -38,8 +39,8 @@ pub(super) struct Moment {
     pub training: bool,
     /// A rollout generates.
     pub rollout_generates: bool,
-    /// Hybrid engines that generate.
-    pub hybrids_generate: u32,
+    /// Slots of hybrid engines that generate.
+    pub hybrid_slots_generate: u32,
     /// The trainer's slots change hands.
     pub switches: bool,
     /// An operator paused the job.
@@ -49,7 +50,7 @@ pub(super) struct Moment {
 impl Moment {
     /// What it counts, and why.
     pub fn worth(&self) -> (f64, Cause) {
-        let generating = self.rollout_generates || self.hybrids_generate > 0;
+        let generating = self.rollout_generates || self.hybrid_slots_generate > 0;
         if self.task_restarts {
             return (0.0, Cause::TaskRestart);
         }
@@ -73,8 +74,8 @@ impl Moment {
     }
 
     fn share_at_work(&self) -> f64 {
-        let (t, r) = (f64::from(self.ranks), f64::from(self.rollouts));
-        let at_work = r + f64::from(self.hybrids_generate.min(self.ranks));
+        let (t, r) = (f64::from(self.trainer_slots), f64::from(self.rollout_slots));
+        let at_work = r + f64::from(self.hybrid_slots_generate.min(self.trainer_slots));
         if t + r > 0.0 { at_work / (t + r) } else { 0.0 }
     }
 }
@@ -86,14 +87,14 @@ impl Core {
         let recovers = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
         let works = |role| self.index_now().counts(role).works;
         Moment {
-            ranks: self.s.instances.count(Role::Trainer),
-            rollouts: self.s.instances.count(Role::Rollout),
+            trainer_slots: self.slots_of(Role::Trainer),
+            rollout_slots: self.slots_of(Role::Rollout),
             task_restarts: recovers(Scope::Task),
             trainer_recovers: recovers(Scope::Gang),
             published: self.has_begun(),
             training: begun && works(Role::Trainer) > 0,
             rollout_generates: works(Role::Rollout) > 0,
-            hybrids_generate: works(Role::Hybrid),
+            hybrid_slots_generate: works(Role::Hybrid).saturating_mul(self.config.rank_slots),
             switches: self.s.gang.context.switches(),
             paused: self.is_paused(),
         }
@@ -107,10 +108,19 @@ impl Core {
         self.s.published.is_some() || silent && works
     }
 
+    /// All slots that instances of a role have.
+    fn slots_of(&self, role: Role) -> u32 {
+        let each = match role {
+            Role::Rollout => self.config.rollout_slots,
+            _ => self.config.rank_slots,
+        };
+        self.s.instances.count(role).saturating_mul(each)
+    }
+
     /// T/(R+T): the trainer's part of the job's slots.
     pub(super) fn trainer_share(&self) -> f64 {
-        let count = |role| f64::from(self.s.instances.count(role));
-        let (t, r) = (count(Role::Trainer), count(Role::Rollout));
+        let slots = |role| f64::from(self.slots_of(role));
+        let (t, r) = (slots(Role::Trainer), slots(Role::Rollout));
         if t + r > 0.0 { t / (t + r) } else { 0.0 }
     }
 }
@@ -120,14 +130,14 @@ mod tests {
     use super::*;
 
     const RUNS: Moment = Moment {
-        ranks: 2,
-        rollouts: 3,
+        trainer_slots: 2,
+        rollout_slots: 3,
         task_restarts: false,
         trainer_recovers: false,
         published: true,
         training: false,
         rollout_generates: false,
-        hybrids_generate: 0,
+        hybrid_slots_generate: 0,
         switches: false,
         paused: false,
     };
@@ -151,7 +161,7 @@ mod tests {
         };
         assert_eq!(switches.worth(), (0.0, Cause::ContextSwitch));
         let hybrids_only = Moment {
-            hybrids_generate: 2,
+            hybrid_slots_generate: 2,
             ..RUNS
         };
         assert_eq!(hybrids_only.worth(), (1.0, Cause::Generation));
@@ -186,7 +196,7 @@ mod tests {
         };
         assert_eq!(rollouts.worth(), (0.6, Cause::TrainerRecovers));
         let hybrids = Moment {
-            hybrids_generate: 1,
+            hybrid_slots_generate: 1,
             ..rollouts
         };
         assert_eq!(hybrids.worth(), (0.8, Cause::TrainerRecovers));
@@ -199,7 +209,7 @@ mod tests {
             trainer_recovers: true,
             training: true,
             rollout_generates: true,
-            hybrids_generate: 2,
+            hybrid_slots_generate: 2,
             switches: true,
             ..RUNS
         };

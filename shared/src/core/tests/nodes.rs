@@ -313,6 +313,28 @@ fn a_lost_node_is_one_incident_for_the_gang_and_one_for_every_other_instance() {
 }
 
 #[test]
+fn a_programs_every_slot_counts_in_the_ettr() {
+    let pools = [("train", 2), ("rollout", 3), ("agent", 2)];
+    let config = CoreConfig {
+        rank_slots: 2,
+        rollout_slots: 4,
+        ..small(Mode::Async, 1000)
+    };
+    let mut w = on(vec![node("a", "x", &pools)], config);
+    step_two(&mut w);
+    let now = w.core.moment();
+    assert_eq!((now.trainer_slots, now.rollout_slots), (4, 12));
+    assert_eq!(w.core.trainer_share(), 0.25);
+    let recovers = super::super::worth::Moment {
+        trainer_recovers: true,
+        rollout_generates: true,
+        hybrid_slots_generate: 0,
+        ..now
+    };
+    assert_eq!(recovers.worth().0, 0.75, "R / (R + T)");
+}
+
+#[test]
 fn an_engine_of_several_slots_does_not_lodge_in_the_slot_of_a_rank() {
     for (rollout_slots, lodges) in [(1, true), (2, false)] {
         let pools = [("train", 2), ("rollout", 3), ("agent", 2)];
