@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
-use robust_transport::{Identity, JobToken, Net};
+use robust_transport::{Identity, JobToken, Net, Rdma};
 
 use crate::{Busy, LinkConfig, rdma};
 
@@ -157,11 +157,19 @@ impl RoleArgs {
         Ok(robust_transport::Config {
             local: has("shm").then(|| self.snapshot_dir.join(ROADS_FOLDER)),
             net,
-            rdma: has("rdma").then(|| rdma::active(rdma::DEVICES)).flatten(),
+            rdma: self.rdma().filter(|_| has("rdma")),
             bind: self.bind,
             stall_timeout,
             ..robust_transport::Config::new(self.token.clone())
         })
+    }
+}
+
+impl RoleArgs {
+    /// The RDMA that the job names and this machine has.
+    fn rdma(&self) -> Option<Rdma> {
+        let (devices, manager) = (Path::new(rdma::DEVICES), Path::new(rdma::MANAGER));
+        rdma::active(&self.job.weights.net_devices, devices, manager)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which devices of RDMA this machine has, and whether they are up.
+//! Which of a job's devices of RDMA this machine has, and whether they are up.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,21 @@ use robust_transport::Rdma;
 
 /// Where the kernel tells of them.
 pub(crate) const DEVICES: &str = "/sys/class/infiniband";
+/// Through which connections over them are made.
+pub(crate) const MANAGER: &str = "/dev/infiniband/rdma_cm";
+/// In a job file: all that are up.
+const ALL: &str = "rdma";
 
-/// UCX over all ports that are up; none where there is none.
-pub(crate) fn active(devices: impl AsRef<Path>) -> Option<Rdma> {
-    let mut ports: Vec<String> = entries(devices.as_ref())
-        .flat_map(|device| {
-            let up = entries(&device.join("ports")).filter(|port| is_up(port));
-            up.filter_map(move |port| named(&device, &port))
-        })
-        .collect();
+/// UCX over those of the named ports that are up; none where there is none, or no connection can be made.
+pub(crate) fn active(named: &str, devices: &Path, manager: &Path) -> Option<Rdma> {
+    let wanted = |port: &String| named.split(',').any(|name| name == ALL || name == port);
+    let ports = entries(devices).flat_map(|device| {
+        let up = entries(&device.join("ports")).filter(|port| is_up(port));
+        up.filter_map(move |port| name_of(&device, &port))
+    });
+    let mut ports: Vec<String> = ports.filter(wanted).collect();
     ports.sort();
-    (!ports.is_empty()).then(|| Rdma {
-        devices: ports.join(","),
-        transports: Rdma::TRANSPORTS.to_owned(),
-    })
+    (manager.exists() && !ports.is_empty()).then(|| Rdma::over(ports.join(",")))
 }
 
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -35,7 +36,7 @@ fn is_up(port: &Path) -> bool {
 }
 
 /// As UCX names a port: `mlx5_0:1`.
-fn named(device: &Path, port: &Path) -> Option<String> {
+fn name_of(device: &Path, port: &Path) -> Option<String> {
     let (device, port) = (device.file_name()?.to_str()?, port.file_name()?.to_str()?);
     Some(format!("{device}:{port}"))
 }
@@ -46,9 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ports_that_are_up_are_named_as_ucx_names_them() {
+    fn of_the_ports_that_the_job_names_those_that_are_up_are_taken() {
         let sys = tempfile::tempdir().unwrap();
-        assert_eq!(active(sys.path()), None);
+        let manager = sys.path().join("rdma_cm");
+        let found = |named: &str| active(named, sys.path(), &manager).map(|rdma| rdma.devices);
+        std::fs::write(&manager, "").unwrap();
+        assert_eq!(found("rdma"), None);
         for (port, state) in [
             ("mlx5_1/ports/1", "4: ACTIVE\n"),
             ("mlx5_0/ports/2", "4: ACTIVE\n"),
@@ -58,9 +62,11 @@ mod tests {
             std::fs::create_dir_all(&port).unwrap();
             std::fs::write(port.join("state"), state).unwrap();
         }
-        let found = active(sys.path()).unwrap();
-        assert_eq!(found.devices, "mlx5_0:2,mlx5_1:1");
-        assert_eq!(found.transports, "rc,dc,ud,self");
-        assert_eq!(active(sys.path().join("nothing")), None);
+        assert_eq!(found("rdma").unwrap(), "mlx5_0:2,mlx5_1:1");
+        assert_eq!(found("mlx5_1:1,mlx5_0:1").unwrap(), "mlx5_1:1");
+        assert_eq!(found("mlx5_0:1"), None);
+        assert_eq!(found("lo"), None);
+        std::fs::remove_file(&manager).unwrap();
+        assert_eq!(found("rdma"), None, "nobody could connect");
     }
 }

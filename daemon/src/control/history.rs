@@ -185,7 +185,8 @@ fn moved(overview: &Overview) -> v1::History {
         slowest_ms: tally.slowest_ms,
         sent: tally.sent,
         roads: tally.roads.taken().map(pulls_by).collect(),
-        bytes_by_patches: tally.bytes_by_patches,
+        pulled: tally.pulled,
+        patched: tally.patched,
         changed_words: tally.changed_words,
     });
     let slowest = overview.transfers().slowest().iter();

@@ -275,11 +275,11 @@ impl WorkerPlan {
 /// The roads of a job's roles, which are on this machine alone or on others, too.
 fn roads(weights: &Weights, several: bool) -> &'static str {
     match weights.transport {
+        // RDMA where the job names devices and a node has them.
         WeightTransport::Auto if several && weights.transport.takes_rdma(&weights.net_devices) => {
-            "shm,ucx"
+            "shm,rdma,tls"
         }
-        // RDMA where a node has it.
-        WeightTransport::Auto if several => "shm,rdma,tls",
+        WeightTransport::Auto if several => "shm,tls",
         WeightTransport::Auto | WeightTransport::Shm => "shm",
         WeightTransport::Tls => "tls",
         WeightTransport::Ucx | WeightTransport::UcxTcpUnsafe => "ucx",
@@ -326,8 +326,12 @@ mod tests {
             super::roads(&weights, several)
         };
         assert_eq!(roads(WeightTransport::Auto, "lo", false), "shm");
-        assert_eq!(roads(WeightTransport::Auto, "eth0", true), "shm,rdma,tls");
-        assert_eq!(roads(WeightTransport::Auto, "mlx5_0:1", true), "shm,ucx");
+        assert_eq!(roads(WeightTransport::Auto, "eth0", true), "shm,tls");
+        assert_eq!(
+            roads(WeightTransport::Auto, "mlx5_0:1", true),
+            "shm,rdma,tls"
+        );
+        assert_eq!(roads(WeightTransport::Auto, "rdma", true), "shm,rdma,tls");
         assert_eq!(roads(WeightTransport::Auto, "mlx5_0:1", false), "shm");
         assert_eq!(roads(WeightTransport::Tls, "lo", false), "tls");
         assert_eq!(roads(WeightTransport::UcxTcpUnsafe, "lo", true), "ucx");

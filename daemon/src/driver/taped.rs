@@ -306,7 +306,10 @@ mod tests {
         let page = taped.cut(at(2_000), true).unwrap();
         let (_, tally) = page.transfers.tallies().next().unwrap();
         assert_eq!((tally.bytes, tally.sent), (64, 7));
-        assert_eq!((tally.bytes_by_patches, tally.changed_words), (64, 3));
+        assert_eq!(
+            (tally.pulled, tally.patched, tally.changed_words),
+            (64, 60, 3)
+        );
         let roads: Vec<_> = tally.roads.taken().collect();
         assert_eq!(roads, [(Road::Tls, 1)]);
     }

@@ -52,11 +52,24 @@ pub struct Rdma {
     pub devices: String,
     /// As `UCX_TLS` takes them.
     pub transports: String,
+    /// How connections are made, as `UCX_SOCKADDR_TLS_PRIORITY` takes it.
+    pub managers: String,
 }
 
 impl Rdma {
-    /// UCX's transports over RDMA, none of which lets others write where they like.
+    /// UCX's transports over RDMA. By UD whoever can send packets on the fabric can write to a role's memory
+    /// (`uct_ud_ep_process_rx` takes a put to any address), so nobody gets it who did not ask for it.
     pub const TRANSPORTS: &str = "rc,dc,ud,self";
+
+    /// Over these devices. UCX would by itself listen by TCP, too, where every stranger's bytes are parsed and
+    /// which leads to no device of RDMA.
+    pub fn over(devices: String) -> Rdma {
+        Rdma {
+            devices,
+            transports: Rdma::TRANSPORTS.to_owned(),
+            managers: "rdmacm".to_owned(),
+        }
+    }
 }
 
 impl Net {
@@ -135,7 +148,11 @@ impl Rdma {
     pub(crate) fn ucx_settings(&self) -> Vec<(&'static str, &str)> {
         let unset = UCX_DEFAULTS.into_iter();
         let unset = unset.filter(|(variable, ..)| std::env::var_os(variable).is_none());
-        let ours = [(NET_DEVICES, &*self.devices), ("TLS", &*self.transports)];
+        let ours = [
+            (NET_DEVICES, &*self.devices),
+            ("TLS", &*self.transports),
+            ("SOCKADDR_TLS_PRIORITY", &*self.managers),
+        ];
         unset
             .map(|(_, key, value)| (key, value))
             .chain(ours)

@@ -19,6 +19,8 @@ use rustix::time::{ClockId, clock_gettime};
 const LEAST: Duration = Duration::from_millis(1);
 /// The longest rest. Commands, and peers' questions whether this process lives, wait for its end.
 const MOST: Duration = Duration::from_millis(10);
+/// What is owed beyond this is forgotten.
+const OWED_MOST: Duration = Duration::from_secs(1);
 /// The least part: so that a piece takes no longer than a stall timeout.
 const LEAST_PART: f64 = 0.05;
 
@@ -63,21 +65,28 @@ pub struct Duty {
 }
 
 impl Duty {
-    /// After some work of this thread: rests, if that is due by now.
-    pub fn rest(&mut self) {
+    /// After some work of this thread: rests, if that is due by now, and says so. It may owe more afterwards.
+    pub fn rest(&mut self) -> bool {
         if self.share.is_all() {
             (self.counted, self.owed) = (None, Duration::ZERO);
-            return;
+            return false;
         }
         let used = processor_time();
         let work = used.saturating_sub(self.counted.replace(used).unwrap_or(used));
         self.owed += self.share.rest_after(work);
-        if self.owed >= LEAST {
-            let began = Instant::now();
-            std::thread::sleep(self.owed.min(MOST));
-            // It may have been longer: that counts, too.
-            self.owed = self.owed.saturating_sub(began.elapsed()).min(MOST);
+        if self.owed < LEAST {
+            return false;
         }
+        let began = Instant::now();
+        std::thread::sleep(self.owed.min(MOST));
+        // It may have been longer: that counts, too.
+        self.owed = self.owed.saturating_sub(began.elapsed()).min(OWED_MOST);
+        true
+    }
+
+    /// The same until nothing is owed, for a thread that nobody waits for.
+    pub fn rest_fully(&mut self) {
+        while self.rest() {}
     }
 }
 
@@ -105,6 +114,22 @@ mod tests {
             114,
             "never nothing at all"
         );
+    }
+
+    #[test]
+    fn a_long_piece_of_work_is_rested_for_in_full() {
+        let share = Share::default();
+        share.set(0.25);
+        let mut duty = share.duty();
+        duty.rest();
+        let used = processor_time();
+        while processor_time() - used < Duration::from_millis(12) {
+            std::hint::spin_loop();
+        }
+        let began = Instant::now();
+        duty.rest_fully();
+        assert!(began.elapsed() >= Duration::from_millis(35));
+        assert!(duty.owed < LEAST);
     }
 
     #[test]

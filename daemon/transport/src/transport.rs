@@ -116,7 +116,7 @@ impl Transport {
             tickets: AtomicU64::new(1),
             shared,
             addr,
-            net: addr.rdma().map_or(net, |_| Some(RoadKind::Ucx)),
+            net,
             share,
             thread: Mutex::new(Some(thread)),
         };
@@ -135,7 +135,7 @@ impl Transport {
         self.inner.addr
     }
 
-    /// The road by which those of other machines come here, the best one if there are two; none: they do not.
+    /// The road by which all those of other machines come here, beside which RDMA may be; none: they do not.
     pub fn net(&self) -> Option<RoadKind> {
         self.inner.net
     }

@@ -15,6 +15,7 @@ fn transport(rdma: Option<&str>) -> Transport {
     let rdma = rdma.map(|devices| Rdma {
         devices: devices.to_owned(),
         transports: "tcp,self".to_owned(),
+        managers: "tcp".to_owned(),
     });
     Transport::start(Config {
         net: Some(Net::Tls(support::member(b"two roads"))),
@@ -79,6 +80,22 @@ fn an_address_that_travelled_as_text_leads_over_both_roads() {
     let at: Address = source.addr().to_string().parse().unwrap();
     assert_eq!(at, source.addr());
     assert_eq!(road(&reader, at, &version), Some(RoadKind::Ucx));
+}
+
+#[test]
+fn a_peer_that_answers_on_no_road_is_given_up_within_the_time_of_one() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = silent.local_addr().unwrap();
+    let reader = transport(Some("lo"));
+    let at: Address = format!("{dead}+rdma:{dead}").parse().unwrap();
+    let began = Instant::now();
+    reader.notify(at, b"x").unwrap_err();
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(400),
+        "both were tried: {took:?}"
+    );
+    assert!(took < Duration::from_millis(900), "{took:?}");
 }
 
 /// Both are on Ethernet, and between their fabrics nothing goes: refused there, or silent.

@@ -182,7 +182,7 @@ impl Pulls {
                 continue;
             }
             self.turns.check(ticket)?;
-            duty.rest();
+            duty.rest_fully();
             let bytes = range.start as usize..range.end as usize;
             let length = range.end - range.start;
             let copied = from.copy_to(bytes, buffer);
@@ -225,7 +225,7 @@ impl Pulls {
         let (mut meter, mut reported) = (Meter::new(Instant::now()), None::<Instant>);
         let mut duty = self.transport.share().duty();
         let heard = |tracker: &PullTracker, part: Part| {
-            duty.rest();
+            duty.rest_fully();
             *latest = Some((source.id, part.road));
             made.bytes += part.bytes;
             made.wrong_patches += part.wrong;

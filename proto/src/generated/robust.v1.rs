@@ -2177,14 +2177,17 @@ pub struct TransferSum {
     pub took_ms: u64,
     #[prost(uint64, tag = "6")]
     pub slowest_ms: u64,
-    /// bytes that came over a road for what was pulled; the rest was here or was made here
+    /// bytes of those of which it is known how they came
+    #[prost(uint64, tag = "11")]
+    pub pulled: u64,
+    /// bytes that came over a road for them; the rest was here or was made here
     #[prost(uint64, tag = "7")]
     pub sent: u64,
     #[prost(message, repeated, tag = "8")]
     pub roads: ::prost::alloc::vec::Vec<PullsByRoad>,
-    /// of the versions that patches made of the one before, at least in part
+    /// bytes of chunks that patches made of those of the version before
     #[prost(uint64, tag = "9")]
-    pub bytes_by_patches: u64,
+    pub patched: u64,
     /// of two bytes, in those
     #[prost(uint64, tag = "10")]
     pub changed_words: u64,

@@ -249,6 +249,9 @@ fn pulls_written_before_roads_were_told_are_read_and_count_none() {
     all.done(newer);
     let (_, tally) = all.tallies().next().unwrap();
     assert_eq!((tally.done, tally.bytes, tally.sent), (3, 30, 6));
-    assert_eq!((tally.bytes_by_patches, tally.changed_words), (10, 1));
+    assert_eq!(
+        (tally.pulled, tally.patched, tally.changed_words),
+        (10, 4, 1)
+    );
     assert_eq!(tally.roads.taken().collect::<Vec<_>>(), [(Road::Shm, 1)]);
 }

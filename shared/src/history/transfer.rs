@@ -152,16 +152,18 @@ pub struct Tally {
     pub took_ms: u64,
     /// The slowest's.
     pub slowest_ms: u64,
-    /// Bytes that came over a road for those that were pulled. What is not among them, of all their bytes,
-    /// was here or was made of what was here.
+    /// Bytes of those of which it is known how they came.
+    #[serde(default)]
+    pub pulled: u64,
+    /// Bytes that came over a road for them. The rest was here, or was made of what was here.
     #[serde(default)]
     pub sent: u64,
     /// The roads that pulls took.
     #[serde(default)]
     pub roads: Roads,
-    /// Bytes of the versions of which at least a part was made by patches.
+    /// Bytes of chunks that patches made.
     #[serde(default)]
-    pub bytes_by_patches: u64,
+    pub patched: u64,
     /// Words of two bytes that changed in those.
     #[serde(default)]
     pub changed_words: u64,
@@ -170,16 +172,21 @@ pub struct Tally {
 impl Tally {
     fn of(transfer: &Transfer) -> Self {
         let sent = transfer.sent;
-        let by_patches = if sent.patched > 0 { transfer.bytes } else { 0 };
+        let pulled = if sent.road.is_some() {
+            transfer.bytes
+        } else {
+            0
+        };
         Self {
             done: 1,
             failed: 0,
             bytes: transfer.bytes,
             took_ms: transfer.took_ms,
             slowest_ms: transfer.took_ms,
+            pulled,
             sent: sent.bytes,
             roads: Roads::of(sent.road),
-            bytes_by_patches: by_patches,
+            patched: sent.patched,
             changed_words: sent.changed_words,
         }
     }
@@ -190,9 +197,10 @@ impl Tally {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.took_ms = self.took_ms.saturating_add(other.took_ms);
         self.slowest_ms = self.slowest_ms.max(other.slowest_ms);
+        self.pulled = self.pulled.saturating_add(other.pulled);
         self.sent = self.sent.saturating_add(other.sent);
         self.roads.add(other.roads);
-        self.bytes_by_patches = self.bytes_by_patches.saturating_add(other.bytes_by_patches);
+        self.patched = self.patched.saturating_add(other.patched);
         self.changed_words = self.changed_words.saturating_add(other.changed_words);
     }
 }

@@ -230,10 +230,9 @@ impl Job {
     /// Whether of a version only what changed may be sent: of numbers that mostly stay the same, over TLS.
     pub fn sends_changes(&self) -> bool {
         let weights = &self.weights;
-        let rdma = weights.transport.takes_rdma(&weights.net_devices);
         let by_tls = match weights.transport {
             WeightTransport::Tls => true,
-            WeightTransport::Auto => self.nodes.len() > 1 && !rdma,
+            WeightTransport::Auto => self.nodes.len() > 1,
             _ => false,
         };
         by_tls && self.wire() == Dtype::Bfloat16 && weights.full_every > 1

@@ -17,7 +17,7 @@
 
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::handshake::{Agreed, Call, Challenge};
 use super::{Engine, OpKind};
@@ -139,10 +139,22 @@ impl Engine {
     }
 
     fn call(&mut self, peer: Address, for_notes: bool) -> Result<LinkId, Failure> {
+        // Two roads share the time that a peer has to answer.
+        let roads = if self.roads.has_another(&peer) { 2 } else { 1 };
+        self.call_within(peer, for_notes, self.config.connect_timeout / roads)
+    }
+
+    fn call_within(
+        &mut self,
+        peer: Address,
+        for_notes: bool,
+        within: Duration,
+    ) -> Result<LinkId, Failure> {
         self.is_cut(peer)?;
         let id = self.new_id();
-        let road = self.roads.connect(&peer, id)?;
-        let deadline = self.clock.now() + self.config.connect_timeout;
+        let now = self.clock.now();
+        let road = self.roads.connect(&peer, id, now)?;
+        let deadline = now + within;
         let (call, hello) = self.new_call();
         let state = LinkState::Calling { deadline, call };
         self.add_link(id, (Some(peer), road), state);
@@ -151,11 +163,19 @@ impl Engine {
             link.for_notes = for_notes;
         }
         self.send(id, MessageKind::Hello, hello);
-        Ok(id)
+        match self.state(id) {
+            // A drill that holds messages up has no room for this one.
+            Some(LinkState::Closing) | None => Err(Failure::Closed),
+            Some(_) => Ok(id),
+        }
     }
 
     pub(super) fn on_call(&mut self, call: road::Call) {
-        let called = |link: &&Link| matches!(link.state, LinkState::Called { .. });
+        // Of one road: who crowds one that strangers reach keeps nobody off another.
+        let road = self.roads.of_call(&call);
+        let called = |link: &&Link| {
+            Some(link.road) == road && matches!(link.state, LinkState::Called { .. })
+        };
         if self.stopping.is_some() || self.links.values().filter(called).count() >= UNPROVEN_LIMIT {
             return self.roads.reject(call);
         }
@@ -260,10 +280,12 @@ impl Engine {
     /// there is one.
     fn call_otherwise(&mut self, id: LinkId, peer: Address) {
         let for_notes = self.links.get(&id).is_some_and(|link| link.for_notes);
-        if !self.roads.try_another(id, &peer) {
+        let another = self.roads.try_another(id, &peer, self.clock.now());
+        if !another || self.is_unused(id) {
             return;
         }
-        let Ok(other) = self.call(peer, for_notes) else {
+        let within = self.config.connect_timeout / 2;
+        let Ok(other) = self.call_within(peer, for_notes, within) else {
             return;
         };
         for fetch in self.fetches.values_mut().filter(|fetch| fetch.link == id) {

@@ -202,7 +202,9 @@ impl Engine {
                 Turn::Stopped => return,
                 Turn::Worked => {
                     idle = 0;
-                    duty.rest();
+                    if duty.rest() {
+                        self.check_deadlines();
+                    }
                 }
                 Turn::Idle => idle += 1,
             }

@@ -47,6 +47,12 @@ pub(crate) trait Road {
     /// Whether the peer can be called on it.
     fn reaches(&self, peer: &Address) -> bool;
 
+    /// Whether it may be that nothing goes over it though the peer can be called on it: two machines may both
+    /// have RDMA and no fabric between them.
+    fn may_be_a_dead_end(&self) -> bool {
+        false
+    }
+
     /// Begins to connect; whether it worked is shown by the first answer or by an event.
     fn connect(&mut self, peer: &Address, link: LinkId) -> Result<(), Failure>;
 

@@ -1,12 +1,15 @@
 //! The roads of one transport: which one leads to a peer, and which one a link goes over.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Armed, CallId, Event, Failure, LinkId, MessageKind, OpId, Parcel, Road, RoadKind};
 use super::{Target, Targets};
 use crate::address::Address;
+
+/// A fabric may be mended, and a peer that stood still goes on.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// All roads, the best one first.
 pub(crate) struct Roads {
@@ -17,8 +20,8 @@ pub(crate) struct Roads {
     /// By operation under way.
     of_op: HashMap<OpId, usize>,
     next_op: OpId,
-    /// Roads that should lead to a peer and did not.
-    dead_ends: HashSet<(Address, usize)>,
+    /// Roads that should lead to a peer and did not, and until when that is believed.
+    dead_ends: HashMap<(Address, usize), Instant>,
 }
 
 /// A call that is neither taken nor refused, and the road that it came on.
@@ -45,12 +48,18 @@ impl Roads {
             of_link: HashMap::new(),
             of_op: HashMap::new(),
             next_op: 1,
-            dead_ends: HashSet::new(),
+            dead_ends: HashMap::new(),
         }
     }
 
     /// Begins to connect on the best road that leads there.
-    pub fn connect(&mut self, peer: &Address, link: LinkId) -> Result<RoadKind, Failure> {
+    pub fn connect(
+        &mut self,
+        peer: &Address,
+        link: LinkId,
+        now: Instant,
+    ) -> Result<RoadKind, Failure> {
+        self.dead_ends.retain(|_, until| now < *until);
         let (at, road) = self
             .best(peer)
             .and_then(|at| Some((at, self.all.get_mut(at)?)))
@@ -62,24 +71,38 @@ impl Roads {
 
     fn best(&self, peer: &Address) -> Option<usize> {
         let leads = |(at, road): (usize, &Box<dyn Road>)| {
-            road.reaches(peer) && !self.dead_ends.contains(&(*peer, at))
+            road.reaches(peer) && !self.dead_ends.contains_key(&(*peer, at))
         };
         self.all.iter().enumerate().position(leads)
     }
 
-    /// A link to a peer did not come about. If another road leads there that one is taken from now on, and
-    /// this says so: two machines may both have RDMA and no fabric between them.
-    pub fn try_another(&mut self, link: LinkId, peer: &Address) -> bool {
-        let Some(&at) = self.of_link.get(&link) else {
+    /// Whether the best road to a peer may be a dead end, and another one leads there, too.
+    pub fn has_another(&self, peer: &Address) -> bool {
+        self.best(peer)
+            .is_some_and(|at| self.leads_besides(at, peer))
+    }
+
+    /// Whether this road may be a dead end, and a later one leads to the peer.
+    fn leads_besides(&self, at: usize, peer: &Address) -> bool {
+        let mut roads = self.all.iter().skip(at);
+        let doubtful = roads.next().is_some_and(|road| road.may_be_a_dead_end());
+        doubtful && roads.any(|road| road.reaches(peer))
+    }
+
+    /// A link to a peer did not come about. Where its road may be a dead end and another one leads there, that
+    /// one is taken from now on, for a while, and this says so.
+    pub fn try_another(&mut self, link: LinkId, peer: &Address, now: Instant) -> bool {
+        let here = self.of_link.get(&link).copied();
+        let Some(at) = here.filter(|at| self.leads_besides(*at, peer)) else {
             return false;
         };
-        self.dead_ends.insert((*peer, at));
-        let another = self.best(peer).is_some();
-        if !another {
-            // A peer that cannot be called at the moment may be later.
-            self.dead_ends.retain(|(dead, _)| dead != peer);
-        }
-        another
+        self.dead_ends.insert((*peer, at), now + FORGOTTEN_AFTER);
+        true
+    }
+
+    /// The road that somebody calls on.
+    pub fn of_call(&self, call: &Call) -> Option<RoadKind> {
+        self.all.get(call.road).map(|road| road.kind())
     }
 
     /// Takes a call.

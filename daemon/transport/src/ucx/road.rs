@@ -20,6 +20,10 @@ impl Road for Worker {
         self.address_of(peer).is_some()
     }
 
+    fn may_be_a_dead_end(&self) -> bool {
+        self.beside
+    }
+
     fn connect(&mut self, peer: &Address, link: LinkId) -> Result<(), Failure> {
         let at = self.address_of(peer).ok_or(Failure::NoRoad)?;
         Ok(self.call(at, link)?)

@@ -99,9 +99,9 @@ pub struct Weights {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightTransport {
-    /// Through shared memory where both are on one machine; between machines by RDMA where both have a
-    /// device of it that is up, else by TCP with TLS. Where `net_devices` names devices of RDMA those are
-    /// taken, and nothing else. With no other machine in the job no port is opened.
+    /// Through shared memory where both are on one machine; between machines by RDMA where `net_devices`
+    /// names devices of it and both have one that is up, else by TCP with TLS. With no other machine in the
+    /// job no port is opened.
     #[default]
     Auto,
     /// Through shared memory only: a job of one machine.
@@ -116,11 +116,13 @@ pub enum WeightTransport {
 }
 
 impl WeightTransport {
-    /// Whether weights go by RDMA between machines, over these `net_devices`. Devices of RDMA are named
-    /// with their port, as `mlx5_0:1`: a job that names some means them.
+    /// Whether weights may go by RDMA between machines, over these `net_devices`. Devices of RDMA are named
+    /// with their port, as `mlx5_0:1`, or `rdma` for all that are up: a job that names some means them.
     pub fn takes_rdma(self, net_devices: &str) -> bool {
         match self {
-            Self::Auto => net_devices.split(',').any(|device| device.contains(':')),
+            Self::Auto => net_devices
+                .split(',')
+                .any(|device| device.contains(':') || device == "rdma"),
             Self::Ucx => true,
             Self::Shm | Self::Tls | Self::UcxTcpUnsafe => false,
         }

@@ -156,7 +156,7 @@ pub struct Came {
     pub roads: String,
     /// Bytes that did not have to come, of all that the versions have.
     pub saved: u64,
-    /// Part of their words that changed in the versions that patches made, 0 to 1; none if there was none.
+    /// Part of the words that changed in the chunks that patches made, 0 to 1; none if there was none.
     pub changed: Option<f64>,
 }
 
@@ -167,8 +167,8 @@ impl Came {
         let roads: Vec<String> = sum.roads.iter().map(road).collect();
         (!roads.is_empty()).then(|| Self {
             roads: roads.join(", "),
-            saved: sum.bytes.saturating_sub(sum.sent),
-            changed: changed(sum.changed_words, sum.bytes_by_patches),
+            saved: sum.pulled.saturating_sub(sum.sent),
+            changed: changed(sum.changed_words, sum.patched),
         })
     }
 }

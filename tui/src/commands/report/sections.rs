@@ -131,10 +131,13 @@ fn percent(part: Option<f64>) -> String {
 
 fn one(run: &Run<'_>, t: &v1::Transfer) -> String {
     let n = |text: String| format!("<td class=\"n\">{text}</td>");
-    let part = (t.patched > 0).then(|| changed(t.changed_words, t.bytes));
     let cells = match t.road.is_empty() {
         true => none(),
-        false => [esc(&t.road), bytes(t.sent), percent(part.flatten())],
+        false => [
+            esc(&t.road),
+            bytes(t.sent),
+            percent(changed(t.changed_words, t.patched)),
+        ],
     };
     format!(
         "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\

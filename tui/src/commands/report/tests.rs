@@ -88,7 +88,8 @@ fn report() -> v1::Report {
                 true => [("shm", 4), ("tls", 16)].map(by).to_vec(),
                 false => Vec::new(),
             },
-            bytes_by_patches: if pulled { 16 << 20 } else { 0 },
+            pulled: if pulled { 20 << 20 } else { 0 },
+            patched: if pulled { 16 << 20 } else { 0 },
             changed_words: if pulled { 80 << 10 } else { 0 },
         }
     };

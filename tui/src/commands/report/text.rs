@@ -192,8 +192,8 @@ fn came(t: &v1::TransferSum) -> String {
     let Some(came) = Came::of(t) else {
         return String::new();
     };
-    let sent = format!("{} of {} sent", bytes(t.sent), bytes(t.bytes));
-    let share = came.saved as f64 / t.bytes.max(1) as f64 * 100.0;
+    let sent = format!("{} of {} sent", bytes(t.sent), bytes(t.pulled));
+    let share = came.saved as f64 / t.pulled.max(1) as f64 * 100.0;
     let saved = (came.saved > 0).then(|| format!(" ({share:.1} % saved)"));
     let changed = came.changed.map(|part| {
         let percent = part * 100.0;

@@ -50,8 +50,11 @@ fn ucx(facts: &Facts) -> Check {
         let fix = "unset UCX_TLS, or add tcp to it: weights move over tcp or rc";
         return Check::fail(NAME, found, fix);
     }
-    if !ucx.unknown.is_empty() {
-        let unknown = ucx.unknown.join(", ");
+    // A word of ours, for all devices of RDMA.
+    let unknown = ucx.unknown.iter().filter(|name| *name != "rdma");
+    let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ");
         let found = format!("{found}; the job's [weights] net_devices names {unknown}");
         return Check::fail(NAME, found, "name a device that UCX lists here");
     }
@@ -83,7 +86,21 @@ fn roads(facts: &Facts) -> Check {
             Check::ok(NAME, "shared memory; roles open no port for weights")
         }
         (transport, _) if transport.takes_rdma(&job.net_devices) => match rdma {
-            Some(name) => Check::ok(NAME, format!("UCX's RDMA: {name}")),
+            Some(name) => Check::warn(
+                NAME,
+                format!(
+                    "UCX's RDMA: {name}; not encrypted, and whoever can send packets to the device can \
+                     write to a role's memory"
+                ),
+                "let the fabric's partitions, or the network, keep strangers off the device",
+            ),
+            None if transport == WeightTransport::Auto => {
+                let found =
+                    "the job names RDMA, and UCX has none here: weights take TCP with TLS 1.3";
+                let fix =
+                    "install UCX with its InfiniBand part, or name no devices in `net_devices`";
+                Check::warn(NAME, found, fix)
+            }
             None => {
                 let found = "the job asks for RDMA, and UCX has none here";
                 let fix =
@@ -98,8 +115,7 @@ fn roads(facts: &Facts) -> Check {
         }
         (WeightTransport::Auto | WeightTransport::Shm, true) => {
             let found =
-                "shared memory on a node; between nodes RDMA where both have a device that is up, else \
-                 TCP with TLS 1.3, certified by the job";
+                "shared memory on a node; between nodes TCP with TLS 1.3, certified by the job";
             Check::ok(NAME, format!("{found}{}", sealed(facts)))
         }
         (WeightTransport::Tls | WeightTransport::Ucx, _) => {
