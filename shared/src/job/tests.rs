@@ -272,7 +272,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "rule_same_for_all_roles",
-        ":7:1: `detect.node_lost.trainer.window_s` is set; remove it: it is the same for all roles; \
+        ":7:13: `detect.node_lost.trainer.window_s` is set; remove it: it is the same for all roles; \
          `detect.node_lost.window_s` says it",
     ),
     (
