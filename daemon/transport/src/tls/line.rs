@@ -150,7 +150,8 @@ impl Line {
             // An end without a word, or with one.
             Record::Data if len == 0 => return Err(Failure::Gone),
             Record::Alert => return Err(Failure::Gone),
-            // New keys would have to be given to the kernel, and members send none before it is at an end.
+            // They would have to be given to the kernel; a new link is as good.
+            Record::NewKeys => return Err(Failure::Worn),
             Record::Other => return Err(Failure::Garbage),
             Record::Data => self.came += len,
         }

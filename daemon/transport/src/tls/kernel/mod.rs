@@ -14,6 +14,7 @@ mod sys;
 use std::io::{Error, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustls::{ConnectionTrafficSecrets, ContentType, ExtractedSecrets};
@@ -53,9 +54,15 @@ pub(super) enum Record {
     Data,
     /// An end, as a rule.
     Alert,
-    /// New keys, or what no member sends.
+    /// New keys, from a peer whose own process seals: rustls changes them when they have sealed what they may.
+    NewKeys,
+    /// What no member sends.
     Other,
 }
+
+/// Set when the kernel took no keys of a connection though it had taken those of the trial: that connection
+/// is lost, and the next ones stay in this process.
+static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// The kernel, if it takes keys. The first call tries it.
 pub(super) fn records() -> Option<&'static dyn Records> {
@@ -71,7 +78,8 @@ pub(super) fn records() -> Option<&'static dyn Records> {
         found
     });
     match found {
-        Kernel::Has => Some(&InKernel),
+        Kernel::Has if !REFUSED.load(Ordering::Relaxed) => Some(&InKernel),
+        Kernel::Has => None,
         Kernel::Lacks(_) => None,
     }
 }
@@ -116,20 +124,12 @@ struct InKernel;
 
 impl Records for InKernel {
     fn take_over(&self, socket: &TcpStream, secrets: ExtractedSecrets) -> Result<(), Failure> {
-        let of = |(sequence, secrets): (u64, ConnectionTrafficSecrets)| {
-            CryptoInfo::new(&secrets, sequence).ok_or(Failure::System(Errno::NOTSUP))
-        };
-        let (sending, receiving) = (of(secrets.tx)?, of(secrets.rx)?);
-        let refused = |error: Error| match Errno::from_io_error(&error) {
-            Some(errno) => Failure::System(errno),
-            None => Failure::Gone,
-        };
-        sys::attach(socket).map_err(refused)?;
-        sys::give_keys(socket, Direction::Sending, sending.bytes()).map_err(refused)?;
-        sys::give_keys(socket, Direction::Receiving, receiving.bytes()).map_err(refused)?;
-        // Members pad nothing; an older kernel copies once more.
-        let _ = sys::expect_no_padding(socket);
-        Ok(())
+        let taken = give(socket, secrets);
+        if let Err(failure) = &taken {
+            tracing::warn!(reason = failure.text(), "the kernel takes no keys any more");
+            REFUSED.store(true, Ordering::Relaxed);
+        }
+        taken
     }
 
     fn read(&self, socket: &TcpStream, into: &mut [u8]) -> std::io::Result<(Record, usize)> {
@@ -138,12 +138,30 @@ impl Records for InKernel {
     }
 }
 
+fn give(socket: &TcpStream, secrets: ExtractedSecrets) -> Result<(), Failure> {
+    let of = |(sequence, secrets): (u64, ConnectionTrafficSecrets)| {
+        CryptoInfo::new(&secrets, sequence).ok_or(Failure::System(Errno::NOTSUP))
+    };
+    let (sending, receiving) = (of(secrets.tx)?, of(secrets.rx)?);
+    let refused = |error: Error| match Errno::from_io_error(&error) {
+        Some(errno) => Failure::System(errno),
+        None => Failure::Gone,
+    };
+    sys::attach(socket).map_err(refused)?;
+    sys::give_keys(socket, Direction::Sending, sending.bytes()).map_err(refused)?;
+    sys::give_keys(socket, Direction::Receiving, receiving.bytes()).map_err(refused)?;
+    // Members pad nothing; an older kernel copies once more.
+    let _ = sys::expect_no_padding(socket);
+    Ok(())
+}
+
 impl Record {
     /// By its number in TLS; the kernel names none at the end of a connection.
     fn of(number: Option<u8>) -> Record {
         match number.map(ContentType::from) {
             None | Some(ContentType::ApplicationData) => Record::Data,
             Some(ContentType::Alert) => Record::Alert,
+            Some(ContentType::Handshake) => Record::NewKeys,
             Some(_) => Record::Other,
         }
     }
@@ -180,9 +198,8 @@ mod tests {
     #[test]
     fn records_are_told_apart_by_their_numbers() {
         let of = |numbers: [u8; 4]| numbers.map(|number| Record::of(Some(number)));
-        let others = [Record::Other; 3];
-        assert_eq!(of([21, 20, 22, 24])[0], Record::Alert);
-        assert_eq!(of([21, 20, 22, 24])[1..], others);
+        let (alert, keys, other) = (Record::Alert, Record::NewKeys, Record::Other);
+        assert_eq!(of([21, 20, 22, 24]), [alert, other, keys, other]);
         assert_eq!(Record::of(Some(23)), Record::Data);
         assert_eq!(Record::of(None), Record::Data);
     }

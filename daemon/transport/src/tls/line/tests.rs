@@ -151,6 +151,7 @@ fn said(record: &'static Only) -> Failure {
 #[test]
 fn an_alert_is_an_end_and_new_keys_are_not_taken() {
     assert_eq!(said(&Only(Record::Alert)), Failure::Gone);
+    assert_eq!(said(&Only(Record::NewKeys)), Failure::Worn);
     assert_eq!(said(&Only(Record::Other)), Failure::Garbage);
 }
 

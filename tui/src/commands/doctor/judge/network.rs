@@ -129,7 +129,7 @@ fn roads(facts: &Facts) -> Check {
 fn sealed(facts: &Facts) -> &'static str {
     match &facts.kernel_tls {
         Some(Ok(true)) => "; sealed by the kernel (its module tls is loaded)",
-        Some(Ok(false)) => "; sealed by the roles (the kernel's module tls is not loaded)",
+        Some(Ok(false)) => "; sealed by the roles, unless they may load the kernel's module tls",
         Some(Err(_)) | None => "",
     }
 }
