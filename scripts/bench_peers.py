@@ -276,7 +276,7 @@ class Ours:
         self.source.tell({"publish": {"version": self.version, "seed": self.version}})
         manifest = self.source.hear("manifest")[0]
         key = self.source.hear("started")[0]["key"]
-        at = {"id": 100, "addr": self.addr, "key": key, "parts": None, "starts": [0], "patches": None}
+        at = {"id": 100, "addr": self.addr, "key": key, "parts": None, "starts": [0], "patches": []}
         came = self.puller.ask("stats", "stats")["fetched"]
         self.puller.ask({"raw_fetch": at}, "raw_fetched")
         took = self.puller.ask({"raw_fetch": at}, "raw_fetched")["time"]

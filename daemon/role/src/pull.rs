@@ -22,9 +22,7 @@ use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::phase::Phase;
 use robust_shared::weights::TensorSpec;
 use robust_transport::{Buffer, Part, RegionKey, Transport};
-use robust_weights::{
-    Observer, Offer, Order, Progress, PullError, Served, Slots, Source, SwapError,
-};
+use robust_weights::{Observer, Order, Progress, PullError, Served, Slots, Source, SwapError};
 
 use crate::serve::{as_served, as_weights};
 use crate::{Deed, Link, StartError, network};
@@ -181,7 +179,7 @@ fn source(source: &v1::PullSource) -> Result<Source, v1::PullError> {
         dst: range.dst,
         len: range.bytes,
     };
-    let patches = region.patches.as_ref().map(offer).transpose();
+    let patches = region.patches.iter().map(link).collect::<Result<_, _>>();
     Ok(Source {
         id: Incarnation(source.incarnation),
         addr,
@@ -192,9 +190,9 @@ fn source(source: &v1::PullSource) -> Result<Source, v1::PullError> {
     })
 }
 
-fn offer(patches: &v1::Patches) -> Result<Offer, String> {
+fn link(patches: &v1::Patches) -> Result<robust_weights::Link, String> {
     let base = patches.base.as_slice().try_into();
-    Ok(Offer {
+    Ok(robust_weights::Link {
         base: base.map_err(|_| "patches of a version that is not named")?,
         key: RegionKey::from_bytes(&patches.key).map_err(|e| e.to_string())?,
     })
@@ -208,7 +206,7 @@ struct Reports {
 }
 
 impl Observer for Reports {
-    fn started(&self, version: WeightVersion, key: &RegionKey, patches: Option<&Offer>) {
+    fn started(&self, version: WeightVersion, key: &RegionKey, patches: &[robust_weights::Link]) {
         let started = PullStarted {
             version: version.0,
             region: Some(as_weights(key, patches)),

@@ -161,10 +161,7 @@ impl WireCall for Publish {
             region: Region {
                 key: region.key,
                 bytes: region.bytes,
-                patches: region.patches.map(|of| Patches {
-                    base: of.base,
-                    key: of.key,
-                }),
+                patches: region.patches.into_iter().map(patches).collect(),
             },
             canary: served.canary.as_ref().map(manifest::canary_from_proto),
         })
@@ -250,10 +247,21 @@ fn region_to_wire(region: &Region) -> v1::Region {
     v1::Region {
         key: region.key.clone(),
         bytes: region.bytes,
-        patches: region.patches.as_ref().map(|of| v1::Patches {
-            base: of.base.clone(),
-            key: of.key.clone(),
-        }),
+        patches: region.patches.iter().map(patches_to_wire).collect(),
+    }
+}
+
+fn patches_to_wire(patches: &Patches) -> v1::Patches {
+    v1::Patches {
+        base: patches.base.clone(),
+        key: patches.key.clone(),
+    }
+}
+
+fn patches(patches: v1::Patches) -> Patches {
+    Patches {
+        base: patches.base,
+        key: patches.key,
     }
 }
 

@@ -250,7 +250,7 @@ impl Driver {
             let region = |r: robust_proto::v1::Region| Region {
                 key: r.key,
                 bytes: r.bytes,
-                patches: None,
+                patches: Vec::new(),
             };
             Peer {
                 rank,

@@ -264,7 +264,7 @@ mod tests {
             region: Some(v1::Region {
                 key,
                 bytes,
-                patches: None,
+                patches: Vec::new(),
             }),
         }
     }

@@ -89,7 +89,7 @@ pub fn served(version: u64, content: u64, ranks: usize) -> v1::ServedVersion {
     let region = Some(v1::Region {
         key: vec![1],
         bytes: built.bytes,
-        patches: None,
+        patches: Vec::new(),
     });
     v1::ServedVersion {
         version,
@@ -105,7 +105,7 @@ fn pulled(pull: v1::PullWeights) -> v1::ServedVersion {
     let region = Some(v1::Region {
         key: vec![1],
         bytes: manifest.bytes,
-        patches: None,
+        patches: Vec::new(),
     });
     v1::ServedVersion {
         version: pull.version,

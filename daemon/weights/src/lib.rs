@@ -23,8 +23,8 @@
 //! places ([`Source::starts`]) and follows each with a fetch of its own, up to four; read from start
 //! to end, the relay of two ranks could be followed at half its speed only.
 //!
-//! Who serves the version before gets, of chunks that changed a little, what changed in them: see
-//! `patch`.
+//! Who serves one of the versions before gets, of chunks that changed a little, what changed in them since:
+//! see `patch`.
 //!
 //! The program `robust-weights` is a source, a puller or the measurements, in processes of their own.
 //!
@@ -50,7 +50,7 @@ mod puller;
 mod slots;
 mod types;
 
-pub use patch::{Offer, Version, compare};
+pub use patch::{Link, Version, compare};
 pub use publisher::{Layout, PublishError, Publisher};
 pub use puller::Puller;
 pub use slots::Slots;

@@ -2,14 +2,14 @@
 //!
 //! Two buffers by the version's parity: what is still being read is not overwritten by the next one. A
 //! region is of one version, and whoever reads an older one is refused, not given other bytes. While a
-//! version is read its patches are made of the two, see `patch`.
+//! version is read its patches are made of the two, and those of the versions before are kept, see `patch`.
 use std::sync::Arc;
 
 use robust_shared::ids::WeightVersion;
 use robust_shared::weights::{Manifest, ManifestError, TensorSpec};
 use robust_transport::{Buffer, BufferError, Exposed, RoadKind, Transport, TransportError};
 
-use crate::patch::{Patches, Version};
+use crate::patch::{Chain, Link, Patches, Version};
 use crate::types::Served;
 
 /// Why a version could not be published.
@@ -46,6 +46,10 @@ pub struct Publisher {
     transport: Transport,
     layout: Layout,
     places: [Place; 2],
+    /// What makes the last version of the one before.
+    patches: Option<Patches>,
+    /// What made that one of those before it.
+    chain: Chain,
 }
 
 /// Where every second version lies.
@@ -54,8 +58,6 @@ struct Place {
     exposed: Option<Exposed>,
     /// What is in the buffer, while it is whole.
     holds: Option<Arc<Manifest>>,
-    /// What makes it of the version before.
-    patches: Option<Patches>,
 }
 
 impl Publisher {
@@ -71,27 +73,23 @@ impl Publisher {
             buffer,
             exposed: None,
             holds: None,
-            patches: None,
         };
         Self {
             transport: transport.clone(),
             layout,
             places: buffers.map(place),
+            patches: None,
+            chain: Chain::default(),
         }
     }
 
     /// The version before the last can be read no longer: this one's bytes are about to be written
     /// where it lies.
     pub fn make_room(&mut self, version: u64) {
-        let [first, second] = &mut self.places;
-        let (place, other) = match of(version) {
-            0 => (first, second),
-            _ => (second, first),
-        };
+        let place = &mut self.places[of(version)];
         place.holds = None;
-        place.patches = None;
         // Those of the version that stays are made of what lies here.
-        if let Some(patches) = &other.patches {
+        if let Some(patches) = &self.patches {
             patches.stop();
         }
         if let Some(before) = place.exposed.take() {
@@ -113,20 +111,44 @@ impl Publisher {
         let manifest = Arc::new(self.manifest(version, &buffer)?);
         let exposed = self.transport.expose(Arc::clone(&buffer))?;
         let key = *exposed.key();
-        let patches = self.patches(version, &manifest)?;
         let served = Served {
             version: manifest.version,
             manifest: Arc::clone(&manifest),
             key,
-            patches: patches.as_ref().map(|patches| *patches.offer()),
+            patches: self.links(version, &manifest)?,
         };
         self.places[at] = Place {
             buffer,
             exposed: Some(exposed),
             holds: Some(manifest),
-            patches,
         };
         Ok(served)
+    }
+
+    /// Begins to make this version's patches, and keeps those that made the one before, if they are all
+    /// made. None where this one has none: then there is no way to it from any other.
+    fn links(
+        &mut self,
+        version: u64,
+        manifest: &Arc<Manifest>,
+    ) -> Result<Vec<Link>, TransportError> {
+        match self.patches.take().and_then(Patches::finish) {
+            Some(kept) => self.chain.add(kept),
+            None => self.chain.clear(),
+        }
+        self.patches = self.patches(version, manifest)?;
+        let Some(patches) = &self.patches else {
+            return Ok(Vec::new());
+        };
+        let newest = patches.link();
+        if !self.chain.leads_to(&newest.base) {
+            self.chain.clear();
+        }
+        let most = Patches::most(manifest.bytes);
+        self.chain.keep(Chain::MOST_LINKS - 1, most);
+        let mut links = self.chain.links();
+        links.push(newest);
+        Ok(links)
     }
 
     /// Reads every byte once.

@@ -8,7 +8,7 @@ use robust_transport::{Buffer, Cancel, RegionKey, Transport, TransportError};
 use crate::fetching::{Fetching, Lane, Latest, REPORT_EVERY, State, is_own, progress};
 use crate::lanes::lanes;
 use crate::meter::Meter;
-use crate::patch::{NotTaken, Offer, Part, Passing, Take};
+use crate::patch::{Chain, Link, NotTaken, Part, Passing, Patches, Take, since};
 use crate::puller::Turns;
 use crate::slots::Slots;
 use crate::types::{Observer, Order, PullError, PullErrorKind, Served, Source, SwapError};
@@ -91,13 +91,13 @@ impl Pulls {
         let mut partial = self.resume(at, buffer, &order.manifest)?;
         let key = partial.key;
         let patched = self.pass_on(&mut partial, order);
-        let offer = partial.passing.as_ref().map(Passing::offer);
+        let links = self.links(&partial);
         // Kept before anything can fail: the region is open, its bytes are good.
         self.partial = Some(partial);
-        self.observer.started(order.version, &key, offer.as_ref());
+        self.observer.started(order.version, &key, &links);
         self.reuse(ticket, at, buffer)?;
-        if let Some((source, offer)) = patched {
-            self.patch(ticket, source, offer, at, buffer)?;
+        if let Some((source, way)) = patched {
+            self.patch(ticket, source, way, at, buffer)?;
         }
         self.fetch(ticket, order, at, buffer)?;
         let swapped = self.observer.swap(order.version, buffer);
@@ -144,27 +144,45 @@ impl Pulls {
         })
     }
 
-    /// The source whose patches make the version of the one that is served; from here on others can wait
-    /// for them here.
+    /// The source whose patches make the version of the one that is served, and those patches; from here on
+    /// others can wait for them here.
     fn pass_on<'a>(
         &self,
         partial: &mut Partial,
         order: &'a Order,
-    ) -> Option<(&'a Source, &'a Offer)> {
+    ) -> Option<(&'a Source, &'a [Link])> {
         let base = self.slots.served()?.manifest.content_digest();
-        let patches = |source: &'a Source| {
-            let patches = source.patches.as_ref();
-            Some((source, patches.filter(|offer| offer.base == base)?))
-        };
-        let patched = order.sources.iter().find_map(patches);
-        if patched.is_none() {
+        // By RDMA a whole version is there sooner than its patches are made.
+        let own = self.transport.addr().rdma().is_some();
+        let slow = |source: &&'a Source| !(own && source.addr.rdma().is_some());
+        let way = |source: &'a Source| Some((source, since(&source.patches, &base)?));
+        let patched = order.sources.iter().filter(slow).find_map(way);
+        let Some((_, way)) = patched else {
             partial.passing = None;
-        } else if partial.passing.is_none() {
-            let passing = Passing::open(&self.transport, base, &order.manifest);
+            return None;
+        };
+        partial.passing.take_if(|passing| !passing.is_along(way));
+        if partial.passing.is_none() {
+            let passing = Passing::open(&self.transport, way, &order.manifest);
             let failed = |error: &TransportError| tracing::warn!(%error, "patches are not used");
             partial.passing = passing.inspect_err(failed).ok();
         }
         patched.filter(|_| partial.passing.is_some())
+    }
+
+    /// What makes the version here, for others: what it is pulled by, and what led to the one that is served.
+    fn links(&self, partial: &Partial) -> Vec<Link> {
+        let (Some(passing), Some(served)) = (&partial.passing, self.slots.served()) else {
+            return Vec::new();
+        };
+        let pulled_by = passing.links();
+        let room = Chain::MOST_LINKS.saturating_sub(pulled_by.len());
+        let most = Patches::most(partial.tracker.manifest().bytes);
+        let base = served.manifest.content_digest();
+        self.slots.keep_links(room, most);
+        let mut links = self.slots.links_to(&base);
+        links.extend(pulled_by);
+        links
     }
 
     /// Copies the chunks that the served version has in common with the one that is pulled.
@@ -201,11 +219,11 @@ impl Pulls {
         &mut self,
         ticket: u64,
         source: &Source,
-        offer: &Offer,
+        way: &[Link],
         at: usize,
         buffer: &Arc<Buffer>,
     ) -> Result<(), PullError> {
-        let Some(partial) = &mut self.partial else {
+        let (Some(partial), Some(served)) = (&mut self.partial, self.slots.served()) else {
             return Ok(());
         };
         let (manifest, from) = (Arc::clone(partial.tracker.manifest()), self.slots.current());
@@ -215,6 +233,7 @@ impl Pulls {
             transport: &self.transport,
             slots: &self.slots,
             manifest: &manifest,
+            base: &served.manifest,
             from: &from,
             at,
             into: buffer,
@@ -226,7 +245,9 @@ impl Pulls {
         let mut duty = self.transport.share().duty();
         let heard = |tracker: &PullTracker, part: Part| {
             duty.rest_fully();
-            *latest = Some((source.id, part.road));
+            // What is made of patches that are here came by no road of now.
+            let road = part.road.or(latest.and_then(|(_, road)| road));
+            *latest = Some((source.id, road));
             made.bytes += part.bytes;
             made.wrong_patches += part.wrong;
             if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
@@ -239,7 +260,7 @@ impl Pulls {
         };
         let taken = take.run(
             source,
-            offer,
+            way,
             &mut partial.passing,
             &mut partial.tracker,
             heard,

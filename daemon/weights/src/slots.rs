@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Exposed, RegionKey, Transport, TransportError};
 
-use crate::patch::Passing;
+use crate::patch::{Chain, Link, Passing};
 use crate::types::Served;
 
 /// The two buffers of a puller.
@@ -30,8 +30,8 @@ pub struct Slots {
 struct State {
     served: Option<(usize, Served)>,
     exposed: [Option<Exposed>; 2],
-    /// The patches that made what is in a slot, for others.
-    passed_on: [Option<Passing>; 2],
+    /// The patches that made the versions before and the served one, for others.
+    chain: Chain,
     /// For drills: the slot that is being filled loses a bit of every chunk that gets readable.
     rots: Option<usize>,
 }
@@ -75,7 +75,6 @@ impl Slots {
         let exposed = {
             let mut state = self.state();
             state.rots.take_if(|rots| *rots == at);
-            state.passed_on[at] = None;
             state.exposed[at].take()
         };
         if let Some(exposed) = exposed {
@@ -137,16 +136,37 @@ impl Slots {
         passing: Option<Passing>,
     ) -> Served {
         let version = manifest.version;
+        let content = manifest.content_digest();
+        let mut state = self.state();
+        for kept in passing
+            .into_iter()
+            .flat_map(|passing| passing.kept(content))
+        {
+            state.chain.add(kept);
+        }
         let served = Served {
             version,
             manifest,
             key,
-            patches: passing.as_ref().map(Passing::offer),
+            patches: state.chain.links_to(&content),
         };
-        let mut state = self.state();
-        state.passed_on[at] = passing;
         state.served = Some((at, served.clone()));
         served
+    }
+
+    /// The links that lead to this content; none where there is no way. What does not lead there is of no
+    /// use any more and goes.
+    pub(crate) fn links_to(&self, content: &[u8; 32]) -> Vec<Link> {
+        let chain = &mut self.state().chain;
+        if !chain.leads_to(content) {
+            chain.clear();
+        }
+        chain.links_to(content)
+    }
+
+    /// Keeps so many of the links that led to what is served, and so many bytes of their patches.
+    pub(crate) fn keep_links(&self, links: usize, bytes: u64) {
+        self.state().chain.keep(links, bytes);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

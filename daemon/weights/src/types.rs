@@ -5,7 +5,7 @@ use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::weights::Manifest;
 use robust_transport::{Address, Buffer, Part, RegionKey, RoadKind};
 
-use crate::patch::Offer;
+use crate::patch::Link;
 
 /// Get this version from these sources.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub struct Source {
     /// trainer's ranks: it fills from all these places at once, so it is read in that order. Empty:
     /// in one go.
     pub starts: Vec<u64>,
-    /// What makes the version of the one before it, if it has that.
-    pub patches: Option<Offer>,
+    /// What makes the version of those before it, link by link, the oldest first; empty if it has no patches.
+    pub patches: Vec<Link>,
 }
 
 impl Source {
@@ -50,7 +50,7 @@ impl Source {
             key,
             parts,
             starts: Vec::new(),
-            patches: None,
+            patches: Vec::new(),
         }
     }
 }
@@ -64,8 +64,8 @@ pub struct Served {
     pub manifest: Arc<Manifest>,
     /// The region that others read.
     pub key: RegionKey,
-    /// What it was made by, for those who have the version before.
-    pub patches: Option<Offer>,
+    /// What makes it of the versions before, link by link, the oldest first; empty if there are no patches.
+    pub patches: Vec<Link>,
 }
 
 /// How far a pull is.
@@ -89,7 +89,7 @@ pub struct Progress {
     pub bytes_per_s: u64,
     /// Bytes that came over the network for this version, those fetched again included.
     pub fetched: u64,
-    /// Bytes of chunks that patches made of those of the version before.
+    /// Bytes of chunks that patches made of those of the version served before.
     pub patched: u64,
     /// Words of two bytes that this version changed, in the chunks that have patches; 0 where none were
     /// used.
@@ -172,8 +172,8 @@ pub enum SwapError {
 pub trait Observer: Send + Sync + 'static {
     /// From now on others can read this version here, each chunk as soon as it is verified. Said
     /// once per order, also when the region is that of the order before. Patches are passed on here, too,
-    /// if it is pulled by them.
-    fn started(&self, version: WeightVersion, key: &RegionKey, patches: Option<&Offer>);
+    /// if it is pulled by them: link by link, the oldest first.
+    fn started(&self, version: WeightVersion, key: &RegionKey, patches: &[Link]);
 
     /// With the first bytes, ten times a second while more come, and when an order's fetches end.
     fn progress(&self, progress: Progress);

@@ -84,16 +84,17 @@ pub struct Hello {
 /// A region of memory that peers can fetch from with one-sided reads.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Region {
     /// robust_transport::RegionKey::to_bytes
     #[prost(bytes = "vec", tag = "1")]
     pub key: ::prost::alloc::vec::Vec<u8>,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// what makes this version of the one before it, for those who have that
-    #[prost(message, optional, tag = "3")]
-    pub patches: ::core::option::Option<Patches>,
+    /// What makes this version of those before it, link by link: each its version of the one before, the last one
+    /// this one, for those who have one of them. The oldest first: who knows of one link only takes the last.
+    #[prost(message, repeated, tag = "3")]
+    pub patches: ::prost::alloc::vec::Vec<Patches>,
 }
 /// See robust_weights: the index of patches, which leads to them.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -368,7 +369,7 @@ pub struct PullProgress {
 /// rest wait there until it is.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PullStarted {
     #[prost(uint64, tag = "1")]
     pub version: u64,

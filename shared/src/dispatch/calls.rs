@@ -46,11 +46,11 @@ pub struct Region {
     pub key: Vec<u8>,
     /// Its size.
     pub bytes: u64,
-    /// Of weights: what makes them of the version before.
-    pub patches: Option<Patches>,
+    /// Of weights: what makes them of the versions before, link by link, the oldest first.
+    pub patches: Vec<Patches>,
 }
 
-/// Patches that peers fetch instead of a version, if they have the one before.
+/// Patches that peers fetch instead of a version, if they have the one that it is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patches {
     /// Names the version before.

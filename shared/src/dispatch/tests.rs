@@ -109,7 +109,7 @@ fn a_version_is_published_only_when_all_ranks_have_the_same_bytes() {
     let region = |n| Region {
         key: vec![n],
         bytes: 0,
-        patches: None,
+        patches: Vec::new(),
     };
     let served = |n, version| Served {
         manifest: Manifest::build(WeightVersion(version), &[], 4, vec![]).unwrap(),

@@ -94,11 +94,36 @@ fn links(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
                 report.add(way.figure(format!("sent_share_{pullers}_{name}")), share);
             }
         }
+        behind(&way, report, &mut trainer, &mut rollouts)?;
     }
     for (name, _) in STEPS {
         let (eight, one) = (format!("pull_8_{name}_s"), format!("pull_1_{name}_s"));
         let ratio = way.figure(format!("pull8_over_1_{name}"));
         report.ratio(&ratio, &way.figure(eight), &way.figure(one));
     }
+    Ok(())
+}
+
+/// `delta_pull_behind_*`: to one that has missed two versions, while another one followed them.
+fn behind(
+    way: &Way,
+    report: &mut Report,
+    trainer: &mut Trainer,
+    rollouts: &mut [Node],
+) -> anyhow::Result<()> {
+    let [follower, behind, ..] = rollouts else {
+        anyhow::bail!("two pullers are needed");
+    };
+    let (name, ppm) = STEPS[0];
+    for _ in 0..3 {
+        trainer.step(ppm)?;
+        // It has all patches only once they are made.
+        follow(trainer, std::slice::from_mut(follower))?;
+    }
+    let before = behind.fetched()?;
+    let seconds = follow(trainer, std::slice::from_mut(behind))?;
+    report.add(way.figure(format!("pull_behind_{name}_s")), seconds);
+    let share = (behind.fetched()? - before) as f64 / trainer.manifest.bytes as f64;
+    report.add(way.figure(format!("fetched_share_behind_{name}")), share);
     Ok(())
 }

@@ -12,7 +12,7 @@ use robust_transport::Address;
 
 use super::netns::Host;
 use super::way::Way;
-use crate::cli::{OfferLine, OrderLine, SourceLine, Told, Wish};
+use crate::cli::{LinkLine, OrderLine, SourceLine, Told, Wish};
 
 /// Nothing measured takes so long.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -111,8 +111,8 @@ impl Node {
         Ok(at)
     }
 
-    /// Waits until a version can be read there: by this key, and what makes it of the one before.
-    fn wait_started(&mut self, version: u64) -> anyhow::Result<(String, Option<OfferLine>)> {
+    /// Waits until a version can be read there: by this key, and what makes it of those before.
+    fn wait_started(&mut self, version: u64) -> anyhow::Result<(String, Vec<LinkLine>)> {
         self.wait(|told| match told {
             Told::Started {
                 version: of,
@@ -167,8 +167,8 @@ impl Drop for Node {
 /// A trainer's ranks: each has all bytes and serves its run of them.
 pub(crate) struct Trainer {
     pub ranks: Vec<Node>,
-    /// Of each rank: the version, and what makes it of the one before.
-    keys: Vec<(String, Option<OfferLine>)>,
+    /// Of each rank: the version, and what makes it of those before.
+    keys: Vec<(String, Vec<LinkLine>)>,
     pub manifest: Arc<Manifest>,
     pub version: u64,
 }
@@ -204,7 +204,11 @@ impl Trainer {
         self.version += 1;
         let (version, seed) = (self.version, self.version);
         for rank in &mut self.ranks {
-            rank.tell(&Wish::Publish { version, seed })?;
+            rank.tell(&Wish::Publish {
+                version,
+                seed,
+                replace: None,
+            })?;
         }
         self.hear()
     }
@@ -218,6 +222,7 @@ impl Trainer {
                 version,
                 seed,
                 changed_ppm,
+                replace: None,
             })?;
         }
         self.hear()

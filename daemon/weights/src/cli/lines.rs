@@ -7,7 +7,7 @@ use anyhow::Context;
 use robust_shared::ids::Incarnation;
 use robust_shared::weights::Manifest;
 use robust_transport::{Address, Part, RegionKey};
-use robust_weights::{Offer, Order, Source};
+use robust_weights::{Link, Order, Source};
 use serde::{Deserialize, Serialize};
 
 /// What a process is told.
@@ -19,12 +19,20 @@ pub(crate) enum Wish {
     /// Flip every bit of these bytes of what is served.
     Corrupt { offset: usize, len: usize },
     /// Serve these bytes as this version from now on; the one before the last is withdrawn.
-    Publish { version: u64, seed: u64 },
+    Publish {
+        version: u64,
+        seed: u64,
+        /// A part, by offset and length, that is like nothing before.
+        #[serde(default)]
+        replace: Option<(usize, usize)>,
+    },
     /// The same of the bytes of the version before, so many of a million words of two bytes moved by one.
     Step {
         version: u64,
         seed: u64,
         changed_ppm: u32,
+        #[serde(default)]
+        replace: Option<(usize, usize)>,
     },
     /// Compare what is served with its manifest.
     Check,
@@ -46,7 +54,7 @@ pub(crate) enum Told {
     Started {
         version: u64,
         key: String,
-        patches: Option<OfferLine>,
+        patches: Vec<LinkLine>,
     },
     /// What the source's version consists of.
     Manifest(Arc<Manifest>),
@@ -58,6 +66,7 @@ pub(crate) enum Told {
         bytes_per_s: u64,
         fetched: u64,
         patched: u64,
+        wrong_patches: u64,
     },
     Done(Done),
     Corrupted {},
@@ -102,27 +111,30 @@ pub(crate) struct SourceLine {
     /// Where a relay's own sources begin; none: not known.
     #[serde(default)]
     pub starts: Vec<u64>,
-    /// What makes the version of the one before.
+    /// What makes the version of those before, the oldest first.
     #[serde(default)]
-    pub patches: Option<OfferLine>,
+    pub patches: Vec<LinkLine>,
 }
 
-/// Patches, in hexadecimal.
+/// Patches that make a version of the one before, in hexadecimal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct OfferLine {
+pub(crate) struct LinkLine {
     pub base: String,
     pub key: String,
 }
 
-impl OfferLine {
-    pub fn new(offer: &Offer) -> Self {
-        let (base, key) = (hex(&offer.base), hex(&offer.key.to_bytes()));
-        Self { base, key }
+impl LinkLine {
+    pub fn all(links: &[Link]) -> Vec<Self> {
+        let line = |link: &Link| {
+            let (base, key) = (hex(&link.base), hex(&link.key.to_bytes()));
+            Self { base, key }
+        };
+        links.iter().map(line).collect()
     }
 
-    fn offer(&self) -> anyhow::Result<Offer> {
+    fn link(&self) -> anyhow::Result<Link> {
         let base = unhex(&self.base)?.try_into();
-        Ok(Offer {
+        Ok(Link {
             base: base.map_err(|_| anyhow::anyhow!("a base has 32 bytes"))?,
             key: RegionKey::from_bytes(&unhex(&self.key)?)?,
         })
@@ -152,7 +164,11 @@ impl SourceLine {
         let key = RegionKey::from_bytes(&unhex(&self.key)?)?;
         let mut source = Source::relay(Incarnation(self.id), self.addr, key);
         source.starts = self.starts;
-        source.patches = self.patches.map(|of| of.offer()).transpose()?;
+        source.patches = self
+            .patches
+            .iter()
+            .map(LinkLine::link)
+            .collect::<anyhow::Result<_>>()?;
         if let Some(parts) = self.parts {
             let part = |(src, dst, len)| Part { src, dst, len };
             source.parts = parts.into_iter().map(part).collect();

@@ -7,7 +7,7 @@ mod road;
 mod source;
 
 pub(crate) use compare::{CompareArgs, compare};
-pub(crate) use lines::{Done, OfferLine, OrderLine, SourceLine, Told, Wish, tell};
+pub(crate) use lines::{Done, LinkLine, OrderLine, SourceLine, Told, Wish, tell};
 pub(crate) use pull::{PullArgs, pull};
 pub(crate) use road::RoadArg;
 pub(crate) use source::{SourceArgs, fill, source, step};

@@ -5,11 +5,11 @@ use std::time::Instant;
 use robust_shared::ids::WeightVersion;
 use robust_transport::{Buffer, Cancel, RegionKey, Transport};
 use robust_weights::{
-    Observer, Offer, Progress, PullError, Puller, Served, Slots, Source, SwapError,
+    Link, Observer, Progress, PullError, Puller, Served, Slots, Source, SwapError,
 };
 
 use super::NodeArgs;
-use super::lines::{Done, OfferLine, Told, Wish, hex, tell, wishes};
+use super::lines::{Done, LinkLine, Told, Wish, hex, tell, wishes};
 use super::source::{corrupt, stats};
 
 /// How a puller is set up.
@@ -23,11 +23,11 @@ pub(crate) struct PullArgs {
 struct Teller;
 
 impl Observer for Teller {
-    fn started(&self, version: WeightVersion, key: &RegionKey, patches: Option<&Offer>) {
+    fn started(&self, version: WeightVersion, key: &RegionKey, patches: &[Link]) {
         tell(&Told::Started {
             version: version.0,
             key: hex(&key.to_bytes()),
-            patches: patches.map(OfferLine::new),
+            patches: LinkLine::all(patches),
         });
     }
 
@@ -40,6 +40,7 @@ impl Observer for Teller {
             bytes_per_s: progress.bytes_per_s,
             fetched: progress.fetched,
             patched: progress.patched,
+            wrong_patches: progress.wrong_patches,
         });
     }
 

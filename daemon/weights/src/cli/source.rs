@@ -3,7 +3,7 @@ use robust_transport::{Buffer, Transport};
 use robust_weights::{Layout, Publisher};
 
 use super::NodeArgs;
-use super::lines::{OfferLine, Told, Wish, hex, tell, wishes};
+use super::lines::{LinkLine, Told, Wish, hex, tell, wishes};
 
 /// Which bytes a source serves.
 #[derive(clap::Args)]
@@ -22,6 +22,9 @@ pub(crate) struct SourceArgs {
     /// So many chunks at the front are the same whatever the seed.
     #[arg(long, default_value_t = 0)]
     common_chunks: usize,
+    /// Versions whose number is a multiple of it have no patches.
+    #[arg(long, default_value_t = u64::MAX)]
+    full_every: u64,
 }
 
 /// Serves until standard input closes.
@@ -35,7 +38,7 @@ pub(crate) fn source(args: &SourceArgs) -> anyhow::Result<()> {
         tensors: args.node.layout(),
         chunk_bytes: args.chunk_bytes as u64,
         ranks: 1,
-        full_every: u64::MAX,
+        full_every: args.full_every,
     };
     let mut publisher = Publisher::over(&transport, layout, buffers.clone());
     let make = |seed| move |bytes: &mut [u8]| args.make(seed, bytes);
@@ -44,20 +47,29 @@ pub(crate) fn source(args: &SourceArgs) -> anyhow::Result<()> {
     wishes(|wish| {
         let buffer = &buffers[(last % 2) as usize];
         match wish {
-            Wish::Publish { version, seed } => {
-                publish(&mut publisher, version, make(seed))?;
+            Wish::Publish {
+                version,
+                seed,
+                replace: part,
+            } => {
+                publish(&mut publisher, version, |bytes| {
+                    make(seed)(bytes);
+                    replace(version, part, bytes);
+                })?;
                 last = version;
             }
             Wish::Step {
                 version,
                 seed,
                 changed_ppm,
+                replace: part,
             } => {
                 let mut words = vec![0; buffer.len()];
                 buffer.read_at(0, &mut words)?;
                 publish(&mut publisher, version, |bytes| {
                     bytes.copy_from_slice(&words);
                     step(seed, changed_ppm, bytes);
+                    replace(version, part, bytes);
                 })?;
                 last = version;
             }
@@ -81,6 +93,14 @@ impl SourceArgs {
     }
 }
 
+/// Makes bytes there that no seed makes.
+fn replace(version: u64, part: Option<(usize, usize)>, bytes: &mut [u8]) {
+    let part = part.and_then(|(offset, len)| bytes.get_mut(offset..)?.get_mut(..len));
+    if let Some(part) = part {
+        fill(u64::MAX - version, 0, part);
+    }
+}
+
 fn publish(
     publisher: &mut Publisher,
     version: u64,
@@ -94,7 +114,7 @@ fn publish(
         make(&mut bytes);
         to.write_at(0, &bytes)
     })?;
-    let patches = served.patches.as_ref().map(OfferLine::new);
+    let patches = LinkLine::all(&served.patches);
     let key = hex(&served.key.to_bytes());
     tell(&Told::Manifest(served.manifest));
     tell(&Told::Started {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Transport, TransportError};
 
-use super::Offer;
+use super::chain::{Kept, Link};
 use super::code::Encoder;
 use super::hand_out::HandOut;
-use super::index::Index;
+use super::index::{Index, WHOLE};
 
 /// If none of so many chunks that changed has a patch shorter than itself, no other one will.
 const TRIED: u32 = 8;
@@ -32,10 +32,12 @@ pub struct Version {
 /// The patches that make one version of the one before it, made on a thread of their own.
 ///
 /// Whoever publishes a version does not wait for them: readers do, and are told meanwhile that it is
-/// alive. In memory they take what they are long, to [`Patches::MOST`] of the version, and as much again
-/// while they are made.
+/// alive. In memory they take what they are long, to a quarter of the version, and as much again while they
+/// are made.
 pub struct Patches {
-    offer: Offer,
+    link: Link,
+    /// What they make.
+    makes: [u8; 32],
     stop: Arc<AtomicBool>,
     /// Closed when neither version is read any more.
     reads: Receiver<()>,
@@ -46,7 +48,13 @@ pub struct Patches {
 impl Patches {
     /// Part of a version's bytes that its patches may have; the chunks after those that fill it come
     /// whole.
-    pub const MOST: f64 = 0.25;
+    const MOST: f64 = 0.25;
+
+    /// Bytes that the patches of a version of so many bytes may have, and those of all versions before it
+    /// together.
+    pub fn most(bytes: u64) -> u64 {
+        (bytes as f64 * Self::MOST) as u64
+    }
 
     /// Begins to make them. Both versions must have chunks at the same places; where they do not there
     /// is nothing to offer.
@@ -60,10 +68,11 @@ impl Patches {
             return Ok(None);
         }
         let hand_out = HandOut::open(transport, to.chunk_xxh3.len())?;
-        let offer = Offer {
+        let link = Link {
             base: from.content_digest(),
             key: *hand_out.key(),
         };
+        let makes = to.content_digest();
         let stop = Arc::new(AtomicBool::new(false));
         let (reading, reads) = channel();
         let thread = std::thread::Builder::new()
@@ -83,7 +92,8 @@ impl Patches {
             source,
         };
         Ok(Some(Self {
-            offer,
+            link,
+            makes,
             stop,
             reads,
             thread: Some(thread.map_err(io)?),
@@ -91,8 +101,8 @@ impl Patches {
     }
 
     /// What readers need.
-    pub fn offer(&self) -> &Offer {
-        &self.offer
+    pub fn link(&self) -> Link {
+        self.link
     }
 
     /// Returns when neither version is read any more, at the end of a chunk: their bytes may change. If all
@@ -101,6 +111,18 @@ impl Patches {
         self.stop.store(true, Ordering::Relaxed);
         // Nothing is ever sent.
         let _ = self.reads.recv();
+    }
+
+    /// Stops, and answers with what was made, if it is all: it can be read for as long as it is kept. What
+    /// is waited for, if anything, is the end of copying the patches to where others read them.
+    pub fn finish(mut self) -> Option<Kept> {
+        self.stop();
+        let hand_out = self.thread.take()?.join().ok()??;
+        Some(Kept {
+            base: self.link.base,
+            makes: self.makes,
+            hand_out,
+        })
     }
 }
 
@@ -116,7 +138,7 @@ impl Drop for Patches {
 impl std::fmt::Debug for Patches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Patches")
-            .field("offer", &self.offer)
+            .field("link", &self.link)
             .finish_non_exhaustive()
     }
 }
@@ -153,9 +175,9 @@ fn encode(
     patches: &mut Vec<u8>,
 ) -> Option<Index> {
     let manifest = &next.manifest;
-    let most = (manifest.bytes as f64 * Patches::MOST) as usize;
+    let most = Patches::most(manifest.bytes) as usize;
     let mut encoder = Encoder::new().ok()?;
-    let mut in_vain = 0;
+    let (mut in_vain, mut full) = (0, false);
     let mut lengths = vec![0; manifest.chunk_xxh3.len()];
     let mut changed = 0;
     let digests = manifest.chunk_xxh3.iter().zip(&base.manifest.chunk_xxh3);
@@ -167,8 +189,9 @@ fn encode(
             continue;
         };
         let late = until.is_some_and(|until| Instant::now() > until);
-        if late || (in_vain == TRIED && patches.is_empty()) {
-            break;
+        *length = WHOLE;
+        if full || late || (in_vain == TRIED && patches.is_empty()) {
+            continue;
         }
         let range = range.start as usize..range.end as usize;
         let both = base.buffer.with_range(range.clone(), |old| {
@@ -184,7 +207,7 @@ fn encode(
         });
         match both {
             // No room for the others either.
-            Ok(Ok(Some((false, ..)))) => break,
+            Ok(Ok(Some((false, ..)))) => full = true,
             Ok(Ok(Some((true, patch, words)))) => {
                 *length = patch;
                 changed += words;

@@ -32,6 +32,11 @@ impl HandOut {
         })
     }
 
+    /// Bytes of the patches; 0 where they are not known yet.
+    pub fn bytes(&self) -> u64 {
+        self.patches.as_ref().map_or(0, |patches| patches.key().len)
+    }
+
     /// The index's.
     pub fn key(&self) -> &RegionKey {
         self.index.key()

@@ -3,10 +3,10 @@
 //! ```text
 //!   xxh3 of the rest u64 │ words changed u64 │ key of the patches, RegionKey::BYTES │ a u32 for each chunk
 //! ```
-//! All numbers little-endian. A chunk's number is the length of its patch; 0: there is none, and the
-//! chunk comes whole unless it did not change. The patches lie one after the other in the order of their
-//! chunks, in a region of their own, since only who has made them knows how long it must be. Where there
-//! is none at all the key is zeros.
+//! All numbers little-endian. A chunk's number is the length of its patch; 0: the chunk did not change;
+//! all ones: it did, and has no patch, so it comes whole. The patches lie one after the other in the order
+//! of their chunks, in a region of their own, since only who has made them knows how long it must be. Where
+//! there is none at all the key is zeros.
 use std::ops::Range;
 
 use robust_transport::RegionKey;
@@ -15,12 +15,15 @@ use xxhash_rust::xxh3::xxh3_64;
 const DIGEST: usize = 8;
 const LENGTHS: usize = DIGEST + 8 + RegionKey::BYTES;
 
+/// A chunk that changed and has no patch.
+pub(super) const WHOLE: u32 = u32::MAX;
+
 /// The same for the holder of a version's patches and for all who read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Index {
     /// Words of two bytes that differ from the version before, in all chunks that have a patch.
     pub changed: u64,
-    /// Length of each chunk's patch.
+    /// Length of each chunk's patch; 0 and [`WHOLE`]: it has none.
     pub lengths: Vec<u32>,
 }
 
@@ -73,18 +76,26 @@ impl Index {
 
     /// Bytes of all patches.
     pub fn total(&self) -> u64 {
-        self.lengths.iter().map(|&length| u64::from(length)).sum()
+        self.lengths.iter().map(|&length| bytes(length)).sum()
     }
 
     /// Where each chunk's patch lies, of those that have one.
     pub fn patches(&self) -> impl Iterator<Item = (u64, Range<u64>)> {
         let place = |end: &mut u64, &length: &u32| {
             let start = *end;
-            *end += u64::from(length);
+            *end += bytes(length);
             Some(start..*end)
         };
         let all = (0..).zip(self.lengths.iter().scan(0, place));
         all.filter(|(_, patch)| !patch.is_empty())
+    }
+}
+
+/// Bytes of a patch of this length.
+fn bytes(length: u32) -> u64 {
+    match length {
+        WHOLE => 0,
+        length => length.into(),
     }
 }
 
@@ -95,7 +106,7 @@ mod tests {
 
     #[test]
     fn an_index_comes_back_with_its_key_and_a_damaged_one_does_not() {
-        let (changed, lengths) = (9, vec![0, 7, 0, 30]);
+        let (changed, lengths) = (9, vec![0, 7, WHOLE, 30]);
         let index = Index { changed, lengths };
         let (owner, region, len) = (1, 2, 37);
         let key = RegionKey { owner, region, len };

@@ -1,54 +1,17 @@
-//! A version made of the one that is served, by the patches of a source.
+//! A version made of one that was served before it, by the patches of a source.
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 use robust_shared::weights::{Manifest, PullTracker};
-use robust_transport::{Arrived, Buffer, Cancel, FetchError, RoadKind, Transport, TransportError};
+use robust_transport::{Arrived, Buffer, Cancel, FetchError, RegionKey, RoadKind, Transport};
 
+use super::chain::Link;
 use super::code::Decoder;
-use super::hand_out::HandOut;
-use super::index::Index;
-use super::{Offer, Patches};
+use super::index::{Index, WHOLE};
+use super::passing::{Group, Known, Passing, groups};
+use super::{Chain, Patches};
 use crate::slots::Slots;
 use crate::types::Source;
-
-/// Patches that lie one after the other are fetched as one part, to so many bytes: a part costs the same
-/// however short it is.
-const PART_BYTES: u64 = 128 << 10;
-
-/// What is passed on of the patches that a pull uses.
-pub(crate) struct Passing {
-    base: [u8; 32],
-    hand_out: HandOut,
-    index: Option<Index>,
-    room: Option<Arc<Buffer>>,
-    /// Chunks whose patches are in the room.
-    here: BTreeSet<u64>,
-}
-
-impl Passing {
-    /// Readers may wait for the patches that make a version of these chunks of `base`.
-    pub fn open(
-        transport: &Transport,
-        base: [u8; 32],
-        manifest: &Manifest,
-    ) -> Result<Self, TransportError> {
-        Ok(Self {
-            base,
-            hand_out: HandOut::open(transport, manifest.chunk_xxh3.len())?,
-            index: None,
-            room: None,
-            here: BTreeSet::new(),
-        })
-    }
-
-    /// What readers need.
-    pub fn offer(&self) -> Offer {
-        let (base, key) = (self.base, *self.hand_out.key());
-        Offer { base, key }
-    }
-}
 
 /// Why patches make no version. Everything that they made so far is verified and stays.
 pub(crate) enum NotTaken {
@@ -79,7 +42,8 @@ pub(crate) struct Take<'a> {
     pub slots: &'a Slots,
     /// What they are checked by.
     pub manifest: &'a Manifest,
-    /// The version that they are made of.
+    /// The version that they are made of, and its bytes.
+    pub base: &'a Manifest,
     pub from: &'a Buffer,
     /// The slot that they come into, and its buffer.
     pub at: usize,
@@ -87,14 +51,8 @@ pub(crate) struct Take<'a> {
     pub cancel: &'a Cancel,
 }
 
-/// Patches that travel together.
-struct Group {
-    patches: Range<u64>,
-    /// The chunks that they make, and where each one's patch lies.
-    chunks: Vec<(u64, Range<u64>)>,
-}
-
 /// What a part of the patches brought.
+#[derive(Default)]
 pub(crate) struct Part {
     /// Bytes of the chunks that it made.
     pub bytes: u64,
@@ -105,87 +63,133 @@ pub(crate) struct Part {
 }
 
 impl Take<'_> {
-    /// Makes every chunk that is missing and has a patch; `made` hears of it as they come. Answers how
+    /// Makes every chunk that is missing and has patches; `came` hears of it as they come. Answers how
     /// many words the version changed. Chunks whose patches do not make what the manifest says stay
     /// missing.
+    ///
+    /// Links are taken in their order, so what led to the version before is here while the source still makes
+    /// the newest patches. Which link a chunk is complete with is known with the newest index.
     pub fn run(
         &self,
         source: &Source,
-        offer: &Offer,
+        way: &[Link],
         passing: &mut Option<Passing>,
         tracker: &mut PullTracker,
-        mut made: impl FnMut(&PullTracker, Part),
+        mut came: impl FnMut(&PullTracker, Part),
     ) -> Result<u64, NotTaken> {
         let Some(on) = passing.as_mut() else {
             return Ok(0);
         };
-        let (index, key) = self.index(source, offer)?;
-        if on.index.as_ref().is_some_and(|mine| *mine != index) {
-            return Err(unusable("its patches are other ones than those before"));
-        }
-        let changed = index.changed;
-        if on.index.is_none() {
-            on.room = on
-                .hand_out
-                .prepare(self.transport, &index)
-                .map_err(unusable)?;
-            on.index = Some(index);
-        }
-        let (Some(index), Some(key), Some(room)) = (&on.index, key, &on.room) else {
-            return Ok(changed);
-        };
-        // Also those of chunks that are here: others may have them from nobody else.
-        let groups = groups(index, &on.here);
-        let part = |group: &Group| robust_transport::Part {
-            src: group.patches.start,
-            dst: group.patches.start,
-            len: group.patches.end - group.patches.start,
-        };
-        let parts: Vec<robust_transport::Part> = groups.iter().map(part).collect();
         let mut maker = Maker::new().map_err(unusable)?;
-        let (hand_out, here, transport) = (&on.hand_out, &mut on.here, self.transport);
-        let arrived = |arrived: Arrived<'_>| {
-            let Some((group, patches)) = groups.get(arrived.part).zip(arrived.bytes()) else {
-                return;
-            };
-            // First of all: readers check for themselves, and what is wrong may be the version here.
-            hand_out.ready(group.patches.clone());
-            here.extend(group.chunks.iter().map(|(chunk, _)| *chunk));
-            let (mut bytes, mut wrong) = (0, 0);
-            for (chunk, patch) in &group.chunks {
-                if tracker.has(*chunk) {
-                    continue;
-                }
-                let within = within(patch, &group.patches);
-                match self.make(&mut maker, *chunk, patches.get(within)) {
-                    Ok(range) => {
-                        tracker.verified(*chunk);
-                        bytes += range.end - range.start;
-                        self.slots.ready(self.at, range);
-                    }
-                    Err(reason) => {
-                        tracing::warn!(
-                            chunk,
-                            reason,
-                            "a patch is of no use; the chunk comes whole"
-                        );
-                        wrong += 1;
-                    }
+        let newest = way.len().saturating_sub(1);
+        for (at, link) in way.iter().enumerate() {
+            let key = self.learn(source, link, (&mut *on, at))?;
+            self.check_worth(on)?;
+            if at == newest && !std::mem::replace(&mut on.older_applied, true) {
+                for chunk in on.complete_before(newest) {
+                    let part = self.make_all(&mut maker, &[chunk], on, tracker);
+                    came(tracker, part);
                 }
             }
-            let road = arrived.road();
-            made(tracker, Part { bytes, wrong, road });
-        };
-        transport.fetch(source.addr, &key, &parts, room, self.cancel, arrived)?;
-        Ok(changed)
+            let Some(key) = key else { continue };
+            self.fetch(source, &key, (&mut *on, at), |on, chunks, road| {
+                let complete = |chunk: &u64| at == newest && on.last(*chunk) == Some(newest);
+                let complete: Vec<u64> = chunks.iter().copied().filter(complete).collect();
+                let part = self.make_all(&mut maker, &complete, on, tracker);
+                came(tracker, Part { road, ..part });
+            })?;
+        }
+        let known = on.links.last().and_then(|passed| passed.known.as_ref());
+        Ok(known.map_or(0, |known| known.index.changed))
+    }
+
+    /// Makes those of these chunks that are missing.
+    fn make_all(
+        &self,
+        maker: &mut Maker,
+        chunks: &[u64],
+        on: &Passing,
+        tracker: &mut PullTracker,
+    ) -> Part {
+        let mut part = Part::default();
+        for &chunk in chunks {
+            if tracker.has(chunk) {
+                continue;
+            }
+            match self.make(maker, chunk, on) {
+                Ok(range) => {
+                    tracker.verified(chunk);
+                    part.bytes += range.end - range.start;
+                    self.slots.ready(self.at, range);
+                }
+                Err(reason) => {
+                    tracing::warn!(chunk, reason, "a patch is of no use; the chunk comes whole");
+                    part.wrong += 1;
+                }
+            }
+        }
+        part
+    }
+
+    /// Gets the index of a link, as soon as the source has it, and lets others wait for its patches here;
+    /// where they are.
+    fn learn(
+        &self,
+        source: &Source,
+        link: &Link,
+        (on, at): (&mut Passing, usize),
+    ) -> Result<Option<RegionKey>, NotTaken> {
+        let (index, key) = self.index(source, link)?;
+        let passed = on.links.get_mut(at);
+        let passed = passed.ok_or_else(|| unusable("there is no such link"))?;
+        match &passed.known {
+            Some(mine) if mine.index == index => {}
+            Some(_) => return Err(unusable("its patches are other ones than those before")),
+            None => {
+                let hand_out = &mut passed.hand_out;
+                passed.known = Some(Known {
+                    room: hand_out.prepare(self.transport, &index).map_err(unusable)?,
+                    places: index.patches().collect(),
+                    index,
+                    here: BTreeSet::new(),
+                });
+            }
+        }
+        Ok(key)
+    }
+
+    /// Refuses links that, as far as they are known, take more memory than a process has for them, or, of
+    /// several, more bytes than what they save. A chunk's patches are all fetched, since others may have them
+    /// from nobody else; so it is for the version that this is decided, and not for each chunk.
+    fn check_worth(&self, on: &Passing) -> Result<(), NotTaken> {
+        let known = on.links.iter().filter_map(|passed| passed.known.as_ref());
+        let indexes: Vec<&Index> = known.map(|known| &known.index).collect();
+        let total: u64 = indexes.iter().map(|index| index.total()).sum();
+        let left = (2 * Patches::most(self.manifest.bytes)).checked_sub(total);
+        let left = left.ok_or_else(|| unusable("so many patches have no room here"))?;
+        let same: BTreeSet<u64> = self.manifest.same_chunks(self.base).collect();
+        let (mut all, mut whole) = (0, 0);
+        for chunk in (0..self.manifest.chunks()).filter(|chunk| !same.contains(chunk)) {
+            let range = self.manifest.chunk_range(chunk).unwrap_or_default();
+            let bytes = range.end - range.start;
+            let is_whole = |index: &&Index| index.lengths.get(chunk as usize) == Some(&WHOLE);
+            all += bytes;
+            whole += if indexes.iter().any(is_whole) {
+                bytes
+            } else {
+                0
+            };
+        }
+        if on.links.len() > 1 && total + whole >= all {
+            return Err(unusable("what changed since is no shorter than all of it"));
+        }
+        // What is kept of the versions before makes room.
+        self.slots.keep_links(Chain::MOST_LINKS, left);
+        Ok(())
     }
 
     /// Waits until the source has made it.
-    fn index(
-        &self,
-        source: &Source,
-        offer: &Offer,
-    ) -> Result<(Index, Option<robust_transport::RegionKey>), NotTaken> {
+    fn index(&self, source: &Source, link: &Link) -> Result<(Index, Option<RegionKey>), NotTaken> {
         let chunks = self.manifest.chunk_xxh3.len();
         let bytes = Buffer::new(Index::bytes(chunks)).map_err(unusable)?;
         let whole = robust_transport::Part {
@@ -195,47 +199,83 @@ impl Take<'_> {
         };
         self.transport.fetch(
             source.addr,
-            &offer.key,
+            &link.key,
             &[whole],
             &bytes,
             self.cancel,
             |_| (),
         )?;
         let read = bytes.with_bytes(Index::from_bytes).map_err(unusable)?;
-        let most = (self.manifest.bytes as f64 * Patches::MOST) as u64;
+        let most = Patches::most(self.manifest.bytes);
         let fits = |index: &Index| index.lengths.len() == chunks && index.total() <= most;
         let read = read.filter(|(index, _)| fits(index));
         read.ok_or_else(|| unusable("it is no index of this version's patches"))
     }
 
-    /// Makes a chunk, if what comes of it is what the manifest says; where it lies.
-    fn make(
+    /// Fetches the patches of a link that are missing here; `arrived` hears of the chunks of each group, which
+    /// others can read here by then: they check for themselves, and what is wrong may be the version here.
+    fn fetch(
         &self,
-        maker: &mut Maker,
-        chunk: u64,
-        patch: Option<&[u8]>,
-    ) -> Result<Range<u64>, String> {
+        source: &Source,
+        key: &RegionKey,
+        (on, link): (&mut Passing, usize),
+        mut arrived: impl FnMut(&Passing, &[u64], Option<RoadKind>),
+    ) -> Result<(), NotTaken> {
+        let Some(known) = on.links[link].known.as_ref() else {
+            return Ok(());
+        };
+        let Some(room) = known.room.clone() else {
+            return Ok(());
+        };
+        // Also those of chunks that are here: others may have them from nobody else.
+        let groups = groups(known);
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let part = |group: &Group| robust_transport::Part {
+            src: group.patches.start,
+            dst: group.patches.start,
+            len: group.patches.end - group.patches.start,
+        };
+        let parts: Vec<robust_transport::Part> = groups.iter().map(part).collect();
+        let came = |came: Arrived<'_>| {
+            let Some(group) = groups.get(came.part) else {
+                return;
+            };
+            let passed = &mut on.links[link];
+            passed.hand_out.ready(group.patches.clone());
+            if let Some(known) = &mut passed.known {
+                known.here.extend(&group.chunks);
+            }
+            arrived(on, &group.chunks, came.road());
+        };
+        self.transport
+            .fetch(source.addr, key, &parts, &room, self.cancel, came)?;
+        Ok(())
+    }
+
+    /// Makes a chunk by the patches of all links that have one, if what comes of it is what the manifest
+    /// says; where it lies.
+    fn make(&self, maker: &mut Maker, chunk: u64, on: &Passing) -> Result<Range<u64>, String> {
         let range = self
             .manifest
             .chunk_range(chunk)
             .ok_or("there is no such chunk")?;
-        let patch = patch.ok_or("it lies outside of its part")?;
         let start = range.start as usize;
-        maker.bytes.resize((range.end - range.start) as usize, 0);
+        let Maker { bytes, decoder } = maker;
+        bytes.resize((range.end - range.start) as usize, 0);
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        self.from
-            .read_at(start, &mut maker.bytes)
-            .map_err(|e| text(&e))?;
-        maker
-            .decoder
-            .apply(patch, &mut maker.bytes)
-            .map_err(|e| text(&e))?;
+        self.from.read_at(start, bytes).map_err(|e| text(&e))?;
+        for (patch, room) in on.patches(chunk) {
+            let applied = room.with_range(patch, |patch| decoder.apply(patch, bytes));
+            applied.map_err(|e| text(&e))?.map_err(|e| text(&e))?;
+        }
         // Nobody is told of the chunk before it turned out right.
-        let digest = self.into.write_digested(start, &maker.bytes);
+        let digest = self.into.write_digested(start, bytes);
         let digest = digest.map_err(|e| text(&e))?;
         let verified = self
             .manifest
-            .verify_digest(chunk, maker.bytes.len() as u64, || digest);
+            .verify_digest(chunk, bytes.len() as u64, || digest);
         verified.map_err(|e| text(&e))?;
         Ok(range)
     }
@@ -252,31 +292,4 @@ impl Maker {
         let (bytes, decoder) = (Vec::new(), Decoder::new()?);
         Ok(Self { bytes, decoder })
     }
-}
-
-/// The patches that are missing, together where they lie together.
-fn groups(index: &Index, here: &BTreeSet<u64>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for (chunk, patch) in index.patches().filter(|(chunk, _)| !here.contains(chunk)) {
-        let fits = |group: &&mut Group| {
-            let together = patch.end - group.patches.start <= PART_BYTES;
-            group.patches.end == patch.start && together
-        };
-        match groups.last_mut().filter(fits) {
-            Some(group) => {
-                group.patches.end = patch.end;
-                group.chunks.push((chunk, patch));
-            }
-            None => groups.push(Group {
-                patches: patch.clone(),
-                chunks: vec![(chunk, patch)],
-            }),
-        }
-    }
-    groups
-}
-
-/// Where a patch lies in what its group brought.
-fn within(patch: &Range<u64>, group: &Range<u64>) -> Range<usize> {
-    (patch.start - group.start) as usize..(patch.end - group.start) as usize
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
@@ -140,9 +141,15 @@ impl Node {
         self.wait_for("corrupted", |_| true);
     }
 
-    /// Sends a signal to exactly this child.
+    /// Sends a signal to exactly this child. One that is to stand still does so when this returns: on a
+    /// machine that is busy its threads go on for a while otherwise.
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        let pid = Pid::from_raw(self.child.id() as i32);
+        kill(pid, signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            let stopped = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
+            waitid(Id::Pid(pid), stopped).unwrap();
+        }
     }
 
     pub fn is_alive(&mut self) -> bool {
@@ -175,6 +182,13 @@ impl Source {
         Self::start_as(id, version, &[], "127.0.0.1", &SHORT)
     }
 
+    /// The same, of whose versions every so many-th comes whole.
+    pub fn with_full_versions(id: u64, version: Version, full_every: u64) -> Self {
+        let every = full_every.to_string();
+        let further = [&SHORT[..], &["--full-every", &every]].concat();
+        Self::start_as(id, version, &[], "127.0.0.1", &further)
+    }
+
     pub fn start_in(id: u64, version: Version, wrap: &[String], bind: &str) -> Self {
         Self::start_as(id, version, wrap, bind, &[])
     }
@@ -195,7 +209,7 @@ impl Source {
             node: Node::start(id, wrap, &args),
             manifest: Value::Null,
             key: String::new(),
-            patches: Value::Null,
+            patches: json!([]),
         };
         source.hear();
         source
@@ -216,6 +230,21 @@ impl Source {
         self.hear();
     }
 
+    /// The bytes of this seed as the next version, but for this part, which is like nothing before.
+    pub fn publish_but(&mut self, version: u64, seed: u64, offset: usize, len: usize) {
+        let publish = json!({"version": version, "seed": seed, "replace": [offset, len]});
+        self.node.tell(&json!({"publish": publish}));
+        self.hear();
+    }
+
+    /// The next version by a step, but for this part, which is like nothing before.
+    pub fn step_but(&mut self, version: u64, changed_ppm: u32, offset: usize, len: usize) {
+        let mut step = json!({"version": version, "seed": version, "changed_ppm": changed_ppm});
+        step["replace"] = json!([offset, len]);
+        self.node.tell(&json!({"step": step}));
+        self.hear();
+    }
+
     fn hear(&mut self) {
         self.manifest = self.node.wait_for("manifest", |_| true);
         let started = self.node.wait_for("started", |_| true);
@@ -223,9 +252,24 @@ impl Source {
         self.patches = started["patches"].clone();
     }
 
+    /// Its version.
+    pub fn version(&self) -> u64 {
+        self.manifest["version"].as_u64().unwrap()
+    }
+
+    /// Bytes of that.
+    pub fn bytes(&self) -> usize {
+        self.manifest["bytes"].as_u64().unwrap() as usize
+    }
+
     /// Whether it has what makes its version of the one before.
     pub fn has_patches(&self) -> bool {
-        !self.patches.is_null()
+        self.links() > 0
+    }
+
+    /// Of how many versions before, one after the other, it has what makes the next one.
+    pub fn links(&self) -> usize {
+        self.patches.as_array().unwrap().len()
     }
 
     /// As a source of all its bytes.
@@ -266,7 +310,7 @@ impl Puller {
 
     fn start_as(id: u64, wrap: &[String], args: &[String]) -> Self {
         let node = Node::start(id, wrap, args);
-        let (key, patches) = (String::new(), Value::Null);
+        let (key, patches) = (String::new(), json!([]));
         Puller { node, key, patches }
     }
 
@@ -282,7 +326,12 @@ impl Puller {
 
     /// Whether it passes on what makes its version of the one before.
     pub fn has_patches(&self) -> bool {
-        !self.patches.is_null()
+        self.links() > 0
+    }
+
+    /// The links that it passes on.
+    pub fn links(&self) -> usize {
+        self.patches.as_array().unwrap().len()
     }
 
     /// As a source for others, complete or not.

@@ -84,7 +84,7 @@ fn a_rollout_holds_two_versions_of_the_weights_and_no_third() {
             region: Some(Region {
                 key: exposed.key().to_bytes(),
                 bytes,
-                patches: None,
+                patches: Vec::new(),
             }),
             parts: vec![ByteRange { src, dst, bytes }],
             starts: Vec::new(),

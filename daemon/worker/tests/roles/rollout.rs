@@ -67,7 +67,7 @@ impl Source {
         let region = Region {
             key: self.exposed.key().to_bytes(),
             bytes,
-            patches: None,
+            patches: Vec::new(),
         };
         let transport_addr = self.transport.addr().to_string();
         let region = Some(region);
