@@ -191,17 +191,24 @@ fn what_a_role_does_to_itself_is_told_again_on_every_link_until_it_says_that_it_
         w.core.handle(w.now, input);
         std::iter::from_fn(|| w.core.poll_output()).collect::<Vec<_>>()
     };
-    drain(&mut w, Input::Detached { incarnation });
+    drain(&mut w, Input::Role(incarnation, RoleEvent::Detached));
     let hello = Hello {
         step: Some(Step(1)),
         ..Hello::default()
     };
-    let outputs = drain(&mut w, Input::Attached { incarnation, hello });
+    let outputs = drain(
+        &mut w,
+        Input::Role(incarnation, RoleEvent::Attached { hello }),
+    );
     assert_eq!(carried(&outputs), [(1, "exit 3".to_owned())]);
-    let struck = |incarnation| Input::FaultStruck {
-        incarnation,
-        number: 1,
-        refused: None,
+    let struck = |incarnation| {
+        Input::Role(
+            incarnation,
+            RoleEvent::FaultStruck {
+                number: 1,
+                refused: None,
+            },
+        )
     };
     // Of an older life, nothing is believed (I-1).
     drain(&mut w, struck(Incarnation(999)));

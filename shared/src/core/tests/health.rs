@@ -138,11 +138,13 @@ fn a_paused_engine_is_not_probed_and_what_was_said_of_it_before_is_void() {
     w.stop(rollout(2));
     w.until("suspect", LONG, |w| is_suspect(w, 2));
     let incarnation = w.life(rollout(2));
-    w.feed(Input::PhaseChanged {
+    w.feed(Input::Role(
         incarnation,
-        phase: Phase::Paused,
-        step: Step(0),
-    });
+        RoleEvent::PhaseChanged {
+            phase: Phase::Paused,
+            step: Step(0),
+        },
+    ));
     w.run_for(Duration::from_secs(3600));
     assert!(w.incidents().is_empty());
     assert!(!is_suspect(&w, 2));
@@ -163,10 +165,7 @@ fn an_engine_that_gives_tokens_is_not_sick_however_long_a_probe_waits() {
             busy: i.sample.busy + ms(200),
             ..i.sample
         };
-        w.feed(Input::Sampled {
-            incarnation,
-            sample,
-        });
+        w.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
         w.run_for(ms(400));
     }
     assert!(w.incidents().is_empty());

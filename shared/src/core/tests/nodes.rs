@@ -141,7 +141,7 @@ fn a_node_that_is_heard_every_second_is_never_lost() {
     let b = w.core.node_id("b").unwrap();
     for _ in 0..600 {
         w.run_for(Duration::from_secs(1));
-        w.feed(Input::NodeBeat { node: b });
+        w.feed(Input::Node(b, NodeEvent::Beat));
     }
     assert!(w.incidents().is_empty());
     w.until("it is lost", Duration::from_secs(6), |w| {
@@ -266,7 +266,7 @@ fn a_lost_node_is_one_incident_for_the_gang_and_one_for_every_other_instance() {
     };
     let mut w = on(nodes, config);
     let b = w.core.node_id("b").unwrap();
-    let beat = |w: &mut World| w.feed(Input::NodeBeat { node: b });
+    let beat = |w: &mut World| w.feed(Input::Node(b, NodeEvent::Beat));
     while w.committed() < 2 {
         w.run_for(Duration::from_secs(1));
         beat(&mut w);
@@ -484,7 +484,7 @@ fn a_gang_that_lost_all_its_slots_moves_whole_to_where_there_is_room_for_it() {
     for index in 0..2 {
         w.kill(id(Role::Trainer, index));
     }
-    w.feed(Input::NodeLeft { node, reason });
+    w.feed(Input::Node(node, NodeEvent::Left { reason }));
     w.run_to_end();
     let homes = [0, 1].map(|index| slot(&w, id(Role::Trainer, index)).unwrap().node);
     assert_ne!(homes[0], home);

@@ -53,12 +53,14 @@ fn total(core: &Core) -> u32 {
 }
 
 fn exited(incarnation: Incarnation, at: Time) -> Input {
-    Input::Exited {
+    Input::Role(
         incarnation,
-        at: Some(at),
-        exit: Exit::Signal(9),
-        detail: String::new(),
-    }
+        RoleEvent::Exited {
+            at: Some(at),
+            exit: Exit::Signal(9),
+            detail: String::new(),
+        },
+    )
 }
 
 #[test]

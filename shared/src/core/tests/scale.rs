@@ -329,12 +329,14 @@ fn shows(w: &mut World, kind: FindingKind, who: InstanceId) -> SlotRef {
     let i = w.core.s.instances.get(who).unwrap();
     let (users, slot) = (vec![i.incarnation], i.slot.clone().unwrap());
     let text = "as the driver says".to_owned();
-    w.feed(Input::Hardware {
-        node: "a".to_owned(),
-        device: 1,
-        finding: Finding { kind, text },
-        users,
-    });
+    w.feed(Input::Node(
+        NodeId::LEADER,
+        NodeEvent::Hardware {
+            device: 1,
+            finding: Finding { kind, text },
+            users,
+        },
+    ));
     slot
 }
 
@@ -434,15 +436,17 @@ fn a_device_that_is_heard_of_after_its_process_ended_is_left_all_the_same() {
     w.kill(R1);
     w.until("its next life", MINUTE, |w| w.life(R1) > old);
     assert_eq!(slot(&w, R1), left);
-    w.feed(Input::Hardware {
-        node: "a".to_owned(),
-        device: 1,
-        finding: Finding {
-            kind: FindingKind::Xid(79),
-            text: "as the driver says".to_owned(),
+    w.feed(Input::Node(
+        NodeId::LEADER,
+        NodeEvent::Hardware {
+            device: 1,
+            finding: Finding {
+                kind: FindingKind::Xid(79),
+                text: "as the driver says".to_owned(),
+            },
+            users: vec![old],
         },
-        users: vec![old],
-    });
+    ));
     assert_ne!(slot(&w, R1), left);
     w.run_to_end();
     let rules: Vec<_> = w.incidents().iter().map(|i| i.rule.clone()).collect();
@@ -453,15 +457,17 @@ fn a_device_that_is_heard_of_after_its_process_ended_is_left_all_the_same() {
 fn a_device_that_nobody_uses_is_only_an_event() {
     let mut w = world(roomy(Mode::Async, 6));
     let text = "as the driver says".to_owned();
-    w.feed(Input::Hardware {
-        node: "a".to_owned(),
-        device: 3,
-        finding: Finding {
-            kind: FindingKind::DeviceLost,
-            text,
+    w.feed(Input::Node(
+        NodeId::LEADER,
+        NodeEvent::Hardware {
+            device: 3,
+            finding: Finding {
+                kind: FindingKind::DeviceLost,
+                text,
+            },
+            users: Vec::new(),
         },
-        users: Vec::new(),
-    });
+    ));
     w.run_to_end();
     no_faults(&w);
 }

@@ -97,8 +97,7 @@ fn roads(facts: &Facts) -> Check {
             Check::warn(NAME, found, fix)
         }
         (WeightTransport::Auto | WeightTransport::Shm, true) => {
-            let found =
-                "shared memory on a node; between nodes RDMA where both have a device that is up, else \
+            let found = "shared memory on a node; between nodes RDMA where both have a device that is up, else \
                  TCP with TLS 1.3, certified by the job";
             Check::ok(NAME, format!("{found}{}", sealed(facts)))
         }
