@@ -140,20 +140,21 @@ impl Driver {
                 self.tasks += 1;
                 let ticket = self.tasks;
                 self.injections.insert(ticket, answer);
-                self.inputs.push_back(Input::Operator(Request::Inject {
+                self.inputs.push_back(Input::Operator(
                     ticket,
-                    fault,
-                    role,
-                    index,
-                    incarnation,
-                    at,
-                }));
+                    Request::Inject {
+                        fault,
+                        role,
+                        index,
+                        incarnation,
+                        at,
+                    },
+                ));
             }
             Happening::Asked { request, answer } => {
                 self.tasks += 1;
-                let request = (request.0)(self.tasks);
                 self.requests.insert(self.tasks, answer);
-                self.inputs.push_back(Input::Operator(request));
+                self.inputs.push_back(Input::Operator(self.tasks, request));
             }
             Happening::ReadLog {
                 id,
@@ -174,7 +175,7 @@ impl Driver {
             }
             Happening::Stop => {
                 self.outbox.hurry();
-                self.inputs.push_back(Input::Operator(Request::Stop));
+                self.inputs.push_back(Input::Stop);
             }
             Happening::NodeJoined { joined, admitted } => {
                 self.on_node_joined(*joined, admitted);

@@ -48,14 +48,15 @@ impl Core {
             }
             Input::RouteReleased { ticket, broken } => self.on_route_released(ticket, broken),
             Input::ServiceLost { reason } => self.finish(Outcome::Failed { reason }),
-            Input::Operator(request) => self.on_request(request),
+            Input::Operator(ticket, request) => self.on_request(ticket, request),
+            Input::Stop => self.finish(Outcome::Stopped),
         }
     }
 
     /// After the end only answers are given; a restored core says again how the job ended.
     fn take_when_over(&mut self, input: Input, outcome: Outcome) {
         match input {
-            Input::Operator(request) => self.on_request(request),
+            Input::Operator(ticket, request) => self.on_request(ticket, request),
             Input::Start => {
                 if !std::mem::replace(&mut self.started, true) {
                     self.out.push_back(Output::Finish { outcome });
@@ -69,6 +70,7 @@ impl Core {
             | Input::ClientRouteRequested { .. }
             | Input::RouteReleased { .. }
             | Input::ServiceLost { .. }
+            | Input::Stop
             | Input::Timeout => {}
         }
     }
@@ -210,7 +212,8 @@ impl Input {
             | Input::ClientRouteRequested { .. }
             | Input::RouteReleased { .. }
             | Input::ServiceLost { .. }
-            | Input::Operator(_) => false,
+            | Input::Operator(..)
+            | Input::Stop => false,
         }
     }
 }

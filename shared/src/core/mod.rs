@@ -74,6 +74,7 @@ mod prepare;
 mod quarantine;
 mod refusal;
 mod replace;
+mod requests;
 mod restart;
 mod routes;
 mod scale;

@@ -37,14 +37,14 @@ pub enum Input {
     /// A client of the router wants a rollout; it has no lease, and no trajectory of the job's.
     ClientRouteRequested {
         /// Names the request in the answer.
-        ticket: u64,
+        ticket: Ticket,
         /// The rollout that failed the same request before: taken only where no other is fit.
         avoid: Option<Incarnation>,
     },
     /// The turn ended (well or not); the rollout has one request fewer.
     RouteReleased {
         /// The request.
-        ticket: u64,
+        ticket: Ticket,
         /// The rollout broke it off.
         #[serde(default)]
         broken: bool,
@@ -54,9 +54,14 @@ pub enum Input {
         /// Which, and why.
         reason: String,
     },
-    /// An operator wants something.
-    Operator(Request),
+    /// An operator wants something; the answer has the same ticket.
+    Operator(Ticket, Request),
+    /// The job shall end. Nobody waits for an answer: its end is one.
+    Stop,
 }
+
+/// Names a request in its answer; whoever asks chooses it.
+pub type Ticket = u64;
 
 /// Names an instance in status and events.
 pub type Who = InstanceId;

@@ -4,13 +4,12 @@ use crate::fault::{At, Fault};
 use crate::ids::{Incarnation, InstanceId, Role};
 use serde::{Deserialize, Serialize};
 
-/// An operator's wish. Each is answered by one [`crate::core::Output::Reply`] with its ticket.
+/// An operator's wish. Each is answered by one [`crate::core::Output::Reply`] with the ticket that it
+/// came with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// Fault injection: strike an instance for real.
     Inject {
-        /// Names the request in the answer.
-        ticket: u64,
         /// What.
         fault: Fault,
         /// Whom; the lowest living index when no index is given.
@@ -25,22 +24,16 @@ pub enum Request {
     },
     /// Fault injection: strike a node or the leader.
     Afflict {
-        /// Names the request in the answer.
-        ticket: u64,
         /// What.
         fault: Fault,
     },
     /// Injected faults shall not strike any more.
     Disarm {
-        /// Names the request in the answer.
-        ticket: u64,
         /// Which; all that wait when none is given.
         number: Option<u64>,
     },
     /// A lost slot is there again.
     RestoreSlot {
-        /// Names the request in the answer.
-        ticket: u64,
         /// The node's name.
         node: String,
         /// The pool's name.
@@ -50,8 +43,6 @@ pub enum Request {
     },
     /// The job shall have this many instances of a role.
     Scale {
-        /// Names the request in the answer.
-        ticket: u64,
         /// Which role.
         role: Role,
         /// How many.
@@ -63,8 +54,6 @@ pub enum Request {
     /// rules in a configuration are values of the program.
     #[serde(skip)]
     Update {
-        /// Names the request in the answer.
-        ticket: u64,
         /// Which role.
         role: Role,
         /// The job's configuration with them.
@@ -76,8 +65,6 @@ pub enum Request {
     },
     /// An engine shall get no traffic and serve no weights.
     Quarantine {
-        /// Names the request in the answer.
-        ticket: u64,
         /// A role with engines.
         role: Role,
         /// Which of them.
@@ -85,8 +72,6 @@ pub enum Request {
     },
     /// The end of a quarantine.
     Readmit {
-        /// Names the request in the answer.
-        ticket: u64,
         /// A role with engines.
         role: Role,
         /// Which of them.
@@ -94,37 +79,23 @@ pub enum Request {
     },
     /// Nothing new shall be started on a node.
     Cordon {
-        /// Names the request in the answer.
-        ticket: u64,
         /// Its name.
         node: String,
     },
     /// The end of a cordon.
     Uncordon {
-        /// Names the request in the answer.
-        ticket: u64,
         /// Its name.
         node: String,
     },
     /// Nothing shall be begun beyond the step under way.
-    Pause {
-        /// Names the request in the answer.
-        ticket: u64,
-    },
+    Pause,
     /// The end of a pause.
-    Resume {
-        /// Names the request in the answer.
-        ticket: u64,
-    },
+    Resume,
     /// New processes without a fault.
     Restart {
-        /// Names the request in the answer.
-        ticket: u64,
         /// Whose.
         target: RestartTarget,
     },
-    /// End the job.
-    Stop,
 }
 
 /// Whose processes an operator wants replaced.

@@ -109,7 +109,7 @@ pub enum RoleEvent {
     /// An agent worker wants a rollout for a turn.
     RouteRequested {
         /// Names the request in the answer.
-        ticket: u64,
+        ticket: super::Ticket,
         /// For which trajectory.
         trajectory: TrajectoryId,
     },

@@ -115,7 +115,6 @@ fn a_life_that_is_over_is_not_struck_in_the_one_after_it() {
     let mut w = started(Mode::Async, 6);
     let first = w.life(T0);
     let strike = |index, incarnation| Request::Inject {
-        ticket: 1,
         fault: Fault::Kill,
         role: Role::Trainer,
         index,
@@ -123,7 +122,7 @@ fn a_life_that_is_over_is_not_struck_in_the_one_after_it() {
         at: None,
     };
     let answer = |w: &mut World, request| {
-        w.core.handle(w.now, Input::Operator(request));
+        w.core.handle(w.now, Input::Operator(TICKET, request));
         let outputs: Vec<Output> = std::iter::from_fn(|| w.core.poll_output()).collect();
         let reply = outputs.into_iter().find_map(|o| match o {
             Output::Reply { result, .. } => Some(result),

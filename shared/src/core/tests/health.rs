@@ -175,20 +175,11 @@ fn ask(w: &mut World, out: bool, role: Role, index: u32) -> Result<Reply, Refusa
     // Else somebody would have to pull from elsewhere.
     let pulls = |w: &World| w.core.s.instances.iter().any(|i| i.pull.is_some());
     w.until("nobody pulls", LONG, |w| !pulls(w));
-    let ticket = 77;
     let request = match out {
-        true => Request::Quarantine {
-            ticket,
-            role,
-            index,
-        },
-        false => Request::Readmit {
-            ticket,
-            role,
-            index,
-        },
+        true => Request::Quarantine { role, index },
+        false => Request::Readmit { role, index },
     };
-    w.core.handle(w.now, Input::Operator(request));
+    w.core.handle(w.now, Input::Operator(TICKET, request));
     let mut answer = None;
     let outputs: Vec<_> = std::iter::from_fn(|| w.core.poll_output()).collect();
     for output in outputs {

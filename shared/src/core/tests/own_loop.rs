@@ -119,7 +119,7 @@ fn an_older_gang_that_says_it_is_over_ends_nothing() {
 #[test]
 fn a_trainer_that_tells_no_steps_cannot_be_paused() {
     let mut s = Script::new(config(SILENT));
-    s.feed(Input::Operator(Request::Pause { ticket: 1 }));
+    s.feed(Input::Operator(TICKET, Request::Pause));
     assert_eq!(s.core.pause(), None);
 }
 

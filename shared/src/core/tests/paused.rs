@@ -31,11 +31,13 @@ fn waits(s: &mut Script, seconds: u64) {
 }
 
 fn operator(s: &mut Script, pause: bool) {
-    let ticket = 1;
-    s.feed(Input::Operator(match pause {
-        true => Request::Pause { ticket },
-        false => Request::Resume { ticket },
-    }));
+    s.feed(Input::Operator(
+        TICKET,
+        match pause {
+            true => Request::Pause,
+            false => Request::Resume,
+        },
+    ));
 }
 
 #[test]

@@ -173,14 +173,16 @@ fn deaths_without_requests_by_injection_or_where_the_rule_is_off_say_nothing() {
     struck.core.config.budgets.general.max = 9;
     for _ in 0..2 {
         struck.flight(ENGINE, &[t(1, 0, 0)]);
-        struck.feed(Input::Operator(Request::Inject {
-            ticket: 1,
-            fault: Fault::Kill,
-            role: Role::Rollout,
-            index: Some(0),
-            incarnation: None,
-            at: None,
-        }));
+        struck.feed(Input::Operator(
+            TICKET,
+            Request::Inject {
+                fault: Fault::Kill,
+                role: Role::Rollout,
+                index: Some(0),
+                incarnation: None,
+                at: None,
+            },
+        ));
         dies(&mut struck);
     }
     assert_eq!(set_aside(&struck), []);

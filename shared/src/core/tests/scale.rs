@@ -29,21 +29,20 @@ fn world(config: CoreConfig) -> World {
 /// Asks the core itself; the world does what it wants then.
 pub(super) fn ask(w: &mut World, request: Request) -> Result<Reply, String> {
     let mut probe = w.core.clone();
-    probe.handle(w.now, Input::Operator(request.clone()));
+    probe.handle(w.now, Input::Operator(TICKET, request.clone()));
     let reply = std::iter::from_fn(|| probe.poll_output()).find_map(|o| match o {
         Output::Reply { result, .. } => Some(result),
         _ => None,
     });
-    w.feed(Input::Operator(request));
+    w.feed(Input::Operator(TICKET, request));
     reply.unwrap().map_err(|refusal| refusal.to_string())
 }
 
 fn scale(w: &mut World, role: Role, count: u32) -> Result<Reply, String> {
-    let (ticket, revision) = (1, 0);
+    let revision = 0;
     ask(
         w,
         Request::Scale {
-            ticket,
             role,
             count,
             revision,
@@ -56,7 +55,6 @@ fn update(w: &mut World, role: Role, config: CoreConfig) -> Result<Reply, String
     ask(
         w,
         Request::Update {
-            ticket: 1,
             role,
             config: Box::new(config),
             revision: 7,
@@ -306,18 +304,18 @@ fn hybrid_engines_get_the_new_values_of_rollouts_while_it_is_their_turn() {
 fn nobody_who_works_is_stopped_for_a_change_to_wait_for_a_slot() {
     let mut w = world(roomy(Mode::Async, 400));
     let before = Role::ALL.map(|role| lives(&w, role));
-    let (ticket, node) = (1, "a".to_owned());
-    w.feed(Input::Operator(Request::Cordon {
-        ticket,
-        node: node.clone(),
-    }));
+    let node = "a".to_owned();
+    w.feed(Input::Operator(
+        TICKET,
+        Request::Cordon { node: node.clone() },
+    ));
     update(&mut w, Role::Trainer, roomy(Mode::Async, 400)).unwrap();
     update(&mut w, Role::Rollout, roomy(Mode::Async, 400)).unwrap();
     let step = w.committed();
     w.run_for(Duration::from_secs(5));
     assert!(w.committed() > step, "it goes on");
     assert_eq!(Role::ALL.map(|role| lives(&w, role)), before);
-    w.feed(Input::Operator(Request::Uncordon { ticket, node }));
+    w.feed(Input::Operator(TICKET, Request::Uncordon { node }));
     w.until("new lives", MINUTE, |w| {
         let new = |role: Role, old: &[Incarnation]| lives(w, role).iter().all(|l| !old.contains(l));
         new(Role::Trainer, &before[0]) && w.core.s.rolling.is_empty()

@@ -112,10 +112,7 @@ fn it_can_be_armed_while_the_place_recovers_and_taken_back_before_a_life_comes()
             .0
             .unwrap();
     }
-    let disarm = Request::Disarm {
-        ticket: 2,
-        number: Some(1),
-    };
+    let disarm = Request::Disarm { number: Some(1) };
     ask(&mut w, disarm).0.unwrap();
     let waits: Vec<u64> = w
         .core

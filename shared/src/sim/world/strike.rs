@@ -92,7 +92,7 @@ impl World {
 
     /// An operator ends the job, and starts the daemon again later to go on with it.
     pub fn stop_and_resume(&mut self, after: Duration) {
-        self.feed(Input::Operator(Request::Stop));
+        self.feed(Input::Stop);
         if self.outcome != Some(crate::core::Outcome::Stopped) {
             return;
         }
@@ -151,14 +151,17 @@ impl World {
 
     /// The same for a moment in its life.
     pub fn inject_at(&mut self, fault: Fault, role: Role, index: u32, at: Option<At>) {
-        self.ask(role, None, |ticket| Request::Inject {
-            ticket,
-            fault,
+        self.ask(
             role,
-            index: Some(index),
-            incarnation: None,
-            at,
-        });
+            None,
+            Request::Inject {
+                fault,
+                role,
+                index: Some(index),
+                incarnation: None,
+                at,
+            },
+        );
     }
 
     pub(super) fn heal_one(&mut self, life: Incarnation) {

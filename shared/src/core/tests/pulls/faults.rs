@@ -273,11 +273,13 @@ fn a_corrupt_source_is_passed_over_for_a_while_and_the_rest_comes_from_elsewhere
 fn whoever_pulls_from_one_that_was_taken_out_goes_on_elsewhere_when_it_can() {
     let mut fleet = Fleet::chain(3);
     fleet.ends(0, Ok(()));
-    fleet.feed(Input::Operator(Request::Quarantine {
-        ticket: 1,
-        role: Role::Rollout,
-        index: 1,
-    }));
+    fleet.feed(Input::Operator(
+        TICKET,
+        Request::Quarantine {
+            role: Role::Rollout,
+            index: 1,
+        },
+    ));
     assert!(fleet.core.s.instances.get(rollout(1)).unwrap().quarantined);
     assert!(fleet.orders().is_empty(), "rollout-0 serves rollout-1");
     fleet.ends(1, Ok(()));

@@ -219,7 +219,7 @@ impl Checker {
                 let now = users.iter().filter_map(|old| core.successor(*old));
                 self.announced.extend(now);
             }
-            Input::Operator(Request::Update { config, .. }) => {
+            Input::Operator(_, Request::Update { config, .. }) => {
                 self.shapes.insert(shape(config));
             }
             Input::Role(incarnation, RoleEvent::Exited { .. }) => {
