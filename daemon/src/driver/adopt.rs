@@ -13,7 +13,7 @@ use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};
 use robust_proto::v1;
-use robust_shared::core::{Core, CoreConfig, Exit, Input, Severity};
+use robust_shared::core::{Core, CoreConfig, Exit, Input, RoleEvent, Severity};
 use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
@@ -228,12 +228,14 @@ impl Driver {
         // what is thrown away then must not come back.
         let committed = self.core.state().committed();
         for (trajectory, end) in self.parts.store.finished_unconsumed(committed)? {
-            self.inputs.push_back(Input::TrajectoryFinished {
-                incarnation: Incarnation(0),
-                trajectory,
-                reward: end.reward,
-                oldest_version: WeightVersion(end.oldest_version),
-            });
+            self.inputs.push_back(Input::Role(
+                Incarnation(0),
+                RoleEvent::TrajectoryFinished {
+                    trajectory,
+                    reward: end.reward,
+                    oldest_version: WeightVersion(end.oldest_version),
+                },
+            ));
         }
         let now = self.parts.clock.now();
         let view = self.core.view(now);
@@ -242,12 +244,14 @@ impl Driver {
             if incarnation.0 != 0 && !self.processes.contains_key(&incarnation) {
                 let detail = "gone while the daemon was away".to_owned();
                 let exit = Exit::Gone;
-                self.inputs.push_back(Input::Exited {
+                self.inputs.push_back(Input::Role(
                     incarnation,
-                    at: None,
-                    exit,
-                    detail,
-                });
+                    RoleEvent::Exited {
+                        at: None,
+                        exit,
+                        detail,
+                    },
+                ));
             }
         }
         Ok(())
@@ -267,7 +271,8 @@ impl Driver {
                 pid: Some(pid),
             };
             self.processes.insert(incarnation, process);
-            self.inputs.push_back(Input::Spawned { incarnation, pid });
+            self.inputs
+                .push_back(Input::Role(incarnation, RoleEvent::Spawned { pid }));
         }
     }
 

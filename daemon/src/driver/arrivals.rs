@@ -10,7 +10,7 @@ use crate::nodes::Via;
 use crate::telemetry::{ProcessSample, Samples, Usage};
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::{self, host_message, role_message::Body};
-use robust_shared::core::{Exit, Input, Request, Sample};
+use robust_shared::core::{Exit, Input, NodeEvent, Request, RoleEvent, Sample};
 use robust_shared::ids::{Incarnation, NodeId};
 use robust_shared::time::Time;
 use std::time::Duration;
@@ -55,7 +55,8 @@ impl Driver {
             }
             Happening::LinkClosed { incarnation, link } => {
                 if self.links.close(incarnation, link) {
-                    self.inputs.push_back(Input::Detached { incarnation });
+                    self.inputs
+                        .push_back(Input::Role(incarnation, RoleEvent::Detached));
                 }
             }
             Happening::Said {
@@ -70,12 +71,14 @@ impl Driver {
                 oldest_version,
             } => {
                 let oldest_version = robust_shared::ids::WeightVersion(oldest_version);
-                self.inputs.push_back(Input::TrajectoryFinished {
+                self.inputs.push_back(Input::Role(
                     incarnation,
-                    trajectory,
-                    reward,
-                    oldest_version,
-                });
+                    RoleEvent::TrajectoryFinished {
+                        trajectory,
+                        reward,
+                        oldest_version,
+                    },
+                ));
             }
             Happening::RouteWanted {
                 ticket,
@@ -85,11 +88,10 @@ impl Driver {
             } => {
                 let lease = Some((incarnation, trajectory));
                 self.routes.insert(ticket, WaitingRoute { lease, answer });
-                self.inputs.push_back(Input::RouteRequested {
-                    ticket,
+                self.inputs.push_back(Input::Role(
                     incarnation,
-                    trajectory,
-                });
+                    RoleEvent::RouteRequested { ticket, trajectory },
+                ));
             }
             Happening::ClientRouteWanted {
                 ticket,
@@ -113,19 +115,19 @@ impl Driver {
                 self.replicate(step);
             }
             Happening::Probed { incarnation, ok } => {
-                self.inputs.push_back(Input::Probed { incarnation, ok });
+                self.inputs
+                    .push_back(Input::Role(incarnation, RoleEvent::Probed { ok }));
             }
             Happening::Switched {
                 incarnation,
                 paused,
                 ok,
-            } => self.inputs.push_back(Input::Switched {
-                incarnation,
-                paused,
-                ok,
-            }),
+            } => self
+                .inputs
+                .push_back(Input::Role(incarnation, RoleEvent::Switched { paused, ok })),
             Happening::Evidence { incarnation, text } => {
-                self.inputs.push_back(Input::Evidence { incarnation, text });
+                self.inputs
+                    .push_back(Input::Role(incarnation, RoleEvent::Evidence { text }));
             }
             Happening::Inject {
                 fault,
@@ -138,20 +140,21 @@ impl Driver {
                 self.tasks += 1;
                 let ticket = self.tasks;
                 self.injections.insert(ticket, answer);
-                self.inputs.push_back(Input::Operator(Request::Inject {
+                self.inputs.push_back(Input::Operator(
                     ticket,
-                    fault,
-                    role,
-                    index,
-                    incarnation,
-                    at,
-                }));
+                    Request::Inject {
+                        fault,
+                        role,
+                        index,
+                        incarnation,
+                        at,
+                    },
+                ));
             }
             Happening::Asked { request, answer } => {
                 self.tasks += 1;
-                let request = (request.0)(self.tasks);
                 self.requests.insert(self.tasks, answer);
-                self.inputs.push_back(Input::Operator(request));
+                self.inputs.push_back(Input::Operator(self.tasks, request));
             }
             Happening::ReadLog {
                 id,
@@ -172,7 +175,7 @@ impl Driver {
             }
             Happening::Stop => {
                 self.outbox.hurry();
-                self.inputs.push_back(Input::Operator(Request::Stop));
+                self.inputs.push_back(Input::Stop);
             }
             Happening::NodeJoined { joined, admitted } => {
                 self.on_node_joined(*joined, admitted);
@@ -222,7 +225,8 @@ impl Driver {
         if admitted.send(Ok(())).is_err() {
             // The link before it, if there was one, is replaced by then.
             if self.links.close(incarnation, link) {
-                self.inputs.push_back(Input::Detached { incarnation });
+                self.inputs
+                    .push_back(Input::Role(incarnation, RoleEvent::Detached));
             }
             return;
         }
@@ -232,10 +236,7 @@ impl Driver {
         self.take_inputs();
         self.core.handle(
             self.parts.clock.now(),
-            Input::Attached {
-                incarnation,
-                hello: said,
-            },
+            Input::Role(incarnation, RoleEvent::Attached { hello: said }),
         );
         for trajectory in held {
             if self.core.holds_lease(incarnation, trajectory) {
@@ -302,12 +303,14 @@ impl Driver {
         detail: String,
     ) {
         self.forget(incarnation);
-        self.inputs.push_back(Input::Exited {
+        self.inputs.push_back(Input::Role(
             incarnation,
-            at: Some(at),
-            exit,
-            detail,
-        });
+            RoleEvent::Exited {
+                at: Some(at),
+                exit,
+                detail,
+            },
+        ));
     }
 
     /// The node that a link came through; none that is known: nobody's.
@@ -334,10 +337,8 @@ impl Driver {
             tool_failures: link.tool_failures,
             callers_refused: link.callers_refused,
         };
-        self.inputs.push_back(Input::Sampled {
-            incarnation,
-            sample,
-        });
+        self.inputs
+            .push_back(Input::Role(incarnation, RoleEvent::Sampled { sample }));
     }
 
     fn on_samples(&mut self, samples: Samples) {
@@ -353,12 +354,14 @@ impl Driver {
             self.on_usage(*incarnation, usage);
         }
         for found in samples.devices.findings {
-            self.inputs.push_back(Input::Hardware {
-                node: self.parts.feeds.node().to_owned(),
-                device: found.device,
-                users: found.users,
-                finding: found.finding,
-            });
+            self.inputs.push_back(Input::Node(
+                NodeId::LEADER,
+                NodeEvent::Hardware {
+                    device: found.device,
+                    users: found.users,
+                    finding: found.finding,
+                },
+            ));
         }
     }
 

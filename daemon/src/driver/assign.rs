@@ -2,7 +2,7 @@
 use super::Driver;
 use super::served::{Task, UnknownSource, pull_order};
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, PullFailure};
+use robust_shared::core::{Input, PullFailure, RoleEvent};
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::weights::{Layout, PlanCache, ReshardPlan};
 use std::sync::Arc;
@@ -31,11 +31,8 @@ impl Driver {
                     None => PullFailure::Own { reason },
                 };
                 let result = Err(failure);
-                self.inputs.push_back(Input::Pulled {
-                    incarnation: puller,
-                    version,
-                    result,
-                });
+                self.inputs
+                    .push_back(Input::Role(puller, RoleEvent::Pulled { version, result }));
             }
         }
     }

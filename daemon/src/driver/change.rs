@@ -118,13 +118,11 @@ impl Driver {
         let ticket = self.tasks;
         let request = match change {
             Change::Count(count) => Request::Scale {
-                ticket,
                 role,
                 count,
                 revision: number,
             },
             Change::Values(changes) => Request::Update {
-                ticket,
                 role,
                 config: Box::new(CoreConfig::from(&*job)),
                 revision: number,
@@ -137,7 +135,7 @@ impl Driver {
             number,
             job,
         };
-        self.inputs.push_back(Input::Operator(request));
+        self.inputs.push_back(Input::Operator(ticket, request));
     }
 
     /// The core has decided on a request, which may be a change.

@@ -3,7 +3,7 @@ use super::hands::SpawnOrder;
 use super::happening::{Happening, Struck};
 use super::{Driver, Life, probe};
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, Output, Record, Refusal, Reply, ReturnedBy};
+use robust_shared::core::{Input, Output, Record, Refusal, Reply, ReturnedBy, RoleEvent};
 use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
 use std::time::Duration;
 
@@ -29,10 +29,9 @@ impl Driver {
                     };
                     self.spawn(SpawnOrder { life, job }, node);
                 }
-                Err(reason) => self.inputs.push_back(Input::SpawnFailed {
-                    incarnation,
-                    reason,
-                }),
+                Err(reason) => self
+                    .inputs
+                    .push_back(Input::Role(incarnation, RoleEvent::SpawnFailed { reason })),
             },
             Output::Kill {
                 id,
@@ -174,22 +173,26 @@ impl Driver {
             Ok(stored) => stored.unwrap_or_default(),
             Err(error) => {
                 let reason = format!("the store cannot be read: {error}");
-                return self.inputs.push_back(Input::TrajectoryReturned {
-                    incarnation: agent,
-                    trajectory,
-                    reason,
-                    by: ReturnedBy::Daemon,
-                });
+                return self.inputs.push_back(Input::Role(
+                    agent,
+                    RoleEvent::TrajectoryReturned {
+                        trajectory,
+                        reason,
+                        by: ReturnedBy::Daemon,
+                    },
+                ));
             }
         };
         if let Some(end) = stored.finished {
             // Its last holder died between the end's storage and our hearing of it.
-            return self.inputs.push_back(Input::TrajectoryFinished {
-                incarnation: agent,
-                trajectory,
-                reward: end.reward,
-                oldest_version: WeightVersion(end.oldest_version),
-            });
+            return self.inputs.push_back(Input::Role(
+                agent,
+                RoleEvent::TrajectoryFinished {
+                    trajectory,
+                    reward: end.reward,
+                    oldest_version: WeightVersion(end.oldest_version),
+                },
+            ));
         }
         let of_job = self.parts.job.batch.prompts;
         let prompts = self.core.batch_prompts(trajectory.batch).unwrap_or(of_job);

@@ -4,7 +4,7 @@ use super::happening::Happening;
 use super::replicas::Done;
 use crate::ckpt::{Offer, Request};
 use crate::control::{self, Gang, StepError, StepOutcome, Trains, shard_from_wire};
-use robust_shared::core::Input;
+use robust_shared::core::{GangEvent, Input};
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 use std::future::Future;
@@ -153,7 +153,7 @@ impl Driver {
                 from,
             } => {
                 self.note_restored(generation, step, &from);
-                Input::Restored { generation, step }
+                Input::Gang(generation, GangEvent::Restored { step })
             }
             StepOutcome::Prepared {
                 generation,
@@ -161,7 +161,7 @@ impl Driver {
                 rows,
             } => {
                 self.ahead.add(generation, step, rows);
-                Input::Prepared { generation, step }
+                Input::Gang(generation, GangEvent::Prepared { step })
             }
             StepOutcome::Done {
                 generation,
@@ -172,13 +172,9 @@ impl Driver {
                 self.snapshots.add(step, snapshot);
                 self.replicate(step);
                 self.tidy_kept_shards();
-                Input::StepDone {
-                    generation,
-                    step,
-                    metrics,
-                }
+                Input::Gang(generation, GangEvent::StepDone { step, metrics })
             }
-            StepOutcome::Over { generation } => Input::TrainerOver { generation },
+            StepOutcome::Over { generation } => Input::Gang(generation, GangEvent::TrainerOver),
             StepOutcome::Published {
                 generation,
                 version,
@@ -190,12 +186,14 @@ impl Driver {
                     self.served.add(rank, served);
                 }
                 self.compare_published(generation, version, &digest);
-                Input::Published {
+                Input::Gang(
                     generation,
-                    version,
-                    bytes,
-                    digest,
-                }
+                    GangEvent::Published {
+                        version,
+                        bytes,
+                        digest,
+                    },
+                )
             }
             StepOutcome::Failed {
                 generation,
@@ -203,13 +201,15 @@ impl Driver {
                 rank,
                 fault,
                 reason,
-            } => Input::StepFailed {
+            } => Input::Gang(
                 generation,
-                step,
-                rank,
-                fault,
-                reason,
-            },
+                GangEvent::StepFailed {
+                    step,
+                    rank,
+                    fault,
+                    reason,
+                },
+            ),
         }
     }
 

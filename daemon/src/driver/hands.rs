@@ -13,7 +13,7 @@ use crate::launcher::{self, Afflictions, Launcher, Running};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::Input;
+use robust_shared::core::{Input, RoleEvent};
 use robust_shared::fault::Fault;
 use robust_shared::ids::{Incarnation, NodeId};
 use std::sync::Arc;
@@ -149,13 +149,12 @@ impl Driver {
             Ok(pid) => {
                 self.taped.born(self.parts.clock.now(), id, incarnation);
                 self.processes.insert(incarnation, Process { node, pid });
-                let spawned = |pid| Input::Spawned { incarnation, pid };
+                let spawned = |pid| Input::Role(incarnation, RoleEvent::Spawned { pid });
                 self.inputs.extend(pid.map(spawned));
             }
-            Err(reason) => self.inputs.push_back(Input::SpawnFailed {
-                incarnation,
-                reason,
-            }),
+            Err(reason) => self
+                .inputs
+                .push_back(Input::Role(incarnation, RoleEvent::SpawnFailed { reason })),
         }
     }
 

@@ -149,7 +149,7 @@ pub enum Happening {
     /// An operator wants something of the core.
     Asked {
         /// What.
-        request: MakeRequest,
+        request: Request,
         /// Told what is done, or why nothing is.
         answer: oneshot::Sender<Result<Reply, Refusal>>,
     },
@@ -208,15 +208,6 @@ pub enum Happening {
         /// Which.
         link: LinkId,
     },
-}
-
-/// An operator's request, but for the number its answer will have.
-pub struct MakeRequest(pub Box<dyn FnOnce(u64) -> Request + Send>);
-
-impl std::fmt::Debug for MakeRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MakeRequest")
-    }
 }
 
 /// Whom an injected fault struck.

@@ -61,7 +61,7 @@ pub use clock::Clock;
 pub use console::{print, summary};
 pub use end::{End, kill_and_wait, kill_leftovers};
 pub use feeds::Feeds;
-pub use happening::{Down, Fenced, Happening, Happenings, MakeRequest, NodeRefused, Struck};
+pub use happening::{Down, Fenced, Happening, Happenings, NodeRefused, Struck};
 pub use leases::{Held, LeaseError, Leases};
 pub use links::{LinkId, Links};
 pub use logs::{LogAnswer, LogError, NodePage, read_here};

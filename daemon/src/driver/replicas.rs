@@ -15,7 +15,7 @@ use super::gang::GangTask;
 use crate::control::{PeerHolder, PeerView, Peers};
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
-use robust_shared::core::{Input, NodeState, Severity, StepMetrics};
+use robust_shared::core::{GangEvent, Input, NodeState, Severity, StepMetrics};
 use robust_shared::ids::{Generation, NodeId, Step, TrajectoryId};
 use robust_shared::job::PublishAfter;
 use robust_shared::replicas::{Content, Place, Safety, ShardKey, Table};
@@ -379,10 +379,13 @@ impl Driver {
 
 fn reward(input: &Input) -> Option<f64> {
     match input {
-        Input::StepDone {
-            metrics: StepMetrics { reward, .. },
-            ..
-        } => Some(*reward),
+        Input::Gang(
+            _,
+            GangEvent::StepDone {
+                metrics: StepMetrics { reward, .. },
+                ..
+            },
+        ) => Some(*reward),
         _ => None,
     }
 }

@@ -64,12 +64,12 @@ impl Driver {
         if holds && !paused && self.core.is_running() {
             self.services.set_paused(true);
             self.inputs
-                .push_back(Input::Operator(Request::Pause { ticket }));
+                .push_back(Input::Operator(ticket, Request::Pause));
         } else if !holds && self.services.has_paused() {
             self.services.set_paused(false);
             if paused {
                 self.inputs
-                    .push_back(Input::Operator(Request::Resume { ticket }));
+                    .push_back(Input::Operator(ticket, Request::Resume));
             }
         }
     }

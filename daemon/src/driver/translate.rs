@@ -1,6 +1,6 @@
 //! From a role's words to the core's inputs. Nonsense is refused here, not in the core.
 use robust_proto::v1::{self, pull_done, role_message::Body};
-use robust_shared::core::{Hello, Input, PullFailure, ReturnedBy};
+use robust_shared::core::{Hello, Input, PullFailure, ReturnedBy, RoleEvent};
 use robust_shared::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use robust_shared::phase::UnknownPhase;
 
@@ -24,40 +24,52 @@ pub fn hello(hello: &v1::Hello) -> Hello {
 pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, UnknownPhase> {
     Ok(match body {
         Body::Hello(_) | Body::Sample(_) | Body::Reply(_) => None,
-        Body::Phase(change) => Some(Input::PhaseChanged {
+        Body::Phase(change) => Some(Input::Role(
             incarnation,
-            phase: change.phase.parse()?,
-            step: Step(change.step),
-        }),
-        Body::PullStarted(started) => Some(Input::PullStarted {
-            incarnation,
-            version: WeightVersion(started.version),
-        }),
-        Body::PullProgress(p) => Some(Input::PullProgress {
-            incarnation,
-            version: WeightVersion(p.version),
-            bytes: p.bytes,
-            total: p.total,
-        }),
-        Body::PullDone(done) => Some(Input::Pulled {
-            incarnation,
-            version: WeightVersion(done.version),
-            result: pulled(done.result.as_ref()),
-        }),
-        Body::Struck(struck) => Some(Input::FaultStruck {
-            incarnation,
-            number: struck.id,
-            refused: Some(struck.refused.clone()).filter(|why| !why.is_empty()),
-        }),
-        Body::Returned(returned) => Some(Input::TrajectoryReturned {
-            incarnation,
-            trajectory: TrajectoryId::from_key(returned.trajectory),
-            reason: returned.reason.clone(),
-            by: match returned.anew {
-                true => ReturnedBy::Diverged,
-                false => ReturnedBy::Worker,
+            RoleEvent::PhaseChanged {
+                phase: change.phase.parse()?,
+                step: Step(change.step),
             },
-        }),
+        )),
+        Body::PullStarted(started) => Some(Input::Role(
+            incarnation,
+            RoleEvent::PullStarted {
+                version: WeightVersion(started.version),
+            },
+        )),
+        Body::PullProgress(p) => Some(Input::Role(
+            incarnation,
+            RoleEvent::PullProgress {
+                version: WeightVersion(p.version),
+                bytes: p.bytes,
+                total: p.total,
+            },
+        )),
+        Body::PullDone(done) => Some(Input::Role(
+            incarnation,
+            RoleEvent::Pulled {
+                version: WeightVersion(done.version),
+                result: pulled(done.result.as_ref()),
+            },
+        )),
+        Body::Struck(struck) => Some(Input::Role(
+            incarnation,
+            RoleEvent::FaultStruck {
+                number: struck.id,
+                refused: Some(struck.refused.clone()).filter(|why| !why.is_empty()),
+            },
+        )),
+        Body::Returned(returned) => Some(Input::Role(
+            incarnation,
+            RoleEvent::TrajectoryReturned {
+                trajectory: TrajectoryId::from_key(returned.trajectory),
+                reason: returned.reason.clone(),
+                by: match returned.anew {
+                    true => ReturnedBy::Diverged,
+                    false => ReturnedBy::Worker,
+                },
+            },
+        )),
     })
 }
 
@@ -105,7 +117,7 @@ mod tests {
             version: 3,
             result: None,
         };
-        let Some(Input::Pulled { result, .. }) =
+        let Some(Input::Role(_, RoleEvent::Pulled { result, .. })) =
             input(Incarnation(1), &Body::PullDone(done)).unwrap()
         else {
             unreachable!()

@@ -3,7 +3,7 @@ use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
 use crate::control::report;
-use crate::driver::{self, Change, Clock, Happening, Happenings, MakeRequest, RecentPhases};
+use crate::driver::{self, Change, Clock, Happening, Happenings, RecentPhases};
 use crate::state::StateDir;
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};
@@ -141,11 +141,7 @@ impl ControlService {
     }
 
     /// Asks the core for something.
-    pub(super) async fn request(
-        &self,
-        make: impl FnOnce(u64) -> CoreRequest + Send + 'static,
-    ) -> Result<Reply, Status> {
-        let request = MakeRequest(Box::new(make));
+    pub(super) async fn request(&self, request: CoreRequest) -> Result<Reply, Status> {
         let (answer, answered) = oneshot::channel();
         self.tell(Happening::Asked { request, answer })?;
         let answer = answered.await.map_err(|_| ending())?;
@@ -189,19 +185,11 @@ impl ControlService {
         out: bool,
     ) -> Result<Response<v1::QuarantineReply>, Status> {
         let (role, index) = (role(&request.role)?, request.index);
-        let make = move |ticket| match out {
-            true => CoreRequest::Quarantine {
-                ticket,
-                role,
-                index,
-            },
-            false => CoreRequest::Readmit {
-                ticket,
-                role,
-                index,
-            },
+        let request = match out {
+            true => CoreRequest::Quarantine { role, index },
+            false => CoreRequest::Readmit { role, index },
         };
-        self.request(make).await?;
+        self.request(request).await?;
         Ok(Response::new(v1::QuarantineReply {
             role: role.name().to_owned(),
             index,
@@ -388,11 +376,11 @@ impl Control for ControlService {
     ) -> Result<Response<v1::CordonReply>, Status> {
         let v1::CordonRequest { node, out } = request.into_inner();
         let name = node.clone();
-        let make = move |ticket| match out {
-            true => CoreRequest::Cordon { ticket, node },
-            false => CoreRequest::Uncordon { ticket, node },
+        let request = match out {
+            true => CoreRequest::Cordon { node },
+            false => CoreRequest::Uncordon { node },
         };
-        self.request(make).await?;
+        self.request(request).await?;
         Ok(Response::new(v1::CordonReply { node: name, out }))
     }
 
@@ -406,13 +394,8 @@ impl Control for ControlService {
             pool: pool.clone(),
             index,
         };
-        let make = move |ticket| CoreRequest::RestoreSlot {
-            ticket,
-            node,
-            pool,
-            index,
-        };
-        self.request(make).await?;
+        let request = CoreRequest::RestoreSlot { node, pool, index };
+        self.request(request).await?;
         Ok(Response::new(v1::RestoreSlotReply { slot: Some(slot) }))
     }
 
@@ -420,16 +403,14 @@ impl Control for ControlService {
         &self,
         _: Request<v1::PauseRequest>,
     ) -> Result<Response<v1::PauseReply>, Status> {
-        let make = |ticket| CoreRequest::Pause { ticket };
-        self.request(make).await.and_then(paused)
+        self.request(CoreRequest::Pause).await.and_then(paused)
     }
 
     async fn resume(
         &self,
         _: Request<v1::ResumeRequest>,
     ) -> Result<Response<v1::PauseReply>, Status> {
-        let make = |ticket| CoreRequest::Resume { ticket };
-        self.request(make).await.and_then(paused)
+        self.request(CoreRequest::Resume).await.and_then(paused)
     }
 
     async fn restart(
@@ -437,8 +418,8 @@ impl Control for ControlService {
         request: Request<v1::RestartRequest>,
     ) -> Result<Response<v1::RestartReply>, Status> {
         let target = target(&request.into_inner())?;
-        let make = move |ticket| CoreRequest::Restart { ticket, target };
-        match self.request(make).await? {
+        let request = CoreRequest::Restart { target };
+        match self.request(request).await? {
             Reply::Restarting { target, when } => Ok(Response::new(v1::RestartReply {
                 what: target.to_string(),
                 when,

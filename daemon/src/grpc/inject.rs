@@ -119,8 +119,7 @@ impl ControlService {
         }
         let mut text = fault.to_string();
         let corrupts = fault == Fault::CorruptCheckpoint;
-        let make = move |ticket| CoreRequest::Afflict { ticket, fault };
-        self.request(make).await?;
+        self.request(CoreRequest::Afflict { fault }).await?;
         if corrupts {
             text = format!("{text} {}", self.corrupt_checkpoint().await?);
         }
@@ -151,7 +150,7 @@ impl ControlService {
         request: v1::DisarmRequest,
     ) -> Result<v1::DisarmReply, Status> {
         let number = request.id;
-        let reply = self.request(move |ticket| CoreRequest::Disarm { ticket, number });
+        let reply = self.request(CoreRequest::Disarm { number });
         match reply.await? {
             Reply::Disarmed { faults } => Ok(v1::DisarmReply {
                 disarmed: faults.iter().map(armed).collect(),

@@ -26,6 +26,7 @@
 //! links: whether it struck could not be known when that ends unheard.
 use super::Core;
 use super::instance::Instance;
+use super::instances::Current;
 use super::output::{Output, Record, Severity};
 use super::refusal::{Refusal, Reply};
 use crate::fault::{At, Carrier, Fault};
@@ -121,6 +122,7 @@ impl Core {
             return Err(Refusal::AlreadyThere { what });
         }
         i.armed.push(armed.clone());
+        let current = i.current();
         self.s.next_fault += 1;
         self.record_armed(id, number, true);
         let when = at.map_or_else(|| "now".to_owned(), |at| format!("at `{at}`"));
@@ -132,7 +134,7 @@ impl Core {
             (None, _) => {}
             (_, true) => self.hand_over(incarnation, &armed),
             // A phase that it is in already counts.
-            (_, false) => self.spring(incarnation),
+            (_, false) => self.spring(current),
         }
         Ok(Reply::Armed {
             id,
@@ -159,26 +161,25 @@ impl Core {
     }
 
     /// The role linked: it may have lost what it was told.
-    pub(super) fn hand_over_again(&mut self, incarnation: Incarnation) {
-        self.hand_on(incarnation);
-        let armed = self.s.instances.life(incarnation).map(|i| i.armed.clone());
-        let armed = armed.unwrap_or_default();
+    pub(super) fn hand_over_again(&mut self, current: Current) {
+        self.hand_on(current);
+        let armed = self.s.instances.of(current).armed.clone();
         for armed in armed.iter().filter(|a| a.is_carried() && a.after.is_none()) {
-            self.hand_over(incarnation, armed);
+            self.hand_over(current.incarnation, armed);
         }
     }
 
     /// What a role does to itself in its start-up becomes this life's.
-    fn hand_on(&mut self, incarnation: Incarnation) {
-        let Some(i) = self.s.instances.life(incarnation) else {
-            return;
-        };
+    fn hand_on(&mut self, current: Current) {
+        let Current {
+            id, incarnation, ..
+        } = current;
+        let i = self.s.instances.of(current);
         let mine = |a: &&Armed| a.after.is_some() && a.is_carried() && a.concerns(i);
-        let Some((id, number)) = i.armed.iter().find(mine).map(|a| (i.id, a.number)) else {
+        let Some(number) = i.armed.iter().find(mine).map(|a| a.number) else {
             return;
         };
-        let armed = self.s.instances.get_mut(id).map(|i| &mut i.armed);
-        let mut armed = armed.into_iter().flatten();
+        let mut armed = self.s.instances.of_mut(current).armed.iter_mut();
         if let Some(armed) = armed.find(|a| a.number == number) {
             armed.after = None;
         }
@@ -195,14 +196,14 @@ impl Core {
     }
 
     /// The instance reported where it is: what waits for that strikes now.
-    pub(super) fn spring(&mut self, incarnation: Incarnation) {
-        let Some(i) = self.s.instances.life(incarnation) else {
-            return;
-        };
+    pub(super) fn spring(&mut self, current: Current) {
+        let Current {
+            id, incarnation, ..
+        } = current;
+        let i = self.s.instances.of(current);
         if i.armed.is_empty() || i.condemned.is_some() {
             return;
         }
-        let id = i.id;
         let due = |a: &&Armed| !a.is_carried() && a.concerns(i) && a.is_due(i);
         let due: Vec<Armed> = i.armed.iter().filter(due).cloned().collect();
         for armed in due {
@@ -215,15 +216,10 @@ impl Core {
     }
 
     /// The role strikes itself, or cannot.
-    pub(super) fn on_fault_struck(
-        &mut self,
-        incarnation: Incarnation,
-        number: u64,
-        refused: Option<&str>,
-    ) {
-        let Some(id) = self.s.instances.life(incarnation).map(|i| i.id) else {
-            return;
-        };
+    pub(super) fn on_fault_struck(&mut self, current: Current, number: u64, refused: Option<&str>) {
+        let Current {
+            id, incarnation, ..
+        } = current;
         let Some(armed) = self.take_armed(id, number) else {
             return;
         };

@@ -37,6 +37,7 @@
 //! - A late answer of an older life is fenced (I-1); one to an older command finds the engine in
 //!   another turn and changes nothing. Whoever drives this sends one command at a time per engine.
 use super::instance::Instance;
+use super::instances::Current;
 use super::nodes::NodeState;
 use super::output::{Output, Severity};
 use super::state::{JobState, Stage};
@@ -265,11 +266,9 @@ impl Core {
     }
 
     /// An engine answered a command, or refused it.
-    pub(super) fn on_switched(&mut self, engine: Incarnation, paused: bool, ok: bool) {
+    pub(super) fn on_switched(&mut self, engine: Current, paused: bool, ok: bool) {
         let now = self.now;
-        let Some(i) = self.s.instances.life_mut(engine) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(engine);
         let awaited = match i.turn {
             Turn::Pausing { .. } => paused,
             Turn::Resuming { .. } => !paused,
@@ -279,7 +278,7 @@ impl Core {
             return;
         }
         if !ok {
-            return self.switch_failed(engine, "it refused");
+            return self.switch_failed(engine.id, "it refused");
         }
         i.last_sign = now;
         i.turn = match paused {

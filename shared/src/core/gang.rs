@@ -1,9 +1,9 @@
 //! The trainer gang: restore, publish, prepare, train, commit (the crate's module doc draws the
 //! machine; `context` says when its slots are its own).
 //!
-//! A call is issued when the stage before it is over and every rank is attached; it is over when its
-//! answer names the present generation and exactly this call, so that late and repeated answers
-//! change nothing (I-1). The step is committed by a durable record before anything that follows
+//! A call is issued when the stage before it is over and every rank is attached; it is over when the
+//! present generation (the `door` sees to that) answers exactly this call, so that late and repeated
+//! answers change nothing (I-1). The step is committed by a durable record before anything that follows
 //! from it leaves (I-3), publishing above all (I-5).
 use super::detect::numeric::not_a_number;
 use super::output::{Outcome, Output, Record, Severity};
@@ -123,10 +123,9 @@ impl Core {
         self.out.push_back(call);
     }
 
-    pub(super) fn on_restored(&mut self, generation: Generation, step: Step) {
+    pub(super) fn on_restored(&mut self, step: Step) {
         let gang = &mut self.s.gang;
-        if (generation, Stage::Restoring, step) != (gang.generation, gang.stage, gang.restore_step)
-        {
+        if (Stage::Restoring, step) != (gang.stage, gang.restore_step) {
             return;
         }
         gang.stage = Stage::Ready;
@@ -135,9 +134,9 @@ impl Core {
         self.mark(Self::any_rank(), "restored");
     }
 
-    pub(super) fn on_published(&mut self, from: Generation, version: WeightVersion, bytes: u64) {
+    pub(super) fn on_published(&mut self, version: WeightVersion, bytes: u64) {
         let gang = &mut self.s.gang;
-        if (from, Stage::Publishing(version)) != (gang.generation, gang.stage) {
+        if gang.stage != Stage::Publishing(version) {
             return;
         }
         gang.stage = Stage::Ready;
@@ -154,11 +153,9 @@ impl Core {
     }
 
     pub(super) fn on_step_done(&mut self, from: Generation, step: Step, metrics: StepMetrics) {
-        let gang = &mut self.s.gang;
-        let asked =
-            gang.stage == Stage::Training(step) || self.config.mutant(Mutation::ConsumeTwice);
-        let fenced = from != gang.generation && !self.config.mutant(Mutation::DropFence);
-        if fenced || !asked {
+        let asked = self.s.gang.stage == Stage::Training(step)
+            || self.config.mutant(Mutation::ConsumeTwice);
+        if !asked {
             return;
         }
         if let Some(what) = not_a_number(&metrics) {

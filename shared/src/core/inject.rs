@@ -1,82 +1,16 @@
-//! Operators' requests: faults struck for real, with typed refusals; and the end of the job.
+//! Faults that operators inject: struck for real, on an instance, a node or the leader, with typed
+//! refusals. What waits for its moment is in `armed`.
 use super::Core;
-use super::input::Request;
 use super::nodes::SlotRef;
-use super::output::{Outcome, Output, Severity};
+use super::output::{Output, Severity};
 use super::refusal::{Refusal, Reply};
-use super::state::JobState;
 use crate::fault::{At, Carrier, Fault, Kind, Target};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use crate::phase::Phase;
 
 impl Core {
-    pub(super) fn on_request(&mut self, request: Request) {
-        let (ticket, result) = match request {
-            Request::Inject {
-                ticket,
-                fault,
-                role,
-                index,
-                incarnation,
-                at,
-            } => {
-                let later = at.is_some_and(At::is_start_up);
-                let chosen = self.choose(role, index, incarnation, later);
-                (ticket, chosen.and_then(|whom| self.inject(whom, fault, at)))
-            }
-            Request::Afflict { ticket, fault } => (ticket, self.afflict(fault)),
-            Request::Disarm { ticket, number } => (ticket, self.on_disarm(number)),
-            Request::RestoreSlot {
-                ticket,
-                node,
-                pool,
-                index,
-            } => (ticket, self.on_restore_slot(&node, &pool, index)),
-            Request::Cordon { ticket, node } => (ticket, self.on_cordon(&node, true)),
-            Request::Uncordon { ticket, node } => (ticket, self.on_cordon(&node, false)),
-            Request::Scale {
-                ticket,
-                role,
-                count,
-                revision,
-            } => (ticket, self.on_scale(role, count, revision)),
-            Request::Update {
-                ticket,
-                role,
-                config,
-                revision,
-                changes,
-            } => (ticket, self.on_update(role, *config, revision, &changes)),
-            Request::Quarantine {
-                ticket,
-                role,
-                index,
-            } => return self.on_quarantine(ticket, role, index, true),
-            Request::Readmit {
-                ticket,
-                role,
-                index,
-            } => return self.on_quarantine(ticket, role, index, false),
-            request
-            @ (Request::Pause { .. } | Request::Resume { .. } | Request::Restart { .. }) => {
-                return self.on_job_request(&request);
-            }
-            Request::Stop => {
-                if !matches!(self.s.job, JobState::Over(_)) {
-                    self.finish(Outcome::Stopped);
-                }
-                return;
-            }
-        };
-        self.reply(ticket, result);
-    }
-
-    pub(super) fn reply(&mut self, ticket: u64, result: Result<Reply, Refusal>) {
-        self.out.push_back(Output::Reply { ticket, result });
-    }
-
     /// Strikes an instance, or lets the fault wait for its moment.
-    fn inject(
+    pub(super) fn inject(
         &mut self,
         (id, incarnation): (InstanceId, Incarnation),
         fault: Fault,
@@ -122,7 +56,7 @@ impl Core {
     }
 
     /// Strikes a node or the leader.
-    fn afflict(&mut self, fault: Fault) -> Result<Reply, Refusal> {
+    pub(super) fn afflict(&mut self, fault: Fault) -> Result<Reply, Refusal> {
         self.running_job()?;
         let kind = fault.kind();
         let node = match &fault {
@@ -188,21 +122,9 @@ impl Core {
         self.event(Severity::Warn, "inject", Some(id), text);
     }
 
-    /// Requests are for a job that runs.
-    pub(super) fn running_job(&self) -> Result<(), Refusal> {
-        let state = match &self.s.job {
-            JobState::Running => return Ok(()),
-            JobState::Over(outcome) => outcome.word(),
-            JobState::New => "not started",
-        };
-        Err(Refusal::JobOver {
-            state: state.to_owned(),
-        })
-    }
-
     /// The instance asked for, or the one with the life asked for, or the lowest that runs. For a
     /// later life it need not run.
-    fn choose(
+    pub(super) fn choose(
         &self,
         role: Role,
         index: Option<u32>,

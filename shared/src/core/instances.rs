@@ -12,6 +12,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// How many roles there are.
 pub(super) const ROLES: usize = Role::ALL.len();
 
+/// An instance and its present incarnation, as the fence found them; nobody else can make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    /// Which instance.
+    pub id: InstanceId,
+    /// Its present incarnation.
+    pub incarnation: Incarnation,
+    found: (),
+}
+
+impl Instance {
+    /// The instance as one that needs no fence: whoever has it in hand looked it up just now.
+    pub(super) fn current(&self) -> Current {
+        Current {
+            id: self.id,
+            incarnation: self.incarnation,
+            found: (),
+        }
+    }
+}
+
 /// All places of the job, by role and index.
 #[derive(Clone, Debug, Default)]
 pub struct Instances {
@@ -85,6 +106,24 @@ impl Instances {
     pub fn life(&self, incarnation: Incarnation) -> Option<&Instance> {
         let place = self.get(*self.lives.get(&incarnation)?)?;
         (place.incarnation == incarnation && incarnation.0 != 0).then_some(place)
+    }
+
+    /// The fence (I-1): the instance whose present incarnation this is, for whoever takes in what it
+    /// says; none for an older one.
+    pub fn current(&self, incarnation: Incarnation) -> Option<Current> {
+        self.life(incarnation).map(Instance::current)
+    }
+
+    /// The instance that the fence found. Instances go only where a restart or a smaller job takes
+    /// them away, which ends whatever was being taken in.
+    pub fn of(&self, current: Current) -> &Instance {
+        &self.roles[current.id.role as usize][current.id.index as usize]
+    }
+
+    /// The instance that the fence found.
+    pub fn of_mut(&mut self, current: Current) -> &mut Instance {
+        self.touched.push(current.id);
+        &mut self.roles[current.id.role as usize][current.id.index as usize]
     }
 
     /// The place whose present life this is; none for an older life (I-1).

@@ -1,10 +1,11 @@
 //! What processes report of their life: spawned, linked, unlinked, phases and samples.
 use super::instance::{Instance, Life, Supply};
+use super::instances::Current;
 use super::output::Severity;
 use super::state::{JobState, Stage};
 use super::{Core, Hello, Sample};
 use crate::ettr::Cause;
-use crate::ids::{Incarnation, InstanceId, Role, Step};
+use crate::ids::{Role, Step};
 use crate::phase::Phase;
 use crate::time::Time;
 
@@ -78,10 +79,8 @@ impl Core {
         self.forget_turns();
     }
 
-    pub(super) fn on_spawned(&mut self, incarnation: Incarnation, pid: u32) {
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+    pub(super) fn on_spawned(&mut self, current: Current, pid: u32) {
+        let i = self.s.instances.of_mut(current);
         let rules = &self.config.rules;
         let until = self.now + rules.attach_overdue.window.of(i.id.role);
         i.pid = pid;
@@ -92,12 +91,13 @@ impl Core {
         self.mark_spawned();
     }
 
-    pub(super) fn on_attached(&mut self, incarnation: Incarnation, hello: &Hello) {
+    pub(super) fn on_attached(&mut self, current: Current, hello: &Hello) {
         let now = self.now;
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
-        let (id, again) = (i.id, i.was_attached());
+        let Current {
+            id, incarnation, ..
+        } = current;
+        let i = self.s.instances.of_mut(current);
+        let again = i.was_attached();
         i.greet(hello, now);
         if !self.s.proven.contains(&id.role) {
             self.s.proven.push(id.role);
@@ -112,7 +112,7 @@ impl Core {
         if !again {
             // Whoever links for the first time is in its `init`: what waits for that comes before
             // anything that it is told to do.
-            self.spring(incarnation);
+            self.spring(current);
         }
         match id.role {
             Role::Trainer => self.on_rank_attached(hello, again),
@@ -120,11 +120,11 @@ impl Core {
                 if !again {
                     self.begin_health(id);
                 }
-                self.on_rollout_attached(id);
+                self.on_rollout_attached(current);
             }
             Role::Agent => self.reconcile_leases(incarnation, &hello.leases),
         }
-        self.hand_over_again(incarnation);
+        self.hand_over_again(current);
     }
 
     /// A rank that links again may have lost the call it was given with its link.
@@ -140,22 +140,20 @@ impl Core {
         }
     }
 
-    fn on_rollout_attached(&mut self, id: InstanceId) {
+    fn on_rollout_attached(&mut self, current: Current) {
         let published = self.s.published;
-        let Some(i) = self.s.instances.get_mut(id) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(current);
         i.admitted |= !i.quarantined && i.version.is_some() && i.version >= published;
         // Its pull is done, as its version says, or goes on; the command may be lost with the link.
         // The source stays taken meanwhile (I-6).
         i.pull.take_if(|p| Some(p.version) <= i.version);
         i.readable.take_if(|readable| Some(*readable) <= i.version);
-        let puller = i.incarnation;
+        let puller = current.incarnation;
         let out = |pull: &super::instance::Pull| {
             let mut sources = pull.sources.iter();
             sources.any(|s| self.s.instances.life(*s).is_some_and(|s| s.quarantined))
         };
-        let pull = self.s.instances.get(id).and_then(|i| i.pull.clone());
+        let pull = self.s.instances.of(current).pull.clone();
         // Nobody is told to pull from one that was taken out since: it goes on, or elsewhere.
         if let Some(pull) = pull.filter(|pull| !out(pull)) {
             let super::instance::Pull {
@@ -171,28 +169,24 @@ impl Core {
                 from_trainer,
             });
         }
-        self.supply_whole(puller);
+        self.supply_whole(current);
     }
 
-    pub(super) fn on_detached(&mut self, incarnation: Incarnation) {
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+    pub(super) fn on_detached(&mut self, current: Current) {
+        let i = self.s.instances.of_mut(current);
         let rules = &self.config.rules;
         let until = self.now + rules.link_lost.window.of(i.id.role);
         if self.config.mutant(super::Mutation::LeaseTwice) {
-            self.s.trajectories.void(incarnation);
+            self.s.trajectories.void(current.incarnation);
         }
         if i.attached() {
             i.life = Life::Unlinked { until };
         }
     }
 
-    pub(super) fn on_phase(&mut self, incarnation: Incarnation, phase: Phase, step: Step) {
+    pub(super) fn on_phase(&mut self, current: Current, phase: Phase, step: Step) {
         let now = self.now;
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(current);
         let (role, left, took) = (i.id.role, i.phase, now.since(i.phase_since));
         let changes = (i.phase, i.phase_step) != (phase, step);
         i.enter(phase, step, now);
@@ -211,24 +205,22 @@ impl Core {
         if changes {
             self.learn_phase(role, left, took);
         }
-        self.spring(incarnation);
+        self.spring(current);
     }
 
-    pub(super) fn on_sample(&mut self, incarnation: Incarnation, sample: Sample) {
+    pub(super) fn on_sample(&mut self, current: Current, sample: Sample) {
         let now = self.now;
         if sample.running == 0 {
-            self.routes.seen_idle(incarnation);
+            self.routes.seen_idle(current.incarnation);
         }
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(current);
         let tokens = i.sample.tokens_total;
         i.measure(sample, now);
         if i.sample.tokens_total > tokens && i.id.role.is_engine() {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
             i.strikes.clear();
-            self.generates(incarnation);
+            self.generates(current);
         }
     }
 }

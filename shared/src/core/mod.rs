@@ -53,6 +53,7 @@ mod context;
 mod deaths;
 mod detect;
 mod discard;
+mod door;
 mod durations;
 mod gang;
 mod incident;
@@ -73,6 +74,7 @@ mod prepare;
 mod quarantine;
 mod refusal;
 mod replace;
+mod requests;
 mod restart;
 mod routes;
 mod scale;
@@ -205,12 +207,7 @@ impl Core {
             self.rejoin();
         }
         self.s.last_now = self.now;
-        // What a node says of itself may come late, and counts all the same.
-        let of_node = matches!(
-            input,
-            Input::NodeBeat { .. } | Input::NodeJoined { .. } | Input::NodeLeft { .. }
-        );
-        if !of_node {
+        if !input.is_sign_of_node() {
             self.lose_silent_nodes();
         }
         self.take(input);
@@ -239,168 +236,6 @@ impl Core {
     /// The place whose present life this is. None: it is fenced, and its link is to be refused.
     pub fn is_current(&self, incarnation: Incarnation) -> Option<InstanceId> {
         self.s.instances.life(incarnation).map(|i| i.id)
-    }
-
-    fn take(&mut self, input: Input) {
-        if let JobState::Over(_) = self.s.job {
-            return self.take_when_over(input);
-        }
-        match input {
-            Input::Start => self.on_start(),
-            Input::Spawned { incarnation, pid } => self.on_spawned(incarnation, pid),
-            Input::SpawnFailed {
-                incarnation,
-                reason,
-            } => {
-                self.on_spawn_failed(incarnation, &reason);
-            }
-            Input::Attached { incarnation, hello } => self.on_attached(incarnation, &hello),
-            Input::Detached { incarnation } => self.on_detached(incarnation),
-            Input::Exited {
-                incarnation,
-                at,
-                exit,
-                detail,
-            } => {
-                self.on_exited(incarnation, at, &exit, &detail);
-            }
-            Input::PhaseChanged {
-                incarnation,
-                phase,
-                step,
-            } => {
-                self.on_phase(incarnation, phase, step);
-            }
-            Input::Sampled {
-                incarnation,
-                sample,
-            } => self.on_sample(incarnation, sample),
-            Input::Probed { incarnation, ok } => self.on_probed(incarnation, ok),
-            Input::Evidence { incarnation, text } => self.on_evidence(incarnation, text),
-            Input::PullStarted {
-                incarnation,
-                version,
-            } => self.on_pull_started(incarnation, version),
-            Input::PullProgress {
-                incarnation,
-                version,
-                bytes,
-                total,
-            } => {
-                self.on_pull_progress(incarnation, version, bytes, total);
-            }
-            Input::Pulled {
-                incarnation,
-                version,
-                result,
-            } => {
-                self.on_pulled(incarnation, version, result);
-            }
-            Input::Hardware {
-                node,
-                device,
-                finding,
-                users,
-            } => self.on_hardware(&node, device, &finding, &users),
-            Input::NodeJoined { node, running } => self.on_node_joined(node, &running),
-            Input::NodeBeat { node } => self.on_node_beat(node),
-            Input::NodeLeft { node, reason } => self.on_node_left(node, &reason),
-            Input::FaultStruck {
-                incarnation,
-                number,
-                refused,
-            } => self.on_fault_struck(incarnation, number, refused.as_deref()),
-            Input::ServiceLost { reason } => self.finish(Outcome::Failed { reason }),
-            Input::Operator(request) => self.on_request(request),
-            Input::Timeout => {}
-            other => self.take_from_agents(other),
-        }
-    }
-
-    fn take_from_agents(&mut self, input: Input) {
-        match input {
-            Input::TrajectoryFinished {
-                incarnation,
-                trajectory,
-                reward,
-                oldest_version,
-            } => {
-                self.on_finished(incarnation, trajectory, reward, oldest_version);
-            }
-            Input::TrajectoryReturned {
-                incarnation,
-                trajectory,
-                reason,
-                by,
-            } => {
-                self.on_returned(incarnation, trajectory, &reason, by);
-            }
-            Input::RouteRequested {
-                ticket,
-                incarnation,
-                trajectory,
-            } => {
-                self.on_route_requested(ticket, incarnation, trajectory);
-            }
-            Input::ClientRouteRequested { ticket, avoid } => {
-                self.on_client_route_requested(ticket, avoid);
-            }
-            Input::RouteReleased { ticket, broken } => self.on_route_released(ticket, broken),
-            gang => self.take_from_gang(gang),
-        }
-    }
-
-    fn take_from_gang(&mut self, input: Input) {
-        match input {
-            Input::Restored { generation, step } => self.on_restored(generation, step),
-            Input::Prepared { generation, step } => self.on_prepared(generation, step),
-            Input::Switched {
-                incarnation,
-                paused,
-                ok,
-            } => self.on_switched(incarnation, paused, ok),
-            Input::StepDone {
-                generation,
-                step,
-                metrics,
-            } => {
-                self.on_step_done(generation, step, metrics);
-            }
-            Input::TrainerOver { generation } => self.on_trainer_over(generation),
-            Input::StepFailed {
-                generation,
-                step,
-                rank,
-                fault,
-                reason,
-            } => {
-                let reason = format!("step {step} failed: {reason}");
-                self.on_step_failed(generation, rank, fault, reason);
-            }
-            Input::Published {
-                generation,
-                version,
-                bytes,
-                ..
-            } => {
-                self.on_published(generation, version, bytes);
-            }
-            _ => {}
-        }
-    }
-
-    /// After the end only answers are given; a restored core says again how the job ended.
-    fn take_when_over(&mut self, input: Input) {
-        match input {
-            Input::Operator(request) => self.on_request(request),
-            Input::Start if !self.started => {
-                self.started = true;
-                if let JobState::Over(outcome) = self.s.job.clone() {
-                    self.out.push_back(Output::Finish { outcome });
-                }
-            }
-            _ => {}
-        }
     }
 
     /// Does whatever can be done now, from verdicts to dispatches; what one part makes possible a

@@ -60,7 +60,7 @@ pub enum Output {
         fault: Fault,
     },
     /// Tell a role what it is to do to itself; the same number may come again. Answered by
-    /// [`super::Input::FaultStruck`].
+    /// [`super::RoleEvent::FaultStruck`].
     Carry {
         /// Which life.
         incarnation: Incarnation,
@@ -132,7 +132,7 @@ pub enum Output {
         trajectories: Vec<TrajectoryId>,
     },
     /// Compute the old logprobs of these trajectories, which are a part of the step's batch, and keep
-    /// them for its `TrainStep` by the same gang. Answered by [`super::Input::Prepared`].
+    /// them for its `TrainStep` by the same gang. Answered by [`super::GangEvent::Prepared`].
     Prepare {
         /// Which gang.
         generation: Generation,
@@ -164,7 +164,7 @@ pub enum Output {
         from_trainer: bool,
     },
     /// Have a hybrid engine stop computing and send its requests away. Answered by
-    /// [`super::Input::Switched`]; commands to one engine are carried out one after the other.
+    /// [`super::RoleEvent::Switched`]; commands to one engine are carried out one after the other.
     Pause {
         /// Which life.
         engine: Incarnation,
@@ -188,7 +188,7 @@ pub enum Output {
         /// Which.
         trajectory: TrajectoryId,
     },
-    /// Answer to [`super::Input::RouteRequested`]. Given once a rollout is admitted.
+    /// Answer to [`super::RoleEvent::RouteRequested`]. Given once a rollout is admitted.
     Route {
         /// The request.
         ticket: u64,

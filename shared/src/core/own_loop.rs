@@ -13,7 +13,6 @@
 //! next is the next step's.
 use super::output::Outcome;
 use super::{Core, WeightVersion};
-use crate::ids::Generation;
 use serde::{Deserialize, Serialize};
 
 /// What the controller must know of a trainer's own loop.
@@ -38,8 +37,8 @@ impl Core {
     }
 
     /// Every program of the gang ended because there is nothing left to do.
-    pub(super) fn on_trainer_over(&mut self, from: Generation) {
-        if from == self.s.gang.generation && self.config.own_loop.is_some() && self.is_running() {
+    pub(super) fn on_trainer_over(&mut self) {
+        if self.config.own_loop.is_some() && self.is_running() {
             self.finish(Outcome::Completed);
         }
     }

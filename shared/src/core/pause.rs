@@ -15,7 +15,6 @@
 //! pauses, is silent. A pause is on record before it is answered and survives the daemon, and a job
 //! that was stopped in a pause is still paused when it goes on. When N is the last step the job
 //! completes.
-use super::input::Request;
 use super::output::Severity;
 use super::refusal::{Refusal, Reply};
 use super::state::{JobState, Stage};
@@ -57,18 +56,7 @@ impl PauseView {
 }
 
 impl Core {
-    /// Requests about the job as a whole.
-    pub(super) fn on_job_request(&mut self, request: &Request) {
-        let (ticket, result) = match *request {
-            Request::Pause { ticket } => (ticket, self.on_pause()),
-            Request::Resume { ticket } => (ticket, self.on_resume()),
-            Request::Restart { ticket, target } => (ticket, self.on_restart(target)),
-            _ => return,
-        };
-        self.reply(ticket, result);
-    }
-
-    fn on_pause(&mut self) -> Result<Reply, Refusal> {
+    pub(super) fn on_pause(&mut self) -> Result<Reply, Refusal> {
         self.running_job()?;
         if self.config.own_loop.is_some_and(|own| !own.commits) {
             return Err(Refusal::WrongRole {
@@ -102,7 +90,7 @@ impl Core {
         Ok(Reply::Paused { pause, when })
     }
 
-    fn on_resume(&mut self) -> Result<Reply, Refusal> {
+    pub(super) fn on_resume(&mut self) -> Result<Reply, Refusal> {
         self.running_job()?;
         if self.s.pause.take().is_none() {
             let what = "the job is not paused".to_owned();

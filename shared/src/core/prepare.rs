@@ -12,7 +12,7 @@
 use super::Core;
 use super::output::Output;
 use super::state::Stage;
-use crate::ids::{Generation, Step, TrajectoryId};
+use crate::ids::{Step, TrajectoryId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -74,9 +74,9 @@ impl Core {
         self.trained_of(step, group).next().is_some()
     }
 
-    pub(super) fn on_prepared(&mut self, from: Generation, step: Step) {
+    pub(super) fn on_prepared(&mut self, step: Step) {
         let gang = &mut self.s.gang;
-        if (from, Stage::Preparing(step)) != (gang.generation, gang.stage) {
+        if gang.stage != Stage::Preparing(step) {
             return;
         }
         gang.stage = Stage::Ready;

@@ -12,10 +12,15 @@ use crate::ids::{InstanceId, Role};
 
 impl Core {
     /// `Quarantine` or `Readmit`.
-    pub(super) fn on_quarantine(&mut self, ticket: u64, role: Role, index: u32, out: bool) {
+    pub(super) fn on_quarantine(
+        &mut self,
+        role: Role,
+        index: u32,
+        out: bool,
+    ) -> Result<Reply, Refusal> {
         let id = InstanceId { role, index };
-        let result = self.quarantine(id, out);
-        self.reply(ticket, result.map(|()| Reply::Quarantined { id, out }));
+        self.quarantine(id, out)?;
+        Ok(Reply::Quarantined { id, out })
     }
 
     fn quarantine(&mut self, id: InstanceId, out: bool) -> Result<(), Refusal> {

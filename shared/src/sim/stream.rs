@@ -5,7 +5,9 @@
 //! Nobody here may read a clock, so whoever measures calls [`Stream::handle`] between two looks at
 //! theirs, with [`Stream::prepare`] before and [`Stream::settle`] after it.
 use super::scale::machines;
-use crate::core::{Core, CoreConfig, Hello, Input, Output, Sample, StepMetrics};
+use crate::core::{
+    Core, CoreConfig, GangEvent, Hello, Input, NodeEvent, Output, RoleEvent, Sample, StepMetrics,
+};
 use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role, Step};
 use crate::phase::Phase;
 use crate::time::Time;
@@ -114,21 +116,17 @@ impl Stream {
                 running: 4,
                 ..Sample::default()
             };
-            self.inputs.push(Input::Sampled {
-                incarnation: *incarnation,
-                sample,
-            });
+            self.inputs
+                .push(Input::Role(*incarnation, RoleEvent::Sampled { sample }));
             let node = NodeId(1 + (self.tokens % self.nodes) as u32);
-            self.inputs.push(Input::NodeBeat { node });
+            self.inputs.push(Input::Node(node, NodeEvent::Beat));
         }
     }
 
     fn phase(&mut self, phase: Phase, step: Step) {
         let ranks = self.lives.iter().filter(|(id, _)| id.role == Role::Trainer);
-        let changes = ranks.map(|(_, incarnation)| Input::PhaseChanged {
-            incarnation: *incarnation,
-            phase,
-            step,
+        let changes = ranks.map(|(_, incarnation)| {
+            Input::Role(*incarnation, RoleEvent::PhaseChanged { phase, step })
         });
         self.inputs.extend(changes);
     }
@@ -138,11 +136,10 @@ impl Stream {
             self.phase(phase, step);
         }
         let metrics = StepMetrics::default();
-        self.inputs.push(Input::StepDone {
+        self.inputs.push(Input::Gang(
             generation,
-            step,
-            metrics,
-        });
+            GangEvent::StepDone { step, metrics },
+        ));
     }
 
     fn answer(&mut self, output: Output) {
@@ -153,60 +150,67 @@ impl Stream {
             } => {
                 self.lives.push((id, incarnation));
                 let hello = Hello::default();
-                inputs.push(Input::Spawned {
-                    incarnation,
-                    pid: 1,
-                });
-                inputs.push(Input::Attached { incarnation, hello });
+                inputs.push(Input::Role(incarnation, RoleEvent::Spawned { pid: 1 }));
+                inputs.push(Input::Role(incarnation, RoleEvent::Attached { hello }));
             }
             Output::Restore {
                 generation, step, ..
-            } => inputs.push(Input::Restored { generation, step }),
+            } => inputs.push(Input::Gang(generation, GangEvent::Restored { step })),
             Output::Publish {
                 generation,
                 version,
                 ..
-            } => inputs.push(Input::Published {
+            } => inputs.push(Input::Gang(
                 generation,
-                version,
-                bytes: 1 << 20,
-                digest: String::new(),
-            }),
+                GangEvent::Published {
+                    version,
+                    bytes: 1 << 20,
+                    digest: String::new(),
+                },
+            )),
             Output::TrainStep {
                 generation, step, ..
             } => self.train(generation, step),
             Output::AssignPull {
                 puller, version, ..
             } => {
-                inputs.push(Input::PullProgress {
-                    incarnation: puller,
-                    version,
-                    bytes: 1 << 19,
-                    total: 1 << 20,
-                });
-                inputs.push(Input::Pulled {
-                    incarnation: puller,
-                    version,
-                    result: Ok(()),
-                });
+                inputs.push(Input::Role(
+                    puller,
+                    RoleEvent::PullProgress {
+                        version,
+                        bytes: 1 << 19,
+                        total: 1 << 20,
+                    },
+                ));
+                inputs.push(Input::Role(
+                    puller,
+                    RoleEvent::Pulled {
+                        version,
+                        result: Ok(()),
+                    },
+                ));
             }
             Output::Dispatch { agent, trajectory } => {
                 self.ticket += 1;
-                inputs.push(Input::RouteRequested {
-                    ticket: self.ticket,
-                    incarnation: agent,
-                    trajectory,
-                });
+                inputs.push(Input::Role(
+                    agent,
+                    RoleEvent::RouteRequested {
+                        ticket: self.ticket,
+                        trajectory,
+                    },
+                ));
                 inputs.push(Input::RouteReleased {
                     ticket: self.ticket,
                     broken: false,
                 });
-                inputs.push(Input::TrajectoryFinished {
-                    incarnation: agent,
-                    trajectory,
-                    reward: 0.5,
-                    oldest_version: Default::default(),
-                });
+                inputs.push(Input::Role(
+                    agent,
+                    RoleEvent::TrajectoryFinished {
+                        trajectory,
+                        reward: 0.5,
+                        oldest_version: Default::default(),
+                    },
+                ));
             }
             _ => {}
         }

@@ -7,7 +7,7 @@ use crate::nodes::Joined;
 use crate::telemetry::{DeviceUse, Usage};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, host_message, role_exited};
-use robust_shared::core::{Exit, Input, Labels, NodeSpec, NodeState};
+use robust_shared::core::{Exit, Input, Labels, NodeEvent, NodeSpec, NodeState, RoleEvent};
 use robust_shared::hardware::Finding;
 use robust_shared::ids::{Incarnation, NodeId, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ impl Driver {
         let known = self.core.node_id(&spec.name);
         if let Some(node) = known {
             // It is heard now: what it tells of must not find it lost in the same moment.
-            self.inputs.push_front(Input::NodeBeat { node });
+            self.inputs.push_front(Input::Node(node, NodeEvent::Beat));
         }
         // What waits comes first: the node's table and its processes as they are now.
         self.take_inputs();
@@ -180,24 +180,23 @@ impl Driver {
             return self.let_go(node);
         }
         match body {
-            Up::Beat(_) => self.inputs.push_back(Input::NodeBeat { node }),
+            Up::Beat(_) => self.inputs.push_back(Input::Node(node, NodeEvent::Beat)),
             Up::Spawned(said) => self.on_spawned(node, Incarnation(said.incarnation), said.pid),
             Up::NotSpawned(said) => {
                 let incarnation = Incarnation(said.incarnation);
                 if self.runs_on(incarnation, node) {
                     self.forget(incarnation);
                     let reason = said.reason;
-                    self.inputs.push_back(Input::SpawnFailed {
-                        incarnation,
-                        reason,
-                    });
+                    self.inputs
+                        .push_back(Input::Role(incarnation, RoleEvent::SpawnFailed { reason }));
                 }
             }
             Up::Exited(ended) => self.on_remote_exit(node, &ended),
             Up::Evidence(said) => {
                 let (incarnation, text) = (Incarnation(said.incarnation), said.text);
                 if self.runs_on(incarnation, node) {
-                    self.inputs.push_back(Input::Evidence { incarnation, text });
+                    self.inputs
+                        .push_back(Input::Role(incarnation, RoleEvent::Evidence { text }));
                 }
             }
             Up::LogRead(read) => self.on_log_read(read),
@@ -228,7 +227,8 @@ impl Driver {
         if process.node == node && process.pid.is_none() {
             process.pid = Some(pid);
             self.nodes.remote(node).forget(incarnation);
-            self.inputs.push_back(Input::Spawned { incarnation, pid });
+            self.inputs
+                .push_back(Input::Role(incarnation, RoleEvent::Spawned { pid }));
         }
     }
 
@@ -248,24 +248,27 @@ impl Driver {
                 self.on_usage(incarnation, &usage);
             }
         }
-        let Some(name) = self.core.node(node).map(|n| n.name.clone()) else {
-            return;
-        };
         for report in &samples.devices {
             match serde_json::from_str::<Finding>(&report.finding) {
-                Ok(finding) => self.inputs.push_back(Input::Hardware {
-                    node: name.clone(),
-                    device: report.device,
-                    finding,
-                    users: report.users.iter().copied().map(Incarnation).collect(),
-                }),
-                Err(error) => tracing::warn!("node {name} says nonsense of a device: {error}"),
+                Ok(finding) => self.inputs.push_back(Input::Node(
+                    node,
+                    NodeEvent::Hardware {
+                        device: report.device,
+                        finding,
+                        users: report.users.iter().copied().map(Incarnation).collect(),
+                    },
+                )),
+                Err(error) => {
+                    let name = self.core.node(node).map_or("?", |n| n.name.as_str());
+                    tracing::warn!("node {name} says nonsense of a device: {error}");
+                }
             }
         }
     }
 
     fn on_node_left(&mut self, node: NodeId, reason: String) {
-        self.inputs.push_back(Input::NodeLeft { node, reason });
+        self.inputs
+            .push_back(Input::Node(node, NodeEvent::Left { reason }));
         self.take_inputs();
         self.let_go(node);
     }

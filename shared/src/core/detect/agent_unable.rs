@@ -13,8 +13,9 @@
 //! what comes next: the task, and in the end the job fails with this verdict instead of going round for
 //! ever.
 use super::{ByRole, Rule, Setting, Verdict, settings};
+use crate::core::instances::Current;
 use crate::core::{Core, FaultKind, Mutation};
-use crate::ids::{Incarnation, Role};
+use crate::ids::Role;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -52,11 +53,9 @@ pub struct GivenBack {
 
 impl Core {
     /// An agent worker gave a trajectory back. If that is all it does, it is the worker's fault.
-    pub(in crate::core) fn note_given_back(&mut self, agent: Incarnation, reason: &str) {
+    pub(in crate::core) fn note_given_back(&mut self, agent: Current, reason: &str) {
         let now = self.now;
-        let Some(a) = self.s.instances.life_mut(agent) else {
-            return;
-        };
+        let a = self.s.instances.of_mut(agent);
         if a.given_back.times == 0 {
             a.given_back.since = now;
         }

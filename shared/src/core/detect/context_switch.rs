@@ -3,7 +3,7 @@
 use super::{ByRole, Rule, Setting, Verdict, Watch, settings};
 use crate::core::instance::Instance;
 use crate::core::{Core, FaultKind};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{InstanceId, Role};
 use crate::time::Time;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Core {
             if due(self, i).is_some_and(|at| at <= now) {
                 let since = i.turn.waits_since().unwrap_or(now);
                 let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
-                self.switch_failed(i.incarnation, &what);
+                self.switch_failed(id, &what);
             }
         }
     }
@@ -65,13 +65,9 @@ impl Core {
     }
 
     /// The engine does not do as told.
-    pub(in crate::core) fn switch_failed(&mut self, engine: Incarnation, what: &str) {
-        let Some(i) = self.s.instances.life(engine) else {
-            return;
-        };
+    pub(in crate::core) fn switch_failed(&mut self, who: InstanceId, what: &str) {
         let context = self.s.gang.context.word();
         let reason = format!("told to change its context ({context}): {what}");
-        let who = i.id;
         self.fault(Verdict::new(who, &RULE, reason).hanging());
     }
 }

@@ -6,9 +6,10 @@
 //! may pass, and nobody else is to blame; one that fails so again and again, with nothing between, would
 //! be told to pull for ever.
 use super::{Rule, Verdict};
+use crate::core::instances::Current;
 use crate::core::state::Stage;
 use crate::core::{CallFault, Core, FaultKind};
-use crate::ids::{Generation, Incarnation, Role};
+use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
 
 /// A call to the gang that ended with an exception.
@@ -37,10 +38,8 @@ const OWN_FAILURES: u32 = 3;
 
 impl Core {
     /// An engine's pull failed, and no source did.
-    pub(in crate::core) fn pull_failed_by_itself(&mut self, puller: Incarnation, reason: &str) {
-        let Some(i) = self.s.instances.life_mut(puller) else {
-            return;
-        };
+    pub(in crate::core) fn pull_failed_by_itself(&mut self, puller: Current, reason: &str) {
+        let i = self.s.instances.of_mut(puller);
         i.own_failures += 1;
         let (who, failures) = (i.id, i.own_failures);
         if failures >= OWN_FAILURES && i.condemned.is_none() {
@@ -52,14 +51,12 @@ impl Core {
     /// A call to the gang failed, its processes alive.
     pub(in crate::core) fn on_step_failed(
         &mut self,
-        from: Generation,
         rank: Option<Incarnation>,
         fault: CallFault,
         reason: String,
     ) {
-        let gang = &self.s.gang;
-        let calling = !matches!(gang.stage, Stage::Forming | Stage::Ready);
-        if from != gang.generation || !calling {
+        if matches!(self.s.gang.stage, Stage::Forming | Stage::Ready) {
+            // No call is under way.
             return;
         }
         let rank = rank.and_then(|rank| self.s.instances.life(rank));

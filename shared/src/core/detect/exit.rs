@@ -1,7 +1,8 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
 use super::{Rule, Verdict};
+use crate::core::instances::Current;
 use crate::core::{Core, Exit, FaultKind};
-use crate::ids::{Incarnation, Role, Step};
+use crate::ids::{Role, Step};
 use crate::phase::Phase;
 use crate::time::Time;
 
@@ -55,21 +56,18 @@ fn words(exit: &Exit, detail: &str) -> String {
 impl Core {
     pub(in crate::core) fn on_exited(
         &mut self,
-        life: Incarnation,
+        current: Current,
         at: Option<Time>,
         exit: &Exit,
         detail: &str,
     ) {
-        let Some(i) = self.s.instances.life(life) else {
-            return self.has_left(life);
-        };
+        let i = self.s.instances.of(current);
         if !i.has_process() {
             return;
         }
         if i.condemned.is_some() {
             // Its verdict fell before it went by itself.
-            let who = i.id;
-            return self.execute(who, Some(life));
+            return self.execute(current.id, Some(current.incarnation));
         }
         let words = words(exit, detail);
         let failed_start = match exit {
@@ -101,11 +99,8 @@ impl Core {
         }
     }
 
-    pub(in crate::core) fn on_spawn_failed(&mut self, life: Incarnation, reason: &str) {
-        let Some(i) = self.s.instances.life(life) else {
-            return;
-        };
+    pub(in crate::core) fn on_spawn_failed(&mut self, current: Current, reason: &str) {
         let reason = format!("its process could not be started: {reason}");
-        self.fault(Verdict::new(i.id, &SPAWN, reason).ended());
+        self.fault(Verdict::new(current.id, &SPAWN, reason).ended());
     }
 }

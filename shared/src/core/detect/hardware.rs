@@ -6,7 +6,7 @@ use super::{Rule, Verdict};
 use crate::core::output::Severity;
 use crate::core::{Core, FaultKind};
 use crate::hardware::{Advice, Finding};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 
 /// A device that fails, or is about to.
 pub const RULE: Rule = Rule {
@@ -25,7 +25,7 @@ impl Core {
     /// Makes it known, and does what it calls for. `users`: whose processes compute on the device.
     pub(in crate::core) fn on_hardware(
         &mut self,
-        node: &str,
+        node: NodeId,
         device: u32,
         finding: &Finding,
         users: &[Incarnation],
@@ -37,6 +37,7 @@ impl Core {
             Advice::Drain => Severity::Warn,
             Advice::Fault => Severity::Fault,
         };
+        let node = self.node(node).map_or("?", |n| n.name.as_str());
         let shown = format!(
             "{node} device {device}: {} ({})",
             finding.kind, finding.text

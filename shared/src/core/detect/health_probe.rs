@@ -12,8 +12,9 @@
 //! too: an engine so loaded that a probe starves is not sick (I-8).
 use super::{ByRole, Rule, Setting, Values, Verdict, Watch, settings};
 use crate::core::instance::{Health, Instance};
+use crate::core::instances::Current;
 use crate::core::{Core, FaultKind, Output, Severity};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{InstanceId, Role};
 use crate::job::EngineHealth;
 use crate::phase::Phase;
 use crate::time::Time;
@@ -126,12 +127,12 @@ impl Core {
                 (i.suspect, i.health.asked, i.health.failures) = (None, None, 0);
                 i.health.next = now + interval;
             }
-            let (incarnation, asked) = (i.incarnation, i.health.asked);
+            let (current, asked) = (i.current(), i.health.asked);
             if due(i).is_none_or(|at| at > now) {
                 continue;
             }
             match asked {
-                Some(_) => self.probe_failed(incarnation, "no answer in time"),
+                Some(_) => self.probe_failed(current, "no answer in time"),
                 None => self.ask_health(id),
             }
         }
@@ -156,29 +157,26 @@ impl Core {
     }
 
     /// Tokens came: that is generation, which is all a probe asks for.
-    pub(in crate::core) fn generates(&mut self, incarnation: Incarnation) {
+    pub(in crate::core) fn generates(&mut self, current: Current) {
         let interval = &self.config.rules.health_probe.interval;
-        if let Some(i) = self.s.instances.life_mut(incarnation) {
-            let next = self.now + interval.of(i.id.role);
-            i.suspect = None;
-            (i.health.failures, i.health.asked) = (0, None);
-            i.health.next = i.health.next.max(next);
-        }
+        let next = self.now + interval.of(current.id.role);
+        let i = self.s.instances.of_mut(current);
+        i.suspect = None;
+        (i.health.failures, i.health.asked) = (0, None);
+        i.health.next = i.health.next.max(next);
     }
 
     /// The answer to a probe of this rule.
-    pub(super) fn on_health(&mut self, incarnation: Incarnation, ok: bool) {
+    pub(super) fn on_health(&mut self, current: Current, ok: bool) {
         match ok {
-            true => self.probe_succeeded(incarnation),
-            false => self.probe_failed(incarnation, "it did not generate"),
+            true => self.probe_succeeded(current),
+            false => self.probe_failed(current, "it did not generate"),
         }
     }
 
-    fn probe_succeeded(&mut self, incarnation: Incarnation) {
+    fn probe_succeeded(&mut self, current: Current) {
         let (now, rules) = (self.now, &self.config.rules);
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(current);
         let (id, failures) = (i.id, i.health.failures);
         let next = now + rules.health_probe.interval.of(id.role);
         i.health = Health {
@@ -196,11 +194,9 @@ impl Core {
         }
     }
 
-    fn probe_failed(&mut self, incarnation: Incarnation, what: &str) {
+    fn probe_failed(&mut self, current: Current, what: &str) {
         let (now, set) = (self.now, &self.config.rules.health_probe);
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(current);
         let next = now + set.interval.of(i.id.role);
         (i.health.asked, i.health.next) = (None, next);
         // Paused meanwhile: it could not answer.

@@ -46,6 +46,7 @@ pub use setting::{LONGEST_S, Setting, Source};
 pub use verdict::Verdict;
 
 use super::instance::Condemned;
+use super::instances::Current;
 use super::output::Output;
 use super::restart::{Action, Case, Plan, decide};
 use super::state::{JobState, Scope, Stage};
@@ -277,11 +278,9 @@ impl Core {
     }
 
     /// The stacks of a process that is about to be killed.
-    pub(super) fn on_evidence(&mut self, incarnation: Incarnation, text: String) {
+    pub(super) fn on_evidence(&mut self, current: Current, text: String) {
         let now = self.now;
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(current);
         let Some(condemned) = i.condemned.as_mut() else {
             return;
         };

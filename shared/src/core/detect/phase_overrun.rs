@@ -5,8 +5,9 @@
 //! verdict: that a phase is long says nothing about health (I-8).
 use super::{ByPhase, ByRole, Rule, Setting, Watch, settings};
 use crate::core::instance::{Instance, Supply};
+use crate::core::instances::Current;
 use crate::core::{Core, Severity};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -103,21 +104,17 @@ impl Core {
         for &id in fallen {
             let late = self.s.instances.get(id);
             if let Some(i) = late.filter(|i| due(self, i).is_some_and(|at| at <= now)) {
-                self.say_overrun(i.incarnation);
+                self.say_overrun(i.current());
             }
         }
     }
 
     /// Says, once, that the instance's phase takes too long.
-    fn say_overrun(&mut self, incarnation: Incarnation) {
-        let Some(i) = self.s.instances.life(incarnation) else {
-            return;
-        };
+    fn say_overrun(&mut self, current: Current) {
+        let i = self.s.instances.of(current);
         let (id, phase, took) = (i.id, i.phase, self.now.since(i.phase_since));
         let bound = bound(self, i).unwrap_or_default();
-        if let Some(i) = self.s.instances.get_mut(id) {
-            i.overrun = true;
-        }
+        self.s.instances.of_mut(current).overrun = true;
         let text = format!(
             "{id} is in {phase} for {:.1} s, longer than the bound of {:.1} s",
             took.as_secs_f64(),

@@ -52,7 +52,7 @@ impl Core {
             if due(self, i).is_none_or(|at| at > now) {
                 continue;
             }
-            let (puller, Some(pull)) = (i.incarnation, i.pull.clone()) else {
+            let (puller, Some(pull)) = (i.current(), i.pull.clone()) else {
                 continue;
             };
             if let Some(&source) = pull.sources.first() {

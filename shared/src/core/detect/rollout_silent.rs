@@ -8,8 +8,9 @@
 use super::{ByPhase, ByRole, Rule, Setting, Verdict, Watch, settings};
 use crate::core::context::Turn;
 use crate::core::instance::Instance;
+use crate::core::instances::Current;
 use crate::core::{Core, FaultKind, Mutation, Output, Severity};
-use crate::ids::{Incarnation, InstanceId, Role};
+use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -99,28 +100,26 @@ impl Core {
                 && i.health.failures == 0
                 && i.condemned.is_none()
             {
-                let incarnation = i.incarnation;
-                self.silent_for_good(incarnation, "a health probe got no answer in time");
+                let current = i.current();
+                self.silent_for_good(current, "a health probe got no answer in time");
             }
         }
     }
 
-    pub(in crate::core) fn on_probed(&mut self, incarnation: Incarnation, ok: bool) {
+    pub(in crate::core) fn on_probed(&mut self, current: Current, ok: bool) {
         let now = self.now;
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(current);
         if i.condemned.is_some() {
             return;
         }
         if i.suspect.is_none() || i.health.failures > 0 {
             if i.health.asked.is_some() {
-                self.on_health(incarnation, ok);
+                self.on_health(current, ok);
             }
             return;
         }
         if !ok {
-            return self.silent_for_good(incarnation, "a health probe failed");
+            return self.silent_for_good(current, "a health probe failed");
         }
         (i.suspect, i.tokens_at, i.last_sign) = (None, now, now);
         i.health.asked = None;
@@ -129,15 +128,14 @@ impl Core {
         self.event(Severity::Info, "suspect", Some(id), text);
     }
 
-    fn silent_for_good(&mut self, incarnation: Incarnation, what: &str) {
+    fn silent_for_good(&mut self, current: Current, what: &str) {
         let now = self.now;
-        if self.config.mutant(Mutation::ForgetProbe) {
-            let i = self.s.instances.life_mut(incarnation);
-            return i.into_iter().for_each(|i| i.suspect = Some(Time::FAR));
-        }
-        let Some(i) = self.s.instances.life_mut(incarnation) else {
+        let forgets = self.config.mutant(Mutation::ForgetProbe);
+        let i = self.s.instances.of_mut(current);
+        if forgets {
+            i.suspect = Some(Time::FAR);
             return;
-        };
+        }
         i.suspect = None;
         let silence = now.since(i.tokens_at).as_secs_f64();
         let reason = format!(

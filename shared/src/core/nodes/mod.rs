@@ -73,28 +73,15 @@ impl Core {
             // An order to start may still be on its way; a process that runs is named.
             let ran = i.has_process() && !matches!(i.life, Life::Spawning { .. });
             if ran && !running.contains(&i.incarnation) {
-                let incarnation = i.incarnation;
-                self.on_exited(
-                    incarnation,
-                    None,
-                    &Exit::Gone,
-                    "gone while its node was away",
-                );
+                let current = i.current();
+                self.on_exited(current, None, &Exit::Gone, "gone while its node was away");
             }
         }
         let text = format!("node {name} joined");
         self.event(Severity::Info, "node", None, text);
     }
 
-    pub(super) fn on_node_beat(&mut self, node: NodeId) {
-        self.s.nodes.beat(node, self.now);
-    }
-
     pub(super) fn on_node_left(&mut self, node: NodeId, reason: &str) {
-        let here = self.s.nodes.get(node).map(|n| n.state);
-        if node == NodeId::LEADER || here != Some(NodeState::Here) {
-            return;
-        }
         self.node_gone(node, NodeState::Left, &format!("left: {reason}"));
     }
 

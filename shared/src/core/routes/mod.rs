@@ -19,6 +19,7 @@ pub use table::{Asked, Asker, Routes};
 
 use super::config::Mode;
 use super::instance::Instance;
+use super::instances::Current;
 use super::output::Output;
 use super::{Core, Mutation};
 use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
@@ -34,12 +35,11 @@ impl Core {
     pub(super) fn on_route_requested(
         &mut self,
         ticket: u64,
-        agent: Incarnation,
+        Current {
+            incarnation: agent, ..
+        }: Current,
         trajectory: TrajectoryId,
     ) {
-        if self.s.instances.life(agent).is_none() {
-            return;
-        }
         if self.has_asked(ticket) {
             return;
         }

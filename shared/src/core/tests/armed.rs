@@ -21,7 +21,7 @@ pub(super) fn rollout(index: u32) -> InstanceId {
 
 /// Asks the core itself; what it wants done is acted on by nobody, its answer comes back.
 pub(super) fn ask(w: &mut World, request: Request) -> (Result<Reply, Refusal>, Vec<Output>) {
-    w.core.handle(w.now, Input::Operator(request));
+    w.core.handle(w.now, Input::Operator(TICKET, request));
     let mut outputs: Vec<Output> = std::iter::from_fn(|| w.core.poll_output()).collect();
     let reply = outputs
         .iter()
@@ -34,7 +34,6 @@ pub(super) fn ask(w: &mut World, request: Request) -> (Result<Reply, Refusal>, V
 
 pub(super) fn inject(fault: &str, whom: InstanceId, at: Option<At>) -> Request {
     Request::Inject {
-        ticket: 1,
         fault: fault.parse().unwrap(),
         role: whom.role,
         index: Some(whom.index),
@@ -109,7 +108,7 @@ fn a_fault_can_be_taken_back_until_it_strikes() {
     let Ok(Reply::Armed { number, .. }) = armed_as else {
         panic!("{armed_as:?}");
     };
-    let disarm = |number| Request::Disarm { ticket: 2, number };
+    let disarm = |number| Request::Disarm { number };
     let (done, _) = ask(&mut w, disarm(Some(number)));
     assert!(matches!(done, Ok(Reply::Disarmed { faults }) if faults.len() == 1));
     assert_eq!(armed(&w), 0);
@@ -191,17 +190,24 @@ fn what_a_role_does_to_itself_is_told_again_on_every_link_until_it_says_that_it_
         w.core.handle(w.now, input);
         std::iter::from_fn(|| w.core.poll_output()).collect::<Vec<_>>()
     };
-    drain(&mut w, Input::Detached { incarnation });
+    drain(&mut w, Input::Role(incarnation, RoleEvent::Detached));
     let hello = Hello {
         step: Some(Step(1)),
         ..Hello::default()
     };
-    let outputs = drain(&mut w, Input::Attached { incarnation, hello });
+    let outputs = drain(
+        &mut w,
+        Input::Role(incarnation, RoleEvent::Attached { hello }),
+    );
     assert_eq!(carried(&outputs), [(1, "exit 3".to_owned())]);
-    let struck = |incarnation| Input::FaultStruck {
-        incarnation,
-        number: 1,
-        refused: None,
+    let struck = |incarnation| {
+        Input::Role(
+            incarnation,
+            RoleEvent::FaultStruck {
+                number: 1,
+                refused: None,
+            },
+        )
     };
     // Of an older life, nothing is believed (I-1).
     drain(&mut w, struck(Incarnation(999)));
@@ -250,7 +256,6 @@ fn a_slow_instance_is_no_hanging_one() {
 fn a_node_that_is_to_be_lost_must_be_one_of_the_jobs() {
     let mut w = started(Mode::Async, 6);
     let lose = |node: &str| Request::Afflict {
-        ticket: 3,
         fault: Fault::LoseNode {
             node: node.to_owned(),
         },

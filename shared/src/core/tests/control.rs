@@ -15,15 +15,15 @@ fn world(mode: Mode, steps: u64) -> World {
 }
 
 fn pause(w: &mut World) -> Result<Reply, String> {
-    ask(w, Request::Pause { ticket: 1 })
+    ask(w, Request::Pause)
 }
 
 fn resume(w: &mut World) -> Result<Reply, String> {
-    ask(w, Request::Resume { ticket: 1 })
+    ask(w, Request::Resume)
 }
 
 fn restart(w: &mut World, target: RestartTarget) -> Result<Reply, String> {
-    ask(w, Request::Restart { ticket: 1, target })
+    ask(w, Request::Restart { target })
 }
 
 fn is_paused(w: &World) -> bool {
@@ -166,7 +166,7 @@ fn a_pause_that_comes_twice_and_a_resume_without_one_are_refused() {
     w.run_to_end();
     let over = "the job is completed; nothing can be asked of it";
     let mut core = w.core.clone();
-    core.handle(w.now, Input::Operator(Request::Pause { ticket: 9 }));
+    core.handle(w.now, Input::Operator(TICKET, Request::Pause));
     let Some(Output::Reply { result, .. }) = core.poll_output() else {
         panic!("no reply");
     };

@@ -85,13 +85,15 @@ fn that_peers_give_up_on_a_hung_rank_is_no_second_fault() {
             w.inject(Fault::Kill, Role::Trainer, 1);
         } else {
             let rank = Some(w.life(peer));
-            w.feed(Input::StepFailed {
+            w.feed(Input::Gang(
                 generation,
-                step,
-                rank,
-                fault: CallFault::Exception,
-                reason: "its peer does not answer".to_owned(),
-            });
+                GangEvent::StepFailed {
+                    step,
+                    rank,
+                    fault: CallFault::Exception,
+                    reason: "its peer does not answer".to_owned(),
+                },
+            ));
         }
         w.run_to_end();
         assert_eq!(w.committed(), 5);
@@ -133,10 +135,7 @@ fn a_rollout_that_answers_its_probe_gets_traffic_again() {
     let incarnation = w.life(who);
     let i = w.core.s.instances.life_mut(incarnation).unwrap();
     i.suspect = Some(w.now + ms(500));
-    w.feed(Input::Probed {
-        incarnation,
-        ok: true,
-    });
+    w.feed(Input::Role(incarnation, RoleEvent::Probed { ok: true }));
     assert_eq!(w.core.s.instances.get(who).unwrap().suspect, None);
     w.run_to_end();
     assert!(w.incidents().is_empty());
@@ -196,7 +195,7 @@ fn a_broken_link_is_a_verdict_only_when_it_stays_broken() {
     w.until("a step", LONG, |w| w.committed() > 0);
     let who = id(Role::Agent, 1);
     let incarnation = w.life(who);
-    w.feed(Input::Detached { incarnation });
+    w.feed(Input::Role(incarnation, RoleEvent::Detached));
     w.run_for(Duration::from_secs(4));
     assert!(w.incidents().is_empty());
     let leases = w.proc(who).unwrap().held.keys().copied().collect();
@@ -204,11 +203,11 @@ fn a_broken_link_is_a_verdict_only_when_it_stays_broken() {
         leases,
         ..Hello::default()
     };
-    w.feed(Input::Attached { incarnation, hello });
+    w.feed(Input::Role(incarnation, RoleEvent::Attached { hello }));
     w.run_for(Duration::from_secs(10));
     assert!(w.incidents().is_empty());
     w.proc(who).unwrap().linked = false;
-    w.feed(Input::Detached { incarnation });
+    w.feed(Input::Role(incarnation, RoleEvent::Detached));
     let incident = found(&mut w, "link lost", Duration::from_secs(6));
     assert_eq!(incident.who, who);
 }

@@ -66,10 +66,7 @@ fn where_another_one_serves_or_it_did_itself_it_is_restarted_within_its_budget()
         tokens_total: 5,
         ..Sample::default()
     };
-    alone.feed(Input::Sampled {
-        incarnation,
-        sample,
-    });
+    alone.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
     alone.mute = true;
     for exit in [Exit::Signal(9), COULD_NOT_START] {
         alone.exits(FIRST, exit, WORDS);

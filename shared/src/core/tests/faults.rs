@@ -115,7 +115,6 @@ fn a_life_that_is_over_is_not_struck_in_the_one_after_it() {
     let mut w = started(Mode::Async, 6);
     let first = w.life(T0);
     let strike = |index, incarnation| Request::Inject {
-        ticket: 1,
         fault: Fault::Kill,
         role: Role::Trainer,
         index,
@@ -123,7 +122,7 @@ fn a_life_that_is_over_is_not_struck_in_the_one_after_it() {
         at: None,
     };
     let answer = |w: &mut World, request| {
-        w.core.handle(w.now, Input::Operator(request));
+        w.core.handle(w.now, Input::Operator(TICKET, request));
         let outputs: Vec<Output> = std::iter::from_fn(|| w.core.poll_output()).collect();
         let reply = outputs.into_iter().find_map(|o| match o {
             Output::Reply { result, .. } => Some(result),
@@ -215,62 +214,68 @@ fn of_older_lives(
 ) -> Vec<Input> {
     let (metrics, version) = (StepMetrics::default(), WeightVersion(9));
     vec![
-        Input::StepDone {
+        Input::Gang(generation, GangEvent::StepDone { step, metrics }),
+        Input::Gang(generation, GangEvent::Restored { step }),
+        Input::Gang(
             generation,
-            step,
-            metrics,
-        },
-        Input::Restored { generation, step },
-        Input::Published {
+            GangEvent::Published {
+                version,
+                bytes: 1,
+                digest: String::new(),
+            },
+        ),
+        Input::Role(
+            old,
+            RoleEvent::Exited {
+                at: None,
+                exit: Exit::Gone,
+                detail: String::new(),
+            },
+        ),
+        Input::Role(old, RoleEvent::Detached),
+        Input::Role(
+            old,
+            RoleEvent::Attached {
+                hello: Hello::default(),
+            },
+        ),
+        Input::Role(
+            old,
+            RoleEvent::PhaseChanged {
+                phase: Phase::Idle,
+                step,
+            },
+        ),
+        Input::Role(
+            old,
+            RoleEvent::Sampled {
+                sample: Sample::default(),
+            },
+        ),
+        Input::Role(old, RoleEvent::Spawned { pid: 7 }),
+        Input::Role(
+            old,
+            RoleEvent::SpawnFailed {
+                reason: String::new(),
+            },
+        ),
+        Input::Role(old, RoleEvent::Probed { ok: false }),
+        Input::Gang(
             generation,
-            version,
-            bytes: 1,
-            digest: String::new(),
-        },
-        Input::Exited {
-            incarnation: old,
-            at: None,
-            exit: Exit::Gone,
-            detail: String::new(),
-        },
-        Input::Detached { incarnation: old },
-        Input::Attached {
-            incarnation: old,
-            hello: Hello::default(),
-        },
-        Input::PhaseChanged {
-            incarnation: old,
-            phase: Phase::Idle,
-            step,
-        },
-        Input::Sampled {
-            incarnation: old,
-            sample: Sample::default(),
-        },
-        Input::Spawned {
-            incarnation: old,
-            pid: 7,
-        },
-        Input::SpawnFailed {
-            incarnation: old,
-            reason: String::new(),
-        },
-        Input::Probed {
-            incarnation: old,
-            ok: false,
-        },
-        Input::StepFailed {
-            generation,
-            step,
-            rank: None,
-            fault: CallFault::Exception,
-            reason: String::new(),
-        },
-        Input::StepDone {
-            generation: new,
-            step: Step(1),
-            metrics,
-        },
+            GangEvent::StepFailed {
+                step,
+                rank: None,
+                fault: CallFault::Exception,
+                reason: String::new(),
+            },
+        ),
+        Input::Gang(
+            new,
+            GangEvent::StepDone {
+                step: Step(1),
+                metrics,
+            },
+        ),
     ]
 }
 
@@ -397,12 +402,14 @@ fn an_exception_in_start_up_before_anything_ran_fails_the_job_with_its_words() {
     let mut w = World::new(small(Mode::Async, 2), 1);
     w.run_for(ms(50));
     let (incarnation, exit) = (w.life(T0), Exit::Code(1));
-    w.feed(Input::Exited {
+    w.feed(Input::Role(
         incarnation,
-        at: Some(w.now),
-        exit,
-        detail: "no such model".to_owned(),
-    });
+        RoleEvent::Exited {
+            at: Some(w.now),
+            exit,
+            detail: "no such model".to_owned(),
+        },
+    ));
     let reason = "trainer-0 failed in start-up and no trainer ever ran, so a restart cannot help: \
                   exit code 1: no such model";
     assert_eq!(
@@ -433,10 +440,12 @@ fn a_process_that_cannot_be_started_ends_the_job_after_a_bounded_number_of_attem
             spawns += 1;
             core.handle(
                 now,
-                Input::SpawnFailed {
+                Input::Role(
                     incarnation,
-                    reason: "no memory".to_owned(),
-                },
+                    RoleEvent::SpawnFailed {
+                        reason: "no memory".to_owned(),
+                    },
+                ),
             );
         }
         if let Some(at) = core.next_timeout() {

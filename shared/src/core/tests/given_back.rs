@@ -25,12 +25,14 @@ const WHY: &str = "its tool failed 3 times in a row: the tool was killed by SIGK
 fn give_back_by(s: &mut Script, trajectory: TrajectoryId, by: ReturnedBy) {
     let incarnation = s.life(AGENT);
     let reason = WHY.to_owned();
-    s.feed(Input::TrajectoryReturned {
+    s.feed(Input::Role(
         incarnation,
-        trajectory,
-        reason,
-        by,
-    });
+        RoleEvent::TrajectoryReturned {
+            trajectory,
+            reason,
+            by,
+        },
+    ));
 }
 
 fn give_back(s: &mut Script, trajectory: TrajectoryId) {
@@ -67,12 +69,14 @@ fn what_cannot_be_gone_on_from_is_thrown_away_and_generated_from_its_prompt() {
     let back = BATCH[1];
     handed(&mut s);
     let incarnation = s.life(AGENT);
-    s.feed(Input::TrajectoryReturned {
+    s.feed(Input::Role(
         incarnation,
-        trajectory: back,
-        reason: "it went another way".to_owned(),
-        by: ReturnedBy::Diverged,
-    });
+        RoleEvent::TrajectoryReturned {
+            trajectory: back,
+            reason: "it went another way".to_owned(),
+            by: ReturnedBy::Diverged,
+        },
+    ));
     let discarded = Record::Discarded {
         trajectories: vec![back],
     };

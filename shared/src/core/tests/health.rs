@@ -138,11 +138,13 @@ fn a_paused_engine_is_not_probed_and_what_was_said_of_it_before_is_void() {
     w.stop(rollout(2));
     w.until("suspect", LONG, |w| is_suspect(w, 2));
     let incarnation = w.life(rollout(2));
-    w.feed(Input::PhaseChanged {
+    w.feed(Input::Role(
         incarnation,
-        phase: Phase::Paused,
-        step: Step(0),
-    });
+        RoleEvent::PhaseChanged {
+            phase: Phase::Paused,
+            step: Step(0),
+        },
+    ));
     w.run_for(Duration::from_secs(3600));
     assert!(w.incidents().is_empty());
     assert!(!is_suspect(&w, 2));
@@ -163,10 +165,7 @@ fn an_engine_that_gives_tokens_is_not_sick_however_long_a_probe_waits() {
             busy: i.sample.busy + ms(200),
             ..i.sample
         };
-        w.feed(Input::Sampled {
-            incarnation,
-            sample,
-        });
+        w.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
         w.run_for(ms(400));
     }
     assert!(w.incidents().is_empty());
@@ -176,20 +175,11 @@ fn ask(w: &mut World, out: bool, role: Role, index: u32) -> Result<Reply, Refusa
     // Else somebody would have to pull from elsewhere.
     let pulls = |w: &World| w.core.s.instances.iter().any(|i| i.pull.is_some());
     w.until("nobody pulls", LONG, |w| !pulls(w));
-    let ticket = 77;
     let request = match out {
-        true => Request::Quarantine {
-            ticket,
-            role,
-            index,
-        },
-        false => Request::Readmit {
-            ticket,
-            role,
-            index,
-        },
+        true => Request::Quarantine { role, index },
+        false => Request::Readmit { role, index },
     };
-    w.core.handle(w.now, Input::Operator(request));
+    w.core.handle(w.now, Input::Operator(TICKET, request));
     let mut answer = None;
     let outputs: Vec<_> = std::iter::from_fn(|| w.core.poll_output()).collect();
     for output in outputs {

@@ -24,6 +24,9 @@ mod start_up;
 mod table;
 
 use super::*;
+
+/// Of every request of an operator.
+const TICKET: Ticket = 3;
 use crate::ids::*;
 use crate::sim::world::{Span, Start, Timing, World, id, ms};
 use std::time::Duration;
@@ -146,7 +149,7 @@ fn a_stopped_job_goes_on_after_its_last_committed_step_when_it_is_restored() {
     let config = small(Mode::Async, 6);
     let mut w = World::new(config.clone(), 3);
     w.until("step 2", Duration::from_secs(60), |w| w.committed() == 2);
-    w.feed(Input::Operator(Request::Stop));
+    w.feed(Input::Stop);
     assert_eq!(w.core.state().outcome(), Some(&Outcome::Stopped));
 
     let issued = w.core.state().next_incarnation;
@@ -236,7 +239,7 @@ fn the_end_of_a_job_is_on_record_before_anybody_acts_on_it() {
     let mut core = Core::new(small(Mode::Async, 6));
     core.handle(now, Input::Start);
     while core.poll_output().is_some() {}
-    core.handle(now, Input::Operator(Request::Stop));
+    core.handle(now, Input::Stop);
     let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
     let at = |what: fn(&Output) -> bool| outputs.iter().position(what);
     let record = at(|o| matches!(o, Output::Record(_)));
@@ -269,24 +272,26 @@ fn what_failed_before_a_stop_counts_no_more_when_the_job_goes_on() {
 fn an_operator_can_end_the_job_and_nothing_is_injected_after() {
     let mut w = World::new(small(Mode::Async, 6), 1);
     w.run_for(ms(500));
-    w.feed(Input::Operator(Request::Stop));
+    w.feed(Input::Stop);
     assert_eq!(w.outcome, Some(Outcome::Stopped));
     w.core.handle(
         w.now,
-        Input::Operator(Request::Inject {
-            ticket: 3,
-            fault: Fault::Kill,
-            role: Role::Agent,
-            index: None,
-            incarnation: None,
-            at: None,
-        }),
+        Input::Operator(
+            TICKET,
+            Request::Inject {
+                fault: Fault::Kill,
+                role: Role::Agent,
+                index: None,
+                incarnation: None,
+                at: None,
+            },
+        ),
     );
     let refusal = Refusal::JobOver {
         state: "stopped".to_owned(),
     };
     let reply = Output::Reply {
-        ticket: 3,
+        ticket: TICKET,
         result: Err(refusal),
     };
     assert_eq!(w.core.poll_output(), Some(reply));
@@ -297,14 +302,16 @@ fn requests_about_nobody_are_refused_with_a_reason() {
     let mut core = Core::new(small(Mode::Async, 1));
     let inject = |index| {
         let (fault, role) = (Fault::Kill, Role::Rollout);
-        Input::Operator(Request::Inject {
-            ticket: 1,
-            fault,
-            role,
-            index: Some(index),
-            incarnation: None,
-            at: None,
-        })
+        Input::Operator(
+            TICKET,
+            Request::Inject {
+                fault,
+                role,
+                index: Some(index),
+                incarnation: None,
+                at: None,
+            },
+        )
     };
     let reply = |core: &mut Core| {
         let found = std::iter::from_fn(|| core.poll_output())

@@ -203,11 +203,7 @@ fn late_and_repeated_answers_to_a_switch_change_nothing() {
     let turn = |w: &World| w.core.s.instances.get(H0).unwrap().turn;
     let say = |w: &mut World, incarnation, paused| {
         let ok = true;
-        w.feed(Input::Switched {
-            incarnation,
-            paused,
-            ok,
-        });
+        w.feed(Input::Role(incarnation, RoleEvent::Switched { paused, ok }));
     };
     assert_eq!(turn(&w), Turn::Paused);
     say(&mut w, old, false);

@@ -54,12 +54,14 @@ fn lose(w: &mut World, who: InstanceId) -> SlotRef {
 
 fn restore(w: &mut World, slot: &SlotRef) {
     let node = w.core.node(slot.node).unwrap().name.clone();
-    w.feed(Input::Operator(Request::RestoreSlot {
-        ticket: 9,
-        node,
-        pool: slot.pool.clone(),
-        index: slot.index,
-    }));
+    w.feed(Input::Operator(
+        TICKET,
+        Request::RestoreSlot {
+            node,
+            pool: slot.pool.clone(),
+            index: slot.index,
+        },
+    ));
 }
 
 const T1: InstanceId = InstanceId {
@@ -141,7 +143,7 @@ fn a_node_that_is_heard_every_second_is_never_lost() {
     let b = w.core.node_id("b").unwrap();
     for _ in 0..600 {
         w.run_for(Duration::from_secs(1));
-        w.feed(Input::NodeBeat { node: b });
+        w.feed(Input::Node(b, NodeEvent::Beat));
     }
     assert!(w.incidents().is_empty());
     w.until("it is lost", Duration::from_secs(6), |w| {
@@ -266,7 +268,7 @@ fn a_lost_node_is_one_incident_for_the_gang_and_one_for_every_other_instance() {
     };
     let mut w = on(nodes, config);
     let b = w.core.node_id("b").unwrap();
-    let beat = |w: &mut World| w.feed(Input::NodeBeat { node: b });
+    let beat = |w: &mut World| w.feed(Input::Node(b, NodeEvent::Beat));
     while w.committed() < 2 {
         w.run_for(Duration::from_secs(1));
         beat(&mut w);
@@ -406,8 +408,8 @@ fn nothing_new_is_started_on_a_cordoned_node_and_what_runs_there_goes_on() {
     };
     let mut w = on(nodes, config);
     step_two(&mut w);
-    let (ticket, b) = (1, "b".to_owned());
-    let cordon = |node| Input::Operator(Request::Cordon { ticket, node });
+    let b = "b".to_owned();
+    let cordon = |node| Input::Operator(TICKET, Request::Cordon { node });
     w.feed(cordon(b.clone()));
     assert!(slot(&w, R2).is_some());
     w.kill(R2);
@@ -418,7 +420,7 @@ fn nothing_new_is_started_on_a_cordoned_node_and_what_runs_there_goes_on() {
             .plan
             .ends_with("waits for a slot: no slot is free")
     );
-    w.feed(Input::Operator(Request::Uncordon { ticket, node: b }));
+    w.feed(Input::Operator(TICKET, Request::Uncordon { node: b }));
     assert_eq!(slot(&w, R2).unwrap().node, NodeId(1));
     w.run_to_end();
 }
@@ -428,9 +430,8 @@ fn requests_about_nodes_and_slots_that_are_not_there_are_refused() {
     let mut w = one_node(Mode::Async, 2, 3);
     w.run_for(Duration::from_secs(2));
     let before = w.core.state().nodes.clone();
-    let (ticket, node) = (4, "a".to_owned());
+    let node = "a".to_owned();
     let slot = |node: &str, pool: &str, index| Request::RestoreSlot {
-        ticket,
         node: node.to_owned(),
         pool: pool.to_owned(),
         index,
@@ -438,13 +439,12 @@ fn requests_about_nodes_and_slots_that_are_not_there_are_refused() {
     for (request, words) in [
         (
             Request::Cordon {
-                ticket,
                 node: "z".to_owned(),
             },
             "there is no node `z`; the job's nodes are `a`",
         ),
         (
-            Request::Uncordon { ticket, node },
+            Request::Uncordon { node },
             "nothing to do: node `a` is not cordoned",
         ),
         (
@@ -456,7 +456,7 @@ fn requests_about_nodes_and_slots_that_are_not_there_are_refused() {
             "nothing to do: slot 1 of pool `train` on node `a` is not out of use",
         ),
     ] {
-        w.core.handle(w.now, Input::Operator(request));
+        w.core.handle(w.now, Input::Operator(TICKET, request));
         let reply = std::iter::from_fn(|| w.core.poll_output()).find_map(|o| match o {
             Output::Reply { result, .. } => Some(result),
             _ => None,
@@ -484,7 +484,7 @@ fn a_gang_that_lost_all_its_slots_moves_whole_to_where_there_is_room_for_it() {
     for index in 0..2 {
         w.kill(id(Role::Trainer, index));
     }
-    w.feed(Input::NodeLeft { node, reason });
+    w.feed(Input::Node(node, NodeEvent::Left { reason }));
     w.run_to_end();
     let homes = [0, 1].map(|index| slot(&w, id(Role::Trainer, index)).unwrap().node);
     assert_ne!(homes[0], home);

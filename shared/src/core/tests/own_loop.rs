@@ -79,11 +79,13 @@ fn steps_that_the_job_file_bounds_end_it_while_the_programs_would_go_on() {
 }
 
 fn commits(s: &mut Script, step: u64) {
-    s.feed(Input::StepDone {
-        generation: s.core.s.gang.generation,
-        step: Step(step),
-        metrics: StepMetrics::default(),
-    });
+    s.feed(Input::Gang(
+        s.core.s.gang.generation,
+        GangEvent::StepDone {
+            step: Step(step),
+            metrics: StepMetrics::default(),
+        },
+    ));
 }
 
 /// How often each version was asked for, in order, over a kill of a rank at step 2.
@@ -110,14 +112,14 @@ fn an_older_gang_that_says_it_is_over_ends_nothing() {
     let mut s = Script::new(config(SILENT));
     let before = s.core.s.gang.generation;
     s.exits(T0, Exit::Signal(9), "");
-    s.feed(Input::TrainerOver { generation: before });
+    s.feed(Input::Gang(before, GangEvent::TrainerOver));
     assert!(s.core.is_running());
 }
 
 #[test]
 fn a_trainer_that_tells_no_steps_cannot_be_paused() {
     let mut s = Script::new(config(SILENT));
-    s.feed(Input::Operator(Request::Pause { ticket: 1 }));
+    s.feed(Input::Operator(TICKET, Request::Pause));
     assert_eq!(s.core.pause(), None);
 }
 

@@ -19,11 +19,10 @@ fn config() -> CoreConfig {
 
 fn enters(s: &mut Script, phase: Phase) {
     let (incarnation, step) = (s.life(ENGINE), Step(0));
-    s.feed(Input::PhaseChanged {
+    s.feed(Input::Role(
         incarnation,
-        phase,
-        step,
-    });
+        RoleEvent::PhaseChanged { phase, step },
+    ));
 }
 
 fn waits(s: &mut Script, seconds: u64) {
@@ -32,11 +31,13 @@ fn waits(s: &mut Script, seconds: u64) {
 }
 
 fn operator(s: &mut Script, pause: bool) {
-    let ticket = 1;
-    s.feed(Input::Operator(match pause {
-        true => Request::Pause { ticket },
-        false => Request::Resume { ticket },
-    }));
+    s.feed(Input::Operator(
+        TICKET,
+        match pause {
+            true => Request::Pause,
+            false => Request::Resume,
+        },
+    ));
 }
 
 #[test]
@@ -69,11 +70,10 @@ fn while_the_job_is_paused_nothing_is_said_and_the_time_counts_from_its_end() {
     }
     let generation = s.core.s.gang.generation;
     let (step, metrics) = (Step(1), StepMetrics::default());
-    s.feed(Input::StepDone {
+    s.feed(Input::Gang(
         generation,
-        step,
-        metrics,
-    });
+        GangEvent::StepDone { step, metrics },
+    ));
     assert_eq!(s.core.view(s.now).state, "paused");
     enters(&mut s, Phase::Paused);
     waits(&mut s, 5000);
@@ -101,10 +101,9 @@ fn an_engine_is_stale_from_its_link_until_it_verified_weights_also_after_a_fault
     assert_eq!(word(&s), Some(("stale", false)));
     let (incarnation, version) = (s.life(ENGINE), WeightVersion(0));
     let result = Ok(());
-    s.feed(Input::Pulled {
+    s.feed(Input::Role(
         incarnation,
-        version,
-        result,
-    });
+        RoleEvent::Pulled { version, result },
+    ));
     assert_eq!(word(&s), Some(("running", true)));
 }

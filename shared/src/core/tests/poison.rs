@@ -61,11 +61,10 @@ fn trained(s: &Script) -> Vec<TrajectoryId> {
 fn step_done(s: &mut Script, step: u64) {
     let generation = s.core.s.gang.generation;
     let (step, metrics) = (Step(step), StepMetrics::default());
-    s.feed(Input::StepDone {
+    s.feed(Input::Gang(
         generation,
-        step,
-        metrics,
-    });
+        GangEvent::StepDone { step, metrics },
+    ));
 }
 
 /// Which plans cost more than a role restart.
@@ -174,14 +173,16 @@ fn deaths_without_requests_by_injection_or_where_the_rule_is_off_say_nothing() {
     struck.core.config.budgets.general.max = 9;
     for _ in 0..2 {
         struck.flight(ENGINE, &[t(1, 0, 0)]);
-        struck.feed(Input::Operator(Request::Inject {
-            ticket: 1,
-            fault: Fault::Kill,
-            role: Role::Rollout,
-            index: Some(0),
-            incarnation: None,
-            at: None,
-        }));
+        struck.feed(Input::Operator(
+            TICKET,
+            Request::Inject {
+                fault: Fault::Kill,
+                role: Role::Rollout,
+                index: Some(0),
+                incarnation: None,
+                at: None,
+            },
+        ));
         dies(&mut struck);
     }
     assert_eq!(set_aside(&struck), []);
@@ -301,13 +302,15 @@ fn the_end_of_one_that_was_set_aside_comes_too_late_whenever_it_comes() {
     // Stored, and told by a daemon that starts; or the agent worker says that it holds it.
     s.restart_daemon(&[finished(Incarnation(0), poison)]);
     assert_eq!(s.core.view(s.now).finished, 0);
-    s.feed(Input::Attached {
-        incarnation: agent,
-        hello: Hello {
-            leases: vec![poison],
-            ..Hello::default()
+    s.feed(Input::Role(
+        agent,
+        RoleEvent::Attached {
+            hello: Hello {
+                leases: vec![poison],
+                ..Hello::default()
+            },
         },
-    });
+    ));
     let revoke = Output::Revoke {
         agent,
         trajectory: poison,
@@ -332,10 +335,7 @@ fn one_that_finished_before_its_engine_was_seen_to_end_is_trained_on() {
 fn seen_idle(s: &mut Script) {
     let incarnation = s.life(ENGINE);
     let sample = Sample::default();
-    s.feed(Input::Sampled {
-        incarnation,
-        sample,
-    });
+    s.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
 }
 
 #[test]
@@ -375,9 +375,9 @@ fn an_engine_that_does_not_generate_any_more_dies_with_what_is_in_flight_too() {
         s.feed(Input::Timeout);
         let incarnation = s.life(ENGINE);
         let ok = false;
-        s.feed(Input::Probed { incarnation, ok });
+        s.feed(Input::Role(incarnation, RoleEvent::Probed { ok }));
         let text = "stacks".to_owned();
-        s.feed(Input::Evidence { incarnation, text });
+        s.feed(Input::Role(incarnation, RoleEvent::Evidence { text }));
         s.feed(Input::Timeout);
     }
     assert_eq!(set_aside(&s).len(), 1);

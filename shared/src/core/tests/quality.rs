@@ -34,11 +34,10 @@ fn a_step_with_a_loss_that_is_no_number_is_not_committed_and_trained_again() {
             ..StepMetrics::default()
         };
         w.proc(T0).unwrap().raised = true;
-        w.feed(Input::StepDone {
+        w.feed(Input::Gang(
             generation,
-            step,
-            metrics,
-        });
+            GangEvent::StepDone { step, metrics },
+        ));
         assert_eq!(w.core.state().committed(), Step(2));
         let incident = only_incident(&w, "numeric");
         assert_eq!(incident.reason, format!("step 3 brought {what}"));
@@ -62,13 +61,15 @@ fn a_failed_call_names_the_rank_and_its_words_by_the_rule_that_fits() {
         let (mut w, generation, step) = training(Mode::Sync);
         w.proc(id(Role::Trainer, 1)).unwrap().raised = true;
         let rank = Some(w.life(id(Role::Trainer, 1)));
-        w.feed(Input::StepFailed {
+        w.feed(Input::Gang(
             generation,
-            step,
-            rank,
-            fault,
-            reason: "IndexError: 7".to_owned(),
-        });
+            GangEvent::StepFailed {
+                step,
+                rank,
+                fault,
+                reason: "IndexError: 7".to_owned(),
+            },
+        ));
         let incident = only_incident(&w, rule);
         assert_eq!(incident.who, id(Role::Trainer, 1));
         assert_eq!(incident.reason, "step 3 failed: IndexError: 7");
@@ -92,11 +93,13 @@ fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
         supply: Supply::Whole,
     };
     w.core.s.instances.life_mut(puller).unwrap().pull = Some(pull);
-    w.feed(Input::Pulled {
-        incarnation: puller,
-        version,
-        result: Err(PullFailure::Corrupt { source }),
-    });
+    w.feed(Input::Role(
+        puller,
+        RoleEvent::Pulled {
+            version,
+            result: Err(PullFailure::Corrupt { source }),
+        },
+    ));
 }
 
 #[test]

@@ -53,12 +53,14 @@ fn total(core: &Core) -> u32 {
 }
 
 fn exited(incarnation: Incarnation, at: Time) -> Input {
-    Input::Exited {
+    Input::Role(
         incarnation,
-        at: Some(at),
-        exit: Exit::Signal(9),
-        detail: String::new(),
-    }
+        RoleEvent::Exited {
+            at: Some(at),
+            exit: Exit::Signal(9),
+            detail: String::new(),
+        },
+    )
 }
 
 #[test]
@@ -138,12 +140,12 @@ fn a_client_waits_while_no_rollout_serves_and_leaves_nothing_when_it_goes() {
 fn a_paused_job_answers_nobody_and_those_who_wait_once_it_goes_on() {
     let mut w = World::new(small(Mode::Async, 12), 2);
     w.until("step 2", Duration::from_secs(60), |w| w.committed() == 2);
-    w.feed(Input::Operator(Request::Pause { ticket: 1 }));
+    w.feed(Input::Operator(TICKET, Request::Pause));
     let paused = |w: &World| w.core.view(w.now).state == "paused";
     w.until("the pause", Duration::from_secs(60), paused);
     let mut core = w.core.clone();
     assert_eq!(ask(&mut core, w.now, CLIENT, None), None);
-    core.handle(w.now, Input::Operator(Request::Resume { ticket: 2 }));
+    core.handle(w.now, Input::Operator(TICKET, Request::Resume));
     assert!(answer(&mut core, CLIENT).is_some());
 }
 

@@ -29,21 +29,20 @@ fn world(config: CoreConfig) -> World {
 /// Asks the core itself; the world does what it wants then.
 pub(super) fn ask(w: &mut World, request: Request) -> Result<Reply, String> {
     let mut probe = w.core.clone();
-    probe.handle(w.now, Input::Operator(request.clone()));
+    probe.handle(w.now, Input::Operator(TICKET, request.clone()));
     let reply = std::iter::from_fn(|| probe.poll_output()).find_map(|o| match o {
         Output::Reply { result, .. } => Some(result),
         _ => None,
     });
-    w.feed(Input::Operator(request));
+    w.feed(Input::Operator(TICKET, request));
     reply.unwrap().map_err(|refusal| refusal.to_string())
 }
 
 fn scale(w: &mut World, role: Role, count: u32) -> Result<Reply, String> {
-    let (ticket, revision) = (1, 0);
+    let revision = 0;
     ask(
         w,
         Request::Scale {
-            ticket,
             role,
             count,
             revision,
@@ -56,7 +55,6 @@ fn update(w: &mut World, role: Role, config: CoreConfig) -> Result<Reply, String
     ask(
         w,
         Request::Update {
-            ticket: 1,
             role,
             config: Box::new(config),
             revision: 7,
@@ -306,18 +304,18 @@ fn hybrid_engines_get_the_new_values_of_rollouts_while_it_is_their_turn() {
 fn nobody_who_works_is_stopped_for_a_change_to_wait_for_a_slot() {
     let mut w = world(roomy(Mode::Async, 400));
     let before = Role::ALL.map(|role| lives(&w, role));
-    let (ticket, node) = (1, "a".to_owned());
-    w.feed(Input::Operator(Request::Cordon {
-        ticket,
-        node: node.clone(),
-    }));
+    let node = "a".to_owned();
+    w.feed(Input::Operator(
+        TICKET,
+        Request::Cordon { node: node.clone() },
+    ));
     update(&mut w, Role::Trainer, roomy(Mode::Async, 400)).unwrap();
     update(&mut w, Role::Rollout, roomy(Mode::Async, 400)).unwrap();
     let step = w.committed();
     w.run_for(Duration::from_secs(5));
     assert!(w.committed() > step, "it goes on");
     assert_eq!(Role::ALL.map(|role| lives(&w, role)), before);
-    w.feed(Input::Operator(Request::Uncordon { ticket, node }));
+    w.feed(Input::Operator(TICKET, Request::Uncordon { node }));
     w.until("new lives", MINUTE, |w| {
         let new = |role: Role, old: &[Incarnation]| lives(w, role).iter().all(|l| !old.contains(l));
         new(Role::Trainer, &before[0]) && w.core.s.rolling.is_empty()
@@ -329,12 +327,14 @@ fn shows(w: &mut World, kind: FindingKind, who: InstanceId) -> SlotRef {
     let i = w.core.s.instances.get(who).unwrap();
     let (users, slot) = (vec![i.incarnation], i.slot.clone().unwrap());
     let text = "as the driver says".to_owned();
-    w.feed(Input::Hardware {
-        node: "a".to_owned(),
-        device: 1,
-        finding: Finding { kind, text },
-        users,
-    });
+    w.feed(Input::Node(
+        NodeId::LEADER,
+        NodeEvent::Hardware {
+            device: 1,
+            finding: Finding { kind, text },
+            users,
+        },
+    ));
     slot
 }
 
@@ -434,15 +434,17 @@ fn a_device_that_is_heard_of_after_its_process_ended_is_left_all_the_same() {
     w.kill(R1);
     w.until("its next life", MINUTE, |w| w.life(R1) > old);
     assert_eq!(slot(&w, R1), left);
-    w.feed(Input::Hardware {
-        node: "a".to_owned(),
-        device: 1,
-        finding: Finding {
-            kind: FindingKind::Xid(79),
-            text: "as the driver says".to_owned(),
+    w.feed(Input::Node(
+        NodeId::LEADER,
+        NodeEvent::Hardware {
+            device: 1,
+            finding: Finding {
+                kind: FindingKind::Xid(79),
+                text: "as the driver says".to_owned(),
+            },
+            users: vec![old],
         },
-        users: vec![old],
-    });
+    ));
     assert_ne!(slot(&w, R1), left);
     w.run_to_end();
     let rules: Vec<_> = w.incidents().iter().map(|i| i.rule.clone()).collect();
@@ -453,15 +455,17 @@ fn a_device_that_is_heard_of_after_its_process_ended_is_left_all_the_same() {
 fn a_device_that_nobody_uses_is_only_an_event() {
     let mut w = world(roomy(Mode::Async, 6));
     let text = "as the driver says".to_owned();
-    w.feed(Input::Hardware {
-        node: "a".to_owned(),
-        device: 3,
-        finding: Finding {
-            kind: FindingKind::DeviceLost,
-            text,
+    w.feed(Input::Node(
+        NodeId::LEADER,
+        NodeEvent::Hardware {
+            device: 3,
+            finding: Finding {
+                kind: FindingKind::DeviceLost,
+                text,
+            },
+            users: Vec::new(),
         },
-        users: Vec::new(),
-    });
+    ));
     w.run_to_end();
     no_faults(&w);
 }

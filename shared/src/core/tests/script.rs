@@ -79,7 +79,7 @@ impl Script {
                 leases: leases.collect(),
                 ..Hello::default()
             };
-            self.feed(Input::Attached { incarnation, hello });
+            self.feed(Input::Role(incarnation, RoleEvent::Attached { hello }));
         }
     }
 
@@ -102,33 +102,37 @@ impl Script {
                 let hello = Hello::default();
                 let pid = 7;
                 vec![
-                    Input::Spawned { incarnation, pid },
-                    Input::Attached { incarnation, hello },
+                    Input::Role(incarnation, RoleEvent::Spawned { pid }),
+                    Input::Role(incarnation, RoleEvent::Attached { hello }),
                 ]
             }
             Output::Restore {
                 generation, step, ..
-            } if !self.idle => vec![Input::Restored { generation, step }],
+            } if !self.idle => vec![Input::Gang(generation, GangEvent::Restored { step })],
             Output::Publish {
                 generation,
                 version,
                 ..
             } => {
                 self.published.push(version);
-                vec![Input::Published {
+                vec![Input::Gang(
                     generation,
-                    version,
-                    bytes: 1,
-                    digest: String::new(),
-                }]
+                    GangEvent::Published {
+                        version,
+                        bytes: 1,
+                        digest: String::new(),
+                    },
+                )]
             }
             Output::AssignPull {
                 puller, version, ..
-            } if !self.mute => vec![Input::Pulled {
-                incarnation: puller,
-                version,
-                result: Ok(()),
-            }],
+            } if !self.mute => vec![Input::Role(
+                puller,
+                RoleEvent::Pulled {
+                    version,
+                    result: Ok(()),
+                },
+            )],
             Output::Route { ticket, rollout } => {
                 self.routes.insert(ticket, rollout);
                 Vec::new()
@@ -149,11 +153,13 @@ impl Script {
         self.next += 1;
         let (ticket, incarnation) = (self.next, self.life(AGENT));
         self.tickets.insert(id, ticket);
-        self.feed(Input::RouteRequested {
-            ticket,
+        self.feed(Input::Role(
             incarnation,
-            trajectory: id,
-        });
+            RoleEvent::RouteRequested {
+                ticket,
+                trajectory: id,
+            },
+        ));
         self.routes.get(&ticket).copied()
     }
 
@@ -172,12 +178,14 @@ impl Script {
 
     pub fn exits(&mut self, id: InstanceId, exit: Exit, detail: &str) {
         let incarnation = self.life(id);
-        self.feed(Input::Exited {
+        self.feed(Input::Role(
             incarnation,
-            at: Some(self.now),
-            exit,
-            detail: detail.to_owned(),
-        });
+            RoleEvent::Exited {
+                at: Some(self.now),
+                exit,
+                detail: detail.to_owned(),
+            },
+        ));
     }
 
     pub fn finish(&mut self, id: TrajectoryId) {
@@ -209,10 +217,12 @@ impl Script {
 }
 
 pub fn finished(incarnation: Incarnation, trajectory: TrajectoryId) -> Input {
-    Input::TrajectoryFinished {
+    Input::Role(
         incarnation,
-        trajectory,
-        reward: 1.0,
-        oldest_version: WeightVersion(0),
-    }
+        RoleEvent::TrajectoryFinished {
+            trajectory,
+            reward: 1.0,
+            oldest_version: WeightVersion(0),
+        },
+    )
 }

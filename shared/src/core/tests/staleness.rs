@@ -47,12 +47,14 @@ fn without_a_bound_or_within_it_nothing_is_thrown_away() {
 }
 
 fn ended(agent: Incarnation, trajectory: TrajectoryId, oldest: u64) -> Input {
-    Input::TrajectoryFinished {
-        incarnation: agent,
-        trajectory,
-        reward: 1.0,
-        oldest_version: WeightVersion(oldest),
-    }
+    Input::Role(
+        agent,
+        RoleEvent::TrajectoryFinished {
+            trajectory,
+            reward: 1.0,
+            oldest_version: WeightVersion(oldest),
+        },
+    )
 }
 
 /// A world in which an agent worker holds a trajectory of the third batch, and nobody is done.

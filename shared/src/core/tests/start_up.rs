@@ -112,10 +112,7 @@ fn it_can_be_armed_while_the_place_recovers_and_taken_back_before_a_life_comes()
             .0
             .unwrap();
     }
-    let disarm = Request::Disarm {
-        ticket: 2,
-        number: Some(1),
-    };
+    let disarm = Request::Disarm { number: Some(1) };
     ask(&mut w, disarm).0.unwrap();
     let waits: Vec<u64> = w
         .core
@@ -163,7 +160,10 @@ fn what_a_role_does_to_itself_is_that_of_the_first_life_that_links_after_it_was_
     let first = w.life(T0);
     let attach = |w: &mut World, incarnation| {
         let hello = Hello::default();
-        w.core.handle(w.now, Input::Attached { incarnation, hello });
+        w.core.handle(
+            w.now,
+            Input::Role(incarnation, RoleEvent::Attached { hello }),
+        );
         carried(&std::iter::from_fn(|| w.core.poll_output()).collect::<Vec<_>>())
     };
     assert_eq!(attach(&mut w, first), [], "nor when it links again");

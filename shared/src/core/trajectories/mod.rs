@@ -20,6 +20,7 @@ pub use table::{Place, Trajectories};
 use super::config::Mode;
 use super::detect::agent_unable::GivenBack;
 use super::input::ReturnedBy;
+use super::instances::Current;
 use super::output::{Output, Record, Severity};
 use super::{Core, JobState, Mutation};
 use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
@@ -33,8 +34,11 @@ impl Core {
     /// Whether this agent worker holds the lease of this trajectory now. The driver asks before it
     /// stores a turn: a void lease is refused at the store's door (I-2).
     pub fn holds_lease(&self, agent: Incarnation, id: TrajectoryId) -> bool {
-        let leased = self.s.trajectories.get(id).map(|t| t.place) == Some(Place::Leased(agent));
-        leased && self.s.instances.life(agent).is_some()
+        self.is_leased(agent, id) && self.s.instances.life(agent).is_some()
+    }
+
+    fn is_leased(&self, agent: Incarnation, id: TrajectoryId) -> bool {
+        self.s.trajectories.get(id).map(|t| t.place) == Some(Place::Leased(agent))
     }
 
     /// Whether generation may begin: it waits for `n_init` engines once, at the job's start.
@@ -92,6 +96,7 @@ impl Core {
     pub(super) fn on_finished(
         &mut self,
         agent: Incarnation,
+        present: Option<Current>,
         id: TrajectoryId,
         reward: f64,
         oldest: WeightVersion,
@@ -107,7 +112,8 @@ impl Core {
         }
         // It brought one to its end, which is useful work, though the weights that its engines had may
         // make it too old to train on.
-        if let Some(a) = self.s.instances.life_mut(agent) {
+        if let Some(present) = present {
+            let a = self.s.instances.of_mut(present);
             a.strikes.clear();
             a.given_back = GivenBack::default();
             a.last_sign = now;
@@ -135,12 +141,12 @@ impl Core {
     /// what cannot be done.
     pub(super) fn on_returned(
         &mut self,
-        agent: Incarnation,
+        agent: Current,
         id: TrajectoryId,
         reason: &str,
         by: ReturnedBy,
     ) {
-        if !self.holds_lease(agent, id) {
+        if !self.is_leased(agent.incarnation, id) {
             return;
         }
         let now = self.now;
@@ -159,7 +165,7 @@ impl Core {
             let finished = Place::Finished { reward, oldest };
             self.s.trajectories.set(id, finished);
         }
-        let who = self.s.instances.life(agent).map(|a| a.id);
+        let who = Some(agent.id);
         let text = format!("trajectory {id} given back, no sample: {reason}");
         self.event(Severity::Warn, "returned", who, text);
         self.s.given_back += 1;

@@ -1,5 +1,6 @@
 //! What pullers report.
 use super::super::instance::{Instance, Pull, PullSeen, Supply};
+use super::super::instances::Current;
 use super::super::output::Severity;
 use super::super::{Core, Mutation, PullFailure};
 use crate::ids::{Incarnation, WeightVersion};
@@ -12,10 +13,8 @@ const AVOID: Duration = Duration::from_secs(2);
 
 impl Core {
     /// Others can read along with the pull from now on.
-    pub(in crate::core) fn on_pull_started(&mut self, puller: Incarnation, version: WeightVersion) {
-        let Some(i) = self.s.instances.life_mut(puller) else {
-            return;
-        };
+    pub(in crate::core) fn on_pull_started(&mut self, puller: Current, version: WeightVersion) {
+        let i = self.s.instances.of_mut(puller);
         // One that comes late is about a buffer that was given up.
         if i.version < Some(version) {
             i.readable = i.readable.max(Some(version));
@@ -24,15 +23,13 @@ impl Core {
 
     pub(in crate::core) fn on_pull_progress(
         &mut self,
-        puller: Incarnation,
+        puller: Current,
         version: WeightVersion,
         bytes: u64,
         total: u64,
     ) {
         let now = self.now;
-        let Some(i) = self.s.instances.life_mut(puller) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(puller);
         let Some(pull) = i.pull.as_mut().filter(|p| p.version == version) else {
             return;
         };
@@ -63,22 +60,21 @@ impl Core {
     }
 
     /// A relay has more than before, or everything: those that waited for it can go on.
-    fn supply_pullers(&mut self, relay: Incarnation, with: Supply) {
+    fn supply_pullers(&mut self, relay: Current, with: Supply) {
         let now = self.now;
-        let relay_now = self.s.instances.life(relay);
-        let all = relay_now
-            .and_then(|i| i.pull.as_ref())
-            .filter(|p| !p.reads());
+        let relay_now = self.s.instances.of(relay);
+        let all = relay_now.pull.as_ref().filter(|p| !p.reads());
         let all = all.map(|p| p.version);
-        let has = relay_now.and_then(|i| i.version).max(all);
-        let pulls: Vec<_> = self.index().pulls_of(relay).copied().collect();
+        let has = relay_now.version.max(all);
+        let pulls = self.index().pulls_of(relay.incarnation);
+        let pulls: Vec<_> = pulls.copied().collect();
         for (version, id) in pulls {
             let puller = self.s.instances.get(id);
             let pull = puller.and_then(|i| i.pull.as_ref());
             // What a puller has already is nothing new to it, though its source got it only now.
             let front = |i: Option<&Instance>| i.map_or(0, |i| i.bytes_of(version));
             let there = match with {
-                Supply::Flows => front(self.s.instances.life(relay)) > front(puller),
+                Supply::Flows => front(Some(self.s.instances.of(relay))) > front(puller),
                 _ => has >= Some(version),
             };
             let waits = |p: &Pull| matches!(p.supply, Supply::Waits | Supply::Flows);
@@ -96,20 +92,18 @@ impl Core {
     }
 
     /// An engine has a whole version, as it says: whoever pulls that from it waits for nobody.
-    pub(in crate::core) fn supply_whole(&mut self, relay: Incarnation) {
+    pub(in crate::core) fn supply_whole(&mut self, relay: Current) {
         self.supply_pullers(relay, Supply::Whole);
     }
 
     pub(in crate::core) fn on_pulled(
         &mut self,
-        puller: Incarnation,
+        puller: Current,
         version: WeightVersion,
         result: Result<(), PullFailure>,
     ) {
         let (published, now) = (self.s.published, self.now);
-        let Some(i) = self.s.instances.life_mut(puller) else {
-            return;
-        };
+        let i = self.s.instances.of_mut(puller);
         match result {
             Ok(()) if Some(version) <= published => {
                 let (id, before) = (i.id, i.admitted);
@@ -134,7 +128,7 @@ impl Core {
             Err(PullFailure::Own { reason }) => {
                 if i.pull.take_if(|p| p.version == version).is_some() {
                     // It passes over itself, and so gets no order.
-                    i.avoid.push((puller, now + AVOID));
+                    i.avoid.push((puller.incarnation, now + AVOID));
                     let id = i.id;
                     let text = format!("{id}'s pull of {version} failed: {reason}");
                     self.event(Severity::Warn, "pull", Some(id), text);
@@ -167,26 +161,23 @@ impl Core {
     /// whether the source has to answer for it.
     pub(in crate::core) fn pull_failed(
         &mut self,
-        puller: Incarnation,
+        puller: Current,
         version: WeightVersion,
         source: Incarnation,
         reason: &str,
         now: Time,
     ) -> bool {
-        let Some(i) = self.s.instances.life_mut(puller) else {
-            return false;
-        };
+        let i = self.s.instances.of_mut(puller);
         let concerns = |p: &mut Pull| p.version == version && p.sources.contains(&source);
         if i.pull.take_if(concerns).is_none() {
             return false;
         }
-        let id = i.id;
         if self.gave_up(source, version) {
             return false;
         }
-        if let Some(i) = self.s.instances.get_mut(id) {
-            i.avoid.push((source, now + AVOID));
-        }
+        let id = puller.id;
+        let i = self.s.instances.of_mut(puller);
+        i.avoid.push((source, now + AVOID));
         let text = format!("{id}'s pull of {version} from {source} failed: {reason}");
         self.event(Severity::Warn, "pull", Some(id), text);
         true

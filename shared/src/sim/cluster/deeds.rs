@@ -1,7 +1,7 @@
 //! The driver's part: outputs become events.
 use super::gang::Call;
 use super::{Cluster, Event};
-use crate::core::{Input, Output, Record};
+use crate::core::{Input, Output, Record, RoleEvent};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Cluster {
             Output::Route { ticket, rollout } => self.routed(ticket, rollout),
             Output::Probe { incarnation, .. } => {
                 let ok = self.alive(incarnation);
-                let input = Input::Probed { incarnation, ok };
+                let input = Input::Role(incarnation, RoleEvent::Probed { ok });
                 self.after(PROBE, Event::Feed(Box::new(input)));
             }
             Output::Record(record) => self.keep(record),

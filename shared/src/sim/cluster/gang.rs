@@ -1,6 +1,6 @@
 //! The gang's calls, which all ranks take part in; a new one replaces the one under way.
 use super::{Cluster, Event};
-use crate::core::{Input, StepMetrics};
+use crate::core::{GangEvent, Input, StepMetrics};
 use crate::ids::{Generation, Incarnation, Step, WeightVersion};
 use crate::phase::Phase;
 use std::time::Duration;
@@ -100,28 +100,32 @@ impl Cluster {
     fn call_done(&mut self, running: &Running) {
         let generation = running.generation;
         let input = match running.call {
-            Call::Restore(step) => Input::Restored { generation, step },
+            Call::Restore(step) => Input::Gang(generation, GangEvent::Restored { step }),
             Call::Prepare(step, count) => {
                 let so_far = self.prepared_of(generation, step);
                 self.prepared = (generation, step, so_far + count);
-                Input::Prepared { generation, step }
+                Input::Gang(generation, GangEvent::Prepared { step })
             }
-            Call::Train(step) => Input::StepDone {
+            Call::Train(step) => Input::Gang(
                 generation,
-                step,
-                metrics: StepMetrics {
-                    reward: 0.5,
-                    ..StepMetrics::default()
+                GangEvent::StepDone {
+                    step,
+                    metrics: StepMetrics {
+                        reward: 0.5,
+                        ..StepMetrics::default()
+                    },
                 },
-            },
+            ),
             Call::Publish(version) => {
                 self.wires_published();
-                Input::Published {
+                Input::Gang(
                     generation,
-                    version,
-                    bytes: BYTES,
-                    digest: String::new(),
-                }
+                    GangEvent::Published {
+                        version,
+                        bytes: BYTES,
+                        digest: String::new(),
+                    },
+                )
             }
         };
         self.feed(input);

@@ -1,7 +1,7 @@
 //! Machines: they join, beat, die, and are replaced.
 use super::processes::Process;
 use super::{Cluster, Event};
-use crate::core::{Input, NodeSpec};
+use crate::core::{Input, NodeEvent, NodeSpec};
 use crate::ids::{InstanceId, NodeId};
 
 impl Cluster {
@@ -44,7 +44,7 @@ impl Cluster {
         let timing = self.plan.timing;
         if self.plan.beats.is_zero() {
             let reason = "its machine died".to_owned();
-            let left = Input::NodeLeft { node, reason };
+            let left = Input::Node(node, NodeEvent::Left { reason });
             self.after(timing.node_seen, Event::Feed(Box::new(left)));
         }
         let Some(spec) = self.core.node(node).cloned() else {
@@ -70,7 +70,7 @@ impl Cluster {
     pub(super) fn beat(&mut self) {
         let alive: Vec<_> = self.machines().collect();
         for node in alive {
-            self.feed(Input::NodeBeat { node });
+            self.feed(Input::Node(node, NodeEvent::Beat));
         }
         self.after(self.plan.beats, Event::Beats);
     }

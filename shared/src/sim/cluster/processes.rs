@@ -1,6 +1,6 @@
 //! Processes: starts, links, ends, phases, samples.
 use super::{Cluster, Event};
-use crate::core::{Exit, Hello, Input, Sample};
+use crate::core::{Exit, Hello, Input, RoleEvent, Sample};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role, Step};
 use crate::phase::Phase;
 use std::collections::VecDeque;
@@ -72,7 +72,7 @@ impl Cluster {
             self.whole_start = now;
         }
         let pid = u32::try_from(incarnation.0).unwrap_or(u32::MAX);
-        let spawned = Input::Spawned { incarnation, pid };
+        let spawned = Input::Role(incarnation, RoleEvent::Spawned { pid });
         self.after(Duration::ZERO, Event::Feed(Box::new(spawned)));
         self.after(Duration::ZERO, Event::Begin(incarnation));
     }
@@ -102,7 +102,7 @@ impl Cluster {
             process.linked = true;
         }
         let hello = Hello::default();
-        self.feed(Input::Attached { incarnation, hello });
+        self.feed(Input::Role(incarnation, RoleEvent::Attached { hello }));
         let rank = self.process(incarnation).map(|p| p.id.role) == Some(Role::Trainer);
         if rank && !self.after_trainer.is_empty() && self.gang_is_linked() {
             for engine in std::mem::take(&mut self.after_trainer) {
@@ -133,12 +133,14 @@ impl Cluster {
         }
         self.wires_broken(incarnation, id);
         if tell {
-            let input = Input::Exited {
+            let input = Input::Role(
                 incarnation,
-                at: Some(self.now),
-                exit: Exit::Signal(9),
-                detail: String::new(),
-            };
+                RoleEvent::Exited {
+                    at: Some(self.now),
+                    exit: Exit::Signal(9),
+                    detail: String::new(),
+                },
+            );
             self.after(self.plan.timing.exit_seen, Event::Feed(Box::new(input)));
         }
     }
@@ -151,11 +153,10 @@ impl Cluster {
         if std::mem::replace(&mut process.phase, phase) == phase {
             return;
         }
-        self.feed(Input::PhaseChanged {
+        self.feed(Input::Role(
             incarnation,
-            phase,
-            step,
-        });
+            RoleEvent::PhaseChanged { phase, step },
+        ));
     }
 
     /// Everybody's activity since the last time.
@@ -178,10 +179,7 @@ impl Cluster {
                 ..Sample::default()
             };
             let incarnation = process.incarnation;
-            self.feed(Input::Sampled {
-                incarnation,
-                sample,
-            });
+            self.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
         }
         self.after(every, Event::Samples);
     }

@@ -5,7 +5,7 @@
 //!                             └──connect──► chunks .. ──► verified ──message──► Pulled
 //! ```
 use super::{Cluster, DAWN, Event};
-use crate::core::{Input, PullFailure};
+use crate::core::{Input, PullFailure, RoleEvent};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::sim::weights::fabric::{Fabric, Source};
 use crate::time::Time;
@@ -87,11 +87,13 @@ impl Cluster {
                 continue;
             };
             let reason = "its link broke".to_owned();
-            let failed = Input::Pulled {
-                incarnation: reader,
-                version: WeightVersion(*version),
-                result: Err(PullFailure::Source { source, reason }),
-            };
+            let failed = Input::Role(
+                reader,
+                RoleEvent::Pulled {
+                    version: WeightVersion(*version),
+                    result: Err(PullFailure::Source { source, reason }),
+                },
+            );
             let failed = Event::Feed(Box::new(failed));
             self.after(self.plan.timing.exit_seen, failed);
         }
@@ -164,10 +166,12 @@ impl Cluster {
         }
         let (message, connect) = (wires.message, wires.connect);
         if wires.relays_in_progress {
-            let started = Input::PullStarted {
-                incarnation: puller,
-                version: WeightVersion(version),
-            };
+            let started = Input::Role(
+                puller,
+                RoleEvent::PullStarted {
+                    version: WeightVersion(version),
+                },
+            );
             self.after(message, Event::Feed(Box::new(started)));
         }
         self.after(connect, Event::Fetch(puller, version, source));
@@ -195,12 +199,14 @@ impl Cluster {
                 continue;
             };
             let (bytes, total) = (wires.fabric.bytes(host), wires.fabric.total());
-            self.feed(Input::PullProgress {
-                incarnation: puller,
-                version: WeightVersion(version),
-                bytes,
-                total,
-            });
+            self.feed(Input::Role(
+                puller,
+                RoleEvent::PullProgress {
+                    version: WeightVersion(version),
+                    bytes,
+                    total,
+                },
+            ));
         }
         self.after(PROGRESS, Event::PullsGoOn);
     }

@@ -1,6 +1,6 @@
 //! What engines and agent workers do: pulls, conversations, turns at their slots.
 use super::{Cluster, Event};
-use crate::core::Input;
+use crate::core::{Input, RoleEvent};
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use crate::sim::dice::Dice;
@@ -54,11 +54,13 @@ impl Cluster {
         }
         self.pulls.remove(&puller);
         if self.alive(puller) {
-            self.feed(Input::Pulled {
-                incarnation: puller,
-                version: WeightVersion(version),
-                result: Ok(()),
-            });
+            self.feed(Input::Role(
+                puller,
+                RoleEvent::Pulled {
+                    version: WeightVersion(version),
+                    result: Ok(()),
+                },
+            ));
         }
     }
 
@@ -78,11 +80,10 @@ impl Cluster {
             began: None,
         };
         self.requests.insert(ticket, request);
-        self.feed(Input::RouteRequested {
-            ticket,
-            incarnation: agent,
-            trajectory,
-        });
+        self.feed(Input::Role(
+            agent,
+            RoleEvent::RouteRequested { ticket, trajectory },
+        ));
     }
 
     /// The length of a turn is the trajectory's own: the same after every fault.
@@ -114,11 +115,13 @@ impl Cluster {
         self.compute(ticket, rollout);
         if idle {
             // Told by an event of its own: the controller is in the middle of its outputs here.
-            let input = Input::PhaseChanged {
-                incarnation: rollout,
-                phase: Phase::Generating,
-                step: Step(0),
-            };
+            let input = Input::Role(
+                rollout,
+                RoleEvent::PhaseChanged {
+                    phase: Phase::Generating,
+                    step: Step(0),
+                },
+            );
             self.after(Duration::ZERO, Event::Feed(Box::new(input)));
         }
     }
@@ -158,12 +161,14 @@ impl Cluster {
         if progress.turns < timing.turns {
             return self.after(timing.tool, Event::Turn(agent, trajectory));
         }
-        self.feed(Input::TrajectoryFinished {
-            incarnation: agent,
-            trajectory,
-            reward: 0.5,
-            oldest_version: WeightVersion(trajectory.batch.saturating_sub(1)),
-        });
+        self.feed(Input::Role(
+            agent,
+            RoleEvent::TrajectoryFinished {
+                trajectory,
+                reward: 0.5,
+                oldest_version: WeightVersion(trajectory.batch.saturating_sub(1)),
+            },
+        ));
     }
 
     /// An engine has one request fewer.
@@ -226,10 +231,9 @@ impl Cluster {
             false => Phase::Idle,
         };
         self.enter(engine, phase, Step(0));
-        self.feed(Input::Switched {
-            incarnation: engine,
-            paused,
-            ok: true,
-        });
+        self.feed(Input::Role(
+            engine,
+            RoleEvent::Switched { paused, ok: true },
+        ));
     }
 }

@@ -2,7 +2,7 @@
 use super::machines::{NodeOrder, SpawnOrder};
 use super::trainer::Call;
 use super::{Happening, World, ms};
-use crate::core::{Input, Output};
+use crate::core::{Input, Output, RoleEvent};
 use crate::fault::Fault;
 use crate::ids::Incarnation;
 
@@ -89,7 +89,7 @@ impl World {
             }
             Output::CollectEvidence { incarnation, .. } => {
                 let text = "wchan do_signal_stop".to_owned();
-                let input = Input::Evidence { incarnation, text };
+                let input = Input::Role(incarnation, RoleEvent::Evidence { text });
                 let at = self.procs.get(&incarnation).map_or(0, |p| p.machine);
                 self.after(ms(40), Happening::Reported(at, input));
             }
@@ -126,11 +126,13 @@ impl World {
         match code.filter(|_| now) {
             Some(code) => self.after(ms(5), Happening::Dies(life, code)),
             None => {
-                let input = Input::FaultStruck {
-                    incarnation: life,
-                    number,
-                    refused: Some("it does not know how".to_owned()),
-                };
+                let input = Input::Role(
+                    life,
+                    RoleEvent::FaultStruck {
+                        number,
+                        refused: Some("it does not know how".to_owned()),
+                    },
+                );
                 self.after(ms(5), Happening::Said(life, link, input));
             }
         }

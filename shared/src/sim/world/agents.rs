@@ -1,7 +1,7 @@
 //! Agent workers and the requests they run: turns, tools, and the store's door.
 use super::process::{Order, Work};
 use super::{Happening, World, ms};
-use crate::core::Input;
+use crate::core::{Input, RoleEvent};
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use crate::sim::dice::Dice;
@@ -83,7 +83,7 @@ impl World {
     /// The store's door: an end that is told again, of a trajectory whose turns were thrown away
     /// since, names turns that are not there.
     pub(super) fn refused(&self, input: &Input) -> bool {
-        let Input::TrajectoryFinished { trajectory, .. } = input else {
+        let Input::Role(_, RoleEvent::TrajectoryFinished { trajectory, .. }) = input else {
             return false;
         };
         trajectory.batch > self.checker.committed.0 && !self.stored.contains(trajectory)
@@ -127,11 +127,13 @@ impl World {
         }
         let ticket = self.number();
         self.asked.insert(ticket, d);
-        self.feed(Input::RouteRequested {
-            ticket,
-            incarnation: d.agent,
-            trajectory: d.trajectory,
-        });
+        self.feed(Input::Role(
+            d.agent,
+            RoleEvent::RouteRequested {
+                ticket,
+                trajectory: d.trajectory,
+            },
+        ));
     }
 
     pub(super) fn routed(&mut self, ticket: u64, rollout: Incarnation) {
@@ -337,11 +339,7 @@ impl World {
         }
         p.phase = phase;
         let step = Step(0);
-        let input = Input::PhaseChanged {
-            incarnation: life,
-            phase,
-            step,
-        };
+        let input = Input::Role(life, RoleEvent::PhaseChanged { phase, step });
         // Never within the handling of another input, nor before what it said before.
         let (link, wait) = (p.link, p.heard_at.since(self.now));
         if p.linked {
@@ -351,10 +349,12 @@ impl World {
 }
 
 fn finished(agent: Incarnation, trajectory: TrajectoryId, oldest_version: WeightVersion) -> Input {
-    Input::TrajectoryFinished {
-        incarnation: agent,
-        trajectory,
-        reward: 0.5,
-        oldest_version,
-    }
+    Input::Role(
+        agent,
+        RoleEvent::TrajectoryFinished {
+            trajectory,
+            reward: 0.5,
+            oldest_version,
+        },
+    )
 }

@@ -1,6 +1,6 @@
 //! The daemon: its driver's order of work, its store, its death and return.
 use super::{Happening, World};
-use crate::core::{Core, Exit, Input, Outcome, Output, Record, State};
+use crate::core::{Core, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent, State};
 use crate::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -50,16 +50,16 @@ impl Daemon {
 fn can_come_twice(input: &Input) -> bool {
     matches!(
         input,
-        Input::StepDone { .. }
-            | Input::Published { .. }
-            | Input::Restored { .. }
-            | Input::Pulled { result: Ok(()), .. }
-            | Input::TrajectoryFinished { .. }
-            | Input::Exited { .. }
-            | Input::Spawned { .. }
-            | Input::PullProgress { .. }
+        Input::Gang(_, GangEvent::StepDone { .. })
+            | Input::Gang(_, GangEvent::Published { .. })
+            | Input::Gang(_, GangEvent::Restored { .. })
+            | Input::Role(_, RoleEvent::Pulled { result: Ok(()), .. })
+            | Input::Role(_, RoleEvent::TrajectoryFinished { .. })
+            | Input::Role(_, RoleEvent::Exited { .. })
+            | Input::Role(_, RoleEvent::Spawned { .. })
+            | Input::Role(_, RoleEvent::PullProgress { .. })
             | Input::RouteReleased { .. }
-            | Input::Probed { .. }
+            | Input::Role(_, RoleEvent::Probed { .. })
     )
 }
 
@@ -84,7 +84,9 @@ impl World {
         self.checker.told(&self.core, &input);
         self.note_drained();
         let attached = match &input {
-            Input::Attached { incarnation, hello } => Some((*incarnation, hello.leases.clone())),
+            Input::Role(incarnation, RoleEvent::Attached { hello }) => {
+                Some((*incarnation, hello.leases.clone()))
+            }
             _ => None,
         };
         let joins = match &input {
@@ -289,12 +291,14 @@ impl World {
         }
         for trajectory in self.stored.clone() {
             if trajectory.batch > self.core.state().committed().0 {
-                self.feed(Input::TrajectoryFinished {
-                    incarnation: Incarnation(0),
-                    trajectory,
-                    reward: 0.5,
-                    oldest_version: self.oldest_of(trajectory),
-                });
+                self.feed(Input::Role(
+                    Incarnation(0),
+                    RoleEvent::TrajectoryFinished {
+                        trajectory,
+                        reward: 0.5,
+                        oldest_version: self.oldest_of(trajectory),
+                    },
+                ));
             }
         }
         for life in here.into_iter().filter(|life| life.0 != 0) {
@@ -307,16 +311,18 @@ impl World {
     fn adopt(&mut self, incarnation: Incarnation) {
         if self.procs.get(&incarnation).is_some_and(|p| p.alive) {
             let pid = pid_of(incarnation);
-            self.feed(Input::Spawned { incarnation, pid });
+            self.feed(Input::Role(incarnation, RoleEvent::Spawned { pid }));
             let takes = self.timing.relink.draw(&mut self.dice);
             self.after(takes, Happening::Link(incarnation));
         } else {
-            self.feed(Input::Exited {
+            self.feed(Input::Role(
                 incarnation,
-                at: None,
-                exit: Exit::Gone,
-                detail: String::new(),
-            });
+                RoleEvent::Exited {
+                    at: None,
+                    exit: Exit::Gone,
+                    detail: String::new(),
+                },
+            ));
         }
     }
 }

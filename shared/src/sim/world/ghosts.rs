@@ -1,6 +1,9 @@
 //! Messages that come far too late: what an earlier life of a place, or an earlier gang, once said.
 use super::{Happening, World};
-use crate::core::{CallFault, Exit, Hello, Input, PullFailure, ReturnedBy, Sample, StepMetrics};
+use crate::core::{
+    CallFault, Exit, GangEvent, Hello, Input, PullFailure, ReturnedBy, RoleEvent, Sample,
+    StepMetrics,
+};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use std::time::Duration;
@@ -53,76 +56,90 @@ impl World {
         let source = incarnation;
         let (step, pid) = (Step(self.committed()), 7);
         vec![
-            Input::Attached { incarnation, hello },
-            Input::PhaseChanged {
+            Input::Role(incarnation, RoleEvent::Attached { hello }),
+            Input::Role(
                 incarnation,
-                phase: Phase::Idle,
-                step,
-            },
-            Input::Sampled {
+                RoleEvent::PhaseChanged {
+                    phase: Phase::Idle,
+                    step,
+                },
+            ),
+            Input::Role(incarnation, RoleEvent::Sampled { sample }),
+            Input::Role(incarnation, RoleEvent::Spawned { pid }),
+            Input::Role(incarnation, RoleEvent::Probed { ok: false }),
+            Input::Role(
                 incarnation,
-                sample,
-            },
-            Input::Spawned { incarnation, pid },
-            Input::Probed {
+                RoleEvent::Pulled {
+                    version,
+                    result: Ok(()),
+                },
+            ),
+            Input::Role(
                 incarnation,
-                ok: false,
-            },
-            Input::Pulled {
+                RoleEvent::Pulled {
+                    version,
+                    result: Err(PullFailure::Corrupt { source }),
+                },
+            ),
+            Input::Role(
                 incarnation,
-                version,
-                result: Ok(()),
-            },
-            Input::Pulled {
+                RoleEvent::TrajectoryReturned {
+                    trajectory,
+                    reason: "late".to_owned(),
+                    by: ReturnedBy::Worker,
+                },
+            ),
+            Input::Role(incarnation, RoleEvent::Detached),
+            Input::Role(
                 incarnation,
-                version,
-                result: Err(PullFailure::Corrupt { source }),
-            },
-            Input::TrajectoryReturned {
+                RoleEvent::SpawnFailed {
+                    reason: "late".to_owned(),
+                },
+            ),
+            Input::Role(
                 incarnation,
-                trajectory,
-                reason: "late".to_owned(),
-                by: ReturnedBy::Worker,
-            },
-            Input::Detached { incarnation },
-            Input::SpawnFailed {
-                incarnation,
-                reason: "late".to_owned(),
-            },
-            Input::Exited {
-                incarnation,
-                at: None,
-                exit: Exit::Gone,
-                detail: String::new(),
-            },
+                RoleEvent::Exited {
+                    at: None,
+                    exit: Exit::Gone,
+                    detail: String::new(),
+                },
+            ),
         ]
     }
 
     fn of_old_gang(&self, generation: Generation) -> Vec<Input> {
         let (step, next) = (Step(self.committed()), Step(self.committed() + 1));
         let metrics = StepMetrics::default();
-        let published = |version: u64| Input::Published {
-            generation,
-            version: WeightVersion(version),
-            bytes: 1,
-            digest: String::new(),
+        let published = |version: u64| {
+            Input::Gang(
+                generation,
+                GangEvent::Published {
+                    version: WeightVersion(version),
+                    bytes: 1,
+                    digest: String::new(),
+                },
+            )
         };
         vec![
-            Input::Restored { generation, step },
+            Input::Gang(generation, GangEvent::Restored { step }),
             published(step.0),
             published(next.0),
-            Input::StepDone {
+            Input::Gang(
                 generation,
-                step: next,
-                metrics,
-            },
-            Input::StepFailed {
+                GangEvent::StepDone {
+                    step: next,
+                    metrics,
+                },
+            ),
+            Input::Gang(
                 generation,
-                step: next,
-                rank: None,
-                fault: CallFault::Exception,
-                reason: "late".to_owned(),
-            },
+                GangEvent::StepFailed {
+                    step: next,
+                    rank: None,
+                    fault: CallFault::Exception,
+                    reason: "late".to_owned(),
+                },
+            ),
         ]
     }
 }

@@ -1,7 +1,7 @@
 //! Links between the daemon and its processes: ordered, lost whole, opened again by the process.
 use super::process::Order;
 use super::{Happening, World};
-use crate::core::{Hello, Input};
+use crate::core::{Hello, Input, RoleEvent};
 use crate::ids::Incarnation;
 use crate::phase::Phase;
 use crate::time::Time;
@@ -116,7 +116,7 @@ impl World {
     /// The daemon finds the end of a link, unless a newer one took its place.
     pub(super) fn link_ends(&mut self, incarnation: Incarnation) {
         if self.procs.get(&incarnation).is_some_and(|p| !p.linked) {
-            self.feed(Input::Detached { incarnation });
+            self.feed(Input::Role(incarnation, RoleEvent::Detached));
         }
     }
 
@@ -149,18 +149,11 @@ impl World {
             ..Hello::default()
         };
         let (phase, step) = (p.phase, p.step.unwrap_or_default());
-        self.feed(Input::Attached {
-            incarnation: life,
-            hello,
-        });
+        self.feed(Input::Role(life, RoleEvent::Attached { hello }));
         if phase != Phase::Init {
             self.say(
                 life,
-                Input::PhaseChanged {
-                    incarnation: life,
-                    phase,
-                    step,
-                },
+                Input::Role(life, RoleEvent::PhaseChanged { phase, step }),
             );
         }
     }

@@ -8,7 +8,7 @@
 //! ```
 //! The leader's own node is always in reach. What travels between the two: `streams`.
 use super::{Happening, World, ms};
-use crate::core::{Input, Labels, NodeSpec, SlotRef};
+use crate::core::{Input, Labels, NodeEvent, NodeSpec, SlotRef};
 use crate::ids::{Generation, Incarnation, InstanceId, NodeId};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,7 +202,7 @@ impl World {
         self.empty_node(at);
         if let Some(node) = node {
             let reason = "maintenance".to_owned();
-            self.feed(Input::NodeLeft { node, reason });
+            self.feed(Input::Node(node, NodeEvent::Left { reason }));
         }
     }
 

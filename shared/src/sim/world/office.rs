@@ -119,18 +119,13 @@ impl Office {
 
 impl World {
     /// An operator asks for something, if anybody listens.
-    pub(super) fn ask(
-        &mut self,
-        about: Role,
-        revision: Option<u32>,
-        request: impl FnOnce(u64) -> Request,
-    ) {
+    pub(super) fn ask(&mut self, about: Role, revision: Option<u32>, request: Request) {
         if !self.daemon.up || self.outcome.is_some() {
             return;
         }
         let ticket = self.number();
         self.office.asked.insert(ticket, (about, revision));
-        self.feed(Input::Operator(request(ticket)));
+        self.feed(Input::Operator(ticket, request));
     }
 
     fn change(&mut self, role: Role, change: Change) {
@@ -155,21 +150,23 @@ impl World {
             return;
         }
         self.office.revisions.insert(revision, job.clone());
-        self.ask(role, Some(revision), |ticket| match change {
-            Change::Count(count) => Request::Scale {
-                ticket,
-                role,
-                count,
-                revision,
+        self.ask(
+            role,
+            Some(revision),
+            match change {
+                Change::Count(count) => Request::Scale {
+                    role,
+                    count,
+                    revision,
+                },
+                Change::Value(_) => Request::Update {
+                    role,
+                    config: Box::new(job),
+                    revision,
+                    changes: vec!["a = 1".to_owned()],
+                },
             },
-            Change::Value(_) => Request::Update {
-                ticket,
-                role,
-                config: Box::new(job),
-                revision,
-                changes: vec!["a = 1".to_owned()],
-            },
-        });
+        );
     }
 
     /// `robustctl scale`.
@@ -188,10 +185,14 @@ impl World {
             return;
         };
         let node = machine.spec.name.clone();
-        self.ask(Role::Trainer, None, |ticket| match out {
-            true => Request::Cordon { ticket, node },
-            false => Request::Uncordon { ticket, node },
-        });
+        self.ask(
+            Role::Trainer,
+            None,
+            match out {
+                true => Request::Cordon { node },
+                false => Request::Uncordon { node },
+            },
+        );
     }
 
     /// `robustctl restore-slot`.
@@ -200,45 +201,41 @@ impl World {
             return;
         };
         let (node, pool) = (machine.spec.name.clone(), pool.to_owned());
-        self.ask(Role::Trainer, None, |ticket| Request::RestoreSlot {
-            ticket,
-            node,
-            pool,
-            index,
-        });
+        self.ask(
+            Role::Trainer,
+            None,
+            Request::RestoreSlot { node, pool, index },
+        );
     }
 
     /// `robustctl quarantine` and `readmit`.
     pub fn quarantine(&mut self, who: InstanceId, out: bool) {
         let InstanceId { role, index } = who;
-        self.ask(Role::Trainer, None, |ticket| match out {
-            true => Request::Quarantine {
-                ticket,
-                role,
-                index,
+        self.ask(
+            Role::Trainer,
+            None,
+            match out {
+                true => Request::Quarantine { role, index },
+                false => Request::Readmit { role, index },
             },
-            false => Request::Readmit {
-                ticket,
-                role,
-                index,
-            },
-        });
+        );
     }
 
     /// `robustctl pause` and `resume`.
     pub fn pause_job(&mut self, pause: bool) {
-        self.ask(Role::Trainer, None, |ticket| match pause {
-            true => Request::Pause { ticket },
-            false => Request::Resume { ticket },
-        });
+        self.ask(
+            Role::Trainer,
+            None,
+            match pause {
+                true => Request::Pause,
+                false => Request::Resume,
+            },
+        );
     }
 
     /// `robustctl restart`.
     pub fn restart(&mut self, target: RestartTarget) {
-        self.ask(Role::Trainer, None, |ticket| Request::Restart {
-            ticket,
-            target,
-        });
+        self.ask(Role::Trainer, None, Request::Restart { target });
     }
 
     /// Everything that an operator took out comes back, as he finds it in the status.
@@ -265,10 +262,7 @@ impl World {
         }
         if !view.armed.is_empty() {
             let number = None;
-            self.ask(Role::Trainer, None, |ticket| Request::Disarm {
-                ticket,
-                number,
-            });
+            self.ask(Role::Trainer, None, Request::Disarm { number });
         }
         if view.pause.is_some() {
             self.pause_job(false);
@@ -429,7 +423,7 @@ impl World {
 
     /// Gives the controller an input. A request it refuses changes nothing.
     pub(super) fn handle(&mut self, input: Input) {
-        let asks = matches!(&input, Input::Operator(request) if *request != Request::Stop);
+        let asks = matches!(&input, Input::Operator(..));
         let twin = asks.then(|| self.core.clone());
         self.core.handle(self.now, input);
         let Some(mut twin) = twin else { return };

@@ -4,7 +4,7 @@
 //! what is verified there as it comes; one that reads along waits for what its source has not got yet.
 use super::process::{Order, PARTS, Transfer};
 use super::{Happening, World, ms};
-use crate::core::{Input, PullFailure};
+use crate::core::{Input, PullFailure, RoleEvent};
 use crate::ids::{Incarnation, Role, WeightVersion};
 
 /// Bytes of one version, for the reports.
@@ -58,11 +58,7 @@ impl World {
             self.pullers.remove(&puller);
             return self.say(
                 puller,
-                Input::Pulled {
-                    incarnation,
-                    version,
-                    result,
-                },
+                Input::Role(incarnation, RoleEvent::Pulled { version, result }),
             );
         }
         let same = |t: &Transfer| (t.version, &t.sources) == (version, &transfer.sources);
@@ -77,10 +73,7 @@ impl World {
         }
         self.say(
             puller,
-            Input::PullStarted {
-                incarnation,
-                version,
-            },
+            Input::Role(incarnation, RoleEvent::PullStarted { version }),
         );
         if !again {
             self.next_part(puller, serial);
@@ -141,12 +134,14 @@ impl World {
         self.next_part(puller, t.serial);
         self.say(
             puller,
-            Input::PullProgress {
-                incarnation: puller,
-                version: t.version,
-                bytes: BYTES * u64::from(parts) / u64::from(PARTS),
-                total: BYTES,
-            },
+            Input::Role(
+                puller,
+                RoleEvent::PullProgress {
+                    version: t.version,
+                    bytes: BYTES * u64::from(parts) / u64::from(PARTS),
+                    total: BYTES,
+                },
+            ),
         );
     }
 
@@ -165,11 +160,13 @@ impl World {
         }
         self.say(
             puller,
-            Input::Pulled {
-                incarnation: puller,
-                version: t.version,
-                result,
-            },
+            Input::Role(
+                puller,
+                RoleEvent::Pulled {
+                    version: t.version,
+                    result,
+                },
+            ),
         );
     }
 

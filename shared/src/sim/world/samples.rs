@@ -1,7 +1,7 @@
 //! Telemetry: taken by the daemon from the system, so a stopped process is sampled too.
 use super::trainer::computed;
 use super::{Happening, World, ms};
-use crate::core::{Input, Sample};
+use crate::core::{Input, RoleEvent, Sample};
 use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
 
@@ -49,10 +49,7 @@ impl World {
         let at = p.machine;
         let told = self.machines.linked(at) && self.machines.in_reach(at) && !p.frozen;
         if told && (p.id.role == Role::Trainer || p.linked) {
-            self.feed(Input::Sampled {
-                incarnation,
-                sample,
-            });
+            self.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! joins. What ended there meanwhile is told then.
 use super::machines::{BEAT, Machine, NodeOrder, SpawnOrder, Trouble};
 use super::{Happening, World, ms};
-use crate::core::{Exit, Input, NodeState};
+use crate::core::{Exit, Input, NodeEvent, NodeState, RoleEvent};
 use crate::ids::Incarnation;
 
 impl World {
@@ -18,7 +18,7 @@ impl World {
             let takes = self.timing.message.draw(&mut self.dice);
             let stream = self.machines.all[at].stream;
             if self.machines.all[at].trouble.is_none() && self.machines.linked(at) {
-                let beat = Input::NodeBeat { node };
+                let beat = Input::Node(node, NodeEvent::Beat);
                 self.after(takes, Happening::NodeSaid(at, stream, beat));
             }
         }
@@ -32,7 +32,7 @@ impl World {
         let Some(m) = self.machines.all.get_mut(at) else {
             return;
         };
-        let ended = matches!(input, Input::Exited { .. });
+        let ended = matches!(input, Input::Role(_, RoleEvent::Exited { .. }));
         match m.trouble {
             Some(Trouble::Dead | Trouble::Left) => {}
             None if m.linked => {
@@ -52,12 +52,13 @@ impl World {
             return;
         };
         if !m.linked || m.stream != stream {
-            if matches!(input, Input::Exited { .. }) {
+            if matches!(input, Input::Role(_, RoleEvent::Exited { .. })) {
                 m.unsaid.push(input);
             }
             return;
         }
-        if let Input::Spawned { incarnation, .. } | Input::SpawnFailed { incarnation, .. } = &input
+        if let Input::Role(incarnation, RoleEvent::Spawned { .. })
+        | Input::Role(incarnation, RoleEvent::SpawnFailed { .. }) = &input
         {
             m.pending.remove(incarnation);
         }
@@ -147,10 +148,10 @@ impl World {
         let expected = self.core.view(self.now).instances;
         // Whoever joins is alive; what follows must not find it overdue.
         if let Some(node) = known {
-            self.feed(Input::NodeBeat { node });
+            self.feed(Input::Node(node, NodeEvent::Beat));
         }
         for input in ended {
-            if let Input::Exited { incarnation, .. } = &input {
+            if let Input::Role(incarnation, RoleEvent::Exited { .. }) = &input {
                 self.machines.all[at].pending.remove(incarnation);
             }
             self.feed(input);
@@ -163,12 +164,10 @@ impl World {
                 && !running.contains(&incarnation)
             {
                 let (at, exit, detail) = (None, Exit::Gone, String::new());
-                self.feed(Input::Exited {
+                self.feed(Input::Role(
                     incarnation,
-                    at,
-                    exit,
-                    detail,
-                });
+                    RoleEvent::Exited { at, exit, detail },
+                ));
             }
         }
         self.feed(Input::NodeJoined { node, running });

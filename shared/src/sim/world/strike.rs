@@ -1,7 +1,7 @@
 //! What can be done to the world from outside.
 use super::machines::{NodeOrder, SpawnOrder};
 use super::{Happening, Start, World, ms};
-use crate::core::{Exit, Fault, Input, Request};
+use crate::core::{Exit, Fault, Input, NodeEvent, Request, RoleEvent};
 use crate::fault::At;
 use crate::hardware::{Finding, FindingKind};
 use crate::ids::{Incarnation, InstanceId, Role, TrajectoryId};
@@ -59,9 +59,9 @@ impl World {
         let Some(slot) = self.homes.get(&who).cloned() else {
             return;
         };
-        let Some(node) = self.core.node(slot.node).map(|n| n.name.clone()) else {
+        if self.core.node(slot.node).is_none() {
             return;
-        };
+        }
         let there = |(_, p): &(&Incarnation, &super::Proc)| p.alive && p.slot == slot;
         let users = self.procs.iter().filter(there).map(|(life, _)| *life);
         let users: Vec<_> = users.collect();
@@ -72,12 +72,14 @@ impl World {
         // Nobody promised anything about the slot, and yet it may be gone when the daemon is back.
         self.office.unsure = true;
         let text = "its device".to_owned();
-        let input = Input::Hardware {
-            node,
-            device: slot.index,
-            finding: Finding { kind, text },
-            users,
-        };
+        let input = Input::Node(
+            slot.node,
+            NodeEvent::Hardware {
+                device: slot.index,
+                finding: Finding { kind, text },
+                users,
+            },
+        );
         self.node_says(self.machine_of(slot.node), input);
     }
 
@@ -90,7 +92,7 @@ impl World {
 
     /// An operator ends the job, and starts the daemon again later to go on with it.
     pub fn stop_and_resume(&mut self, after: Duration) {
-        self.feed(Input::Operator(Request::Stop));
+        self.feed(Input::Stop);
         if self.outcome != Some(crate::core::Outcome::Stopped) {
             return;
         }
@@ -149,14 +151,17 @@ impl World {
 
     /// The same for a moment in its life.
     pub fn inject_at(&mut self, fault: Fault, role: Role, index: u32, at: Option<At>) {
-        self.ask(role, None, |ticket| Request::Inject {
-            ticket,
-            fault,
+        self.ask(
             role,
-            index: Some(index),
-            incarnation: None,
-            at,
-        });
+            None,
+            Request::Inject {
+                fault,
+                role,
+                index: Some(index),
+                incarnation: None,
+                at,
+            },
+        );
     }
 
     pub(super) fn heal_one(&mut self, life: Incarnation) {
@@ -201,10 +206,7 @@ impl World {
         };
         if start == Start::Refused {
             let reason = "no memory".to_owned();
-            let input = Input::SpawnFailed {
-                incarnation: life,
-                reason,
-            };
+            let input = Input::Role(life, RoleEvent::SpawnFailed { reason });
             return self.after(Duration::ZERO, Happening::Reported(at, input));
         }
         let span = match who.role {
@@ -216,10 +218,7 @@ impl World {
         proc.over = self.machines.ends(at, life);
         self.procs.insert(life, proc);
         let pid = super::daemon::pid_of(life);
-        let input = Input::Spawned {
-            incarnation: life,
-            pid,
-        };
+        let input = Input::Role(life, RoleEvent::Spawned { pid });
         self.after(Duration::ZERO, Happening::Reported(at, input));
         let takes = span.draw(&mut self.dice);
         match start {
@@ -245,12 +244,14 @@ impl World {
         };
         let ended = self.timing.teardown.draw(&mut self.dice);
         let told = self.timing.told.draw(&mut self.dice);
-        let input = Input::Exited {
-            incarnation: life,
-            at: Some(self.now + ended),
-            exit,
-            detail,
-        };
+        let input = Input::Role(
+            life,
+            RoleEvent::Exited {
+                at: Some(self.now + ended),
+                exit,
+                detail,
+            },
+        );
         self.after(ended + told, Happening::Reported(at, input));
     }
 
@@ -282,10 +283,7 @@ impl World {
         // A probe of one that does not answer is over at its timeout, which is the core's too.
         let found = self.procs.get(&incarnation);
         if found.is_some_and(|p| p.serves() && self.machines.in_reach(p.machine)) {
-            self.feed(Input::Probed {
-                incarnation,
-                ok: true,
-            });
+            self.feed(Input::Role(incarnation, RoleEvent::Probed { ok: true }));
         }
     }
 }

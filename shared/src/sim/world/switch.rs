@@ -1,6 +1,6 @@
 //! Hybrid engines: pauses and returns, in the order they were told.
 use super::{Happening, World};
-use crate::core::{Input, Output};
+use crate::core::{Input, Output, RoleEvent};
 use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
 
@@ -38,11 +38,10 @@ impl World {
             (false, _) => Phase::Generating,
         };
         self.enter(engine, phase);
-        self.feed(Input::Switched {
-            incarnation: engine,
-            paused,
-            ok: true,
-        });
+        self.feed(Input::Role(
+            engine,
+            RoleEvent::Switched { paused, ok: true },
+        ));
     }
 
     /// One slot, one worker: ranks compute only while no engine of theirs does. An engine that came

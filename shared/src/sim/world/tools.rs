@@ -2,7 +2,7 @@
 //! result, and gives the trajectory back.
 use super::agents::{AGAIN, Doing};
 use super::{Happening, World};
-use crate::core::{Input, ReturnedBy};
+use crate::core::{Input, ReturnedBy, RoleEvent};
 use crate::ids::{Incarnation, InstanceId};
 use crate::time::Time;
 use std::time::Duration;
@@ -57,12 +57,14 @@ impl World {
             if by == ReturnedBy::Diverged {
                 self.diverged.insert(d.trajectory);
             }
-            self.feed(Input::TrajectoryReturned {
-                incarnation: d.agent,
-                trajectory: d.trajectory,
-                reason: "its tool failed".to_owned(),
-                by,
-            });
+            self.feed(Input::Role(
+                d.agent,
+                RoleEvent::TrajectoryReturned {
+                    trajectory: d.trajectory,
+                    reason: "its tool failed".to_owned(),
+                    by,
+                },
+            ));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The gang: calls that all ranks take part in, answered from memory when repeated.
 use super::{Happening, World, ms};
-use crate::core::{CallFault, Input, StepMetrics};
+use crate::core::{CallFault, GangEvent, Input, RoleEvent, StepMetrics};
 use crate::ids::{Generation, Incarnation, Role, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use std::collections::BTreeMap;
@@ -173,23 +173,29 @@ impl World {
         }
         self.gang.task = None;
         self.feed(match call {
-            Call::Restore(step) => Input::Restored { generation, step },
-            Call::Prepare(step, _) => Input::Prepared { generation, step },
-            Call::Train(step) if self.program_is_over(step) => Input::TrainerOver { generation },
-            Call::Train(step) => Input::StepDone {
+            Call::Restore(step) => Input::Gang(generation, GangEvent::Restored { step }),
+            Call::Prepare(step, _) => Input::Gang(generation, GangEvent::Prepared { step }),
+            Call::Train(step) if self.program_is_over(step) => {
+                Input::Gang(generation, GangEvent::TrainerOver)
+            }
+            Call::Train(step) => Input::Gang(
                 generation,
-                step,
-                metrics: StepMetrics {
-                    reward: 0.5,
-                    ..StepMetrics::default()
+                GangEvent::StepDone {
+                    step,
+                    metrics: StepMetrics {
+                        reward: 0.5,
+                        ..StepMetrics::default()
+                    },
                 },
-            },
-            Call::Publish(version) => Input::Published {
+            ),
+            Call::Publish(version) => Input::Gang(
                 generation,
-                version,
-                bytes: 1 << 20,
-                digest: String::new(),
-            },
+                GangEvent::Published {
+                    version,
+                    bytes: 1 << 20,
+                    digest: String::new(),
+                },
+            ),
         });
     }
 
@@ -224,13 +230,15 @@ impl World {
             self.gang.task = None;
             let reason = format!("{rank} raised an exception");
             let step = step_of(call);
-            self.feed(Input::StepFailed {
+            self.feed(Input::Gang(
                 generation,
-                step,
-                rank: Some(rank),
-                fault: CallFault::Exception,
-                reason,
-            });
+                GangEvent::StepFailed {
+                    step,
+                    rank: Some(rank),
+                    fault: CallFault::Exception,
+                    reason,
+                },
+            ));
         }
     }
 
@@ -241,11 +249,7 @@ impl World {
             }
             self.say(
                 incarnation,
-                Input::PhaseChanged {
-                    incarnation,
-                    phase,
-                    step,
-                },
+                Input::Role(incarnation, RoleEvent::PhaseChanged { phase, step }),
             );
         }
     }

@@ -72,11 +72,13 @@ fn that_a_superseded_relay_gives_no_more_of_the_older_version_is_not_held_agains
     fleet.publish_next();
     let source = fleet.lives[&rollout(0)];
     let reason = "refused".to_owned();
-    fleet.feed(Input::Pulled {
-        incarnation: fleet.lives[&rollout(1)],
-        version: WeightVersion(0),
-        result: Err(PullFailure::Source { source, reason }),
-    });
+    fleet.feed(Input::Role(
+        fleet.lives[&rollout(1)],
+        RoleEvent::Pulled {
+            version: WeightVersion(0),
+            result: Err(PullFailure::Source { source, reason }),
+        },
+    ));
     fleet.orders();
     fleet.starts(0);
     assert_eq!(fleet.orders(), ["v1: rollout-1 from rollout-0"]);
@@ -88,7 +90,7 @@ fn a_version_is_not_pulled_into_the_buffer_from_which_somebody_reads_the_one_bef
     fleet.ends(0, Ok(()));
     // It has no link, so it cannot be told to pull the newer version instead.
     let incarnation = fleet.lives[&rollout(1)];
-    fleet.feed(Input::Detached { incarnation });
+    fleet.feed(Input::Role(incarnation, RoleEvent::Detached));
     fleet.publish_next();
     assert_eq!(
         fleet.orders(),
@@ -189,11 +191,10 @@ fn one_that_has_everything_changes_over_before_it_is_told_to_pull_a_newer_versio
     }
     let (incarnation, version) = (fleet.lives[&rollout(0)], WeightVersion(0));
     let result = Ok(());
-    fleet.feed(Input::Pulled {
+    fleet.feed(Input::Role(
         incarnation,
-        version,
-        result,
-    });
+        RoleEvent::Pulled { version, result },
+    ));
     let i = fleet.core.s.instances.get(rollout(0)).unwrap();
     assert_eq!((i.version, i.admitted), (Some(version), false));
     assert_eq!(fleet.orders(), ["v3: rollout-0 from trainer-0"]);
@@ -272,11 +273,13 @@ fn a_corrupt_source_is_passed_over_for_a_while_and_the_rest_comes_from_elsewhere
 fn whoever_pulls_from_one_that_was_taken_out_goes_on_elsewhere_when_it_can() {
     let mut fleet = Fleet::chain(3);
     fleet.ends(0, Ok(()));
-    fleet.feed(Input::Operator(Request::Quarantine {
-        ticket: 1,
-        role: Role::Rollout,
-        index: 1,
-    }));
+    fleet.feed(Input::Operator(
+        TICKET,
+        Request::Quarantine {
+            role: Role::Rollout,
+            index: 1,
+        },
+    ));
     assert!(fleet.core.s.instances.get(rollout(1)).unwrap().quarantined);
     assert!(fleet.orders().is_empty(), "rollout-0 serves rollout-1");
     fleet.ends(1, Ok(()));
@@ -303,7 +306,7 @@ fn one_that_links_again_is_told_again_and_says_again_that_it_can_be_read() {
     let mut fleet = Fleet::publishing(2);
     fleet.orders();
     let incarnation = fleet.lives[&rollout(0)];
-    fleet.feed(Input::Detached { incarnation });
+    fleet.feed(Input::Role(incarnation, RoleEvent::Detached));
     fleet.attach(rollout(0));
     assert_eq!(fleet.orders(), ["v0: rollout-0 from trainer-0"]);
     fleet.starts(0);
@@ -335,11 +338,13 @@ fn a_pull_whose_source_is_slow_is_no_overrun() {
     let mut fleet = Fleet::new(2, Vec::new());
     fleet.core.config.rules.phase_overrun.bound.set(ms(5000));
     for n in [0, 1] {
-        fleet.feed(Input::PhaseChanged {
-            incarnation: fleet.lives[&rollout(n)],
-            phase: crate::phase::Phase::PullWeights,
-            step: Step(0),
-        });
+        fleet.feed(Input::Role(
+            fleet.lives[&rollout(n)],
+            RoleEvent::PhaseChanged {
+                phase: crate::phase::Phase::PullWeights,
+                step: Step(0),
+            },
+        ));
     }
     fleet.publish();
     fleet.starts(0);

@@ -115,22 +115,24 @@ impl Fleet {
     fn attach(&mut self, id: InstanceId) {
         let incarnation = self.lives[&id];
         let hello = Hello::default();
-        self.feed(Input::Attached { incarnation, hello });
+        self.feed(Input::Role(incarnation, RoleEvent::Attached { hello }));
     }
 
     fn restore(&mut self) {
         let (generation, step) = (self.core.s.gang.generation, self.core.s.committed);
-        self.feed(Input::Restored { generation, step });
+        self.feed(Input::Gang(generation, GangEvent::Restored { step }));
     }
 
     /// The trainer publishes the version of the last committed step.
     fn publish(&mut self) {
-        self.feed(Input::Published {
-            generation: self.core.s.gang.generation,
-            version: WeightVersion(self.published),
-            bytes: 100,
-            digest: String::new(),
-        });
+        self.feed(Input::Gang(
+            self.core.s.gang.generation,
+            GangEvent::Published {
+                version: WeightVersion(self.published),
+                bytes: 100,
+                digest: String::new(),
+            },
+        ));
     }
 
     fn publish_next(&mut self) {
@@ -142,29 +144,27 @@ impl Fleet {
 
     fn starts(&mut self, puller: u32) {
         let (incarnation, version) = (self.lives[&rollout(puller)], self.version());
-        self.feed(Input::PullStarted {
-            incarnation,
-            version,
-        });
+        self.feed(Input::Role(incarnation, RoleEvent::PullStarted { version }));
     }
 
     fn moves(&mut self, puller: u32, bytes: u64) {
         let (incarnation, version) = (self.lives[&rollout(puller)], self.version());
-        self.feed(Input::PullProgress {
+        self.feed(Input::Role(
             incarnation,
-            version,
-            bytes,
-            total: 100,
-        });
+            RoleEvent::PullProgress {
+                version,
+                bytes,
+                total: 100,
+            },
+        ));
     }
 
     fn ends(&mut self, puller: u32, result: Result<(), PullFailure>) {
         let (incarnation, version) = (self.lives[&rollout(puller)], self.version());
-        self.feed(Input::Pulled {
+        self.feed(Input::Role(
             incarnation,
-            version,
-            result,
-        });
+            RoleEvent::Pulled { version, result },
+        ));
     }
 
     fn version(&self) -> WeightVersion {
@@ -172,12 +172,14 @@ impl Fleet {
     }
 
     fn dies(&mut self, who: InstanceId) {
-        self.feed(Input::Exited {
-            incarnation: self.lives[&who],
-            at: None,
-            exit: Exit::Signal(9),
-            detail: String::new(),
-        });
+        self.feed(Input::Role(
+            self.lives[&who],
+            RoleEvent::Exited {
+                at: None,
+                exit: Exit::Signal(9),
+                detail: String::new(),
+            },
+        ));
     }
 
     /// A chain in which everybody reads along with the one before.

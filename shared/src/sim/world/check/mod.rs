@@ -23,7 +23,9 @@ mod pulls;
 mod verdicts;
 
 use super::World;
-use crate::core::{Core, CoreConfig, Input, Policy, Record, Request, SlotRef};
+use crate::core::{
+    Core, CoreConfig, Input, NodeEvent, Policy, Record, Request, RoleEvent, SlotRef,
+};
 use crate::hardware::Advice;
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
@@ -179,21 +181,14 @@ impl Checker {
     /// What the controller is about to be told.
     pub(super) fn told(&mut self, core: &Core, input: &Input) {
         match input {
-            Input::TrajectoryFinished {
-                incarnation,
-                trajectory,
-                ..
-            } => {
+            Input::Role(incarnation, RoleEvent::TrajectoryFinished { trajectory, .. }) => {
                 // One that another brought to its end before is of no use.
                 let is_news = self.finished.insert(*trajectory);
                 if let Some(id) = core.is_current(*incarnation).filter(|_| is_news) {
                     self.verdicts.useful(id);
                 }
             }
-            Input::Sampled {
-                incarnation,
-                sample,
-            } => {
+            Input::Role(incarnation, RoleEvent::Sampled { sample }) => {
                 let Some(id) = core.is_current(*incarnation) else {
                     return;
                 };
@@ -204,27 +199,30 @@ impl Checker {
                     self.verdicts.useful(id);
                 }
             }
-            Input::Attached { incarnation, .. } => self.verdicts.linked(*incarnation),
-            Input::Probed {
-                incarnation,
-                ok: true,
-            } => {
+            Input::Role(incarnation, RoleEvent::Attached { .. }) => {
+                self.verdicts.linked(*incarnation)
+            }
+            Input::Role(incarnation, RoleEvent::Probed { ok: true }) => {
                 self.suspects.remove(incarnation);
             }
-            Input::Hardware { finding, users, .. } if finding.advice() == Advice::Fault => {
+            Input::Node(_, NodeEvent::Hardware { finding, users, .. })
+                if finding.advice() == Advice::Fault =>
+            {
                 self.failed.extend(users);
                 let now = users.iter().filter_map(|old| core.successor(*old));
                 self.failed.extend(now);
             }
-            Input::Hardware { finding, users, .. } if finding.advice() == Advice::Drain => {
+            Input::Node(_, NodeEvent::Hardware { finding, users, .. })
+                if finding.advice() == Advice::Drain =>
+            {
                 self.announced.extend(users);
                 let now = users.iter().filter_map(|old| core.successor(*old));
                 self.announced.extend(now);
             }
-            Input::Operator(Request::Update { config, .. }) => {
+            Input::Operator(_, Request::Update { config, .. }) => {
                 self.shapes.insert(shape(config));
             }
-            Input::Exited { incarnation, .. } => {
+            Input::Role(incarnation, RoleEvent::Exited { .. }) => {
                 self.tokens.remove(incarnation);
                 self.suspects.remove(incarnation);
             }
