@@ -26,7 +26,7 @@ use robust_shared::phase::Phase;
 use robust_shared::weights::Manifest;
 use robust_transport::{Address, Buffer, Config, Identity, JobToken, Net, RegionKey, Transport};
 use robust_weights::{
-    Layout, Observer, Offer, Order, Progress, Publisher, PullError, Puller, Served, Slots, Source,
+    Layout, Link, Observer, Order, Progress, Publisher, PullError, Puller, Served, Slots, Source,
     SwapError,
 };
 use robust_worker::manifest::tensor_specs_of;
@@ -210,7 +210,7 @@ struct ToEngine {
 }
 
 impl Observer for ToEngine {
-    fn started(&self, _: WeightVersion, _: &RegionKey, _: Option<&Offer>) {}
+    fn started(&self, _: WeightVersion, _: &RegionKey, _: &[Link]) {}
 
     fn progress(&self, _: Progress) {}
 
