@@ -20,7 +20,7 @@
 //!
 //! # The machines
 //! The life of an instance (`instance`, `detect`, `restart`); each arrow to the left is a new
-//! incarnation, and whatever an older one still says is dropped (I-1):
+//! incarnation, and whatever an older one still says is dropped at the `door` (I-1):
 //! ```text
 //!            Spawn          Spawned          Attached
 //!  waiting ───────► spawning ──────► starting ──────► attached ◄──────► unlinked
@@ -78,6 +78,7 @@ mod requests;
 mod restart;
 mod routes;
 mod scale;
+mod start;
 mod state;
 mod timers;
 mod trajectories;

@@ -402,6 +402,19 @@ impl Core {
         }
     }
 
+    /// Asks a process to end gently; what it held goes on elsewhere. It is no fault.
+    pub(super) fn retire(&mut self, id: InstanceId) {
+        let Some(i) = self.s.instances.get(id).filter(|i| i.has_process()) else {
+            return;
+        };
+        let incarnation = i.incarnation;
+        self.note_leaving(id);
+        // After a record: a daemon that dies in between must not take its end for a fault.
+        self.note_revision(0);
+        self.out.push_back(Output::Retire { incarnation });
+        self.forget_life(id, incarnation);
+    }
+
     /// Leases, routes and pulls of a life that is over are void.
     pub(super) fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
         self.disarm_dead(id, old);

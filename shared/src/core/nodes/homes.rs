@@ -16,7 +16,7 @@ use super::SlotRef;
 use super::spec::{Labels, NodeSpec};
 use crate::core::config::{Mode, Policy};
 use crate::core::instance::{Instance, Life};
-use crate::core::output::{Output, Severity};
+use crate::core::output::Severity;
 use crate::core::{Core, Mutation};
 use crate::ids::{Generation, Incarnation, InstanceId, Role};
 use std::collections::BTreeSet;
@@ -211,19 +211,6 @@ impl Core {
         }
         let text = format!("{rollout} gives its slot to {rank} and waits for another");
         self.event(Severity::Warn, "standby", Some(rollout), text);
-    }
-
-    /// Asks a process to end gently; what it held goes on elsewhere. It is no fault.
-    pub(in crate::core) fn retire(&mut self, id: InstanceId) {
-        let Some(i) = self.s.instances.get(id).filter(|i| i.has_process()) else {
-            return;
-        };
-        let incarnation = i.incarnation;
-        self.note_leaving(id);
-        // After a record: a daemon that dies in between must not take its end for a fault.
-        self.note_revision(0);
-        self.out.push_back(Output::Retire { incarnation });
-        self.forget_life(id, incarnation);
     }
 
     pub(in crate::core) fn home(&self, id: InstanceId, given: &Given) -> Home {

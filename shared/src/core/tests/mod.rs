@@ -3,6 +3,7 @@
 mod armed;
 mod control;
 mod detection;
+mod door;
 mod exits;
 mod faults;
 mod given_back;
@@ -24,12 +25,12 @@ mod start_up;
 mod table;
 
 use super::*;
-
-/// Of every request of an operator.
-const TICKET: Ticket = 3;
 use crate::ids::*;
 use crate::sim::world::{Span, Start, Timing, World, id, ms};
 use std::time::Duration;
+
+/// Of every request of an operator.
+const TICKET: Ticket = 3;
 
 fn small(mode: Mode, steps: u64) -> CoreConfig {
     CoreConfig {

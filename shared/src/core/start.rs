@@ -1,0 +1,78 @@
+//! How a job begins, and how it goes on after its daemon was away.
+use super::instance::{Instance, Life, Supply};
+use super::output::{Output, Record};
+use super::prepare::Prepared;
+use super::state::{JobState, Stage};
+use super::{Core, Mutation};
+use crate::ettr::Cause;
+use crate::time::Time;
+
+impl Core {
+    pub(super) fn on_start(&mut self) {
+        if self.started {
+            return;
+        }
+        self.started = true;
+        if self.s.job == JobState::New {
+            self.s.job = JobState::Running;
+            if self.s.started_at == Time(0) {
+                self.s.started_at = self.now;
+            }
+            self.spawn_everything();
+        }
+    }
+
+    /// The daemon was away: links are gone, and so is every call it was making. Roles went on
+    /// working meanwhile, but nobody saw what, so the ledger counts the gap as nothing.
+    pub(super) fn rejoin(&mut self) {
+        let (now, away) = (self.now, self.s.last_now);
+        if self.config.mutant(Mutation::VersionBack) {
+            self.s.published = None;
+        }
+        if self.s.job == JobState::Running {
+            if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
+                self.out.push_back(Output::Record(Record::Interval(closed)));
+            }
+            self.open_batches();
+        }
+        let there = self.s.instances.engines().filter(|i| i.has_process());
+        self.routes.adopt(there.map(|i| i.incarnation));
+        let rules = &self.config.rules;
+        let attach = |i: &Instance| rules.attach_overdue.window.of(i.id.role);
+        for i in self.s.instances.iter_mut() {
+            let grace = now + attach(i);
+            match &mut i.life {
+                Life::Attached => i.life = Life::Unlinked { until: grace },
+                Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
+                    *until = grace;
+                }
+                Life::None | Life::Waiting { .. } | Life::Homeless => {}
+            }
+            // A pull may go on without us: its source stays taken, and the buffer it reads (I-4, I-6).
+            if let Some(pull) = &mut i.pull {
+                pull.moved_at = now;
+                if pull.supply == Supply::Flows {
+                    pull.supply = Supply::Waits;
+                }
+            }
+            // What it wrote into since, nobody saw; it says so when it is told to pull again.
+            i.readable = None;
+            i.suspect = None;
+            (i.health.asked, i.health.failures) = (None, 0);
+            i.avoid.clear();
+            (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
+        }
+        self.stood_still();
+        let gang = &mut self.s.gang;
+        gang.serves = None;
+        gang.stage = match gang.stage {
+            Stage::Forming | Stage::Restoring => Stage::Forming,
+            Stage::Ready | Stage::Publishing(_) | Stage::Preparing(_) | Stage::Training(_) => {
+                Stage::Ready
+            }
+        };
+        // Whoever drove the calls and kept their results is gone with them.
+        gang.prepared = Prepared::default();
+        self.forget_turns();
+    }
+}
