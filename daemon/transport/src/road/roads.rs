@@ -70,10 +70,9 @@ impl Roads {
     }
 
     fn best(&self, peer: &Address) -> Option<usize> {
-        let leads = |(at, road): (usize, &Box<dyn Road>)| {
-            road.reaches(peer) && !self.dead_ends.contains_key(&(*peer, at))
-        };
-        self.all.iter().enumerate().position(leads)
+        let believed = |at: usize| !self.dead_ends.contains_key(&(*peer, at));
+        let mut roads = self.all.iter().enumerate();
+        roads.position(|(at, road)| believed(at) && road.reaches(peer))
     }
 
     /// Whether the best road to a peer may be a dead end, and another one leads there, too.
