@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use robust_transport::{Buffer, Cancel, Exposed, FetchError, Part, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
-    Peer, chunks, holds, pattern, start_notifier, start_puller, start_pullers, transport, whole,
+    Peer, Tested, chunks, holds, pattern, start_notifier, start_puller, start_pullers, tested,
+    transport, whole,
 };
 
 const MIB: usize = 1 << 20;
@@ -369,8 +370,10 @@ fn a_source_survives_pullers_that_are_killed_stopped_or_disconnect_in_the_middle
                 }
             },
         );
+        // Through shared memory all may be here before the wish to disconnect is heard.
+        let over = tested() == Tested::Shm && result.is_ok();
         assert!(
-            matches!(result, Err(FetchError::Disconnected { .. })),
+            over || matches!(result, Err(FetchError::Disconnected { .. })),
             "{result:?}"
         );
         assert!(source.is_alive(), "the source died in round {round}");

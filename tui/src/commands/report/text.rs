@@ -192,19 +192,16 @@ fn came(t: &v1::TransferSum) -> String {
     let Some(came) = Came::of(t) else {
         return String::new();
     };
-    let sent = format!("{} of {} sent", bytes(t.sent), bytes(t.pulled));
+    let (sent, all) = (bytes(t.sent), bytes(t.pulled));
     let share = came.saved as f64 / t.pulled.max(1) as f64 * 100.0;
     let saved = (came.saved > 0).then(|| format!(" ({share:.1} % saved)"));
     let changed = came.changed.map(|part| {
         let percent = part * 100.0;
-        format!(", {percent:.2} % of the words changed where patches were used")
+        format!("; {percent:.2} % of the words changed")
     });
     let (saved, changed) = (saved.unwrap_or_default(), changed.unwrap_or_default());
-    format!(
-        "{}: {}; {sent}{saved}{changed}\n",
-        printable(&t.kind),
-        came.roads
-    )
+    let (kind, roads) = (printable(&t.kind), came.roads);
+    format!("{kind}: {roads}\n  {sent} of {all} sent{saved}{changed}\n")
 }
 
 /// The newest, each with its rule and reason below it.

@@ -86,13 +86,12 @@ fn roads(facts: &Facts) -> Check {
             Check::ok(NAME, "shared memory; roles open no port for weights")
         }
         (transport, _) if transport.takes_rdma(&job.net_devices) => match rdma {
-            Some(name) => Check::warn(
+            Some(name) => Check::ok(
                 NAME,
                 format!(
                     "UCX's RDMA: {name}; not encrypted, and whoever can send packets to the device can \
                      write to a role's memory"
                 ),
-                "let the fabric's partitions, or the network, keep strangers off the device",
             ),
             None if transport == WeightTransport::Auto => {
                 let found =
