@@ -231,12 +231,21 @@ fn a_conversation_is_the_same_to_the_bit_wherever_its_worker_is_killed() {
         dispatch(&host, first, Vec::new(), Vec::new());
         let kept = |host: &FakeHost| stored(host).len() + stored_turns(host).len();
         let deadline = Instant::now() + PATIENCE;
-        while kept(&host) < writes {
+        // Tokens that come in a burst are written at once: then there are fewer writes to die after.
+        let over = |host: &FakeHost| {
+            let finish = |asked: &Asked| matches!(asked, Asked::Finish(_));
+            host.asked().iter().any(finish)
+        };
+        while kept(&host) < writes && !over(&host) {
             assert!(Instant::now() < deadline, "{:?}", host.asked());
             std::thread::sleep(Duration::from_millis(1));
         }
         dies.0.kill().unwrap();
         dies.0.wait().unwrap();
+        if over(&host) {
+            host.forget_asked();
+            continue;
+        }
         let turns = stored_turns(&host);
         let begun = running(&host, turns.len() as u32);
         in_the_middle += usize::from(!begun.is_empty());
