@@ -143,7 +143,7 @@ impl Core {
     }
 
     /// Whoever made the new values may not have known how many ranks there are by now.
-    fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
+    pub(super) fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
         let samples = u64::from(config.prompts) * u64::from(config.responses);
         match samples.is_multiple_of(u64::from(ranks.max(1))) {
             true => Ok(()),
