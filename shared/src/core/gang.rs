@@ -174,7 +174,7 @@ impl Core {
         // Where a state is the program's own, its first step may be what it did before: no progress.
         let own_state = self.config.own_loop.is_some_and(|own| !own.keeps_state);
         let progress = gang.stepped || !own_state;
-        (gang.stepped, gang.faults_in_step) = (true, 0);
+        (gang.stepped, gang.fresh, gang.faults_in_step) = (true, false, 0);
         if progress {
             gang.succeeded();
             self.s.task_restarts = 0;

@@ -105,7 +105,7 @@ pub use output::*;
 pub use own_loop::OwnLoop;
 pub use pause::PauseView;
 pub use refusal::{Refusal, Reply};
-pub use restart::{Action, Case, Plan, decide};
+pub use restart::{Action, Case, FirstIteration, Plan, decide};
 pub use state::State;
 pub use trajectories::staleness;
 pub use view::{InstanceView, NodeView, View};

@@ -267,7 +267,7 @@ impl Core {
             role_proven: self.s.proven.contains(&verdict.who.role) && !verdict.never_served,
             failed_restarts: gang.failed_restarts,
             faults_in_step: gang.faults_in_step,
-            first_iteration: gang.restarted && restored && !gang.stepped,
+            first_iteration: gang.first_iteration().filter(|_| restored),
             failures,
             budget,
             is_silent,
