@@ -114,7 +114,7 @@ use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::time::Time;
 use index::Index;
 use routes::Routes;
-use state::JobState;
+use state::{JobState, Stage};
 use std::collections::VecDeque;
 use std::time::Duration;
 use timers::Timers;
@@ -147,6 +147,10 @@ pub struct Core {
     started: bool,
     rejoin: bool,
 }
+
+/// Parts that make each other possible are done with each other after so many passes at most; what is left
+/// then is done with the next input.
+const MOST_PASSES: usize = 8;
 
 /// Whoever drives the core wakes when a timeout is due; so much later, it stood still itself.
 const STALL: Duration = Duration::from_secs(1);
@@ -239,9 +243,25 @@ impl Core {
         self.s.instances.life(incarnation).map(|i| i.id)
     }
 
-    /// Does whatever can be done now, from verdicts to dispatches; what one part makes possible a
-    /// later one uses in the same pass.
+    /// Does whatever can be done now, from verdicts to dispatches, until nothing more can be: what one part
+    /// makes possible a later one uses in the same pass, and an earlier one in the next.
     fn advance(&mut self) {
+        for _ in 0..MOST_PASSES {
+            let before = self.done_so_far();
+            self.pass();
+            if self.done_so_far() == before || self.s.job != JobState::Running {
+                return;
+            }
+        }
+    }
+
+    /// Differs after a pass in which a part did something that others may have waited for.
+    fn done_so_far(&self) -> (usize, Stage, Context) {
+        let gang = &self.s.gang;
+        (self.out.len(), gang.stage, gang.context)
+    }
+
+    fn pass(&mut self) {
         let parts = [
             Self::check_deadlines,
             Self::carry_out_planned,
