@@ -28,7 +28,8 @@ impl Core {
     /// Whether every rank can be commanded and none is about to be killed.
     pub(super) fn gang_attached(&self) -> bool {
         let sound = self.index_now().counts(Role::Trainer).sound;
-        sound == self.s.instances.count(Role::Trainer)
+        let missing = u32::from(self.config.mutant(Mutation::CallHalfGang));
+        sound + missing >= self.s.instances.count(Role::Trainer)
     }
 
     /// Issues the call that is due, if one is.
@@ -54,7 +55,9 @@ impl Core {
             }
             Stage::Ready => {
                 let step = self.s.committed.next();
-                if !self.ranks_have_their_slots() || !self.may_begin(step.0) {
+                let early = self.config.mutant(Mutation::StepBeforeSlots);
+                let have = early || self.ranks_have_their_slots();
+                if !have || !self.may_begin(step.0) {
                     return;
                 }
                 let own = self.config.own_loop.is_some();

@@ -270,7 +270,9 @@ impl Core {
         let gang = &mut self.s.gang;
         gang.generation = generation;
         gang.stage = Stage::Forming;
-        gang.serves = None;
+        if !self.config.mutant(Mutation::KeepServes) {
+            gang.serves = None;
+        }
         gang.stepped = false;
         gang.prepared = Prepared::default();
         gang.restarted = restarted;
@@ -298,6 +300,7 @@ impl Core {
                 .reborn(id, incarnation, generation, self.now);
             if let Some(i) = reborn {
                 i.life = Life::Spawning { until };
+                i.quarantined &= !self.config.mutant(Mutation::QuarantineLost);
             }
             self.out
                 .push_back(Output::Record(Record::Issued { id, incarnation }));

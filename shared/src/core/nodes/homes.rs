@@ -184,7 +184,9 @@ impl Core {
         }
         // Places of a role are alike, but for engines, which come with their ranks.
         let mut full = BTreeSet::new();
-        for id in self.index.homeless() {
+        let homeless = self.index.homeless();
+        let forgets = self.config.mutant(Mutation::ForgetHomeless);
+        for id in homeless.into_iter().filter(|_| !forgets) {
             let waits = |i: &Instance| i.life == Life::Homeless && !i.retiring;
             let waits = self.s.instances.get(id).is_some_and(waits);
             if !waits || full.contains(&id.role) {
