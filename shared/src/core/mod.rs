@@ -48,6 +48,7 @@
 //! ```
 mod armed;
 mod budget;
+mod cells;
 mod config;
 mod context;
 mod deaths;
@@ -84,6 +85,7 @@ mod timers;
 mod trajectories;
 mod view;
 mod weights_plan;
+mod witness;
 mod worth;
 
 #[cfg(test)]
@@ -92,6 +94,7 @@ mod tests;
 pub use crate::fault::Fault;
 pub use armed::{Armed, ArmedOn};
 pub use budget::{Budget, Budgets, FaultKind, Strikes};
+pub use cells::{CELL_TABLES, Cell, CellTable, Machine};
 pub use config::*;
 pub use context::Context;
 pub use deaths::Taken;

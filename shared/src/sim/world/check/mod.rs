@@ -321,10 +321,9 @@ impl World {
             Record::Issued { incarnation, .. } => {
                 self.checker.issued.insert(*incarnation);
             }
-            Record::Quarantined { .. }
-            | Record::Armed { .. }
-            | Record::Revised { .. }
-            | Record::Interval(_) => {}
+            // One that waited for a start-up goes with the life that it was waiting for.
+            Record::Armed { number, .. } => self.carried(*number),
+            Record::Quarantined { .. } | Record::Revised { .. } | Record::Interval(_) => {}
         }
     }
 
