@@ -56,6 +56,7 @@ fn play(schedule: &Schedule, mut world: World) -> Run {
     world.program_ends = schedule.shape.steps;
     // A full scan after every input takes a while, so not in every run.
     world.check_core = schedule.seed.is_multiple_of(CHECKED);
+    world.check_progress = world.check_core;
     if schedule.shape.nodes > 0 {
         world.run_nodes();
     }

@@ -122,13 +122,15 @@ impl World {
             self.joined(&name);
         }
         self.drop_given_up();
-        if self.check_core {
-            if let Err(difference) = self.core.check() {
-                self.checker.broken(self.now, "index", &difference);
-            }
-            if let Some(waits) = self.core.left_waiting() {
-                self.checker.broken(self.now, "progress", &waits);
-            }
+        if self.check_core
+            && let Err(difference) = self.core.check()
+        {
+            self.checker.broken(self.now, "index", &difference);
+        }
+        if self.check_progress
+            && let Some(waits) = self.core.left_waiting()
+        {
+            self.checker.broken(self.now, "progress", &waits);
         }
         if let Some((agent, held)) = attached {
             self.grant_again(agent, &held);

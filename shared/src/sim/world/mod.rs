@@ -133,8 +133,10 @@ pub struct World {
     pub inputs: u64,
     /// Which states they met.
     pub coverage: Coverage,
-    /// After every input the core's index is compared with a full scan, and nobody may wait for nothing.
+    /// After every input the core's index is compared with a full scan.
     pub check_core: bool,
+    /// After every input nobody may wait for nothing.
+    pub check_progress: bool,
     seed: u64,
     dice: Dice,
     queue: BTreeMap<(Time, u64), Happening>,
@@ -218,6 +220,7 @@ impl World {
             inputs: 0,
             coverage: Coverage::default(),
             check_core: false,
+            check_progress: false,
             seed,
             dice: Dice::new(seed),
             queue: BTreeMap::new(),
