@@ -17,7 +17,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast soak asan bench bench-engines fmt lint doc deny clean
 
 all: build
 
@@ -95,6 +95,14 @@ test-engines: setup
 # Everything but the tests that start real jobs.
 test-fast: setup-tests
 	@scripts/test.sh --exclude robust-tests
+
+# The fault search on all cores, until told to stop: 200,000 fresh seeds a line. What it finds lies in sim-found.
+soak:
+	$(CARGO) build --locked --release -p robustctl
+	@from=$${FROM:-$$(date +%s)000}; while :; do \
+	  "$(TARGET_DIR)/release/robustctl" sim search --from $$from --seeds 200000 --keep-going 50 || [ $$? = 1 ] || exit $$?; \
+	  from=$$((from + 200000)); \
+	done
 
 # The transport's tests under the address sanitizer, which a stable compiler has when told so. UCX's hooks
 # into malloc and the daemon's own signal handlers get in its way; the library that stands for the CUDA

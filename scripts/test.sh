@@ -6,8 +6,12 @@ cd "$(dirname "$0")/.."
 
 skips=$(mktemp -d)
 export ROBUST_SKIPS="$skips"   # tests/needs writes there
+# The fault search looks at seeds that no commit had before (shared/tests/fresh).
+commit=$(git log -1 --format=%ct 2>/dev/null || echo 3000)
+export ROBUST_FRESH_SEEDS=${ROBUST_FRESH_SEEDS:-${commit}000}
 finish() {
   local code=$?
+  echo "fresh seeds of the fault search: robustctl sim search --from $ROBUST_FRESH_SEEDS --seeds 20000"
   scripts/skips.sh "$skips" || [ "$code" != 0 ] || code=1
   rm -rf "$skips"
   exit "$code"

@@ -12,6 +12,7 @@
 //! ```
 //! Every match is exhaustive: a new event does not compile before somebody said what it means from an
 //! instance that was replaced, and after the job's end.
+use super::instance::Instance;
 use super::instances::Current;
 use super::nodes::NodeState;
 use super::output::{Outcome, Output};
@@ -30,7 +31,10 @@ impl Core {
             Input::Timeout => {}
             Input::Role(from, event) => match self.s.instances.current(from) {
                 Some(current) => self.take_from_role(current, event),
-                None => self.take_from_former(from, event),
+                None => match self.mistaken_for(from, &event) {
+                    Some(present) => self.take_from_role(present, event),
+                    None => self.take_from_former(from, event),
+                },
             },
             Input::Gang(from, event) => {
                 if from == self.s.gang.generation || self.config.mutant(Mutation::DropFence) {
@@ -51,6 +55,20 @@ impl Core {
             Input::Operator(ticket, request) => self.on_request(ticket, request),
             Input::Stop => self.finish(Outcome::Stopped),
         }
+    }
+
+    /// A seeded bug: whose end the end of a process that was replaced passes for.
+    fn mistaken_for(&self, former: Incarnation, event: &RoleEvent) -> Option<Current> {
+        let ends = matches!(event, RoleEvent::Exited { .. });
+        if !ends || !self.config.mutant(Mutation::ExitOfFormer) {
+            return None;
+        }
+        let replaced = |i: &&Instance| i.before.as_ref().is_some_and(|(life, _)| *life == former);
+        self.s
+            .instances
+            .iter()
+            .find(replaced)
+            .map(Instance::current)
     }
 
     /// After the end only answers are given; a restored core says again how the job ended.

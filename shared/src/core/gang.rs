@@ -28,7 +28,8 @@ impl Core {
     /// Whether every rank can be commanded and none is about to be killed.
     pub(super) fn gang_attached(&self) -> bool {
         let sound = self.index_now().counts(Role::Trainer).sound;
-        sound == self.s.instances.count(Role::Trainer)
+        let missing = u32::from(self.config.mutant(Mutation::CallHalfGang));
+        sound + missing >= self.s.instances.count(Role::Trainer)
     }
 
     /// Issues the call that is due, if one is.
@@ -54,7 +55,9 @@ impl Core {
             }
             Stage::Ready => {
                 let step = self.s.committed.next();
-                if !self.ranks_have_their_slots() || !self.may_begin(step.0) {
+                let early = self.config.mutant(Mutation::StepBeforeSlots);
+                let have = early || self.ranks_have_their_slots();
+                if !have || !self.may_begin(step.0) {
                     return;
                 }
                 let own = self.config.own_loop.is_some();
@@ -174,7 +177,7 @@ impl Core {
         // Where a state is the program's own, its first step may be what it did before: no progress.
         let own_state = self.config.own_loop.is_some_and(|own| !own.keeps_state);
         let progress = gang.stepped || !own_state;
-        (gang.stepped, gang.faults_in_step) = (true, 0);
+        (gang.stepped, gang.fresh, gang.faults_in_step) = (true, false, 0);
         if progress {
             gang.succeeded();
             self.s.task_restarts = 0;

@@ -48,6 +48,7 @@
 //! ```
 mod armed;
 mod budget;
+mod cells;
 mod config;
 mod context;
 mod deaths;
@@ -84,6 +85,7 @@ mod timers;
 mod trajectories;
 mod view;
 mod weights_plan;
+mod witness;
 mod worth;
 
 #[cfg(test)]
@@ -92,6 +94,7 @@ mod tests;
 pub use crate::fault::Fault;
 pub use armed::{Armed, ArmedOn};
 pub use budget::{Budget, Budgets, FaultKind, Strikes};
+pub use cells::{CELL_TABLES, Cell, CellTable, Machine};
 pub use config::*;
 pub use context::Context;
 pub use deaths::Taken;
@@ -105,7 +108,7 @@ pub use output::*;
 pub use own_loop::OwnLoop;
 pub use pause::PauseView;
 pub use refusal::{Refusal, Reply};
-pub use restart::{Action, Case, Plan, decide};
+pub use restart::{Action, Case, FirstIteration, Plan, decide};
 pub use state::State;
 pub use trajectories::staleness;
 pub use view::{InstanceView, NodeView, View};
@@ -114,7 +117,7 @@ use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::time::Time;
 use index::Index;
 use routes::Routes;
-use state::JobState;
+use state::{JobState, Stage};
 use std::collections::VecDeque;
 use std::time::Duration;
 use timers::Timers;
@@ -147,6 +150,10 @@ pub struct Core {
     started: bool,
     rejoin: bool,
 }
+
+/// Parts that make each other possible are done with each other after so many passes at most; what is left
+/// then is done with the next input.
+const MOST_PASSES: usize = 8;
 
 /// Whoever drives the core wakes when a timeout is due; so much later, it stood still itself.
 const STALL: Duration = Duration::from_secs(1);
@@ -239,9 +246,25 @@ impl Core {
         self.s.instances.life(incarnation).map(|i| i.id)
     }
 
-    /// Does whatever can be done now, from verdicts to dispatches; what one part makes possible a
-    /// later one uses in the same pass.
+    /// Does whatever can be done now, from verdicts to dispatches, until nothing more can be: what one part
+    /// makes possible a later one uses in the same pass, and an earlier one in the next.
     fn advance(&mut self) {
+        for _ in 0..MOST_PASSES {
+            let before = self.done_so_far();
+            self.pass();
+            if self.done_so_far() == before || self.s.job != JobState::Running {
+                return;
+            }
+        }
+    }
+
+    /// Differs after a pass in which a part did something that others may have waited for.
+    fn done_so_far(&self) -> (usize, Stage, Context) {
+        let gang = &self.s.gang;
+        (self.out.len(), gang.stage, gang.context)
+    }
+
+    fn pass(&mut self) {
         let parts = [
             Self::check_deadlines,
             Self::carry_out_planned,

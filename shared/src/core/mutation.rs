@@ -73,11 +73,37 @@ pub enum Mutation {
     TrainReturned,
     /// An agent worker may give back for ever.
     ForgetReturned,
+    /// A new gang counts as serving what the one before it published.
+    KeepServes,
+    /// A step is begun while the engines have the ranks' slots.
+    StepBeforeSlots,
+    /// The gang is called while one of its ranks is not linked.
+    CallHalfGang,
+    /// A pull goes on from an engine that was replaced.
+    KeepDeadSource,
+    /// A pull goes on from a gang that was replaced.
+    KeepTrainerPulls,
+    /// What an agent worker gives back is handed out to nobody.
+    LoseReturned,
+    /// A restarted controller forgets that the job is paused.
+    PauseLost,
+    /// A restart ends a quarantine.
+    QuarantineLost,
+    /// A fault in the job's first step costs no more than any other.
+    CheapFirstStep,
+    /// The end of a process that was replaced counts against the one that replaced it.
+    ExitOfFormer,
+    /// Task restarts are not counted.
+    UncountedTask,
+    /// Whoever waits for a slot gets none when one is free.
+    ForgetHomeless,
+    /// A source that was passed over is not tried again.
+    ForgetAvoided,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 34] = [
+    pub const ALL: [Mutation; 47] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -112,6 +138,19 @@ impl Mutation {
         Mutation::PoisonTakesInnocent,
         Mutation::TrainReturned,
         Mutation::ForgetReturned,
+        Mutation::KeepServes,
+        Mutation::StepBeforeSlots,
+        Mutation::CallHalfGang,
+        Mutation::KeepDeadSource,
+        Mutation::KeepTrainerPulls,
+        Mutation::LoseReturned,
+        Mutation::PauseLost,
+        Mutation::QuarantineLost,
+        Mutation::CheapFirstStep,
+        Mutation::ExitOfFormer,
+        Mutation::UncountedTask,
+        Mutation::ForgetHomeless,
+        Mutation::ForgetAvoided,
     ];
 }
 

@@ -79,6 +79,8 @@ impl Core {
             since: self.now,
             reached: false,
         });
+        // An agent worker without work is back at work then.
+        self.recoveries_due = true;
         self.note_revision(0);
         let when = match begun {
             true => format!("when step {after} is committed and published"),

@@ -143,7 +143,7 @@ impl Core {
     }
 
     /// Whoever made the new values may not have known how many ranks there are by now.
-    fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
+    pub(super) fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
         let samples = u64::from(config.prompts) * u64::from(config.responses);
         match samples.is_multiple_of(u64::from(ranks.max(1))) {
             true => Ok(()),
@@ -368,43 +368,46 @@ impl Core {
     /// Goes on restarting the roles whose values changed, one instance after the other.
     pub(super) fn roll(&mut self) {
         for at in (0..self.s.rolling.len()).rev() {
-            let rolling = self.s.rolling[at];
-            let Rolling { role, next, .. } = rolling;
-            if rolling.end.is_some_and(|end| next >= end) {
-                self.s.rolling.remove(at);
-                continue;
-            }
-            let serves = |index: u32| {
-                let before = self.s.instances.get(InstanceId { role, index });
-                before.is_none_or(|i| {
-                    !i.has_process()
-                        || i.attached() && (i.admitted || i.quarantined || role != Role::Rollout)
-                })
-            };
-            if next > rolling.first && !serves(next - 1) {
-                continue;
-            }
-            if role == Role::Hybrid && self.s.gang.context != Context::Rolling {
-                // Its slot is its rank's now.
-                continue;
-            }
-            let id = InstanceId { role, index: next };
-            let Some(i) = self.s.instances.get(id) else {
-                self.s.rolling.remove(at);
-                continue;
-            };
-            let restarts = i.has_process()
-                && !i.going()
-                && i.condemned.is_none()
-                && rolling.concerns(i.incarnation);
-            if restarts && matches!(self.home(id, &Given::default()), Home::Waits(_)) {
-                // Nobody who works is stopped to wait for a slot.
-                continue;
-            }
-            self.s.rolling[at].next = next + 1;
-            if restarts {
-                self.replace(&[id], &rolling.why());
-            }
+            while self.roll_on(at) {}
         }
+    }
+
+    /// Comes to the next instance of a role, if it is time; whether there may be another one to come to.
+    fn roll_on(&mut self, at: usize) -> bool {
+        let rolling = self.s.rolling[at];
+        let Rolling { role, next, .. } = rolling;
+        let id = InstanceId { role, index: next };
+        let past_end = rolling.end.is_some_and(|end| next >= end);
+        let Some(i) = self.s.instances.get(id).filter(|_| !past_end) else {
+            self.s.rolling.remove(at);
+            return false;
+        };
+        let serves = |index: u32| {
+            let before = self.s.instances.get(InstanceId { role, index });
+            before.is_none_or(|i| {
+                !i.has_process()
+                    || i.attached() && (i.admitted || i.quarantined || role != Role::Rollout)
+            })
+        };
+        if next > rolling.first && !serves(next - 1) {
+            return false;
+        }
+        if role == Role::Hybrid && self.s.gang.context != Context::Rolling {
+            // Its slot is its rank's now.
+            return false;
+        }
+        let restarts = i.has_process()
+            && !i.going()
+            && i.condemned.is_none()
+            && rolling.concerns(i.incarnation);
+        if restarts && matches!(self.home(id, &Given::default()), Home::Waits(_)) {
+            // Nobody who works is stopped to wait for a slot.
+            return false;
+        }
+        self.s.rolling[at].next = next + 1;
+        if restarts {
+            self.replace(&[id], &rolling.why());
+        }
+        true
     }
 }

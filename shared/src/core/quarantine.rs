@@ -30,6 +30,8 @@ impl Core {
             return Ok(());
         };
         i.quarantined = out;
+        // One that is out is back at work as soon as it is linked.
+        self.recoveries_due = true;
         i.admitted = !out && i.version.is_some() && i.version >= published;
         // It is to survive the daemon: an operator's word is not forgotten.
         self.out

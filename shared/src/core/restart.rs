@@ -40,8 +40,8 @@ pub struct Case {
     pub failed_restarts: u32,
     /// Trainer: faults of restored gangs since the last commit, this one included.
     pub faults_in_step: u32,
-    /// Trainer: this gang replaced another, was restored, and has not finished a step.
-    pub first_iteration: bool,
+    /// Trainer: this gang was restored, has not finished a step, and its first one is a first iteration.
+    pub first_iteration: Option<FirstIteration>,
     /// Failures of this kind in a row without useful work (a committed step, for the trainer), this
     /// one included.
     pub failures: u32,
@@ -55,6 +55,25 @@ pub struct Case {
     pub max_task_restarts: u32,
     /// The changes of slots that a restart brings.
     pub moves: Vec<Move>,
+}
+
+/// What a step is the first one of (paper 5.1.2): a fault there says that the code or its configuration
+/// does not work, which no restart of one role mends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstIteration {
+    /// The job, since it began or went on after its end.
+    OfJob,
+    /// A gang that replaced one that failed.
+    AfterRestart,
+}
+
+impl fmt::Display for FirstIteration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FirstIteration::OfJob => "the first step since the job began or went on failed",
+            FirstIteration::AfterRestart => "the first iteration after a restart failed",
+        })
+    }
 }
 
 /// What a fault costs.
@@ -221,8 +240,8 @@ fn task_restart_reason(case: &Case) -> Option<String> {
             case.faults_in_step
         ));
     }
-    if case.first_iteration && case.failed_restarts == 0 {
-        return Some("the first iteration after a restart failed".to_owned());
+    if let Some(first) = case.first_iteration.filter(|_| case.failed_restarts == 0) {
+        return Some(first.to_string());
     }
     over_budget(case)
 }
@@ -251,7 +270,9 @@ impl Core {
         let gang = &mut self.s.gang;
         gang.generation = generation;
         gang.stage = Stage::Forming;
-        gang.serves = None;
+        if !self.config.mutant(Mutation::KeepServes) {
+            gang.serves = None;
+        }
         gang.stepped = false;
         gang.prepared = Prepared::default();
         gang.restarted = restarted;
@@ -279,6 +300,7 @@ impl Core {
                 .reborn(id, incarnation, generation, self.now);
             if let Some(i) = reborn {
                 i.life = Life::Spawning { until };
+                i.quarantined &= !self.config.mutant(Mutation::QuarantineLost);
             }
             self.out
                 .push_back(Output::Record(Record::Issued { id, incarnation }));

@@ -89,15 +89,8 @@ impl Core {
             let what = format!("{role} has {count} already");
             return Err(Refusal::AlreadyThere { what });
         }
-        let samples = u64::from(self.config.prompts) * u64::from(self.config.responses);
-        if !samples.is_multiple_of(u64::from(count)) {
-            let fits = self.fitting_ranks(samples, count);
-            return Err(Refusal::NotDivisible {
-                count,
-                samples,
-                fits,
-            });
-        }
+        // New values that wait for the same boundary come with the change, and ranks divide those.
+        self.divides(self.next_config.as_deref().unwrap_or(&self.config), count)?;
         self.sync();
         match self.ranks_without_slot(count) {
             0 => {}

@@ -29,6 +29,9 @@ impl Core {
         if self.config.mutant(Mutation::VersionBack) {
             self.s.published = None;
         }
+        if self.config.mutant(Mutation::PauseLost) {
+            self.s.pause = None;
+        }
         if self.s.job == JobState::Running {
             if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
                 self.out.push_back(Output::Record(Record::Interval(closed)));

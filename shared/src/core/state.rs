@@ -10,6 +10,7 @@ use super::output::Outcome;
 use super::pause::Pause;
 use super::planned::{Planned, Rolling};
 use super::prepare::Prepared;
+use super::restart::FirstIteration;
 use super::trajectories::Trajectories;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
 use crate::phase::Phase;
@@ -155,6 +156,9 @@ pub struct Gang {
     pub restarted: bool,
     /// Whether this life finished a step.
     pub stepped: bool,
+    /// No life finished a step since the job began, or went on after its end.
+    #[serde(default)]
+    pub fresh: bool,
     /// Lives in a row that ended before they were restored.
     pub failed_restarts: u32,
     /// Faults of restored gangs since the last committed step.
@@ -178,6 +182,16 @@ impl Gang {
     pub(super) fn succeeded(&mut self) {
         self.failed_restarts = 0;
         self.strikes.clear();
+    }
+
+    /// What the step of this life is the first one of, until it is finished. A planned restart replaces
+    /// no gang that failed: its first step is like any other.
+    pub(super) fn first_iteration(&self) -> Option<FirstIteration> {
+        match (self.stepped, self.fresh, self.restarted) {
+            (true, _, _) | (_, false, false) => None,
+            (_, true, _) => Some(FirstIteration::OfJob),
+            (_, false, true) => Some(FirstIteration::AfterRestart),
+        }
     }
 
     /// Whether its program has been at its own loop for so long.
@@ -239,6 +253,7 @@ impl State {
                 restore_step: Step(0),
                 serves: None,
                 restarted: false,
+                fresh: true,
                 stepped: false,
                 failed_restarts: 0,
                 faults_in_step: 0,

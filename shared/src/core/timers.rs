@@ -47,7 +47,6 @@ impl Timers {
     }
 
     /// When a timer falls.
-    #[cfg(any(test, feature = "check"))]
     pub fn get(&self, key: TimerKey) -> Option<Time> {
         self.set.get(&key).copied()
     }

@@ -1,5 +1,6 @@
 //! Fault schedules: what befalls a job and when, drawn from a seed or read from a file.
 use super::dice::Dice;
+use super::moment::Moment;
 pub use super::shape::Shape;
 use super::world::{Span, Start, Timing, World, id, ms};
 use crate::core::{self, CoreConfig, Mode, OwnLoop, Policy, RestartTarget, RuleSet};
@@ -28,6 +29,9 @@ pub struct Weather {
     /// Of a thousand turns so many come from weights older than the engine has.
     #[serde(default)]
     pub stale_per_mille: u64,
+    /// All answers come twice as often as what is told, not only those of the first kinds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub answers_twice: bool,
 }
 
 /// One thing that goes wrong.
@@ -95,6 +99,14 @@ pub enum Fault {
     Poison(u64, u32, u32),
     /// The tool of an agent worker works at nothing for so many milliseconds; 0: as long as it lives.
     BreakTool(InstanceId, u64),
+    /// So many clients of the router want an engine, each for so many milliseconds.
+    Clients(u32, u64),
+    /// A service is given up that the job cannot do without.
+    LoseService,
+    /// An operator strikes a node, of which the node itself makes nothing.
+    Afflict(u32),
+    /// So much of what may come twice, and was said of late, comes again.
+    Echo(u32),
 }
 
 /// A fault and the time from the one before.
@@ -102,6 +114,9 @@ pub enum Fault {
 pub struct Timed {
     /// Milliseconds after the fault before (or the start).
     pub after_ms: u64,
+    /// The moment that it waits for from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<Moment>,
     /// What goes wrong.
     pub fault: Fault,
 }
@@ -136,6 +151,7 @@ impl Schedule {
         let config = schedule.config();
         for _ in 0..dice.below(10) {
             schedule.faults.push(Timed {
+                on: None,
                 after_ms: match dice.chance(150) {
                     true => 0,
                     false => dice.below(2500),
@@ -147,6 +163,7 @@ impl Schedule {
         schedule.draw_start_ups(&config);
         schedule.draw_poison();
         schedule.draw_tools(&config);
+        schedule.draw_swarm();
         schedule
     }
 
@@ -188,6 +205,7 @@ impl Schedule {
         let (group, member) = (below(s.prompts), below(s.responses));
         let (ahead, at) = (u64::from(below(2)), below(3) as usize);
         let timed = Timed {
+            on: None,
             after_ms: 0,
             fault: Fault::Poison(ahead, group, member),
         };
@@ -208,7 +226,11 @@ impl Schedule {
             };
             let fault = Fault::BreakTool(id(Role::Agent, index), for_ms);
             let at = dice.below(self.faults.len() as u64 + 1);
-            let timed = Timed { after_ms, fault };
+            let timed = Timed {
+                after_ms,
+                on: None,
+                fault,
+            };
             self.faults.insert(usize::try_from(at).unwrap_or(0), timed);
         }
     }
@@ -222,6 +244,7 @@ impl Schedule {
         for _ in 0..=dice.below(3) {
             let at = dice.below(self.faults.len() as u64 + 1);
             let timed = Timed {
+                on: None,
                 after_ms: dice.below(2500),
                 fault: Fault::draw_control(&mut dice, config),
             };
@@ -252,6 +275,7 @@ impl Schedule {
         let mut at = usize::try_from(dice.below(self.faults.len() as u64 + 1)).unwrap_or(0);
         for _ in 0..=dice.below(3) {
             let timed = Timed {
+                on: None,
                 after_ms: dice.below(1500),
                 fault: kill.clone(),
             };
@@ -259,6 +283,7 @@ impl Schedule {
             at += 1;
         }
         let timed = Timed {
+            on: None,
             after_ms: dice.below(500),
             fault: Fault::Kill(who),
         };
@@ -310,6 +335,7 @@ impl Schedule {
             message: up_to(w.message_ms),
             store: up_to(w.store_ms),
             duplicate_per_mille: w.duplicate_per_mille,
+            answers_twice: w.answers_twice,
             stale_per_mille: w.stale_per_mille,
             tool: Span::between(ms(30), ms(30.max(w.tool_ms))),
             turn,
@@ -347,12 +373,13 @@ impl Weather {
             turn_ms: sometimes(400, 800),
             tail_per_mille: sometimes(300, 100),
             stale_per_mille: 0,
+            answers_twice: false,
         }
     }
 }
 
 impl Fault {
-    fn draw(dice: &mut Dice, config: &CoreConfig) -> Self {
+    pub(super) fn draw(dice: &mut Dice, config: &CoreConfig) -> Self {
         let pick = |dice: &mut Dice, n: u64| usize::try_from(dice.below(n)).unwrap_or(0);
         let one = |dice: &mut Dice, role: Role| {
             let index = dice.below(u64::from(config.count(role)));
@@ -428,7 +455,7 @@ impl Fault {
         }
     }
 
-    fn draw_control(dice: &mut Dice, config: &CoreConfig) -> Self {
+    pub(super) fn draw_control(dice: &mut Dice, config: &CoreConfig) -> Self {
         let roles = [Role::Trainer, Role::Hybrid, Role::Rollout, Role::Agent];
         let role = roles[usize::try_from(dice.below(4)).unwrap_or(0)];
         let index = dice.below(u64::from(config.count(role)) + 1);
@@ -442,6 +469,29 @@ impl Fault {
         }
     }
 
+    /// What comes from outside the job, and faults that a role does to itself.
+    pub(super) fn draw_outside(dice: &mut Dice, config: &CoreConfig) -> Self {
+        let some = |dice: &mut Dice, n| u32::try_from(dice.below(n)).unwrap_or(0);
+        let roles = [Role::Trainer, Role::Rollout, Role::Agent];
+        let role = roles[some(dice, 3) as usize];
+        let index = some(dice, u64::from(config.count(role)).max(1));
+        match dice.below(20) {
+            0 => Fault::LoseService,
+            1..=3 => Fault::Afflict(some(dice, 3)),
+            4..=8 => Fault::Echo(1 + some(dice, 12)),
+            9..=13 => Fault::Clients(1 + some(dice, 6), dice.below(3000)),
+            _ => {
+                let fault = match dice.chance(500) {
+                    true => core::Fault::Exception,
+                    false => core::Fault::Exit { code: 3 },
+                };
+                let phases = At::phases(role);
+                let phase = phases[some(dice, phases.len() as u64) as usize];
+                Fault::Arm(id(role, index), fault, At { phase, percent: 0 })
+            }
+        }
+    }
+
     fn draw_of_node(dice: &mut Dice) -> Self {
         let at = 1 + u32::from(dice.chance(500));
         match dice.below(10) {
@@ -450,6 +500,49 @@ impl Fault {
             4..=6 => Fault::CutNode(at, dice.below(12_000)),
             7 => Fault::LeaveNode(at, dice.below(8000)),
             _ => Fault::NewNode,
+        }
+    }
+
+    /// How many kinds there are.
+    pub(super) const KINDS: u32 = 34;
+
+    /// Its number among the kinds.
+    pub(super) fn kind(&self) -> u32 {
+        match self {
+            Fault::Kill(..) => 0,
+            Fault::Stop(..) => 1,
+            Fault::Pause(..) => 2,
+            Fault::Wedge(..) => 3,
+            Fault::Slow(..) => 4,
+            Fault::Cut(..) => 5,
+            Fault::Doom(..) => 6,
+            Fault::Raise(..) => 7,
+            Fault::Corrupt(..) => 8,
+            Fault::CrashDaemon => 9,
+            Fault::CrashDaemonAfter(..) => 10,
+            Fault::Ghosts(..) => 11,
+            Fault::Inject(..) => 12,
+            Fault::Arm(..) => 13,
+            Fault::RestoreSlot(..) => 14,
+            Fault::Scale(..) => 15,
+            Fault::Update(..) => 16,
+            Fault::Cordon(..) => 17,
+            Fault::Quarantine(..) => 18,
+            Fault::PauseJob(..) => 19,
+            Fault::Restart(..) => 20,
+            Fault::Device(..) => 21,
+            Fault::KillNode(..) => 22,
+            Fault::FreezeNode(..) => 23,
+            Fault::CutNode(..) => 24,
+            Fault::LeaveNode(..) => 25,
+            Fault::NewNode => 26,
+            Fault::StopAndResume(..) => 27,
+            Fault::Poison(..) => 28,
+            Fault::BreakTool(..) => 29,
+            Fault::Clients(..) => 30,
+            Fault::LoseService => 31,
+            Fault::Afflict(..) => 32,
+            Fault::Echo(..) => 33,
         }
     }
 
@@ -501,6 +594,10 @@ impl Fault {
                 let lasts = (*for_ms > 0).then(|| ms(*for_ms));
                 world.break_tool(*who, lasts);
             }
+            Fault::Clients(count, for_ms) => world.clients(*count, ms(*for_ms)),
+            Fault::LoseService => world.lose_service(),
+            Fault::Afflict(at) => world.afflict(*at as usize),
+            Fault::Echo(count) => world.echo(*count),
         }
     }
 }

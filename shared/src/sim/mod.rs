@@ -9,9 +9,11 @@
 //! One thread, no clock, no randomness but [`dice::Dice`]: the same seed gives the same journal,
 //! byte for byte.
 pub mod cluster;
+pub mod coverage;
 pub mod dice;
 pub mod faults;
 pub mod fixture;
+pub mod moment;
 #[cfg(feature = "mutations")]
 pub mod mutations;
 pub mod paper;
@@ -20,6 +22,7 @@ pub mod search;
 mod shape;
 pub mod shrink;
 pub mod stream;
+mod swarm;
 pub mod weights;
 pub mod world;
 

@@ -137,8 +137,11 @@ impl<F: Fn(&Schedule) -> Option<Violation>> Shrinker<F> {
     }
 
     fn shorten(&mut self) {
-        let rounder: [fn(&mut Timed); 2] =
-            [|t| t.after_ms /= 2, |t| t.after_ms -= t.after_ms % 100];
+        let rounder: [fn(&mut Timed); 3] = [
+            |t| t.on = None,
+            |t| t.after_ms /= 2,
+            |t| t.after_ms -= t.after_ms % 100,
+        ];
         for at in 0..self.best.faults.len() {
             for change in rounder {
                 let mut candidate = self.best.clone();

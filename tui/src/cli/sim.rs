@@ -46,6 +46,12 @@ pub struct SearchArgs {
     /// Folder that gets a file for each distinct failure, for `sim replay`
     #[arg(long, value_name = "DIR", default_value = "sim-found")]
     pub found: PathBuf,
+    /// Print how often each input met each state of each machine, and what never did
+    #[arg(long)]
+    pub coverage: bool,
+    /// File that gets the seeds that met something first
+    #[arg(long, value_name = "FILE")]
+    pub keep: Option<PathBuf>,
 }
 
 /// Options of `sim weights`.

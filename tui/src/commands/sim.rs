@@ -9,6 +9,8 @@ use crate::cli::{ReplayArgs, SearchArgs, SimArgs, SimCommand};
 use crate::error::CliError;
 use hunt::{Kind, Ran, Search};
 use indicatif::{ProgressBar, ProgressStyle};
+use robust_shared::core::Cell;
+use robust_shared::sim::coverage::{self, Coverage};
 use robust_shared::sim::faults::Schedule;
 use robust_shared::sim::fixture::Fixture;
 use robust_shared::sim::world::Violation;
@@ -32,6 +34,19 @@ struct Found {
     wall_s: f64,
     seeds_per_s: f64,
     failures: Vec<Failure>,
+    /// Cells of the table: that inputs met, that can be reached and were not, that cannot.
+    covered: usize,
+    never_met: Vec<String>,
+    out_of_reach: Vec<OutOfReach>,
+    #[serde(skip)]
+    coverage: Coverage,
+}
+
+/// An input that never meets a state.
+#[derive(Debug, Serialize)]
+struct OutOfReach {
+    cell: String,
+    why: &'static str,
 }
 
 /// Failures of one kind.
@@ -101,15 +116,62 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
         wall_s,
         seeds_per_s: report.seeds as f64 / wall_s.max(f64::EPSILON),
         failures: failures.collect::<Result<_, _>>()?,
+        covered: coverage::cells()
+            .filter(|cell| report.coverage.of(*cell) > 0)
+            .count(),
+        never_met: report
+            .coverage
+            .missed()
+            .into_iter()
+            .map(coverage::named)
+            .collect(),
+        out_of_reach: coverage::cells().filter_map(out_of_reach).collect(),
+        coverage: report.coverage,
     };
+    if let Some(file) = &args.keep {
+        keep(file, &report.kept)?;
+    }
     match json {
         true => super::put_json(&found)?,
         false => put(&text(&found))?,
+    }
+    if args.coverage && !json {
+        put(&covered(&found))?;
     }
     match found.failing() {
         0 => Ok(()),
         n => Err(CliError::Failed(format!("{n} seeds break an invariant"))),
     }
+}
+
+fn out_of_reach(cell: Cell) -> Option<OutOfReach> {
+    let why = coverage::unreachable(cell)?;
+    let cell = coverage::named(cell);
+    Some(OutOfReach { cell, why })
+}
+
+/// Writes down the seeds that are worth running again for what they cover.
+fn keep(file: &Path, kept: &[hunt::Kept]) -> Result<(), CliError> {
+    let seeds: Vec<u64> = kept.iter().map(|kept| kept.seed).collect();
+    let text = serde_json::to_string(&seeds).map_err(|e| CliError::Failed(e.to_string()))?;
+    std::fs::write(file, text + "\n")
+        .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", file.display())))
+}
+
+/// The table, and what never came.
+fn covered(found: &Found) -> String {
+    let mut text = format!(
+        "\nhow often each input met each state (. cannot be)\n\n{}",
+        found.coverage
+    );
+    text += "never met:\n";
+    for cell in &found.never_met {
+        text += &format!("  {cell}\n");
+    }
+    if found.never_met.is_empty() {
+        text += "  nothing that can be\n";
+    }
+    text
 }
 
 /// A run of the controller. One that panics is a failure like any other, and the search goes on.
@@ -118,11 +180,13 @@ fn ran(schedule: &Schedule) -> Ran {
         Ok(run) => Ran {
             inputs: run.inputs,
             took: run.took,
+            coverage: run.coverage,
             violation: run.violation,
         },
         Err(thrown) => Ran {
             inputs: 0,
             took: Duration::ZERO,
+            coverage: Coverage::default(),
             violation: Some(Violation {
                 at: Time(0),
                 invariant: "panic".to_owned(),
@@ -196,6 +260,12 @@ fn text(found: &Found) -> String {
         found.virtual_s,
         found.wall_s,
         found.seeds_per_s
+    );
+    text += &format!(
+        "{} of {} cells (input x state) met, {} that can be were not (`--coverage`)\n",
+        found.covered,
+        coverage::cells().count() - found.out_of_reach.len(),
+        found.never_met.len()
     );
     if found.seeds < found.asked {
         let (kinds, asked) = (found.failures.len(), found.asked);

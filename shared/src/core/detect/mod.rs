@@ -116,7 +116,7 @@ impl Core {
                 && i.avoid.iter().any(|(_, until)| *until <= now)
             {
                 i.avoid.retain(|(_, until)| *until > now);
-                self.plan_due = true;
+                self.plan_due |= !self.config.mutant(Mutation::ForgetAvoided);
             }
         }
     }
@@ -143,7 +143,7 @@ impl Core {
         let plan = decide(&self.count_fault(&verdict, blame.is_found()));
         if plan.action == Action::RestartTask {
             // When it is decided, not when it is done: another may be decided before it is (I-7).
-            self.s.task_restarts += 1;
+            self.s.task_restarts += u32::from(!self.config.mutant(Mutation::UncountedTask));
         }
         let incident = self.open_incident(&verdict, &plan);
         self.settle(blame, &verdict, incident);
@@ -267,7 +267,9 @@ impl Core {
             role_proven: self.s.proven.contains(&verdict.who.role) && !verdict.never_served,
             failed_restarts: gang.failed_restarts,
             faults_in_step: gang.faults_in_step,
-            first_iteration: gang.restarted && restored && !gang.stepped,
+            first_iteration: gang
+                .first_iteration()
+                .filter(|_| restored && !self.config.mutant(Mutation::CheapFirstStep)),
             failures,
             budget,
             is_silent,

@@ -7,7 +7,6 @@
 //! ```
 //! Nothing here is stored; it is derived from the state when that is restored. [`Core::check`]
 //! compares it with a full scan.
-#[cfg(any(test, feature = "check"))]
 mod check;
 mod facts;
 mod near;

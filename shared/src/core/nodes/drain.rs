@@ -29,9 +29,12 @@ impl Core {
         loop {
             self.leave_drained();
             self.retire_idle();
+            self.sync();
+            // Who waits for a slot takes it first; what is left of it those on drained ones hear of next.
+            let freed = self.slots_due;
             self.house_homeless();
             self.sync();
-            if !self.slots_due && !self.retire_due {
+            if !freed && !self.slots_due && !self.retire_due {
                 return;
             }
         }

@@ -184,7 +184,9 @@ impl Core {
         }
         // Places of a role are alike, but for engines, which come with their ranks.
         let mut full = BTreeSet::new();
-        for id in self.index.homeless() {
+        let homeless = self.index.homeless();
+        let forgets = self.config.mutant(Mutation::ForgetHomeless);
+        for id in homeless.into_iter().filter(|_| !forgets) {
             let waits = |i: &Instance| i.life == Life::Homeless && !i.retiring;
             let waits = self.s.instances.get(id).is_some_and(waits);
             if !waits || full.contains(&id.role) {
@@ -374,20 +376,23 @@ impl Core {
         };
         let candidates = rollouts.iter().filter_map(|r| {
             let slot = r.slot.as_ref().filter(|slot| fits(slot))?;
-            Some((r.attached() && r.admitted, r.id, slot))
+            Some((r.attached() && r.admitted, *r, slot))
         });
-        let Some((_, rollout, slot)) =
-            candidates.min_by_key(|(serves, id, _)| (*serves, std::cmp::Reverse(id.index)))
+        let Some((_, chosen, slot)) =
+            candidates.min_by_key(|(serves, r, _)| (*serves, std::cmp::Reverse(r.id.index)))
         else {
             return Err(NoHome::NotHomogeneous);
         };
-        // In a restart of the whole task none is linked, and those that have a slot start at once.
-        let starts = |r: &Instance| matches!(r.life, Life::Waiting { until } if until <= self.now);
+        // In a restart of the whole task none has a process, and those that have a slot start at once.
+        // A rollout that runs does not give way to one that only starts, and may fail to.
+        let starts = |r: &Instance| {
+            !chosen.has_process() && matches!(r.life, Life::Waiting { until } if until <= self.now)
+        };
         let serves = |r: &&&Instance| {
-            r.id != rollout && (r.attached() || starts(r)) && r.condemned.is_none()
+            r.id != chosen.id && (r.attached() || starts(r)) && r.condemned.is_none()
         };
         match rollouts.iter().any(|r| serves(&r)) || self.config.mutant(Mutation::TakeLastRollout) {
-            true => Ok((rollout, slot.clone())),
+            true => Ok((chosen.id, slot.clone())),
             false => Err(NoHome::LastRollout),
         }
     }

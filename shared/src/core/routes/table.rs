@@ -215,7 +215,6 @@ impl Routes {
     }
 
     /// Whether every look-up says what the requests themselves say.
-    #[cfg(any(test, feature = "check"))]
     pub(in crate::core) fn check(&self) -> Result<(), String> {
         let mut served = IdMap::<Incarnation, BTreeSet<u64>>::default();
         let mut agents = IdMap::<Incarnation, BTreeSet<u64>>::default();

@@ -55,7 +55,9 @@ fn a_trainer_stopped_before_it_took_up_its_call_is_found_too() {
 #[test]
 fn a_missing_evidence_delays_the_kill_by_a_second_only() {
     let mut w = World::new(small(Mode::Async, 5), 1);
-    w.until("training", LONG, |w| in_phase(w, T0, Phase::Update));
+    w.until("training", LONG, |w| {
+        w.committed() > 0 && in_phase(w, T0, Phase::Update)
+    });
     w.inject(Fault::Hang, Role::Trainer, 0);
     // Stepping the core alone: nobody answers CollectEvidence.
     let verdict = found(&mut w, "trainer idle", LONG).verdict;
@@ -77,7 +79,9 @@ fn that_peers_give_up_on_a_hung_rank_is_no_second_fault() {
     let peer = id(Role::Trainer, 1);
     for ends in [false, true] {
         let mut w = World::new(small(Mode::Async, 5), 1);
-        w.until("training", LONG, |w| in_phase(w, T0, Phase::Update));
+        w.until("training", LONG, |w| {
+            w.committed() > 0 && in_phase(w, T0, Phase::Update)
+        });
         w.inject(Fault::Hang, Role::Trainer, 0);
         found(&mut w, "trainer idle", LONG);
         let (generation, step) = (w.core.s.gang.generation, w.core.s.committed.next());

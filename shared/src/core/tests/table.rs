@@ -12,7 +12,7 @@ fn case(role: Role) -> Case {
         role_proven: true,
         failed_restarts: 0,
         faults_in_step: u32::from(role == Role::Trainer),
-        first_iteration: false,
+        first_iteration: None,
         failures: 1,
         budget: Budget::default(),
         is_silent: false,
@@ -67,7 +67,7 @@ fn a_second_fault_in_the_same_step_restarts_the_task() {
 #[test]
 fn a_failed_first_iteration_after_a_restart_restarts_the_task() {
     let case = Case {
-        first_iteration: true,
+        first_iteration: Some(FirstIteration::AfterRestart),
         ..case(Role::Trainer)
     };
     assert_eq!(
@@ -77,10 +77,27 @@ fn a_failed_first_iteration_after_a_restart_restarts_the_task() {
 }
 
 #[test]
+fn a_trainer_fault_in_the_first_step_of_a_job_restarts_the_task_and_of_a_rollout_the_rollout() {
+    let first = |role| Case {
+        committed: Step(0),
+        first_iteration: (role == Role::Trainer).then_some(FirstIteration::OfJob),
+        ..case(role)
+    };
+    assert_eq!(
+        sentence(&first(Role::Trainer)),
+        "restart the whole task from step 0: the first step since the job began or went on failed"
+    );
+    assert_eq!(
+        sentence(&first(Role::Rollout)),
+        sentence(&case(Role::Rollout))
+    );
+}
+
+#[test]
 fn a_program_that_tells_no_steps_has_no_first_one_and_its_budget_decides() {
     let within = Case {
         is_silent: true,
-        first_iteration: true,
+        first_iteration: Some(FirstIteration::OfJob),
         faults_in_step: 3,
         failures: 3,
         ..case(Role::Trainer)

@@ -152,6 +152,7 @@ impl Core {
         let now = self.now;
         let until = |returns: u32| now + RETURN_DELAY * returns.min(25);
         match by {
+            _ if self.config.mutant(Mutation::LoseReturned) => {}
             ReturnedBy::Worker | ReturnedBy::Daemon => self.s.trajectories.give_back(id, until),
             ReturnedBy::Diverged => {
                 self.s.trajectories.begin_again(id, until);

@@ -329,13 +329,11 @@ impl Trajectories {
     }
 
     /// What a full scan derives, for comparison.
-    #[cfg(any(test, feature = "check"))]
     pub(in crate::core) fn derived_anew(&self) -> Self {
         self.iter().map(|(id, t)| (id, t.clone())).collect()
     }
 
     /// What is not in order yet at `now` counts as it will be asked.
-    #[cfg(any(test, feature = "check"))]
     pub(in crate::core) fn settled(mut self) -> Self {
         let due: Vec<_> = self.delayed.iter().map(|(_, id)| *id).collect();
         self.delayed.clear();

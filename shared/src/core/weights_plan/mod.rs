@@ -26,11 +26,11 @@
 mod choose;
 mod reports;
 
-use super::Core;
 use super::index::{Behind, Distance};
 use super::instance::{Pull, Supply};
 use super::output::Output;
 use super::state::Stage;
+use super::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, WeightVersion};
 use choose::Source;
 
@@ -198,7 +198,8 @@ impl Core {
     pub(super) fn drop_pulls_from(&mut self, source: Incarnation) {
         let pulls: Vec<_> = self.index().pulls_of(source).copied().collect();
         for (_, id) in pulls {
-            if let Some(i) = self.s.instances.get_mut(id) {
+            let keeps = self.config.mutant(Mutation::KeepDeadSource);
+            if let Some(i) = self.s.instances.get_mut(id).filter(|_| !keeps) {
                 i.pull.take_if(|p| p.sources.contains(&source));
             }
         }
@@ -208,7 +209,8 @@ impl Core {
     pub(super) fn drop_pulls_from_trainer(&mut self) {
         let pulls: Vec<_> = self.index().trainer_pulls().iter().copied().collect();
         for (_, id) in pulls {
-            if let Some(i) = self.s.instances.get_mut(id) {
+            let keeps = self.config.mutant(Mutation::KeepTrainerPulls);
+            if let Some(i) = self.s.instances.get_mut(id).filter(|_| !keeps) {
                 i.pull.take_if(|p| p.from_trainer);
             }
         }

@@ -137,6 +137,9 @@ impl World {
     }
 
     pub(super) fn routed(&mut self, ticket: u64, rollout: Incarnation) {
+        if self.serve_client(ticket) {
+            return;
+        }
         let Some(d) = self.asked.remove(&ticket) else {
             return self.release(ticket);
         };

@@ -63,6 +63,23 @@ fn can_come_twice(input: &Input) -> bool {
     )
 }
 
+/// Answers that whoever asked may get again: a call is repeated when a link broke over it.
+fn is_answer(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Gang(
+            _,
+            GangEvent::Prepared { .. } | GangEvent::StepFailed { .. } | GangEvent::TrainerOver
+        ) | Input::Role(
+            _,
+            RoleEvent::Evidence { .. }
+                | RoleEvent::PullStarted { .. }
+                | RoleEvent::Pulled { .. }
+                | RoleEvent::FaultStruck { .. }
+        )
+    )
+}
+
 impl World {
     /// Something happened that the daemon hears of, if it lives.
     pub fn feed(&mut self, input: Input) {
@@ -73,14 +90,20 @@ impl World {
             return self.daemon.inbox.push_back(input);
         }
         if self.timing.duplicate_per_mille > 0
-            && can_come_twice(&input)
+            && (can_come_twice(&input) || self.timing.answers_twice && is_answer(&input))
             && self.dice.chance(self.timing.duplicate_per_mille)
         {
             let late = self.dice.up_to(super::ms(3000));
             self.after(late, Happening::Feed(input.clone()));
         }
+        // What an agent worker stored is read back by a daemon that starts, and said by nobody again.
+        let stored = matches!(input, Input::Role(_, RoleEvent::TrajectoryFinished { .. }));
+        if (can_come_twice(&input) || is_answer(&input)) && !stored {
+            self.remember_said(&input);
+        }
         self.journal.note(self.now, '<', &input);
         self.inputs += 1;
+        self.coverage.note(&self.core, &input);
         self.checker.told(&self.core, &input);
         self.note_drained();
         let attached = match &input {
@@ -99,11 +122,15 @@ impl World {
             self.joined(&name);
         }
         self.drop_given_up();
-        #[cfg(any(test, feature = "check"))]
         if self.check_core
             && let Err(difference) = self.core.check()
         {
             self.checker.broken(self.now, "index", &difference);
+        }
+        if self.check_progress
+            && let Some(waits) = self.core.left_waiting()
+        {
+            self.checker.broken(self.now, "progress", &waits);
         }
         if let Some((agent, held)) = attached {
             self.grant_again(agent, &held);

@@ -23,6 +23,7 @@ mod journal;
 mod links;
 mod machines;
 mod office;
+mod outside;
 mod process;
 mod pulls;
 mod samples;
@@ -38,6 +39,7 @@ pub use journal::Journal;
 pub use process::{Proc, Start, Work};
 pub use timing::{Span, Timing, ms};
 
+use super::coverage::Coverage;
 use super::dice::Dice;
 use crate::core::{Core, CoreConfig, Input, Outcome, Output, SlotRef};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
@@ -46,7 +48,7 @@ use daemon::Daemon;
 use machines::Machines;
 use office::Office;
 use process::Order;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use trainer::{Call, GangWork};
 
@@ -129,9 +131,12 @@ pub struct World {
     pub outputs: u64,
     /// Inputs given to the core so far.
     pub inputs: u64,
+    /// Which states they met.
+    pub coverage: Coverage,
     /// After every input the core's index is compared with a full scan.
-    #[cfg(any(test, feature = "check"))]
     pub check_core: bool,
+    /// After every input nobody may wait for nothing.
+    pub check_progress: bool,
     seed: u64,
     dice: Dice,
     queue: BTreeMap<(Time, u64), Happening>,
@@ -168,6 +173,10 @@ pub struct World {
     lags_since: Option<Time>,
     /// Route requests that wait for their answer.
     asked: BTreeMap<u64, agents::Doing>,
+    /// The last that was said and may come twice.
+    said: VecDeque<Input>,
+    /// Clients of the router that wait, and how long each keeps its engine.
+    clients: BTreeMap<u64, Duration>,
     /// Trajectories stored with their reward.
     pub stored: BTreeSet<TrajectoryId>,
     /// Trajectories that no engine survives.
@@ -209,8 +218,9 @@ impl World {
             program_ends: 4,
             outputs: 0,
             inputs: 0,
-            #[cfg(any(test, feature = "check"))]
+            coverage: Coverage::default(),
             check_core: false,
+            check_progress: false,
             seed,
             dice: Dice::new(seed),
             queue: BTreeMap::new(),
@@ -229,6 +239,8 @@ impl World {
             diverged: BTreeSet::new(),
             lags_since: None,
             asked: BTreeMap::new(),
+            said: VecDeque::new(),
+            clients: BTreeMap::new(),
             stored: BTreeSet::new(),
             poison: BTreeSet::new(),
         };
@@ -304,6 +316,12 @@ impl World {
             }
             self.step();
         }
+    }
+
+    /// Whether there is more to come before this time.
+    pub(in crate::sim) fn goes_on(&self, end: Time) -> bool {
+        let due = self.next_at().is_some_and(|at| at <= end);
+        due && self.outcome.is_none() && self.violation().is_none()
     }
 
     /// When the next thing happens.

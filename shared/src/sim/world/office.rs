@@ -379,6 +379,11 @@ impl World {
         kept
     }
 
+    /// A fault does not wait for a start-up any more: it is a life's own now.
+    pub(super) fn carried(&mut self, number: u64) {
+        self.office.promises.start_ups.remove(&number);
+    }
+
     /// A fault does not wait any more, and that is on record: it never does again.
     pub(super) fn disarmed(&mut self, number: u64) {
         self.office.promises.start_ups.remove(&number);

@@ -113,6 +113,8 @@ pub struct Timing {
     pub sample_every: Duration,
     /// Of a thousand messages that can come twice, so many do, the second time late.
     pub duplicate_per_mille: u64,
+    /// Answers of all kinds come twice as often.
+    pub answers_twice: bool,
     /// Of a thousand turns so many come from weights one to three versions older than the engine has.
     pub stale_per_mille: u64,
 }
@@ -144,6 +146,7 @@ impl Default for Timing {
             daemon_restart: Span::always(ms(300)),
             sample_every: ms(250),
             duplicate_per_mille: 0,
+            answers_twice: false,
             stale_per_mille: 0,
         }
     }

@@ -6,6 +6,8 @@
 //!                       enough kinds, or no seed is left: the end ◄────┴──► failures by kind
 //! ```
 //! A thread may be ahead of the seed at which the search ends; what it found there is dropped.
+use robust_shared::core::Cell;
+use robust_shared::sim::coverage::Coverage;
 use robust_shared::sim::world::Violation;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,8 +36,19 @@ pub struct Ran {
     pub inputs: u64,
     /// Virtual time.
     pub took: Duration,
+    /// Which states of which machines they met.
+    pub coverage: Coverage,
     /// What does not hold.
     pub violation: Option<Violation>,
+}
+
+/// A seed that met a state with an input that no seed before it met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The seed.
+    pub seed: u64,
+    /// What it met first.
+    pub cells: Vec<Cell>,
 }
 
 /// All failures of one kind.
@@ -60,6 +73,10 @@ pub struct Report {
     pub took: Duration,
     /// Failures, in the order of their first seeds.
     pub kinds: Vec<Kind>,
+    /// What they met in all.
+    pub coverage: Coverage,
+    /// Seeds that are worth keeping for what they cover.
+    pub kept: Vec<Kept>,
 }
 
 impl Report {
@@ -68,6 +85,11 @@ impl Report {
         self.seeds += 1;
         self.inputs += ran.inputs;
         self.took += ran.took;
+        let cells = ran.coverage.beyond(&self.coverage);
+        if !cells.is_empty() {
+            self.kept.push(Kept { seed, cells });
+        }
+        self.coverage.merge(&ran.coverage);
         let Some(violation) = ran.violation else {
             return;
         };
@@ -150,6 +172,7 @@ mod tests {
         Ran {
             inputs: seed,
             took: Duration::from_secs(1),
+            coverage: Coverage::default(),
             violation: invariant.map(|invariant| Violation {
                 at: Time(seed),
                 invariant: invariant.to_owned(),

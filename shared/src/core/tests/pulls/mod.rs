@@ -47,8 +47,11 @@ impl Fleet {
             rules: quick_rules().with(|r| r.attach_overdue.window.set(ms(600_000))),
             ..small(Mode::Async, 9)
         };
+        let mut core = Core::new(config);
+        // As if a step had been committed: a fault of the trainer in a job's first one restarts everything.
+        core.s.gang.fresh = false;
         let mut fleet = Self {
-            core: Core::new(config),
+            core,
             now: Time(1_000_000_000),
             lives: Default::default(),
             orders: Vec::new(),

@@ -247,6 +247,12 @@ impl Checker {
         self.shapes.contains(&size) && self.grids.get(&batch).is_none_or(|grid| *grid == size)
     }
 
+    /// Whether all of a batch was set aside.
+    pub(in super::super) fn has_nothing_left(&self, batch: u64) -> bool {
+        let aside = self.poisoning.of_batch(batch);
+        aside > 0 && self.is_whole(batch, aside)
+    }
+
     /// A turn reaches the store, after the lease was looked at.
     pub(super) fn appended(
         &mut self,
@@ -315,10 +321,9 @@ impl World {
             Record::Issued { incarnation, .. } => {
                 self.checker.issued.insert(*incarnation);
             }
-            Record::Quarantined { .. }
-            | Record::Armed { .. }
-            | Record::Revised { .. }
-            | Record::Interval(_) => {}
+            // One that waited for a start-up goes with the life that it was waiting for.
+            Record::Armed { number, .. } => self.carried(*number),
+            Record::Quarantined { .. } | Record::Revised { .. } | Record::Interval(_) => {}
         }
     }
 

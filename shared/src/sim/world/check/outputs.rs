@@ -46,6 +46,7 @@ impl World {
                 self.check_gang(*generation, ranks);
                 self.check_begun(*step);
                 self.check_training(*step, trajectories);
+                self.checker.verdicts.trains(*generation);
             }
             Output::Prepare {
                 generation,

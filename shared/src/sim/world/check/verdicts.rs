@@ -65,6 +65,12 @@ pub(super) struct Verdicts {
     tasks: u32,
     /// The gang that committed last.
     stepped: Option<Generation>,
+    /// A step was committed since the job began, or went on after its end.
+    proven: bool,
+    /// Gangs that were told to train.
+    training: BTreeSet<Generation>,
+    /// Those of them of which the controller knows by its records.
+    training_on_record: BTreeSet<Generation>,
 }
 
 impl Verdicts {
@@ -73,15 +79,22 @@ impl Verdicts {
         self.linked.insert(life);
     }
 
+    /// A gang is told to train.
+    pub fn trains(&mut self, gang: Generation) {
+        self.training.insert(gang);
+    }
+
     /// What the controller knows is on record.
     pub fn written(&mut self) {
         self.on_record.clone_from(&self.linked);
+        self.training_on_record.clone_from(&self.training);
         self.rows_on_record.clone_from(&self.rows);
     }
 
     /// A new life of the controller knows what was on record.
     pub fn restored(&mut self) {
         self.linked.clone_from(&self.on_record);
+        self.training.clone_from(&self.training_on_record);
         self.rows.clone_from(&self.rows_on_record);
     }
 
@@ -89,6 +102,7 @@ impl Verdicts {
     pub fn begin_anew(&mut self) {
         self.rows.clear();
         (self.all, self.tasks) = (0, 0);
+        self.proven = false;
     }
 
     /// A death was not the engine's fault: it counts no more, or will not.
@@ -147,6 +161,7 @@ impl Verdicts {
     /// first step would be restarted for ever (I-7).
     pub fn committed(&mut self, by: Generation, keeps_own_state: bool) {
         let is_its_first = self.stepped.replace(by) != Some(by);
+        self.proven = true;
         if !(keeps_own_state && is_its_first) {
             (self.all, self.tasks) = (0, 0);
             self.rows.retain(|who, _| who.role != Role::Trainer);
@@ -213,9 +228,19 @@ impl World {
             Scope::Job => !by_start && tasks < most,
             Scope::Instance | Scope::Gang => false,
         };
-        let explained = !dear || all >= 2 || ever > borne;
+        let first_step = who.role == Role::Trainer && !self.checker.verdicts.proven;
+        let explained = !dear || all >= 2 || ever > borne || first_step && scope == Scope::Task;
         self.must(explained, "I-8", || {
             format!("for its first fault {who} costs: {plan}")
+        });
+        // A program that tells no steps has no first one.
+        let has_steps = self.config.own_loop.is_none_or(|own| own.commits);
+        let gang = self.procs.get(&incident.incarnation).map(|p| p.generation);
+        let trained = gang.is_some_and(|gang| self.checker.verdicts.training.contains(&gang));
+        let cheap = matches!(scope, Scope::Instance | Scope::Gang);
+        let too_cheap = first_step && has_steps && trained && cheap;
+        self.must(!too_cheap, "I-7", || {
+            format!("{who} failed in the job's first step, which costs: {plan}")
         });
     }
 
