@@ -179,6 +179,15 @@ fn what_is_left_of_a_job_that_runs_can_be_struck_too() {
     assert!(late.contains("at most 0.5"), "{late}");
 }
 
+#[test]
+fn a_rule_that_only_says_what_it_finds_is_looked_for_among_the_events() {
+    let mut facts = good();
+    assert!(!verdict("rule straggler", facts.clone()).held);
+    let named = ("straggler".to_owned(), "trainer-1 is one".to_owned());
+    facts.events.push(named);
+    assert!(verdict("rule straggler", facts).held);
+}
+
 fn recovery(plan: &str, detect_ms: u64, total_ms: u64) -> Recovery {
     Recovery {
         rule: "exit".to_owned(),

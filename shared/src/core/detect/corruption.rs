@@ -17,6 +17,7 @@ pub const RULE: Rule = Rule {
     signal: "a puller finds a chunk whose digest differs from the published one",
     action: "pull again; `reports` times from one source: it is quarantined and restarted",
     kind: Some(FaultKind::Corruption),
+    event: None,
     watch: None,
 };
 
