@@ -73,6 +73,7 @@ impl Core {
             Fault::LoseNode { .. } => format!("node {name}"),
             Fault::CorruptCheckpoint => "the newest checkpoint".to_owned(),
             Fault::DiskFull { .. } => "the store's disk".to_owned(),
+            Fault::NoProcesses { .. } => "the leader's node".to_owned(),
             _ => "the leader's daemon".to_owned(),
         };
         let text = format!("{what} is {} on request", fault.done());

@@ -2,6 +2,7 @@
 
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::pull_done::Result as Outcome;
+use robust_proto::v1::role_message::Body as Up;
 use robust_proto::v1::{PullError, PullSource, RoleFault};
 
 use super::super::rollout::{Replica, Source, replica, source};
@@ -83,6 +84,22 @@ fn corrupt_weights_are_found_by_whoever_pulls_them_and_pulled_elsewhere() {
     );
     let error = scene.fails();
     assert_eq!((error.kind.as_str(), error.source), ("corrupt", FIRST));
+    scene.end();
+}
+
+#[test]
+fn a_replica_that_is_left_paused_says_so_and_goes_on_when_its_time_is_over() {
+    let scene = scene();
+    let mut pause = fault(1, "pause-engine", "");
+    pause.seconds = 0.3;
+    arm(&scene.host, FIRST, &pause);
+    struck(&scene.host, FIRST, 1);
+    for expected in ["paused", "idle"] {
+        scene.host.wait(expected, |from, up| match up {
+            Up::Phase(phase) if from == FIRST && phase.phase == expected => Some(()),
+            _ => None,
+        });
+    }
     scene.end();
 }
 
