@@ -3,6 +3,7 @@
 use super::*;
 use crate::fault::Fault;
 use crate::ids::Role;
+use crate::job::Moments;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -170,6 +171,7 @@ fn what_is_left_of_a_job_that_runs_can_be_struck_too() {
         steps,
         counts: vec![(Role::Rollout, rollouts)],
         nodes: vec!["a".to_owned()],
+        moments: Moments::default(),
     };
     let (run, strikes, expect) = drill.attach(&ground(20, 2)).unwrap();
     assert_eq!((run.as_str(), strikes.len(), expect.len()), ("role", 1, 1));
@@ -180,11 +182,25 @@ fn what_is_left_of_a_job_that_runs_can_be_struck_too() {
 }
 
 #[test]
+fn a_moment_that_does_not_come_in_the_drills_job_is_refused_before_anything_starts() {
+    let at = |phase: &str| {
+        let fault = format!("kind = \"kill\", role = \"trainer\", index = 0, at = \"{phase}\"");
+        plan(&drill(&fault))
+    };
+    at("update").unwrap();
+    let why = at("ref_logprob").unwrap_err();
+    assert!(why.contains("`train.kl_coef` is 0"), "{why}");
+    let why = at("reshard").unwrap_err();
+    assert!(why.contains("no trainer of this job comes into"), "{why}");
+}
+
+#[test]
 fn a_rule_that_only_says_what_it_finds_is_looked_for_among_the_events() {
     let mut facts = good();
     assert!(!verdict("rule straggler", facts.clone()).held);
-    let named = ("straggler".to_owned(), "trainer-1 is one".to_owned());
-    facts.events.push(named);
+    facts
+        .events
+        .push(("straggler".to_owned(), "trainer-1 is one".to_owned()));
     assert!(verdict("rule straggler", facts).held);
 }
 

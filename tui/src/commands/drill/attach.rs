@@ -12,7 +12,7 @@ use crate::error::CliError;
 use robust_proto::v1;
 use robust_shared::drill::{Drill, Expectation, Ground, SeriesPlan};
 use robust_shared::ids::Role;
-use robust_shared::job::Mode;
+use robust_shared::job::{Mode, Moments};
 use std::time::{Duration, Instant};
 
 /// How long whoever watches over a daemon may take to start it again.
@@ -115,6 +115,8 @@ fn ground(status: &v1::Status) -> Ground {
         },
         counts: Role::ALL.map(|role| (role, of(role))).to_vec(),
         nodes: status.nodes.iter().map(|n| n.name.clone()).collect(),
+        // The daemon knows, and refuses what does not come.
+        moments: Moments::default(),
     }
 }
 
