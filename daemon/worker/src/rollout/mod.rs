@@ -141,6 +141,7 @@ fn run(
         layout,
         dtype,
     });
+    robust_role::scrub::start(&slots, args.scrub_every(role), link.clone())?;
     let filled = Arc::clone(&slots);
     let puller = Puller::start(transport, filled, tensors, pulled, link.clone(), pulling)?;
     loop {
