@@ -33,6 +33,8 @@ pub enum After {
     Recovery,
     /// Its verdict: it strikes the recovery.
     Verdict,
+    /// Nothing: it follows at once, before anybody saw the one before it.
+    Strike,
 }
 
 /// What a fault strikes.

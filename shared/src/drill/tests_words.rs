@@ -195,6 +195,21 @@ fn a_moment_that_does_not_come_in_the_drills_job_is_refused_before_anything_star
 }
 
 #[test]
+fn a_drill_without_a_rule_is_the_same_with_that_rule_switched_off() {
+    let text = drill("kind = \"kill\", role = \"rollout\", index = 1, at_step = 1.5");
+    let text = text + "set.detect = { off = [\"numeric\"], phase_overrun = { bound_s = 3 } }\n";
+    let rule = crate::core::RULES
+        .iter()
+        .find(|r| r.name == "phase overrun");
+    let plan = plan(&text).unwrap().without(rule.unwrap());
+    let run = &plan.series[0].runs[0];
+    assert!(run.may_fail);
+    let job = crate::job::Job::parse(&run.job_text, Path::new("/jobs/j.toml")).unwrap();
+    assert_eq!(job.detect.off, ["numeric", "phase_overrun"]);
+    assert!(job.detect.rules.contains_key("phase_overrun"));
+}
+
+#[test]
 fn a_rule_that_only_says_what_it_finds_is_looked_for_among_the_events() {
     let mut facts = good();
     assert!(!verdict("rule straggler", facts.clone()).held);

@@ -41,6 +41,7 @@ pub async fn run(
         striker: Striker::attached(strikes.clone(), step),
         i_know: manner.i_know,
         until: Until::GotOver,
+        hopeless: None,
         progress: &mut progress,
     };
     let mut host = Running(endpoint);
