@@ -1,6 +1,6 @@
 //! Detect: one file per rule. A rule says when it is due (`due`) and what it finds then; it is
-//! silent in every phase it does not name (I-8). A new one is its file, with what can be set of it, and
-//! its line in the table below.
+//! silent in every phase it does not name (I-8). A new one is its file, with what can be set of it, its
+//! line in the table below, and a drill that fails while the rule is switched off (`detect.off`).
 //!
 //! ```text
 //!            rule                                  evidence in, or late
