@@ -5,7 +5,8 @@ use robust_shared::core::{CoreConfig, FaultKind, InForce, RULES, Rule};
 impl From<&CoreConfig> for v1::Rules {
     fn from(config: &CoreConfig) -> Self {
         let in_force = config.rules.in_force();
-        let rules = RULES.iter().map(|r| rule(r, &in_force)).collect();
+        let off = |r: &Rule| config.rules.is_off(r).then(switched_off);
+        let rules = RULES.iter().map(|r| rule(r, &in_force, off(r))).collect();
         let budgets = FaultKind::ALL.map(|kind| {
             let budget = config.budgets.of(kind);
             v1::RestartBudget {
@@ -23,7 +24,7 @@ impl From<&CoreConfig> for v1::Rules {
     }
 }
 
-fn rule(rule: &Rule, in_force: &[InForce]) -> v1::Rule {
+fn rule(rule: &Rule, in_force: &[InForce], off: Option<v1::RuleValue>) -> v1::Rule {
     let own = |l: &&InForce| l.rule == rule && !l.key.is_empty();
     v1::Rule {
         name: rule.name.to_owned(),
@@ -32,7 +33,20 @@ fn rule(rule: &Rule, in_force: &[InForce]) -> v1::Rule {
         signal: rule.signal.to_owned(),
         action: rule.action.to_owned(),
         kind: rule.kind.map_or_else(String::new, |k| k.name().to_owned()),
-        values: in_force.iter().filter(own).map(value).collect(),
+        values: off
+            .into_iter()
+            .chain(in_force.iter().filter(own).map(value))
+            .collect(),
+    }
+}
+
+/// Of a rule that finds nothing, before its settings.
+fn switched_off() -> v1::RuleValue {
+    v1::RuleValue {
+        key: "off".to_owned(),
+        value: 1.0,
+        source: "job file: detect.off".to_owned(),
+        ..Default::default()
     }
 }
 

@@ -175,6 +175,34 @@ fn a_loss_that_is_no_number_is_not_committed_and_the_step_is_trained_again() {
     consumed_once(&mut daemon);
 }
 
+#[test]
+fn ref_logprob_takes_its_time_where_it_is_done_and_what_nobody_enters_is_refused() {
+    let job = long_job().set("train", "kl_coef", 0.1);
+    let mut daemon = Daemon::start(&job);
+    daemon.until_step(3);
+    let rank = daemon.json(&["roles", "trainer-0"]);
+    let spans = rank[0]["phases"].as_array().unwrap();
+    let longest = |phase: &str| {
+        let of = spans.iter().filter(|s| s["phase"] == phase);
+        of.filter_map(|s| s["ms"].as_u64())
+            .max()
+            .unwrap_or_else(|| panic!("never in {phase}: {spans:#?}"))
+    };
+    // Both are a pass forward over the same batch; one that only passed through took no time at all.
+    let (reference, old) = (longest("ref_logprob"), longest("old_logprob"));
+    assert!(reference * 5 >= old, "{reference} ms beside {old} ms");
+    let incident = strike(&daemon, &["--kill", "trainer", "--at", "ref_logprob"]);
+    assert_eq!(incident["rule"], "exit", "{incident}");
+    let out = daemon.ctl(&["inject", "--kill", "trainer", "--at", "advantage"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        !out.status.success()
+            && said.contains("it comes into init,")
+            && said.contains("ref_logprob"),
+        "{said}"
+    );
+}
+
 /// I-3 from outside: committed steps are contiguous, each with a whole batch.
 fn consumed_once(daemon: &mut Daemon) {
     let report = daemon.json(&["report"]);

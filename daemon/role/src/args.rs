@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use robust_shared::core::RuleSet;
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use robust_transport::{Identity, JobToken, Net, Rdma};
@@ -124,6 +125,13 @@ impl RoleArgs {
     /// The folder of the initial weights.
     pub fn model_folder(&self) -> Result<&Path, StartError> {
         self.job.model.path.as_deref().ok_or(StartError::NoModel)
+    }
+
+    /// How often an engine reads again what it serves.
+    pub fn scrub_every(&self, role: Role) -> Duration {
+        // The daemon checked the job before it wrote it down.
+        let rules = RuleSet::from_job(&self.job.detect).unwrap_or_default();
+        rules.corruption.scrub.of(role)
     }
 
     /// How this process attaches.

@@ -71,6 +71,7 @@ mod link;
 pub mod program;
 pub mod pull;
 mod rdma;
+pub mod scrub;
 pub mod serve;
 pub mod snapshot;
 mod stages;

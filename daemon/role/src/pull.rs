@@ -9,9 +9,11 @@
 //!          PullDone ◄──────────── served to others from here on ◄────────────────────┘
 //! ```
 //! A failed pull never touches what is served: a version is fetched into the slot that is not in
-//! use, and the engine is asked to go over to it only when it is whole (I-4).
+//! use, and the engine is asked to go over to it only when it is whole (I-4), and when all of it, read
+//! again, still is what was published.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use robust_proto::manifest;
 use robust_proto::v1::pull_done::Result as Outcome;
@@ -20,9 +22,11 @@ use robust_proto::v1::{self, Hello, PullDone, PullStarted, PullWeights};
 use robust_shared::fault::At;
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::phase::Phase;
-use robust_shared::weights::TensorSpec;
-use robust_transport::{Buffer, Part, RegionKey, Transport};
-use robust_weights::{Observer, Order, Progress, PullError, Served, Slots, Source, SwapError};
+use robust_shared::weights::{Manifest, TensorSpec};
+use robust_transport::{Buffer, Part, RegionKey, Share, Transport};
+use robust_weights::{
+    Observer, Order, Progress, PullError, Served, Slots, Source, SwapError, wrong_chunks,
+};
 
 use crate::serve::{as_served, as_weights};
 use crate::{Deed, Link, StartError, network};
@@ -73,6 +77,7 @@ pub struct Puller {
     puller: robust_weights::Puller,
     engine: Arc<dyn Engine>,
     link: Link,
+    reports: Arc<Reports>,
 }
 
 impl Puller {
@@ -90,13 +95,17 @@ impl Puller {
             link: link.clone(),
             engine: Arc::clone(&engine),
             pulling,
+            share: transport.share().clone(),
+            ordered: Mutex::default(),
         });
-        let puller = robust_weights::Puller::start(transport, slots, tensors, reports)
+        let observer = Arc::clone(&reports);
+        let puller = robust_weights::Puller::start(transport, slots, tensors, observer)
             .map_err(|_| StartError::Thread("puller"))?;
         Ok(Self {
             puller,
             engine,
             link,
+            reports,
         })
     }
 
@@ -114,6 +123,7 @@ impl Puller {
         };
         // The puller may wait for the engine to take over an older version.
         self.engine.supersede(pull.version);
+        self.reports.expect(&order);
         self.puller.assign(order);
     }
 }
@@ -203,6 +213,38 @@ struct Reports {
     link: Link,
     engine: Arc<dyn Engine>,
     pulling: Pulling,
+    share: Share,
+    /// What the versions that are ordered consist of.
+    ordered: Mutex<BTreeMap<WeightVersion, Arc<Manifest>>>,
+}
+
+impl Reports {
+    fn expect(&self, order: &Order) {
+        self.ordered()
+            .insert(order.version, Arc::clone(&order.manifest));
+    }
+
+    /// Reads all of a version again that is about to be served: bytes may have changed since they were
+    /// verified, and an engine that computes with wrong ones tells nobody.
+    fn verify_again(&self, version: WeightVersion, buffer: &Buffer) -> Result<(), SwapError> {
+        let Some(manifest) = self.ordered().get(&version).cloned() else {
+            return Ok(());
+        };
+        let mut duty = self.share.duty();
+        let wrong = wrong_chunks(&manifest, buffer, &mut duty)
+            .map_err(|error| SwapError::Failed(error.to_string()))?;
+        match wrong {
+            0 => Ok(()),
+            wrong => Err(SwapError::Damaged(format!(
+                "{wrong} of {} chunks of {version} that it pulled",
+                manifest.chunks()
+            ))),
+        }
+    }
+
+    fn ordered(&self) -> MutexGuard<'_, BTreeMap<WeightVersion, Arc<Manifest>>> {
+        self.ordered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Observer for Reports {
@@ -238,11 +280,13 @@ impl Observer for Reports {
     }
 
     fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError> {
+        self.verify_again(version, buffer)?;
         self.engine.swap(version, buffer)
     }
 
     fn done(&self, version: WeightVersion, result: Result<Served, PullError>) {
         self.link.pulled(None);
+        self.ordered().retain(|ordered, _| *ordered >= version);
         let result = match result {
             Ok(served) => {
                 // It is said to be served from now on.

@@ -11,6 +11,10 @@ use robust_weights::Slots;
 /// Why there is nothing to strike.
 const GONE: &str = "its engine has no such process";
 
+/// An engine of the user's is paused by whoever can reach it.
+const PAUSE: &str =
+    "an engine of yours is paused as its clients do it: POST /pause_generation at its address";
+
 /// The hands of an instance with an engine of the user's.
 pub fn hands(
     tree: Arc<Tree>,
@@ -19,6 +23,7 @@ pub fn hands(
 ) -> impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static {
     move |deed, at| match deed {
         Deed::KillEngineChild | Deed::KillEngineLeader | Deed::HangEngine => engine(&tree, deed),
+        Deed::PauseEngine { .. } => Err(PAUSE.to_owned()),
         other => match slots.get() {
             Some(slots) => pull::hands(Arc::clone(slots), transport.clone())(other, at),
             None if other == Deed::CorruptWeights => Err("it has no weights yet".to_owned()),

@@ -122,6 +122,7 @@ enum End {
 
 /// An instance whose engine was started.
 struct Shim {
+    role: Role,
     args: RoleArgs,
     command: RolloutCommand,
     home: Home,
@@ -206,6 +207,7 @@ pub fn run(
     let address = address.ok_or(ShimError::NoCommand)?;
     stages.end("transport and the engine's process");
     let mut shim = Shim {
+        role,
         args: args.clone(),
         command,
         home,
@@ -379,6 +381,9 @@ impl Shim {
             feeding.link.clone(),
             self.weights.pulling.clone(),
         )?;
+        // What lies here is what is passed on, and what the engine loads; its own memory it alone can read.
+        let every = self.args.scrub_every(self.role);
+        robust_role::scrub::start(&slots, every, feeding.link.clone())?;
         // Once: there is a puller from now on.
         let _ = self.weights.slots.set(slots);
         Ok(puller)

@@ -86,6 +86,7 @@ impl Driver {
             }
             Fault::LeaderCrash => die_soon(),
             Fault::DiskFull { lasts } => self.parts.quota.take_away(*lasts),
+            Fault::NoProcesses { lasts } => self.here.launcher.refuse_starts(*lasts),
             // The service that was asked does it: it reads files.
             _ => {}
         }

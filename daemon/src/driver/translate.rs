@@ -45,6 +45,14 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
                 total: p.total,
             },
         )),
+        Body::Damaged(damaged) => Some(Input::Role(
+            incarnation,
+            RoleEvent::Damaged {
+                version: WeightVersion(damaged.version),
+                chunks: damaged.chunks,
+                total: damaged.chunks_total,
+            },
+        )),
         Body::PullDone(done) => Some(Input::Role(
             incarnation,
             RoleEvent::Pulled {
@@ -78,6 +86,9 @@ fn pulled(result: Option<&pull_done::Result>) -> Result<(), PullFailure> {
         Some(pull_done::Result::Ok(_)) => Ok(()),
         Some(pull_done::Result::Error(e)) => Err(match e.kind.as_str() {
             "superseded" => PullFailure::Superseded,
+            "damaged" => PullFailure::Damaged {
+                reason: e.reason.clone(),
+            },
             // It names nobody.
             _ if e.source == 0 => PullFailure::Own {
                 reason: e.reason.clone(),

@@ -227,6 +227,18 @@ async fn a_role_inherits_no_descriptor_and_leads_its_own_session() {
 }
 
 #[tokio::test]
+async fn while_starts_are_refused_the_system_finds_no_program() {
+    let bench = Bench::new();
+    bench.launcher.refuse_starts(Duration::from_secs(3600));
+    let spec = bench.spec(1, "sleep 60");
+    let error = bench.launcher.spawn(spec.clone()).unwrap_err().to_string();
+    assert!(error.contains("(gone on request): No such file"), "{error}");
+    bench.launcher.refuse_starts(Duration::ZERO);
+    bench.launcher.spawn(spec).unwrap();
+    assert!(bench.launcher.kill(Incarnation(1)));
+}
+
+#[tokio::test]
 async fn what_cannot_start_says_why() {
     let bench = Bench::new();
     let mut spec = bench.spec(1, "");

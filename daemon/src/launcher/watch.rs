@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Wakes the thread to end; no incarnation has this number.
@@ -32,6 +32,8 @@ struct Shared {
     wake: OwnedFd,
     table: Mutex<HashMap<u64, Watched>>,
     events: UnboundedSender<LaunchEvent>,
+    /// For drills: until then no program is found.
+    refuses_until: Mutex<Option<Instant>>,
 }
 
 /// Ends the thread with the last launcher.
@@ -63,6 +65,7 @@ impl Launcher {
             wake,
             table: Mutex::default(),
             events,
+            refuses_until: Mutex::default(),
         });
         let watching = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -75,7 +78,11 @@ impl Launcher {
     }
 
     /// Starts a process in a session and group of its own. Blocks for the exec only.
-    pub fn spawn(&self, spec: SpawnSpec) -> Result<Running, SpawnError> {
+    pub fn spawn(&self, mut spec: SpawnSpec) -> Result<Running, SpawnError> {
+        if let Some(program) = spec.argv.first_mut().filter(|_| self.shared.refuses()) {
+            // Nothing has this name, so it is the system that refuses, as where a program is gone.
+            program.push_str(" (gone on request)");
+        }
         if self.shared.table().contains_key(&spec.incarnation.0) {
             return Err(SpawnError::Running(spec.incarnation));
         }
@@ -89,6 +96,11 @@ impl Launcher {
             let _ = child.wait();
             SpawnError::Watch { pid, source }
         })
+    }
+
+    /// For drills: for so long no process can be started.
+    pub fn refuse_starts(&self, lasts: Duration) {
+        *self.shared.refuses_until() = Instant::now().checked_add(lasts);
     }
 
     /// Watches a process that an earlier daemon started. False when it is not that process any
@@ -143,6 +155,16 @@ impl Launcher {
 impl Shared {
     fn table(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuses_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        let until = self.refuses_until.lock();
+        until.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuses(&self) -> bool {
+        self.refuses_until()
+            .is_some_and(|until| Instant::now() < until)
     }
 
     fn watch(

@@ -40,6 +40,8 @@
 //!   for more. A failure on this side blames nobody.
 //! - **W-5** What is served does not change until the next version is complete.
 //! - **W-6** The newest order counts. Every order gets exactly one [`Observer::done`].
+//! - **W-7** Bytes that changed here after they were verified are kept for nobody: a swap that finds some
+//!   ([`SwapError::Damaged`]) ends the order, and the next one fetches the version anew, whole.
 mod fetching;
 mod lanes;
 mod meter;
@@ -47,11 +49,13 @@ mod patch;
 mod publisher;
 mod pull;
 mod puller;
+mod scrub;
 mod slots;
 mod types;
 
 pub use patch::{Link, Version, compare};
 pub use publisher::{Layout, PublishError, Publisher};
 pub use puller::Puller;
+pub use scrub::{Scrubbed, wrong_chunks};
 pub use slots::Slots;
 pub use types::{Observer, Order, Progress, PullError, PullErrorKind, Served, Source, SwapError};

@@ -101,9 +101,13 @@ impl Pulls {
         }
         self.fetch(ticket, order, at, buffer)?;
         let swapped = self.observer.swap(order.version, buffer);
+        if let Err(SwapError::Damaged(_)) = &swapped {
+            self.partial = None;
+        }
         swapped.map_err(|error| match error {
             SwapError::Superseded(reason) => PullError::superseded(reason),
             SwapError::Failed(reason) => PullError::new(PullErrorKind::Source, None, reason),
+            SwapError::Damaged(reason) => PullError::new(PullErrorKind::Damaged, None, reason),
         })?;
         let passing = self.partial.take().and_then(|partial| partial.passing);
         Ok(slots.promote(at, Arc::clone(&order.manifest), key, passing))

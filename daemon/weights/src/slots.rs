@@ -13,6 +13,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use robust_shared::ids::WeightVersion;
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Exposed, RegionKey, Transport, TransportError};
 
@@ -24,6 +25,8 @@ pub struct Slots {
     transport: Transport,
     buffers: [Arc<Buffer>; 2],
     state: Mutex<State>,
+    /// Held while a chunk of what is served is read again.
+    scrubs: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -49,6 +52,7 @@ impl Slots {
             transport: transport.clone(),
             buffers,
             state: Mutex::default(),
+            scrubs: Mutex::default(),
         })
     }
 
@@ -62,6 +66,19 @@ impl Slots {
     pub fn current(&self) -> Arc<Buffer> {
         let at = self.state().served.as_ref().map_or(1, |(at, _)| *at);
         Arc::clone(&self.buffers[at])
+    }
+
+    /// Shows the buffer of what is served while it cannot become another's; none when another version is
+    /// served, or none.
+    pub(crate) fn with_served<R>(
+        &self,
+        version: WeightVersion,
+        read: impl FnOnce(&Buffer) -> R,
+    ) -> Option<R> {
+        let _held = self.scrubs.lock().unwrap_or_else(PoisonError::into_inner);
+        let served = self.state().served.as_ref().map(|(at, s)| (*at, s.version));
+        let (at, _) = served.filter(|(_, served)| *served == version)?;
+        Some(read(&self.buffers[at]))
     }
 
     /// The buffer that may be written, and its number.
@@ -85,6 +102,8 @@ impl Slots {
     /// Lets others read of a slot what [`Slots::ready`] says; withdraws what they could read before.
     pub(crate) fn open(&self, at: usize) -> Result<RegionKey, TransportError> {
         self.close(at);
+        // Nobody begins to read a chunk of it again: it is not served.
+        drop(self.scrubs.lock().unwrap_or_else(PoisonError::into_inner));
         let exposed = self
             .transport
             .expose_growing(Arc::clone(&self.buffers[at]))?;

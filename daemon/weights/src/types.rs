@@ -119,15 +119,18 @@ pub enum PullErrorKind {
     Corrupt,
     /// A newer order came, or a newer version is served.
     Superseded,
+    /// What had come changed in this process's own memory before it was served.
+    Damaged,
 }
 
 impl PullErrorKind {
-    /// As on the control plane: `source`, `corrupt`, `superseded`.
+    /// As on the control plane: `source`, `corrupt`, `superseded`, `damaged`.
     pub fn name(self) -> &'static str {
         match self {
             PullErrorKind::Source => "source",
             PullErrorKind::Corrupt => "corrupt",
             PullErrorKind::Superseded => "superseded",
+            PullErrorKind::Damaged => "damaged",
         }
     }
 }
@@ -166,6 +169,9 @@ pub enum SwapError {
     /// Whoever computes with the weights cannot.
     #[error("{0}")]
     Failed(String),
+    /// Bytes changed in this process's own memory after they were verified: none of them is kept.
+    #[error("{0}")]
+    Damaged(String),
 }
 
 /// Hears of a puller's work. Called on the puller's thread; fetches go on meanwhile.
@@ -180,7 +186,8 @@ pub trait Observer: Send + Sync + 'static {
 
     /// The whole version is verified: compute from this buffer from now on. The one before may be
     /// overwritten as soon as this returns and the next order comes. An error fails the pull; the
-    /// version stays complete in the spare buffer, and ordered again it is swapped to at once.
+    /// version stays complete in the spare buffer, and ordered again it is swapped to at once; one that
+    /// is damaged does not.
     fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError>;
 
     /// The last call of an order: the version is served, or why not. Every order gets one, unless

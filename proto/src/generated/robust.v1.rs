@@ -7,7 +7,7 @@ pub struct Ack {}
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RoleMessage {
-    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 60")]
+    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 60")]
     pub body: ::core::option::Option<role_message::Body>,
 }
 /// Nested message and enum types in `RoleMessage`.
@@ -33,6 +33,8 @@ pub mod role_message {
         Returned(super::TrajectoryReturned),
         #[prost(message, tag = "8")]
         PullStarted(super::PullStarted),
+        #[prost(message, tag = "9")]
+        Damaged(super::WeightsDamaged),
         #[prost(message, tag = "60")]
         Struck(super::FaultStruck),
     }
@@ -401,7 +403,7 @@ pub mod pull_done {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PullError {
-    /// source | corrupt | superseded
+    /// source | corrupt | superseded | damaged (its own memory, after it was verified)
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     /// incarnation
@@ -409,6 +411,19 @@ pub struct PullError {
     pub source: u64,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
+}
+/// The memory that it serves from holds other bytes than it verified.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WeightsDamaged {
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// that differ
+    #[prost(uint64, tag = "2")]
+    pub chunks: u64,
+    #[prost(uint64, tag = "3")]
+    pub chunks_total: u64,
 }
 /// The fault strikes now, or cannot be carried out here.
 #[derive(serde::Serialize, serde::Deserialize)]

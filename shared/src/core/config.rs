@@ -4,7 +4,7 @@ use super::detect::RuleSet;
 use super::nodes::{Labels, NodeSpec};
 use super::own_loop::OwnLoop;
 use crate::ids::Role;
-use crate::job::{Job, seconds};
+use crate::job::{Job, Moments, seconds};
 pub use crate::job::{Mode, Policy};
 use crate::phase::Phase;
 use std::collections::BTreeMap;
@@ -101,6 +101,8 @@ pub struct CoreConfig {
     pub nodes: Vec<NodeSpec>,
     /// Pools and bounds of the roles; those of which nothing is said have the default.
     pub roles: BTreeMap<Role, RoleSpec>,
+    /// The phases that the job's instances come into.
+    pub moments: Moments,
     /// The detection rules in force.
     pub rules: RuleSet,
     /// How long a kill waits for the stacks of the process.
@@ -139,6 +141,7 @@ impl Default for CoreConfig {
             pullers_per_source: 1,
             nodes: Vec::new(),
             roles: BTreeMap::new(),
+            moments: Moments::default(),
             rules: RuleSet::default(),
             evidence_timeout: Duration::from_secs(2),
             budgets: Budgets::default(),
@@ -305,6 +308,7 @@ impl From<&Job> for CoreConfig {
             pullers_per_source: job.weights.pullers_per_source,
             nodes: nodes(job),
             roles: roles(job),
+            moments: Moments::of(job),
             rules: rules(job),
             evidence_timeout: job.detect.evidence(),
             budgets: job.restart.budgets(),

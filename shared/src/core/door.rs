@@ -112,6 +112,11 @@ impl Core {
                 total,
             } => self.on_pull_progress(from, version, bytes, total),
             RoleEvent::Pulled { version, result } => self.on_pulled(from, version, result),
+            RoleEvent::Damaged {
+                version,
+                chunks,
+                total,
+            } => self.on_damaged(from, version, (chunks, total)),
             RoleEvent::TrajectoryFinished {
                 trajectory,
                 reward,
@@ -164,6 +169,8 @@ impl Core {
             | RoleEvent::FaultStruck { .. } => {}
             // Its incident was closed when it was replaced.
             RoleEvent::Evidence { .. } => {}
+            // Its memory went with it.
+            RoleEvent::Damaged { .. } => {}
             // What it pulled, nobody reads any more; and a source that it accuses is accused again, or
             // is sound.
             RoleEvent::PullStarted { .. }

@@ -26,7 +26,8 @@ impl Core {
             return Err(Refusal::NotForRole { kind, role });
         }
         if let Some(at) = at {
-            check_moment(id.role, kind, at).map_err(|why| Refusal::NotItsMoment { why })?;
+            self.check_moment(id.role, kind, at)
+                .map_err(|why| Refusal::NotItsMoment { why })?;
         }
         if let Some(peer) = fault.peer() {
             self.check_peer(id, peer)?;
@@ -39,6 +40,18 @@ impl Core {
             incarnation,
             slot: self.strike_place(id, incarnation, &fault),
         })
+    }
+
+    /// Why the moment does not come for such a fault of such a role.
+    fn check_moment(&self, role: Role, kind: Kind, at: At) -> Result<(), String> {
+        let moments = &self.config.moments;
+        moments.check(role, at).map_err(|why| why.to_string())?;
+        if at.phase == Phase::Init && kind.carrier() == Carrier::Role {
+            return Err(format!(
+                "`{kind}` does not strike in `init`: a {role} that could be told to do it is past that"
+            ));
+        }
+        Ok(())
     }
 
     /// Both ends of a connection over which weights or gradients go.
@@ -73,6 +86,7 @@ impl Core {
             Fault::LoseNode { .. } => format!("node {name}"),
             Fault::CorruptCheckpoint => "the newest checkpoint".to_owned(),
             Fault::DiskFull { .. } => "the store's disk".to_owned(),
+            Fault::NoProcesses { .. } => "the leader's node".to_owned(),
             _ => "the leader's daemon".to_owned(),
         };
         let text = format!("{what} is {} on request", fault.done());
@@ -158,17 +172,6 @@ impl Core {
         }
         Ok((id, instance.incarnation))
     }
-}
-
-/// Why the moment does not come for such a fault of such a role.
-fn check_moment(role: Role, kind: Kind, at: At) -> Result<(), String> {
-    at.check(role).map_err(|why| why.to_string())?;
-    if at.phase == Phase::Init && kind.carrier() == Carrier::Role {
-        return Err(format!(
-            "`{kind}` does not strike in `init`: a {role} that could be told to do it is past that"
-        ));
-    }
-    Ok(())
 }
 
 /// What faults of this target strike, and how they are asked for.

@@ -3,9 +3,9 @@
 //! A timer is set no later than its owner's deadline and is not moved when that moves on, as it does
 //! with every sample: when it falls too early, it is only set again. So a healthy instance costs the
 //! table one entry a window, not one a sample.
+use super::Core;
 use super::instance::{Instance, Life};
 use super::state::JobState;
-use super::{Core, RULES};
 use crate::hash::IdMap;
 use crate::ids::{InstanceId, NodeId};
 use crate::time::Time;
@@ -103,7 +103,7 @@ impl Core {
     /// When the first of the rules falls for an instance whose instants are learned from others, or of
     /// those whose are not.
     fn rules_due(&self, i: &Instance, learned: bool) -> Option<Time> {
-        let watches = RULES.iter().filter_map(|r| r.watch.as_ref());
+        let watches = self.config.rules.on().filter_map(|r| r.watch.as_ref());
         let watches = watches.filter(|w| w.is_learned == learned);
         watches.filter_map(|w| (w.due)(self, i)).min()
     }

@@ -7,6 +7,7 @@
 use super::compare::{Comparison, comparison};
 use super::facts::{Facts, Measured};
 use super::phrase::{Found, Phrase};
+use std::time::Duration;
 
 /// What is measured of each run; `ettr_role` is `ettr` of the run `role`.
 pub const METRICS: [&str; 7] = [
@@ -109,6 +110,14 @@ impl Expectation {
     /// Whether somebody must read through the store to tell.
     pub fn asks_the_store(&self) -> bool {
         self.phrase() == Some(&Phrase::NothingLost)
+    }
+
+    /// How soon every fault must be found, if that is what it says.
+    pub fn detected_within(&self) -> Option<Duration> {
+        match self.phrase() {
+            Some(Phrase::DetectedWithin(bound)) => Some(*bound),
+            _ => None,
+        }
     }
 
     fn phrase(&self) -> Option<&Phrase> {

@@ -32,7 +32,10 @@ pub const PHRASES: [(&str, &str); 14] = [
         "training goes on",
         "steps were committed after the last fault",
     ),
-    ("rule NAME", "a rule of that name found a fault"),
+    (
+        "rule NAME",
+        "that rule found something: a fault, or what it only says",
+    ),
     (
         "event KIND: WORDS",
         "an event of that kind with those words (the words may be left out)",
@@ -147,10 +150,7 @@ impl Phrase {
             Self::Goodput(least) => at_least(facts.goodput, *least),
             Self::NothingLost => found(facts.lost.is_empty(), listed(&facts.lost, "nothing lost")),
             Self::TrainingGoesOn => goes_on(facts),
-            Self::Rule(name) => {
-                let rules: Vec<String> = incidents.iter().map(|i| i.rule.clone()).collect();
-                found(rules.contains(name), listed(&rules, "no rule fired"))
-            }
+            Self::Rule(name) => rule_found(facts, name),
             Self::Event(kind, words) => saw(facts, kind, words),
             Self::JobFails => match &facts.end {
                 End::Failed(why) => found(true, why.clone()),
@@ -216,6 +216,19 @@ fn saw(facts: &Facts, kind: &str, words: &str) -> Found {
         (None, Some((_, text))) => found(false, format!("another: {text}")),
         (None, None) => found(false, "none of that kind".to_owned()),
     }
+}
+
+/// A rule's verdicts are incidents; of one without any, its events are looked for.
+fn rule_found(facts: &Facts, name: &str) -> Found {
+    let said = RULES.iter().find(|r| r.name == name).and_then(|r| r.event);
+    if let Some(kind) = said {
+        return saw(facts, kind, "");
+    }
+    let rules: Vec<String> = facts.incidents.iter().map(|i| i.rule.clone()).collect();
+    found(
+        rules.iter().any(|r| r == name),
+        listed(&rules, "no rule fired"),
+    )
 }
 
 fn whole(text: &str) -> Result<u64, String> {

@@ -2,8 +2,10 @@
 use super::{
     Drill, DrillError, DrillProblem, Expectation, Ground, ONLY, Strike, WEIGHTS_IDENTICAL,
 };
+use crate::core::Rule;
 use crate::job::{Job, Mode, Policy};
 use std::path::Path;
+use std::time::Duration;
 use toml::{Table, Value};
 
 /// All that is run.
@@ -47,6 +49,8 @@ pub struct RunPlan {
     pub may_fail: bool,
     /// Whether somebody wants to know what is in its store.
     pub check_store: bool,
+    /// How soon every fault must be found; none: nobody says.
+    pub detected_within: Option<Duration>,
 }
 
 impl Plan {
@@ -61,6 +65,21 @@ impl Plan {
             name: drill.name.clone(),
             series: series.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// The same with a rule switched off in every job: what is expected of the rule cannot be met then, and
+    /// a job may well fail.
+    pub fn without(mut self, rule: &Rule) -> Self {
+        for run in self.series.iter_mut().flat_map(|s| &mut s.runs) {
+            let mut job: Table = run.job_text.parse().unwrap_or_default();
+            let detect = job.get("detect").and_then(|detect| detect.get("off"));
+            let mut off = detect.and_then(Value::as_array).cloned();
+            off.get_or_insert_default().push(rule.key().into());
+            put(&mut job, "detect.off", off.unwrap_or_default());
+            run.job_text = job.to_string();
+            run.may_fail = true;
+        }
+        self
     }
 }
 
@@ -86,6 +105,7 @@ impl Drill {
         let expect = self.expectations(at, Some(job.job.mode), &self.run_names())?;
         let may_fail = expect.iter().any(Expectation::wants_failure);
         let check_store = expect.iter().any(Expectation::asks_the_store);
+        let detected_within = expect.iter().filter_map(Expectation::detected_within).min();
         let run = |run: &super::Run| {
             let policy = run.policy.unwrap_or(job.job.policy);
             let mut table = table.clone();
@@ -99,6 +119,7 @@ impl Drill {
                 nodes: ground.nodes.iter().skip(1).cloned().collect(),
                 may_fail,
                 check_store,
+                detected_within,
             }
         };
         Ok(SeriesPlan {

@@ -3,7 +3,7 @@ use super::entry::{Entry, When};
 use super::{Drill, DrillError, DrillProblem};
 use crate::fault::{At, Fault, Target};
 use crate::ids::{InstanceId, Role};
-use crate::job::Job;
+use crate::job::{Job, Moments};
 use serde::Deserialize;
 use std::fmt;
 
@@ -33,6 +33,8 @@ pub enum After {
     Recovery,
     /// Its verdict: it strikes the recovery.
     Verdict,
+    /// Nothing: it follows at once, before anybody saw the one before it.
+    Strike,
 }
 
 /// What a fault strikes.
@@ -89,6 +91,8 @@ pub struct Ground {
     pub counts: Vec<(Role, u32)>,
     /// Names of the nodes, the leader's own first.
     pub nodes: Vec<String>,
+    /// The phases that its instances come into, as far as that is known here.
+    pub moments: Moments,
 }
 
 impl Ground {
@@ -98,6 +102,7 @@ impl Ground {
             steps: job.steps().unwrap_or(u32::MAX.into()),
             counts: Role::ALL.map(|role| (role, job.count(role))).to_vec(),
             nodes: job.nodes.iter().map(|n| n.name.clone()).collect(),
+            moments: Moments::of(job),
         }
     }
 
@@ -127,7 +132,7 @@ impl Drill {
                     draw: &|purpose| self.draw(place, n, purpose),
                 };
                 let whom = self.whom(&aim, ground)?;
-                self.check_phase(&key, phase, &fault, &whom)?;
+                self.check_phase(&key, phase, (&fault, &whom), &ground.moments)?;
                 strikes.push(Strike {
                     at,
                     fault: fault.clone(),
@@ -234,12 +239,12 @@ impl Drill {
         &self,
         key: &str,
         phase: Option<At>,
-        fault: &Fault,
-        whom: &Whom,
+        (fault, whom): (&Fault, &Whom),
+        moments: &Moments,
     ) -> Result<(), DrillError> {
         let Some(at) = phase else { return Ok(()) };
         let problem = match whom {
-            Whom::Instance(id) => at.check(id.role).err().map(DrillProblem::At),
+            Whom::Instance(id) => moments.check(id.role, at).err().map(DrillProblem::At),
             Whom::Machine => Some(DrillProblem::NoInstance { kind: fault.kind() }),
         };
         problem.map_or(Ok(()), |p| Err(self.refuse(&format!("{key}.at"), p)))

@@ -3,6 +3,7 @@
 use super::*;
 use crate::fault::Fault;
 use crate::ids::Role;
+use crate::job::Moments;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -170,6 +171,7 @@ fn what_is_left_of_a_job_that_runs_can_be_struck_too() {
         steps,
         counts: vec![(Role::Rollout, rollouts)],
         nodes: vec!["a".to_owned()],
+        moments: Moments::default(),
     };
     let (run, strikes, expect) = drill.attach(&ground(20, 2)).unwrap();
     assert_eq!((run.as_str(), strikes.len(), expect.len()), ("role", 1, 1));
@@ -177,6 +179,44 @@ fn what_is_left_of_a_job_that_runs_can_be_struck_too() {
     assert!(few.contains("there is no rollout 1"), "{few}");
     let late = drill.attach(&ground(2, 2)).unwrap_err().to_string();
     assert!(late.contains("at most 0.5"), "{late}");
+}
+
+#[test]
+fn a_moment_that_does_not_come_in_the_drills_job_is_refused_before_anything_starts() {
+    let at = |phase: &str| {
+        let fault = format!("kind = \"kill\", role = \"trainer\", index = 0, at = \"{phase}\"");
+        plan(&drill(&fault))
+    };
+    at("update").unwrap();
+    let why = at("ref_logprob").unwrap_err();
+    assert!(why.contains("`train.kl_coef` is 0"), "{why}");
+    let why = at("reshard").unwrap_err();
+    assert!(why.contains("no trainer of this job comes into"), "{why}");
+}
+
+#[test]
+fn a_drill_without_a_rule_is_the_same_with_that_rule_switched_off() {
+    let text = drill("kind = \"kill\", role = \"rollout\", index = 1, at_step = 1.5");
+    let text = text + "set.detect = { off = [\"numeric\"], phase_overrun = { bound_s = 3 } }\n";
+    let rule = crate::core::RULES
+        .iter()
+        .find(|r| r.name == "phase overrun");
+    let plan = plan(&text).unwrap().without(rule.unwrap());
+    let run = &plan.series[0].runs[0];
+    assert!(run.may_fail);
+    let job = crate::job::Job::parse(&run.job_text, Path::new("/jobs/j.toml")).unwrap();
+    assert_eq!(job.detect.off, ["numeric", "phase_overrun"]);
+    assert!(job.detect.rules.contains_key("phase_overrun"));
+}
+
+#[test]
+fn a_rule_that_only_says_what_it_finds_is_looked_for_among_the_events() {
+    let mut facts = good();
+    assert!(!verdict("rule straggler", facts.clone()).held);
+    facts
+        .events
+        .push(("straggler".to_owned(), "trainer-1 is one".to_owned()));
+    assert!(verdict("rule straggler", facts).held);
 }
 
 fn recovery(plan: &str, detect_ms: u64, total_ms: u64) -> Recovery {

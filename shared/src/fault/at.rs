@@ -51,6 +51,18 @@ pub enum AtError {
         /// The phase.
         phase: Phase,
     },
+    /// Nobody of the role comes into this phase in the job at hand.
+    #[error("no {role} of this job comes into phase `{phase}`{because}; it comes into {there}")]
+    NotOfThisJob {
+        /// The role.
+        role: Role,
+        /// The phase.
+        phase: Phase,
+        /// Why not, or nothing.
+        because: &'static str,
+        /// The phases that it comes into.
+        there: String,
+    },
 }
 
 /// The short name of `pull_weights`.

@@ -26,10 +26,12 @@ pub enum Kind {
     KillEngineChild,
     KillEngineLeader,
     HangEngine,
+    PauseEngine,
     CorruptCheckpoint,
     LoseSlot,
     LoseNode,
     DiskFull,
+    NoProcesses,
     Hardware,
     LeaderCrash,
 }
@@ -63,7 +65,7 @@ const SERVERS: &[Role] = &[Role::Trainer, Role::Hybrid, Role::Rollout];
 
 impl Kind {
     /// Every kind, in the order they are shown.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 23] = [
         Kind::Kill,
         Kind::Exit,
         Kind::Hang,
@@ -79,11 +81,13 @@ impl Kind {
         Kind::KillEngineChild,
         Kind::KillEngineLeader,
         Kind::HangEngine,
+        Kind::PauseEngine,
         Kind::LoseSlot,
         Kind::Hardware,
         Kind::LoseNode,
         Kind::CorruptCheckpoint,
         Kind::DiskFull,
+        Kind::NoProcesses,
         Kind::LeaderCrash,
     ];
 
@@ -105,10 +109,12 @@ impl Kind {
             Kind::KillEngineChild => "kill-engine-child",
             Kind::KillEngineLeader => "kill-engine-leader",
             Kind::HangEngine => "hang-engine",
+            Kind::PauseEngine => "pause-engine",
             Kind::CorruptCheckpoint => "corrupt-checkpoint",
             Kind::LoseSlot => "lose-slot",
             Kind::LoseNode => "lose-node",
             Kind::DiskFull => "disk-full",
+            Kind::NoProcesses => "no-processes",
             Kind::Hardware => "hardware",
             Kind::LeaderCrash => "leader-crash",
         }
@@ -132,10 +138,14 @@ impl Kind {
             Kind::KillEngineChild => "SIGKILL to the busiest process its engine started",
             Kind::KillEngineLeader => "SIGKILL to its engine's first process alone",
             Kind::HangEngine => "SIGSTOP to all processes of its engine",
+            Kind::PauseEngine => {
+                "its engine is paused, as by a client that leaves it so, for so long"
+            }
             Kind::CorruptCheckpoint => "a byte of the newest checkpoint is flipped",
             Kind::LoseSlot => "SIGKILL, and its slot is gone until it is restored",
             Kind::LoseNode => "a node's daemon and all its processes die",
             Kind::DiskFull => "the store has no room, for so long",
+            Kind::NoProcesses => "the leader's node can start no process, for so long",
             Kind::Hardware => "the device of its slot shows an event (test library only)",
             Kind::LeaderCrash => "the leader's daemon aborts",
         }
@@ -145,7 +155,9 @@ impl Kind {
     pub fn target(self) -> Target {
         match self {
             Kind::LoseNode => Target::Node,
-            Kind::CorruptCheckpoint | Kind::DiskFull | Kind::LeaderCrash => Target::Leader,
+            Kind::CorruptCheckpoint | Kind::DiskFull | Kind::NoProcesses | Kind::LeaderCrash => {
+                Target::Leader
+            }
             _ => Target::Instance,
         }
     }
@@ -166,10 +178,13 @@ impl Kind {
             | Kind::KillTool
             | Kind::KillEngineChild
             | Kind::KillEngineLeader
-            | Kind::HangEngine => Carrier::Role,
-            Kind::CorruptCheckpoint | Kind::LoseNode | Kind::DiskFull | Kind::LeaderCrash => {
-                Carrier::Daemon
-            }
+            | Kind::HangEngine
+            | Kind::PauseEngine => Carrier::Role,
+            Kind::CorruptCheckpoint
+            | Kind::LoseNode
+            | Kind::DiskFull
+            | Kind::NoProcesses
+            | Kind::LeaderCrash => Carrier::Daemon,
         }
     }
 
@@ -190,7 +205,13 @@ impl Kind {
             Kind::Nan => &[Role::Trainer],
             Kind::HangTool | Kind::KillTool => &[Role::Agent],
             Kind::KillEngineChild | Kind::KillEngineLeader | Kind::HangEngine => REPLICAS,
-            Kind::CorruptCheckpoint | Kind::LoseNode | Kind::DiskFull | Kind::LeaderCrash => &[],
+            // A hybrid engine is paused and goes on as its rank needs the slot.
+            Kind::PauseEngine => &[Role::Rollout],
+            Kind::CorruptCheckpoint
+            | Kind::LoseNode
+            | Kind::DiskFull
+            | Kind::NoProcesses
+            | Kind::LeaderCrash => &[],
         }
     }
 

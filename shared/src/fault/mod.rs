@@ -81,6 +81,11 @@ pub enum Fault {
     KillEngineLeader,
     /// SIGSTOP to all processes of its engine.
     HangEngine,
+    /// Its engine is paused, and nobody lets it go on.
+    PauseEngine {
+        /// For so long.
+        lasts: Duration,
+    },
     /// A byte of the newest checkpoint is flipped.
     CorruptCheckpoint,
     /// SIGKILL, and its slot is gone until it is restored.
@@ -92,6 +97,11 @@ pub enum Fault {
     },
     /// The store has no room.
     DiskFull {
+        /// For so long.
+        lasts: Duration,
+    },
+    /// The leader's node can start no process.
+    NoProcesses {
         /// For so long.
         lasts: Duration,
     },
@@ -123,10 +133,12 @@ impl Fault {
             Fault::KillEngineChild => Kind::KillEngineChild,
             Fault::KillEngineLeader => Kind::KillEngineLeader,
             Fault::HangEngine => Kind::HangEngine,
+            Fault::PauseEngine { .. } => Kind::PauseEngine,
             Fault::CorruptCheckpoint => Kind::CorruptCheckpoint,
             Fault::LoseSlot => Kind::LoseSlot,
             Fault::LoseNode { .. } => Kind::LoseNode,
             Fault::DiskFull { .. } => Kind::DiskFull,
+            Fault::NoProcesses { .. } => Kind::NoProcesses,
             Fault::Hardware { .. } => Kind::Hardware,
             Fault::LeaderCrash => Kind::LeaderCrash,
         }
@@ -170,10 +182,14 @@ impl Fault {
             Fault::KillEngineChild => "made to kill a process of its engine".to_owned(),
             Fault::KillEngineLeader => "made to kill its engine's first process".to_owned(),
             Fault::HangEngine => "made to stop its engine".to_owned(),
+            Fault::PauseEngine { lasts } => format!("paused for {} s", secs(lasts)),
             Fault::CorruptCheckpoint => "corrupted".to_owned(),
             Fault::LoseSlot => "killed with its slot".to_owned(),
             Fault::LoseNode { .. } => "lost".to_owned(),
             Fault::DiskFull { lasts } => format!("full for {} s", secs(lasts)),
+            Fault::NoProcesses { lasts } => {
+                format!("unable to start a process for {} s", secs(lasts))
+            }
             Fault::Hardware { event } => format!("on a device that shows {event}"),
             Fault::LeaderCrash => "aborted".to_owned(),
         }
@@ -190,9 +206,11 @@ impl fmt::Display for Fault {
             Fault::Slow { percent, lasts } => write!(f, " {percent}% {}s", secs(lasts)),
             Fault::StallNetwork { peer, lasts } => write!(f, " {peer} {}s", secs(lasts)),
             Fault::CutNetwork { peer } => write!(f, " {peer}"),
-            Fault::HangTool { lasts } | Fault::KillTool { lasts } | Fault::DiskFull { lasts } => {
-                write!(f, " {}s", secs(lasts))
-            }
+            Fault::HangTool { lasts }
+            | Fault::KillTool { lasts }
+            | Fault::PauseEngine { lasts }
+            | Fault::DiskFull { lasts }
+            | Fault::NoProcesses { lasts } => write!(f, " {}s", secs(lasts)),
             Fault::LoseNode { node } => write!(f, " {node}"),
             Fault::Hardware { event } => write!(f, " {event}"),
             _ => Ok(()),

@@ -166,6 +166,9 @@ impl Spec {
             Kind::KillEngineChild => Fault::KillEngineChild,
             Kind::KillEngineLeader => Fault::KillEngineLeader,
             Kind::HangEngine => Fault::HangEngine,
+            Kind::PauseEngine => Fault::PauseEngine {
+                lasts: self.lasts(kind)?,
+            },
             Kind::CorruptCheckpoint => Fault::CorruptCheckpoint,
             Kind::LoseSlot => Fault::LoseSlot,
             Kind::LoseNode => {
@@ -175,6 +178,9 @@ impl Spec {
                 Fault::LoseNode { node }
             }
             Kind::DiskFull => Fault::DiskFull {
+                lasts: self.lasts(kind)?,
+            },
+            Kind::NoProcesses => Fault::NoProcesses {
                 lasts: self.lasts(kind)?,
             },
             Kind::Hardware => {
@@ -190,14 +196,22 @@ impl Spec {
     }
 
     fn check_extra(&self, kind: Kind) -> Result<(), FaultError> {
-        use Kind::StallNetwork;
-        use Kind::{CutNetwork, DiskFull, Exit, HangTool, Hardware, KillTool, LoseNode, Slow};
+        use Kind::{CutNetwork, DiskFull, Exit, HangTool, Hardware, KillTool, LoseNode};
+        use Kind::{NoProcesses, PauseEngine, Slow, StallNetwork};
         let given: [(&'static str, bool, &[Kind]); 6] = [
             ("code", self.code.is_some(), &[Exit]),
             (
                 "seconds",
                 self.seconds.is_some(),
-                &[Slow, StallNetwork, HangTool, KillTool, DiskFull],
+                &[
+                    Slow,
+                    StallNetwork,
+                    HangTool,
+                    KillTool,
+                    PauseEngine,
+                    DiskFull,
+                    NoProcesses,
+                ],
             ),
             ("percent", self.percent.is_some(), &[Slow]),
             ("peer", self.peer.is_some(), &[StallNetwork, CutNetwork]),
@@ -279,7 +293,9 @@ impl From<&Fault> for Spec {
             Fault::StallNetwork { lasts, .. }
             | Fault::HangTool { lasts }
             | Fault::KillTool { lasts }
-            | Fault::DiskFull { lasts } => spec.seconds = Some(lasts.as_secs_f64()),
+            | Fault::PauseEngine { lasts }
+            | Fault::DiskFull { lasts }
+            | Fault::NoProcesses { lasts } => spec.seconds = Some(lasts.as_secs_f64()),
             Fault::LoseNode { node } => spec.node = Some(node.clone()),
             Fault::Hardware { event } => spec.event = Some(event.to_string()),
             _ => {}

@@ -26,12 +26,14 @@ fn samples() -> Vec<Fault> {
         Fault::KillEngineChild,
         Fault::KillEngineLeader,
         Fault::HangEngine,
+        Fault::PauseEngine { lasts },
         Fault::CorruptCheckpoint,
         Fault::LoseSlot,
         Fault::LoseNode {
             node: "b".to_owned(),
         },
         Fault::DiskFull { lasts },
+        Fault::NoProcesses { lasts },
         Fault::Hardware {
             event: HardwareEvent::Xid(48),
         },

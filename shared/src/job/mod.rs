@@ -14,6 +14,7 @@ mod command;
 mod devices;
 mod error;
 mod locate;
+mod moments;
 mod order;
 mod own_loop;
 mod placement;
@@ -34,6 +35,7 @@ pub use devices::{DEVICES_VARIABLE, NoSuchDevice, SeenDevices, SlotDevices};
 pub use error::{JobError, Location, Problem};
 pub(crate) use error::{from_toml, list, suggest};
 pub(crate) use locate::Document;
+pub use moments::Moments;
 pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{

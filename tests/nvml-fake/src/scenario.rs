@@ -173,6 +173,11 @@ impl Scenario {
     pub fn strike(&mut self, device: u32, round: u64, strike: &Strike) {
         let mut shown = self.figures(device, round);
         shown.xids.clear();
+        // Whoever is struck on a device computes on it, whether the recording knows of it or not.
+        let processes = shown.processes.get_or_insert_default();
+        if !processes.contains(&strike.pid) {
+            processes.push(strike.pid);
+        }
         let Ok(toml::Value::Table(mut values)) = toml::Value::try_from(&shown) else {
             return;
         };
@@ -252,6 +257,18 @@ mod tests {
         assert_eq!(seen(5), (vec![48], Some(30)));
         assert_eq!(seen(6), (vec![], Some(30)));
         assert_eq!(s.figures(0, 5).xids, [] as [u64; 0]);
+        assert_eq!(s.figures(1, 6).processes, Some(vec![8]));
+    }
+
+    #[test]
+    fn a_struck_process_that_no_recording_knows_of_computes_on_the_first_device_from_then_on() {
+        let mut s = Scenario::parse("driver = '1'\n[[device]]\nutil = 9\n").unwrap();
+        let strikes: Strikes = toml::from_str("[[strike]]\npid = 8\nxids = [48]\n").unwrap();
+        let strike = &strikes.strike[0];
+        assert_eq!(s.struck(strike, |_| 4), 0);
+        s.strike(0, 5, strike);
+        assert_eq!(s.figures(0, 4).processes, None);
+        assert_eq!(s.figures(0, 6).processes, Some(vec![8]));
     }
 
     #[test]

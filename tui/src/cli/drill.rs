@@ -18,6 +18,10 @@ pub struct DrillArgs {
     /// Strike a job that is marked `protected` all the same
     #[arg(long)]
     pub i_know: bool,
+    /// Switch this rule off in the drill's job: what is expected of it must then fail, and the run ends as
+    /// soon as that is certain
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["attach", "list"])]
+    pub without: Option<String>,
     /// Write the result as JSON to this file too
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

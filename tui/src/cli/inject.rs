@@ -9,7 +9,8 @@ use robust_shared::ids::Role;
 #[command(group(clap::ArgGroup::new("fault").required(true).args([
     "kill", "exit", "hang", "slow", "oom", "exception", "nan", "corrupt_weights", "stall_network",
     "cut_network", "hang_tool", "kill_tool", "kill_engine_child", "kill_engine_leader", "hang_engine",
-    "lose_slot", "hardware", "lose_node", "corrupt_checkpoint", "disk_full", "leader_crash", "disarm",
+    "pause_engine", "lose_slot", "hardware", "lose_node", "corrupt_checkpoint", "disk_full", "no_processes",
+    "leader_crash", "disarm",
 ])))]
 pub struct InjectArgs {
     /// Kill (SIGKILL) an instance of this role
@@ -57,6 +58,9 @@ pub struct InjectArgs {
     /// Hang (SIGSTOP) all processes of its engine (the same)
     #[arg(long, value_name = "ROLE", value_parser = role())]
     pub hang_engine: Option<Role>,
+    /// Pause its engine, as a client that leaves it so, for --seconds (rollout)
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub pause_engine: Option<Role>,
     /// Take an instance of this role out with its slot, until `restore-slot`
     #[arg(long, value_name = "ROLE", value_parser = role())]
     pub lose_slot: Option<Role>,
@@ -72,6 +76,9 @@ pub struct InjectArgs {
     /// Let the store have no room, for --seconds
     #[arg(long)]
     pub disk_full: bool,
+    /// Let the leader's node start no process, for --seconds
+    #[arg(long)]
+    pub no_processes: bool,
     /// Let the leader's daemon die
     #[arg(long)]
     pub leader_crash: bool,
@@ -133,6 +140,7 @@ impl InjectArgs {
             (Kind::KillEngineChild, self.kill_engine_child),
             (Kind::KillEngineLeader, self.kill_engine_leader),
             (Kind::HangEngine, self.hang_engine),
+            (Kind::PauseEngine, self.pause_engine),
             (Kind::LoseSlot, self.lose_slot),
             (Kind::Hardware, self.hardware),
         ];
@@ -140,6 +148,7 @@ impl InjectArgs {
             (Kind::LoseNode, self.lose_node.is_some()),
             (Kind::CorruptCheckpoint, self.corrupt_checkpoint),
             (Kind::DiskFull, self.disk_full),
+            (Kind::NoProcesses, self.no_processes),
             (Kind::LeaderCrash, self.leader_crash),
         ];
         let role = of_roles.into_iter().find(|(_, role)| role.is_some());

@@ -164,6 +164,7 @@ impl Strike {
             (None, Fault::LoseNode { node }) => format!("node {node}"),
             (None, Fault::CorruptCheckpoint) => "the newest checkpoint".to_owned(),
             (None, Fault::DiskFull { .. }) => "the leader's disk".to_owned(),
+            (None, Fault::NoProcesses { .. }) => "the leader's node".to_owned(),
             (None, _) => "the leader's daemon".to_owned(),
         }
     }

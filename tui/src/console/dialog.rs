@@ -190,7 +190,11 @@ fn template(kind: Kind, node: &str, peer: &str) -> String {
         Kind::Slow => "slow 50% 10s".to_owned(),
         Kind::StallNetwork => format!("stall-network {peer} 10s"),
         Kind::CutNetwork => format!("cut-network {peer}"),
-        Kind::HangTool | Kind::KillTool | Kind::DiskFull => format!("{kind} 10s"),
+        Kind::HangTool
+        | Kind::KillTool
+        | Kind::PauseEngine
+        | Kind::DiskFull
+        | Kind::NoProcesses => format!("{kind} 10s"),
         Kind::LoseNode => format!("lose-node {node}"),
         Kind::Hardware => "hardware xid-48".to_owned(),
         _ => kind.name().to_owned(),

@@ -67,6 +67,11 @@ pub enum Deed {
     KillEngineLeader,
     /// All processes of the engine are stopped.
     HangEngine,
+    /// The engine is paused, as by a client that leaves it so.
+    PauseEngine {
+        /// For how long.
+        lasts: Duration,
+    },
 }
 
 /// Does what is particular to a role; the error is why it cannot.
@@ -201,6 +206,7 @@ fn deed(kind: Kind, order: &RoleFault) -> Result<Deed, String> {
         Kind::KillEngineChild => Ok(Deed::KillEngineChild),
         Kind::KillEngineLeader => Ok(Deed::KillEngineLeader),
         Kind::HangEngine => Ok(Deed::HangEngine),
+        Kind::PauseEngine => Ok(Deed::PauseEngine { lasts: lasts? }),
         other => Err(format!("`{other}` is done from outside")),
     }
 }

@@ -9,7 +9,7 @@ use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::role_message::Body as Up;
 use robust_proto::v1::{Hello, PullDone, PullWeights};
 use robust_role::pull::{self, Engine, Puller, Pulling};
-use robust_role::{Busy, LinkConfig};
+use robust_role::{Busy, Link, LinkConfig, scrub};
 use robust_shared::ids::{Role, WeightVersion};
 use robust_transport::Buffer;
 use robust_weights::{Slots, SwapError};
@@ -53,6 +53,7 @@ struct Scene {
     engine: Arc<Notes>,
     slots: Arc<Slots>,
     puller: Puller,
+    link: Link,
     _runtime: Runtime,
     _folder: tempfile::TempDir,
 }
@@ -82,12 +83,14 @@ fn scene() -> Scene {
     assert_eq!(host.hello(LIFE).served, None);
     let asks: Arc<dyn Engine> = Arc::clone(&engine) as _;
     let filled = Arc::clone(&slots);
-    let puller = Puller::start(transport, filled, tensors(), asks, link, pulling).unwrap();
+    let told = link.clone();
+    let puller = Puller::start(transport, filled, tensors(), asks, told, pulling).unwrap();
     Scene {
         host,
         engine,
         slots,
         puller,
+        link,
         _runtime: runtime,
         _folder: folder,
     }
@@ -209,4 +212,48 @@ fn a_fault_on_request_changes_what_is_served() {
     struck(&scene.host, LIFE, 2);
     let found = scene.slots.current().with_bytes(<[u8]>::to_vec).unwrap();
     assert_ne!(found, bytes_of(1));
+}
+
+#[test]
+fn bytes_that_change_before_they_are_served_reach_no_engine_and_come_anew() {
+    let (scene, mut source) = (scene(), Source::start());
+    let served = source.publish(1);
+    let order = source.order(&served);
+    arm(&scene.host, LIFE, &fault(1, "corrupt-weights", "pull"));
+    let done = scene.pull(&order);
+    assert_eq!(failure(&done), ("damaged", 0));
+    assert_eq!(scene.asked(), [Asked::Supersede(1)]);
+    let done = scene.pull(&order);
+    assert!(matches!(done.result, Some(Outcome::Ok(_))), "{done:?}");
+    let whole = Asked::Swap(1, bytes_of(1));
+    assert_eq!(scene.asked().last(), Some(&whole));
+}
+
+#[test]
+fn what_is_served_is_read_again_and_said_to_be_damaged_until_another_version_is_served() {
+    let (scene, mut source) = (scene(), Source::start());
+    let served = source.publish(1);
+    let order = source.order(&served);
+    scene.pull(&order);
+    scrub::start(&scene.slots, Duration::from_millis(20), scene.link.clone()).unwrap();
+    arm(&scene.host, LIFE, &fault(1, "corrupt-weights", ""));
+    let damaged = |up| match up {
+        Up::Damaged(damaged) => Some(damaged),
+        _ => None,
+    };
+    let first = scene.host.wait("a finding", |_, up| damaged(up));
+    let all = order.manifest.as_ref().unwrap().chunk_xxh3.len() as u64;
+    assert_eq!(
+        (first.version, first.chunks, first.chunks_total),
+        (1, all, all)
+    );
+    // It may be lost, so it is said with every pass.
+    assert_eq!(scene.host.wait("it again", |_, up| damaged(up)), first);
+    let served = source.publish(2);
+    let next = source.order(&served);
+    let done = scene.pull(&next);
+    assert!(matches!(done.result, Some(Outcome::Ok(_))), "{done:?}");
+    let mut duty = robust_transport::Share::default().duty();
+    let found = scene.slots.scrub(&mut duty).unwrap();
+    assert_eq!((found.version.0, found.wrong), (2, 0));
 }

@@ -22,20 +22,22 @@ mod http;
 mod pulled;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
 use robust_role::pull::{self, Puller, Pulling};
-use robust_role::{FromHost, Link, LinkEnd, RoleArgs, Stages};
+use robust_role::{Deed, FromHost, Link, LinkEnd, RoleArgs, Stages};
+use robust_shared::fault::At;
 use robust_shared::footprint::Need;
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use robust_transport::{Address, Transport};
 use robust_weights::Slots;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::StartError;
 use crate::manifest::tensor_specs_of;
@@ -110,7 +112,11 @@ fn run(
     let http_addr = listener.local_addr().map_err(no_port)?;
     let pulling = Pulling::default();
     let facts = (Arc::clone(&slots), pulling.clone(), transport.addr());
-    let hands = pull::hands(Arc::clone(&slots), transport.clone());
+    let engines = Arc::new(OnceLock::new());
+    let hands = hands(
+        pull::hands(Arc::clone(&slots), transport.clone()),
+        Arc::clone(&engines),
+    );
     let hello = move || hello(&facts.0, &facts.1, facts.2, http_addr);
     let (link, mut inbox) = robust_role::start(runtime, args.link(role), hello, hands);
     link.counters().refused.told_by(transport.refused());
@@ -120,6 +126,8 @@ fn run(
     let params = FlatParams::lying_as(dtype, layout.clone(), &slots.current())?;
     let engine = start_engine(args, Qwen3::with_params(config, params)?, link.clone())?;
     let commands = engine.commands();
+    // It is the first that is set.
+    let _ = engines.set(engine.commands());
     let weights: Weights = Arc::new({
         let slots = Arc::clone(&slots);
         move || digest::of(&slots)
@@ -133,6 +141,7 @@ fn run(
         layout,
         dtype,
     });
+    robust_role::scrub::start(&slots, args.scrub_every(role), link.clone())?;
     let filled = Arc::clone(&slots);
     let puller = Puller::start(transport, filled, tensors, pulled, link.clone(), pulling)?;
     loop {
@@ -150,6 +159,37 @@ fn run(
             None => return Ok(LinkEnd::Shutdown),
         }
     }
+}
+
+/// Hands that reach the engine too; the others are those of whoever pulls.
+fn hands(
+    of_puller: impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static,
+    engine: Arc<OnceLock<Commands>>,
+) -> impl Fn(Deed, Option<At>) -> Result<(), String> + Send + Sync + 'static {
+    move |deed, at| match (deed, engine.get()) {
+        (Deed::PauseEngine { lasts }, Some(engine)) => pause(engine.clone(), lasts),
+        (Deed::PauseEngine { .. }, None) => Err("it has no engine yet".to_owned()),
+        _ => of_puller(deed, at),
+    }
+}
+
+/// For drills: what a client does that pauses the engine and comes back late.
+fn pause(engine: Commands, lasts: Duration) -> Result<(), String> {
+    let gone = |_| "its engine ended".to_owned();
+    let (paused, _) = oneshot::channel();
+    engine
+        .send(Command::Pause(Pause::Keep, paused))
+        .map_err(gone)?;
+    let later = std::thread::Builder::new()
+        .name("pause".into())
+        .spawn(move || {
+            std::thread::sleep(lasts);
+            // One that ended meanwhile needs nobody to let it go on.
+            let _ = engine.send(Command::Continue);
+        });
+    later
+        .map(drop)
+        .map_err(|e| format!("nobody would let it go on: {e}"))
 }
 
 /// What this replica is at the moment.

@@ -23,7 +23,7 @@ use super::regions::{self, Regions};
 use super::restore::{RestoreError, restore};
 use super::state::TrainState;
 use crate::model::adam::AdamError;
-use crate::model::grpo::{GradOut, GrpoError};
+use crate::model::grpo::{GradOut, GrpoError, TrainBatch};
 
 /// Why a call failed; the text goes to the driver.
 #[derive(Debug, thiserror::Error)]
@@ -152,8 +152,9 @@ impl Work {
         if self.state.has_reference() {
             self.enter(Phase::RefLogprob, request.step)?;
         }
+        let batch = self.state.batch(&request.samples)?;
         self.enter(Phase::Update, request.step)?;
-        let own = self.gradient(request)?;
+        let own = self.gradient(&batch, request)?;
         let kl = if self.state.has_reference() {
             own.ref_kl
         } else {
@@ -211,19 +212,19 @@ impl Work {
     }
 
     /// This rank's share of the gradient; no number, if a fault on request says so.
-    fn gradient(&self, request: &Update) -> Result<GradOut, GrpoError> {
+    fn gradient(&self, batch: &TrainBatch, request: &Update) -> Result<GradOut, GrpoError> {
         let tokens = request.batch_trainable_tokens;
         let nan = self
             .link
             .take_fault(Phase::Update, |deed| deed == Deed::Nan);
         if nan.is_none() {
-            return self.state.gradient(&request.samples, tokens);
+            return self.state.gradient(batch, &request.samples, tokens);
         }
         let mut samples = request.samples.clone();
         for sample in &mut samples {
             sample.advantage = f64::NAN;
         }
-        self.state.gradient(&samples, tokens)
+        self.state.gradient(batch, &samples, tokens)
     }
 
     /// Enters a phase of a call, which fails there if a fault on request says so.

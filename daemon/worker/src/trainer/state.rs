@@ -92,8 +92,9 @@ impl TrainState {
             .collect())
     }
 
-    /// This rank's share of the gradient.
-    pub fn gradient(&self, samples: &[Sample], tokens: u64) -> Result<GradOut, GrpoError> {
+    /// This rank's share of a step, with what the reference policy says of it where there is one: that is
+    /// what the phase `ref_logprob` takes its time for.
+    pub fn batch(&self, samples: &[Sample]) -> Result<TrainBatch, GrpoError> {
         let mut batch = TrainBatch {
             samples: samples.iter().map(with_old).collect(),
         };
@@ -103,17 +104,21 @@ impl TrainState {
                 sample.ref_logprobs = Some(column);
             }
         }
+        Ok(batch)
+    }
+
+    /// This rank's share of the gradient, of the batch of these samples.
+    pub fn gradient(
+        &self,
+        batch: &TrainBatch,
+        samples: &[Sample],
+        tokens: u64,
+    ) -> Result<GradOut, GrpoError> {
         let advantages: Vec<f32> = samples
             .iter()
             .map(|sample| sample.advantage as f32)
             .collect();
-        grpo::grpo_gradient(
-            &self.model,
-            &batch,
-            &advantages,
-            tokens as usize,
-            &self.loss,
-        )
+        grpo::grpo_gradient(&self.model, batch, &advantages, tokens as usize, &self.loss)
     }
 
     /// One step of the optimiser with the whole batch's gradient.

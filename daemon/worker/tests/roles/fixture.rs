@@ -82,7 +82,7 @@ pub fn args(folder: &Path, host: &FakeHost, index: u32, incarnation: u64) -> Rol
     }
     let text = format!(
         "[data]\nprompts = \"p\"\ntokenizer = {:?}\n[weights]\nchunk_kib = 4\n\
-         [agent]\nmax_turns = 3\n[train]\nlr = 1e-2\n",
+         [agent]\nmax_turns = 3\n[train]\nlr = 1e-2\n[detect]\ncorruption = {{ scrub_s = 0.2 }}\n",
         tokenizer_path()
     );
     let mut job = Job::parse(&text, Path::new("test.toml")).unwrap();

@@ -17,6 +17,7 @@ pub const RULE: Rule = Rule {
     signal: "holds trajectories and uses no processor time at all",
     action: "collect evidence, restart",
     kind: Some(FaultKind::Hang),
+    event: None,
     watch: Some(Watch {
         due,
         check: Core::check_agents_silent,

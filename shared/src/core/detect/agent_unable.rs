@@ -29,6 +29,7 @@ pub const RULE: Rule = Rule {
              between",
     action: "restart it; what it gives back is no sample, and goes on elsewhere",
     kind: Some(FaultKind::Exception),
+    event: None,
     watch: None,
 };
 

@@ -16,9 +16,9 @@ pub const RULE: Rule = Rule {
     signal: "a started process has not linked",
     action: "restart",
     kind: Some(FaultKind::Start),
-    // It looks for lost links too: what was started and what lost its link is one state of a life.
+    event: None,
     watch: Some(Watch {
-        due,
+        due: |_, i| must_link(i),
         check: Core::check_overdue,
         is_learned: false,
     }),
@@ -40,7 +40,12 @@ pub const LINK_LOST: Rule = Rule {
     signal: "the link broke and did not come back, the process alive",
     action: "restart",
     kind: Some(FaultKind::Exit),
-    watch: None,
+    event: None,
+    watch: Some(Watch {
+        due: |_, i| must_link_again(i),
+        check: Core::check_links,
+        is_learned: false,
+    }),
 };
 
 settings! {
@@ -51,27 +56,45 @@ settings! {
     }
 }
 
-/// When it must have linked.
-pub fn due(_: &Core, i: &Instance) -> Option<Time> {
-    let until = match i.life {
-        Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => until,
-        Life::None | Life::Waiting { .. } | Life::Homeless | Life::Attached => return None,
+/// When a process that was started must have linked.
+fn must_link(i: &Instance) -> Option<Time> {
+    let (Life::Spawning { until } | Life::Starting { until }) = i.life else {
+        return None;
+    };
+    i.condemned.is_none().then_some(until)
+}
+
+/// When one that lost its link must be back.
+fn must_link_again(i: &Instance) -> Option<Time> {
+    let Life::Unlinked { until } = i.life else {
+        return None;
     };
     i.condemned.is_none().then_some(until)
 }
 
 impl Core {
     pub(super) fn check_overdue(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
+        let reason = "it was started and did not link in time";
+        self.give_up(fallen, must_link, &RULE, reason);
+    }
+
+    pub(super) fn check_links(&mut self, fallen: &[InstanceId]) {
+        let reason = "its link broke and did not come back";
+        self.give_up(fallen, must_link_again, &LINK_LOST, reason);
+    }
+
+    fn give_up(
+        &mut self,
+        fallen: &[InstanceId],
+        due: fn(&Instance) -> Option<Time>,
+        rule: &'static Rule,
+        reason: &str,
+    ) {
         for &who in fallen {
-            let overdue = |i: &&Instance| due(self, i).is_some_and(|until| until <= now);
-            let Some(life) = self.s.instances.get(who).filter(overdue).map(|i| i.life) else {
+            let until = self.s.instances.get(who).and_then(due);
+            if until.is_none_or(|until| until > self.now) {
                 continue;
-            };
-            let (rule, reason) = match life {
-                Life::Unlinked { .. } => (&LINK_LOST, "its link broke and did not come back"),
-                _ => (&RULE, "it was started and did not link in time"),
-            };
+            }
             self.fault(Verdict::new(who, rule, reason));
             if self.s.outcome().is_some() {
                 return;

@@ -15,6 +15,7 @@ pub const RULE: Rule = Rule {
     signal: "told to pause or to go on, it does not answer, or refuses",
     action: "evidence, restart; the slot is its rank's meanwhile",
     kind: Some(FaultKind::Hang),
+    event: None,
     watch: Some(Watch {
         due,
         check: Core::check_context_switches,

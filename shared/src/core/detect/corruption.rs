@@ -1,22 +1,35 @@
-//! Corruption: a puller got a chunk whose digest differs from the published one (design section 6). It
-//! pulls again, elsewhere where it can; a source about which that is said again is quarantined: its
-//! memory or its path is broken, so it is restarted and serves only after it verified anew. A puller
-//! that finds two sources corrupt, which nobody else says of them, is the broken one itself. Reports count
-//! until the life of the one they are about ends; against the puller they count on only where that life
-//! ended on its word alone.
+//! Corruption: weights are not what was published (design section 6). It is found in three places:
+//!
+//! ```text
+//!  a puller gets a chunk that differs ──► pulls elsewhere; `reports` about one source ──► the source
+//!  before a version is served, all of it is read again ──┐
+//!  every `scrub_s` what is served is read again ─────────┴─ a chunk differs ──► the engine itself
+//! ```
+//! A source about which it is said again is quarantined: its memory or its path is broken, so it is
+//! restarted and serves only after it verified anew. A puller that finds two sources corrupt, which nobody
+//! else says of them, is the broken one itself. Reports count until the life of the one they are about ends;
+//! against the puller they count on only where that life ended on its word alone.
+//!
+//! What an engine finds in its own memory is proof by itself: it verified those bytes when they came. So a
+//! struck engine is found though nobody pulls from it. Of an engine of the user's what lies in shared
+//! memory is read, not what the engine made of it in its own.
 use super::{ByRole, Rule, Setting, Verdict, settings};
+use crate::core::instances::Current;
 use crate::core::{Core, FaultKind, Incident};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A source of weights whose digests differ.
 pub const RULE: Rule = Rule {
     name: "corruption",
     roles: &[Role::Trainer, Role::Hybrid, Role::Rollout],
     phases: &[],
-    signal: "a puller finds a chunk whose digest differs from the published one",
-    action: "pull again; `reports` times from one source: it is quarantined and restarted",
+    signal: "a puller finds a chunk whose digest differs from the published one; an engine finds one in what \
+             it serves (every `scrub_s`) or is about to serve",
+    action: "pull again; `reports` times from one source, or its own finding: it is quarantined and restarted",
     kind: Some(FaultKind::Corruption),
+    event: None,
     watch: None,
 };
 
@@ -25,6 +38,8 @@ settings! {
     pub struct Corruption {
         /// Reports about one source before it is quarantined.
         pub reports: ByRole<u32> = Setting::number("reports", 2.0, 1.0, 1000.0),
+        /// How often an engine reads again what it serves.
+        pub scrub: ByRole<Duration> = Setting::seconds("scrub_s", 60.0),
     }
 }
 
@@ -56,6 +71,30 @@ impl Core {
              {version}; it is quarantined"
         );
         self.fault(Verdict::new(who, &RULE, reason));
+    }
+
+    /// An engine found that it serves other bytes than it verified.
+    pub(in crate::core) fn on_damaged(
+        &mut self,
+        engine: Current,
+        version: WeightVersion,
+        (chunks, total): (u64, u64),
+    ) {
+        let serves = self.s.instances.of(engine).version;
+        // It went over to another version before this was heard: those bytes are nobody's.
+        if serves == Some(version) {
+            let what = format!("{chunks} of {total} chunks of {version} that it serves");
+            self.damaged_itself(engine, &what);
+        }
+    }
+
+    /// Bytes changed in an engine's own memory after it verified them.
+    pub(in crate::core) fn damaged_itself(&mut self, engine: Current, what: &str) {
+        if self.s.instances.of(engine).condemned.is_none() {
+            let reason =
+                format!("{what} are not what it verified when they came; it is quarantined");
+            self.fault(Verdict::new(engine.id, &RULE, reason));
+        }
     }
 
     /// Notes that a puller found a source corrupt, as far as that may be the puller's own doing: not

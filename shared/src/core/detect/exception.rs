@@ -30,6 +30,7 @@ pub const RULE: Rule = Rule {
              row, that its pull failed by itself",
     action: "restart the gang, or the engine",
     kind: Some(FaultKind::Exception),
+    event: None,
     watch: None,
 };
 

@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     signal: "the process ended",
     action: "restart at once",
     kind: Some(FaultKind::Exit),
+    event: None,
     watch: None,
 };
 
@@ -25,6 +26,7 @@ pub const SPAWN: Rule = Rule {
     signal: "the operating system could not start the process",
     action: "restart at once",
     kind: Some(FaultKind::Start),
+    event: None,
     watch: None,
 };
 

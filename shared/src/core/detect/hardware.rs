@@ -18,6 +18,7 @@ pub const RULE: Rule = Rule {
     action: "by the table of Xids: note; drain the slot before it fails; give the slot up and restart \
              elsewhere",
     kind: Some(FaultKind::Hardware),
+    event: None,
     watch: None,
 };
 
@@ -32,6 +33,7 @@ impl Core {
     ) {
         let advice = finding.advice();
         let severity = match advice {
+            _ if self.config.rules.is_off(&RULE) => return,
             Advice::Ignore => return,
             Advice::Note => Severity::Info,
             Advice::Drain => Severity::Warn,

@@ -35,6 +35,7 @@ pub const RULE: Rule = Rule {
     signal: "asked to generate one token, it does not within the timeout",
     action: "suspect: no traffic until a success; `threshold` in a row: evidence, quarantine, restart",
     kind: Some(FaultKind::Health),
+    event: None,
     watch: Some(Watch {
         due: |_, i| due(i),
         check: Core::check_health,

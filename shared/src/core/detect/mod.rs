@@ -1,6 +1,6 @@
 //! Detect: one file per rule. A rule says when it is due (`due`) and what it finds then; it is
-//! silent in every phase it does not name (I-8). A new one is its file, with what can be set of it, and
-//! its line in the table below.
+//! silent in every phase it does not name (I-8). A new one is its file, with what can be set of it, its
+//! line in the table below, and a drill that fails while the rule is switched off (`detect.off`).
 //!
 //! ```text
 //!            rule                                  evidence in, or late
@@ -96,9 +96,12 @@ impl Core {
         let fallen: Vec<InstanceId> = instances;
         let first: [Check; 1] = [Self::execute_condemned];
         let last: [Check; 2] = [Self::end_avoidance, Self::respawn_due];
-        let rules = RULES.iter().filter_map(|r| Some(r.watch.as_ref()?.check));
-        for part in first.into_iter().chain(rules).chain(last) {
-            if !fallen.is_empty() && self.s.job == JobState::Running {
+        let own = |part: Check| (None, part);
+        let rules = RULES.iter().filter_map(|r| Some((Some(*r), r.check()?)));
+        let parts = first.into_iter().map(own).chain(rules);
+        for (rule, part) in parts.chain(last.into_iter().map(own)) {
+            let off = rule.is_some_and(|rule| self.config.rules.is_off(rule));
+            if !off && !fallen.is_empty() && self.s.job == JobState::Running {
                 part(self, &fallen);
             }
         }
@@ -123,6 +126,9 @@ impl Core {
 
     /// Counts a fault, decides on it and does what was decided.
     pub(super) fn fault(&mut self, mut verdict: Verdict) {
+        if self.config.rules.is_off(verdict.rule) {
+            return;
+        }
         if self
             .s
             .instances

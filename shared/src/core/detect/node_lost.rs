@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     signal: "no heartbeat of the node's daemon (one comes every second), or it left",
     action: "everything on the node starts anew elsewhere; what it still runs is fenced",
     kind: Some(FaultKind::Node),
+    event: None,
     // A node has a timer of its own: `Core::node_deadline`.
     watch: None,
 };

@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     signal: "the loss or the gradient's norm is NaN or infinite",
     action: "the step is not committed, restart the gang",
     kind: Some(FaultKind::Numeric),
+    event: None,
     watch: None,
 };
 

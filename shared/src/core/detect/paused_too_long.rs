@@ -20,6 +20,7 @@ pub const RULE: Rule = Rule {
     signal: "paused for the whole window, neither with the job nor by the controller",
     action: "event",
     kind: None,
+    event: Some("paused"),
     watch: Some(Watch {
         due,
         check: Core::check_pauses,

@@ -35,6 +35,7 @@ pub const RULE: Rule = Rule {
     signal: "time in a phase, against its own past (99th percentile x factor) or `bound_s`",
     action: "event",
     kind: None,
+    event: Some("overrun"),
     watch: Some(Watch {
         due,
         check: Core::check_overruns,

@@ -43,6 +43,7 @@ pub const RULE: Rule = Rule {
              of those",
     action: "it is set aside and left out of its step; the deaths count against no budget",
     kind: None,
+    event: Some("poison"),
     watch: None,
 };
 
@@ -79,7 +80,11 @@ impl Blame {
 impl Core {
     /// Engines that one trajectory may take along; 0: any number.
     pub(crate) fn poison_after(&self) -> usize {
-        self.config.rules.poison.engines.get() as usize
+        let rules = &self.config.rules;
+        match rules.is_off(&RULE) {
+            true => 0,
+            false => rules.poison.engines.get() as usize,
+        }
     }
 
     /// Looks at who was in flight on an engine that died. Whoever is to blame is named in the verdict,

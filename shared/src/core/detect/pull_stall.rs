@@ -3,8 +3,8 @@
 //! source is itself pulling and got nothing new waits without fault, however long that takes; so does
 //! one that has everything and serves it only when its requests allow.
 use super::{ByRole, Rule, Setting, Watch, settings};
-use crate::core::Core;
 use crate::core::instance::{Instance, Pull, PullSeen, Supply};
+use crate::core::{Core, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::time::Time;
 use std::time::Duration;
@@ -17,6 +17,7 @@ pub const RULE: Rule = Rule {
     signal: "a pull brings no bytes though its source has some, and its puller does not say so",
     action: "pull from elsewhere",
     kind: None,
+    event: Some("stall"),
     watch: Some(Watch {
         due,
         check: Core::check_pull_stalls,
@@ -55,8 +56,16 @@ impl Core {
             let (puller, Some(pull)) = (i.current(), i.pull.clone()) else {
                 continue;
             };
-            if let Some(&source) = pull.sources.first() {
-                self.pull_failed(puller, pull.version, source, "no bytes came", now);
+            if let Some(&source) = pull.sources.first()
+                && self.pull_failed(puller, pull.version, source, "no bytes came", now)
+            {
+                let silent = now.since(pull.moved_at).as_secs_f64();
+                let text = format!(
+                    "{id}'s pull of {} from {source} brought no bytes for {silent:.1} s, and nobody \
+                     said why",
+                    pull.version
+                );
+                self.event(Severity::Warn, "stall", Some(id), text);
             }
         }
     }

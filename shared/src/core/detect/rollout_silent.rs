@@ -28,6 +28,7 @@ pub const RULE: Rule = Rule {
     signal: "no token with requests running; told to pull weights, no processor time at all",
     action: "suspect: no traffic, one probe that must generate; failed: evidence, restart",
     kind: Some(FaultKind::Hang),
+    event: None,
     watch: Some(Watch {
         due,
         check: Core::check_rollouts_silent,

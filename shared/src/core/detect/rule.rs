@@ -20,6 +20,8 @@ pub struct Rule {
     pub action: &'static str,
     /// The budget its faults count against; none: it never restarts anything.
     pub kind: Option<FaultKind>,
+    /// The kind of the events that say what it found; none: its verdicts do, as incidents.
+    pub event: Option<&'static str>,
     /// When time makes it fall; none: only what happens does.
     pub(in crate::core) watch: Option<Watch>,
 }
@@ -51,5 +53,10 @@ impl Rule {
     /// The name of its table below `[detect]`.
     pub fn key(&self) -> String {
         self.name.replace(' ', "_")
+    }
+
+    /// What is done when one of its timers has fallen.
+    pub(super) fn check(&self) -> Option<Check> {
+        Some(self.watch.as_ref()?.check)
     }
 }

@@ -1,6 +1,6 @@
 //! The rules in force: the table of all rules, every setting with its value and where that came from.
 use super::setting::{LEAST_SAMPLES, Source, Value, Values};
-use super::{Rule, RuleSet, scope};
+use super::{RULES, Rule, RuleSet, scope};
 use crate::ids::Role;
 use crate::job::{Detect, DetectValue, Problem};
 use crate::phase::Phase;
@@ -37,6 +37,8 @@ macro_rules! registry {
                 #[doc = concat!("Of [`", stringify!($rule), "`].")]
                 pub $field: $settings,
             )+
+            /// Rules that are switched off: they find nothing.
+            off: Vec<&'static Rule>,
         }
 
         #[cfg(test)]
@@ -60,6 +62,21 @@ impl RuleSet {
     pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
         set(&mut self);
         self
+    }
+
+    /// Whether a rule is switched off: what it would find is nothing to anybody.
+    pub fn is_off(&self, rule: &Rule) -> bool {
+        self.off.contains(&rule)
+    }
+
+    /// Those that are not, in the order of the table.
+    pub(in crate::core) fn on(&self) -> impl Iterator<Item = &'static Rule> {
+        RULES.iter().copied().filter(|rule| !self.is_off(rule))
+    }
+
+    /// Switches a rule off, for simulations and tests.
+    pub fn switch_off(&mut self, rule: &'static Rule) {
+        self.off.push(rule);
     }
 
     /// Everything in force, rule by rule, what is special after what is general.
@@ -97,6 +114,10 @@ impl RuleSet {
             let (rule, mut settings) = scope::rule_named(&mut set, &key, name)?;
             let table = scope::table(&key, value)?;
             read(rule, &mut settings, table, &key, None, sample)?;
+        }
+        for (at, name) in detect.off.iter().enumerate() {
+            set.off
+                .push(scope::any_rule(&format!("detect.off.{at}"), name)?);
         }
         Ok(set)
     }

@@ -1,9 +1,10 @@
 //! What a key of `[detect]` names, or why it is refused.
 use super::ruleset::least_window_s;
 use super::setting::{Setting, Values};
-use super::{Rule, RuleSet};
+use super::{RULES, Rule, RuleSet};
 use crate::ids::Role;
 use crate::job::{DetectValue, Problem, suggest};
+use crate::nearest::instead_of;
 use crate::phase::Phase;
 use std::collections::BTreeMap;
 
@@ -20,9 +21,26 @@ pub(super) fn rule_named<'s>(
     let settable = tables.iter().filter(|(_, settings)| !settings.is_empty());
     let known: Vec<String> = settable
         .map(|(rule, _)| rule.key())
-        .chain(["sample_interval_ms".to_owned(), "evidence_ms".to_owned()])
+        .chain(["sample_interval_ms", "evidence_ms", "off"].map(str::to_owned))
         .collect();
     Err(unknown_key(key, name, &known))
+}
+
+/// The rule of this name, whether anything can be set of it or not.
+pub(super) fn any_rule(key: &str, name: &str) -> Result<&'static Rule, Problem> {
+    let found = RULES.iter().find(|rule| rule.key() == name);
+    found.copied().ok_or_else(|| {
+        let known: Vec<String> = RULES.iter().map(|rule| rule.key()).collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        Problem::BadValue {
+            key: key.to_owned(),
+            value: format!("`{name}`"),
+            must: format!(
+                "no rule is named so; {}",
+                instead_of(name, &known, "the rules are")
+            ),
+        }
+    })
 }
 
 /// The role of this name, if the rule watches it.

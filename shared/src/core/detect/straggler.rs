@@ -18,6 +18,7 @@ pub const RULE: Rule = Rule {
     signal: "a step's time in the phases without exchange, against the gang's median",
     action: "event",
     kind: None,
+    event: Some("straggler"),
     watch: None,
 };
 
@@ -64,6 +65,9 @@ impl Core {
             if i.slow_steps == steps {
                 slow.push((id, took));
             }
+        }
+        if self.config.rules.is_off(&RULE) {
+            return;
         }
         for (id, took) in slow {
             let text = format!(

@@ -33,6 +33,29 @@ fn every_rule_has_a_name_of_its_own_and_defaults_that_a_job_file_could_set() {
 }
 
 #[test]
+fn what_a_rule_finds_is_an_incident_or_an_event_of_a_kind_of_its_own() {
+    for rule in RULES {
+        // Of a rule without a budget no verdict comes.
+        assert_eq!(rule.event.is_some(), rule.kind.is_none(), "{}", rule.name);
+        let kinds = RULES
+            .iter()
+            .filter(|r| r.event.is_some() && r.event == rule.event);
+        assert!(kinds.count() <= 1, "{}", rule.name);
+    }
+}
+
+#[test]
+fn a_rule_is_switched_off_by_the_name_of_its_table_and_a_misspelt_one_is_refused() {
+    let set = rules("[detect]\noff = ['exit', 'phase_overrun']");
+    assert!(set.is_off(&exit::RULE) && set.is_off(&phase_overrun::RULE));
+    assert_eq!(set.on().count(), RULES.len() - 2);
+    let text = "[data]\nprompts='p'\ntokenizer='t'\n[detect]\noff = ['exitt']\n";
+    let refused = Job::parse(text, Path::new("job.toml")).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("did you mean `exit`"), "{text}");
+}
+
+#[test]
 fn the_most_special_value_wins_phase_before_role_before_rule() {
     let set = rules(
         "[detect.attach_overdue]\nwindow_s = 90\ntrainer = { window_s = 120 }\n\

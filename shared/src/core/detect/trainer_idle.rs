@@ -36,6 +36,7 @@ pub const RULE: Rule = Rule {
              phases, while a call or a pull waits for the rank, no processor time at all",
     action: "collect evidence, restart the gang",
     kind: Some(FaultKind::Hang),
+    event: None,
     watch: Some(Watch {
         due,
         check: Core::check_trainer_idle,

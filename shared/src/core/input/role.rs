@@ -79,6 +79,15 @@ pub enum RoleEvent {
         /// Bytes in all.
         total: u64,
     },
+    /// It read what it serves again, and bytes are not those that it verified.
+    Damaged {
+        /// The version.
+        version: WeightVersion,
+        /// Chunks that differ.
+        chunks: u64,
+        /// Chunks of the version.
+        total: u64,
+    },
     /// A pull ended.
     Pulled {
         /// The version.
@@ -206,6 +215,11 @@ pub enum PullFailure {
     Corrupt {
         /// Who served it.
         source: Incarnation,
+    },
+    /// What had come changed in the puller's own memory before it could be served.
+    Damaged {
+        /// Its words.
+        reason: String,
     },
     /// A newer version was assigned meanwhile.
     Superseded,

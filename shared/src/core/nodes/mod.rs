@@ -159,8 +159,10 @@ impl Core {
 
     /// When a node counts as lost, if it is not heard.
     pub(super) fn node_deadline(&self, node: NodeId) -> Option<Time> {
-        let here = |n: &&Node| node != NodeId::LEADER && n.state == NodeState::Here;
-        let window = || self.config.rules.node_lost.window.get();
+        let rules = &self.config.rules;
+        let watched = node != NodeId::LEADER && !rules.is_off(&node_lost::RULE);
+        let here = |n: &&Node| watched && n.state == NodeState::Here;
+        let window = || rules.node_lost.window.get();
         let node = self.s.nodes.get(node).filter(here);
         node.map(|n| n.beat_at + window())
     }

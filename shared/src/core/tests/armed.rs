@@ -154,6 +154,27 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert_eq!(armed(&w), 1);
 }
 
+#[test]
+fn a_phase_that_nobody_enters_in_this_job_is_refused_with_those_that_there_are() {
+    let text = "[data]\nprompts = \"p\"\ntokenizer = \"t\"\n";
+    let job = crate::job::Job::parse(text, std::path::Path::new("job.toml")).unwrap();
+    let config = CoreConfig {
+        moments: CoreConfig::from(&job).moments,
+        ..small(Mode::Async, 6)
+    };
+    let mut w = World::new(config, 1);
+    w.until("a step", Duration::from_secs(60), |w| w.committed() > 0);
+    assert_eq!(
+        refusal(&mut w, "kill", T0, at("reshard")),
+        "no trainer of this job comes into phase `reshard`; it comes into init, load_checkpoint, \
+         await_batch, old_logprob, update, snapshot, publish"
+    );
+    let why = refusal(&mut w, "exit 1", T0, at("ref_logprob"));
+    assert!(why.contains(", as `train.kl_coef` is 0; "), "{why}");
+    let why = refusal(&mut w, "kill", rollout(0), at("awaiting_tool"));
+    assert!(why.contains("no rollout of this job"), "{why}");
+}
+
 pub(super) fn carried(outputs: &[Output]) -> Vec<(u64, String)> {
     let told = |o: &Output| match o {
         Output::Carry { number, fault, .. } => Some((*number, fault.to_string())),

@@ -42,6 +42,21 @@ fn a_trainer_stopped_in_compute_is_found_within_its_window_and_a_second() {
 }
 
 #[test]
+fn a_rule_that_is_switched_off_finds_nothing_and_sets_no_timer() {
+    let mut config = small(Mode::Async, 5);
+    config
+        .rules
+        .switch_off(&crate::core::detect::trainer_idle::RULE);
+    let mut w = World::new(config, 1);
+    w.until("training", LONG, |w| in_phase(w, T0, Phase::Update));
+    w.inject(Fault::Hang, Role::Trainer, 1);
+    w.run_until(LONG, |_| false);
+    assert!(w.incidents().is_empty(), "{:?}", w.incidents());
+    let due = w.core.next_timeout();
+    assert!(due.is_none_or(|at| at > w.now), "{due:?} at {}", w.now);
+}
+
+#[test]
 fn a_trainer_stopped_before_it_took_up_its_call_is_found_too() {
     let mut w = World::new(small(Mode::Async, 5), 1);
     w.until("waiting", LONG, |w| in_phase(w, T0, Phase::AwaitBatch));

@@ -67,6 +67,11 @@ fn of_life(step: Step) -> Vec<RoleEvent> {
             bytes: 1,
             total: 1,
         },
+        RoleEvent::Damaged {
+            version,
+            chunks: 1,
+            total: 1,
+        },
         RoleEvent::Pulled {
             version,
             result: Ok(()),

@@ -135,6 +135,10 @@ impl Core {
                     self.pull_failed_by_itself(puller, &reason);
                 }
             }
+            Err(PullFailure::Damaged { reason }) => {
+                i.pull.take_if(|p| p.version == version);
+                self.damaged_itself(puller, &reason);
+            }
             Err(PullFailure::Source { source, reason }) => {
                 self.pull_failed(puller, version, source, &reason, now);
             }

@@ -16,6 +16,8 @@ pub struct Detect {
     pub sample_interval_ms: u64,
     /// Milliseconds that stacks of a hung process may take before it is killed without them.
     pub evidence_ms: u64,
+    /// Rules that are switched off, by the names of their tables.
+    pub off: Vec<String>,
     /// The rules' tables by name.
     pub rules: BTreeMap<String, DetectValue>,
 }
@@ -42,6 +44,7 @@ impl Default for Detect {
         Self {
             sample_interval_ms: 250,
             evidence_ms: 2000,
+            off: Vec::new(),
             rules: BTreeMap::new(),
         }
     }
@@ -64,6 +67,7 @@ impl Serialize for Detect {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("sample_interval_ms", &self.sample_interval_ms)?;
         map.serialize_entry("evidence_ms", &self.evidence_ms)?;
+        map.serialize_entry("off", &self.off)?;
         for (name, table) in &self.rules {
             map.serialize_entry(name, table)?;
         }
@@ -92,6 +96,7 @@ impl<'de> Visitor<'de> for DetectVisitor {
             match name.as_str() {
                 "sample_interval_ms" => detect.sample_interval_ms = map.next_value()?,
                 "evidence_ms" => detect.evidence_ms = map.next_value()?,
+                "off" => detect.off = map.next_value()?,
                 _ => {
                     let value = map.next_value()?;
                     detect.rules.insert(name, value);

@@ -12,7 +12,7 @@ use crate::error::CliError;
 use robust_proto::v1;
 use robust_shared::drill::{Drill, Expectation, Ground, SeriesPlan};
 use robust_shared::ids::Role;
-use robust_shared::job::Mode;
+use robust_shared::job::{Mode, Moments};
 use std::time::{Duration, Instant};
 
 /// How long whoever watches over a daemon may take to start it again.
@@ -41,6 +41,7 @@ pub async fn run(
         striker: Striker::attached(strikes.clone(), step),
         i_know: manner.i_know,
         until: Until::GotOver,
+        hopeless: None,
         progress: &mut progress,
     };
     let mut host = Running(endpoint);
@@ -115,6 +116,8 @@ fn ground(status: &v1::Status) -> Ground {
         },
         counts: Role::ALL.map(|role| (role, of(role))).to_vec(),
         nodes: status.nodes.iter().map(|n| n.name.clone()).collect(),
+        // The daemon knows, and refuses what does not come.
+        moments: Moments::default(),
     }
 }
 

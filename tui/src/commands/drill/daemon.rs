@@ -195,6 +195,21 @@ impl Daemon {
         }
     }
 
+    /// Ends it at once: what it would still write is nobody's.
+    pub async fn give_up(&mut self) {
+        self.signal(Signal::TERM);
+        // Two of them at the same time are one.
+        tokio::time::sleep(LOOK_EVERY * 4).await;
+        self.signal(Signal::TERM);
+        if let Some(child) = &mut self.child
+            && tokio::time::timeout(ENDS_UNWANTED_WITHIN, child.wait())
+                .await
+                .is_ok()
+        {
+            self.child = None;
+        }
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = self.child.as_ref().and_then(Child::id);
         let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));

@@ -5,6 +5,7 @@
 //!     ▲                         │ the leader's daemon was to die
 //!     └── connected again ◄─────┘
 //! ```
+use super::hopeless::Hopeless;
 use super::progress::Progress;
 use super::striker::Striker;
 use crate::commands::is_over;
@@ -51,6 +52,8 @@ pub struct Followed {
     pub status: v1::Status,
     /// Committed steps at the last strike; none where nothing struck.
     pub struck_at: Option<u64>,
+    /// The job goes on, and nobody waits for its end.
+    pub given_up: bool,
 }
 
 /// What is to be done.
@@ -61,6 +64,8 @@ pub struct Follower<'a> {
     pub i_know: bool,
     /// When to leave.
     pub until: Until,
+    /// What is hoped for, of a rule that is switched off.
+    pub hopeless: Option<Hopeless>,
     /// Who is told.
     pub progress: &'a mut Progress,
 }
@@ -103,12 +108,19 @@ impl Follower<'_> {
             }
             let due = self.striker.due(now, &status);
             let over = is_over(&status.state);
-            if over || (self.until == Until::GotOver && self.striker.got_over()) {
-                self.check_struck(&status, &refused)?;
+            let striker = &self.striker;
+            let hopeless = self.hopeless.as_mut();
+            let given_up = hopeless.is_some_and(|h| !over && h.is_certain(now, striker, &status));
+            if over || given_up || (self.until == Until::GotOver && self.striker.got_over()) {
+                // Of a rule that is off, that nothing was seen is what was to be shown.
+                if self.hopeless.is_none() {
+                    self.check_struck(&status, &refused)?;
+                }
                 return Ok(Followed {
                     client,
                     status,
                     struck_at,
+                    given_up,
                 });
             }
             let Some(strike) = due else { continue };

@@ -14,6 +14,7 @@ pub mod catalogue;
 pub mod daemon;
 pub mod facts;
 pub mod follow;
+mod hopeless;
 pub mod outcome;
 mod progress;
 mod report;
@@ -29,7 +30,9 @@ use crate::error::CliError;
 use crate::paint::Paint;
 use daemon::Programs;
 use outcome::{DrillOutcome, SeriesOutcome, load};
+use robust_shared::core::{RULES, Rule};
 use robust_shared::drill::{Drill, DrillError, DrillProblem, Plan, SeriesPlan};
+use robust_shared::nearest::instead_of;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -42,6 +45,8 @@ struct Manner {
     i_know: bool,
     /// What is said on the way is for programs.
     json: bool,
+    /// A rule that is switched off in the job.
+    without: Option<&'static Rule>,
 }
 
 /// Runs the drill; fails when an expectation is not met.
@@ -61,12 +66,17 @@ pub async fn run(args: &DrillArgs, global: &Global) -> Result<(), CliError> {
         keep: args.keep,
         i_know: args.i_know,
         json: global.json,
+        without: args.without.as_deref().map(rule_named).transpose()?,
     };
     let outcome = match args.attach {
         true => unless_interrupted(attach::run(&drill, &endpoint(global)?, manner)).await?,
         false => {
             own_daemons_only(global)?;
             let plan = make(&drill, &job, &job_path)?;
+            let plan = match manner.without {
+                Some(rule) => plan.without(rule),
+                None => plan,
+            };
             let programs = Programs::beside_this()?;
             // Leaving the drill's future drops the daemon it runs, which ends everything it started.
             unless_interrupted(all_series(&plan, &programs, manner)).await?
@@ -203,6 +213,16 @@ fn read(file: &Path) -> Result<Read, CliError> {
         drill,
         job,
         job_path,
+    })
+}
+
+/// By its name, or that of its table in the job file.
+fn rule_named(name: &str) -> Result<&'static Rule, CliError> {
+    let found = RULES.iter().find(|r| r.name == name || r.key() == name);
+    found.copied().ok_or_else(|| {
+        let known: Vec<&str> = RULES.iter().map(|r| r.name).collect();
+        let hint = instead_of(name, &known, "the rules are");
+        CliError::Usage(format!("--without: there is no rule `{name}`; {hint}"))
     })
 }
 

@@ -2,6 +2,7 @@
 use super::daemon::{Daemon, Programs};
 use super::facts::{Before, gather};
 use super::follow::{Followed, Follower, Host as _, Until};
+use super::hopeless::Hopeless;
 use super::outcome::{RunOutcome, load};
 use super::progress::Progress;
 use super::striker::Striker;
@@ -22,6 +23,9 @@ pub async fn run(
     let place = format!("{series}/{}", plan.name);
     let mut progress = Progress::start(place, plan.steps, plan.strikes.len(), manner.json);
     let load_before = load();
+    if let Some(rule) = manner.without {
+        progress.say(&format!("the rule `{}` is switched off", rule.name));
+    }
     let mut daemon = Daemon::start(programs, &plan.job_text, &plan.nodes, manner.keep)?;
     if manner.keep {
         progress.say(&format!("state in {}", daemon.state_dir().display()));
@@ -31,6 +35,9 @@ pub async fn run(
         striker: Striker::new(plan.strikes.clone(), Duration::from_secs_f64(step_s)),
         i_know: manner.i_know,
         until: Until::JobOver,
+        hopeless: manner
+            .without
+            .map(|rule| Hopeless::new(rule, plan.detected_within)),
         progress: &mut progress,
     };
     let mut followed = follower.run(&mut daemon).await.map_err(with_place)?;
@@ -39,26 +46,28 @@ pub async fn run(
     let report = endpoint.ask(followed.client.get_report(v1::GetReportRequest {}));
     let report = report.await.map_err(with_place)?;
     let nothing = Before::default();
-    let facts = gather(
-        &endpoint,
-        &mut followed,
-        &report,
-        &nothing,
-        plan.check_store,
-    )
-    .await;
-    let facts = facts.map_err(with_place)?;
-    daemon.finish(plan.may_fail).await.map_err(with_place)?;
-    let digest = weights::digest(&daemon.state_dir().join("ckpt"), plan.steps);
-    if let Err(why) = &digest {
-        progress.say(&why.to_string());
-    }
+    let look = plan.check_store && !followed.given_up;
+    let facts = gather(&endpoint, &mut followed, &report, &nothing, look).await;
+    let mut facts = facts.map_err(with_place)?;
+    let digest = if followed.given_up {
+        facts
+            .lost
+            .push("nobody looked: the run was given up".to_owned());
+        daemon.give_up().await;
+        None
+    } else {
+        daemon.finish(plan.may_fail).await.map_err(with_place)?;
+        let digest = weights::digest(&daemon.state_dir().join("ckpt"), plan.steps);
+        digest
+            .inspect_err(|why| progress.say(&why.to_string()))
+            .ok()
+    };
     let outcome = RunOutcome {
         name: plan.name.clone(),
         report,
         facts,
         steps_repeated: followed.status.steps_repeated,
-        weights: digest.ok(),
+        weights: digest,
         load_before,
         load_after: load(),
     };
@@ -77,7 +86,7 @@ fn in_run(e: CliError, series: &str, run: &str) -> CliError {
 /// A job that was to complete did.
 fn check_end(followed: &Followed, plan: &RunPlan, daemon: &Daemon) -> Result<(), CliError> {
     let status = &followed.status;
-    if status.state == "completed" || plan.may_fail {
+    if status.state == "completed" || plan.may_fail || followed.given_up {
         return Ok(());
     }
     let (state, reason) = (&status.state, &status.reason);

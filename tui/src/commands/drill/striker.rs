@@ -41,6 +41,8 @@ pub struct Striker {
     running: bool,
     /// What struck and has no incident yet, and the last incident before it.
     open: Option<(Strike, u64)>,
+    /// An incident was seen of something that struck.
+    seen: bool,
     /// What is armed for a later life, by its number there.
     armed: Vec<Waiting>,
     /// The last incident while the job was not over.
@@ -63,6 +65,7 @@ impl Striker {
             committed_since: None,
             running: false,
             open: None,
+            seen: false,
             armed: Vec::new(),
             last: 0,
             struck_at: None,
@@ -89,6 +92,16 @@ impl Striker {
         open.or(self.armed.first().map(|waiting| &waiting.strike))
     }
 
+    /// What struck a life that is there, and was not seen yet.
+    pub fn unseen(&self) -> Option<&Strike> {
+        self.open.as_ref().map(|(strike, _)| strike)
+    }
+
+    /// Whether everything struck, and there was an incident to be seen of it, and it was.
+    pub fn all_seen(&self) -> bool {
+        self.pending.is_empty() && self.open().is_none() && self.seen
+    }
+
     /// Whether everything struck and the job went on since.
     pub fn got_over(&self) -> bool {
         let since = self
@@ -104,9 +117,14 @@ impl Striker {
         }
         self.running = status.state == "running";
         self.note_armed(status);
+        let next = self.pending.first();
+        let follows = next.filter(|s| s.after == After::Strike && self.struck_at.is_some());
+        if follows.is_some() && self.running {
+            return follows.cloned();
+        }
         if let Some((_, last)) = &self.open {
             let incident = status.incidents.iter().find(|i| i.id > *last)?;
-            (self.open, self.struck_at) = (None, Some(incident.step));
+            (self.open, self.struck_at, self.seen) = (None, Some(incident.step), true);
         }
         let next = self.pending.first();
         let again = next.filter(|s| s.after == After::Verdict && self.struck_at.is_some());
@@ -174,8 +192,9 @@ impl Striker {
         self.struck_at = Some(status.step);
         let last = status.incidents.iter().map(|i| i.id).max().unwrap_or(0);
         let kind = strike.fault.kind();
-        let seen = kind.ends_life() || kind == Kind::LoseNode;
-        self.open = seen.then(|| (strike.clone(), last));
+        if kind.ends_life() || kind == Kind::LoseNode {
+            self.open = Some((strike.clone(), last));
+        }
     }
 }
 
@@ -302,6 +321,24 @@ mod tests {
             let due = striker.due(at(t, 3), &status("running", 1, &[(1, 1)]));
             assert_eq!(due, Some(second), "{after:?}");
         }
+    }
+
+    #[test]
+    fn a_strike_after_a_strike_waits_for_nobody_to_see_the_first() {
+        let mut second = strike(Moment::Steps(1.0));
+        (second.after, second.fault) = (After::Strike, Fault::LeaderCrash);
+        let strikes = vec![strike(Moment::Steps(1.0)), second.clone()];
+        let (mut striker, t) = (Striker::new(strikes, Duration::ZERO), Instant::now());
+        let first = striker.due(t, &status("running", 1, &[])).unwrap();
+        striker.struck(&first, None, &status("running", 1, &[]));
+        let due = striker.due(t, &status("running", 1, &[]));
+        assert_eq!(due, Some(second.clone()));
+        striker.struck(&second, None, &status("running", 1, &[]));
+        assert_eq!(
+            striker.unseen(),
+            Some(&first),
+            "it shows no incident of its own"
+        );
     }
 
     #[test]

@@ -194,6 +194,9 @@ fn of_machine(state: &State, fault: &Fault) -> Vec<String> {
             vec!["Its roles live on; whoever supervises robustd has to start it again.".to_owned()]
         }
         Kind::DiskFull => vec!["The job waits while nothing can be stored.".to_owned()],
+        Kind::NoProcesses => {
+            vec!["Whoever ends meanwhile is not replaced before it is over.".to_owned()]
+        }
         _ => vec!["It is found when it is read; an older one takes its place.".to_owned()],
     }
 }

@@ -2,6 +2,7 @@
 
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::pull_done::Result as Outcome;
+use robust_proto::v1::role_message::Body as Up;
 use robust_proto::v1::{PullError, PullSource, RoleFault};
 
 use super::super::rollout::{Replica, Source, replica, source};
@@ -104,32 +105,58 @@ fn what_befalls_an_engine_of_the_users_is_refused_by_the_built_in_one() {
 }
 
 #[test]
-fn weights_that_change_while_they_are_pulled_are_found_by_whoever_reads_along() {
+fn weights_that_change_while_they_are_pulled_are_found_before_they_are_served() {
     let scene = scene();
     arm(&scene.host, SECOND, &fault(1, "corrupt-weights", "pull"));
     scene
         .host
         .send(SECOND, Down::Pull(scene.trainer.pull_all()));
     struck(&scene.host, SECOND, 1);
-    let served = match scene.host.pull_done(SECOND).result.unwrap() {
-        Outcome::Ok(served) => served,
-        Outcome::Error(error) => panic!("{error:?}"),
+    let error = match scene.host.pull_done(SECOND).result.unwrap() {
+        Outcome::Error(error) => error,
+        Outcome::Ok(_) => panic!("it serves what nobody published"),
     };
-    let relay = scene.second.relaying(served, &scene.trainer);
-    // A third one, which has nothing yet.
-    let folder = tempfile::tempdir().unwrap();
-    let host = FakeHost::start(folder.path());
-    let third = replica(folder.path(), &host, 3);
-    match third.pull(&host, scene.trainer.pull(vec![relay])) {
-        Outcome::Error(error) => {
-            assert_eq!((error.kind.as_str(), error.source), ("corrupt", SECOND));
-        }
-        Outcome::Ok(_) => panic!("it pulled"),
+    assert_eq!((error.kind.as_str(), error.source), ("damaged", 0));
+    let all = scene.trainer.manifest.chunk_xxh3.len();
+    let words = format!("{all} of {all} chunks of v1 that it pulled");
+    assert_eq!(error.reason, words);
+    // Nothing of it is kept: ordered again, all of it comes again, and is sound.
+    scene.end();
+}
+
+#[test]
+fn a_replica_that_is_left_paused_says_so_and_goes_on_when_its_time_is_over() {
+    let scene = scene();
+    let mut pause = fault(1, "pause-engine", "");
+    pause.seconds = 0.3;
+    arm(&scene.host, FIRST, &pause);
+    struck(&scene.host, FIRST, 1);
+    for expected in ["paused", "idle"] {
+        scene.host.wait(expected, |from, up| match up {
+            Up::Phase(phase) if from == FIRST && phase.phase == expected => Some(()),
+            _ => None,
+        });
     }
-    third.pulled(&host, scene.trainer.pull_all());
-    third.end(&host);
-    scene.first.end(&scene.host);
-    scene.second.end(&scene.host);
+    scene.end();
+}
+
+#[test]
+fn a_replica_whose_weights_change_says_so_though_nobody_pulls_from_it() {
+    let scene = scene();
+    arm(&scene.host, FIRST, &fault(1, "corrupt-weights", ""));
+    struck(&scene.host, FIRST, 1);
+    let damaged = scene
+        .host
+        .wait("what the scrub finds", |from, up| match up {
+            Up::Damaged(damaged) if from == FIRST => Some(damaged),
+            _ => None,
+        });
+    let all = scene.trainer.manifest.chunk_xxh3.len() as u64;
+    assert_eq!(
+        (damaged.version, damaged.chunks, damaged.chunks_total),
+        (scene.trainer.manifest.version, all, all)
+    );
+    scene.end();
 }
 
 #[test]

@@ -352,3 +352,63 @@ fn a_pull_whose_source_is_slow_is_no_overrun() {
     let overrun = |n| fleet.core.s.instances.get(rollout(n)).unwrap().overrun;
     assert_eq!((overrun(0), overrun(1)), (true, false));
 }
+
+#[test]
+fn an_engine_that_serves_other_bytes_than_it_verified_is_replaced_at_once() {
+    let mut fleet = Fleet::chain(2);
+    fleet.ends(0, Ok(()));
+    let engine = fleet.lives[&rollout(0)];
+    let damaged = |version| {
+        let (chunks, total) = (1, 3);
+        let version = WeightVersion(version);
+        Input::Role(
+            engine,
+            RoleEvent::Damaged {
+                version,
+                chunks,
+                total,
+            },
+        )
+    };
+    fleet.feed(damaged(7));
+    assert!(fleet.core.s.incidents.is_empty(), "it does not serve those");
+    fleet.feed(damaged(0));
+    let incident = fleet.core.s.incidents.front().unwrap();
+    assert_eq!(
+        (incident.rule.as_str(), incident.who),
+        ("corruption", rollout(0))
+    );
+    assert_eq!(
+        incident.reason,
+        "1 of 3 chunks of v0 that it serves are not what it verified when they came; it is quarantined"
+    );
+    assert_ne!(fleet.lives[&rollout(0)], engine, "it has a new life");
+    fleet.feed(damaged(0));
+    assert_eq!(
+        fleet.core.s.incidents.len(),
+        1,
+        "said again of a life that is over"
+    );
+}
+
+#[test]
+fn a_puller_whose_memory_changes_what_came_is_replaced_and_its_source_is_not_blamed() {
+    let mut fleet = Fleet::chain(2);
+    let reason = "2 of 3 chunks of v0 that it pulled".to_owned();
+    fleet.ends(1, Err(PullFailure::Damaged { reason }));
+    let incident = fleet.core.s.incidents.front().unwrap();
+    assert_eq!(
+        (incident.rule.as_str(), incident.who),
+        ("corruption", rollout(1))
+    );
+    assert_eq!(
+        fleet
+            .core
+            .s
+            .instances
+            .get(rollout(0))
+            .unwrap()
+            .corrupt_reports,
+        0
+    );
+}
