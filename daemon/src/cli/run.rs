@@ -18,16 +18,15 @@ use super::warmup;
 use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
-use crate::control::{Far, report};
-use crate::driver::{
-    self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
-    World,
-};
+use crate::control::Far;
+use crate::driver::{self, Clock, Driver, Feeds, Frame, Happening, Happenings, Parts, Past, World};
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
+use crate::leases::Leases;
 use crate::metrics;
 use crate::nodes::{Digests, JobToken, Shards};
+use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
 use crate::state::{StateDir, give_back, make_private_dir, remove_of_earlier_boots, write_job};
@@ -35,6 +34,7 @@ use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::telemetry::Telemetry;
 use crate::traces::{Identity, Traces};
+use crate::worker::WorkerPlan;
 use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;

@@ -8,7 +8,7 @@ use super::saved::{self, Saved, SavedError};
 use super::taped::Taped;
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
-use crate::driver::Links;
+use crate::links::Links;
 use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};

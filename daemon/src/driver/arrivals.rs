@@ -1,12 +1,11 @@
 //! From arrivals to inputs. Nothing is decided here; what the core need not know (replies, samples
 //! of links, what a process serves) is noted.
-use super::happening::{Down, Fenced, Happening};
+use super::happening::{Fenced, Happening};
 use super::world::Arrival;
 use super::{Driver, LinkSample, WaitingRoute, translate};
 use crate::control::StepOutcome;
-use crate::driver::LinkId;
 use crate::launcher::LaunchEvent;
-use crate::nodes::Via;
+use crate::links::{Down, LinkId, Via};
 use crate::telemetry::{ProcessSample, Samples, Usage};
 use robust_proto::v1::pull_done::Result as PullResult;
 use robust_proto::v1::{self, host_message, role_message::Body};

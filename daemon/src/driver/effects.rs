@@ -1,7 +1,9 @@
 //! Carrying out what the core wants; [`super::outbox`] says when.
+use super::Driver;
 use super::hands::SpawnOrder;
 use super::happening::{Happening, Struck};
-use super::{Driver, Life, probe};
+use crate::probe;
+use crate::worker::Life;
 use robust_proto::v1::{self, host_message};
 use robust_shared::core::{Input, Output, Record, Refusal, Reply, ReturnedBy, RoleEvent};
 use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};

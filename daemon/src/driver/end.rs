@@ -4,13 +4,12 @@ use super::hands::Process;
 use super::world::World;
 use super::{Driver, Happening};
 use crate::ckpt::CkptEvent;
-use crate::launcher::{LaunchEvent, Launcher, Running};
+use crate::launcher::{LaunchEvent, Running, kill_and_wait};
 use crate::store::Store;
 use robust_proto::v1::{self, host_message::Body, leader_message};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
 use robust_shared::service;
 use std::time::Duration;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
 
 /// How long roles may take to end by themselves.
@@ -228,24 +227,4 @@ pub async fn kill_leftovers(store: &Store) -> std::io::Result<Vec<u32>> {
         (i.incarnation, Running { pid, start_time })
     });
     kill_and_wait(known.collect()).await
-}
-
-/// Kills processes that no life of this daemon started; those that do not end are returned.
-pub async fn kill_and_wait(processes: Vec<(Incarnation, Running)>) -> std::io::Result<Vec<u32>> {
-    let (events, mut exits) = unbounded_channel();
-    let launcher = Launcher::new(events)?;
-    let mut left = processes;
-    left.retain(|(incarnation, running)| {
-        launcher.adopt(*incarnation, *running, None) && launcher.kill(*incarnation)
-    });
-    let deadline = Instant::now() + FORCED;
-    while !left.is_empty() {
-        match timeout_at(deadline, exits.recv()).await {
-            Ok(Some(LaunchEvent::Exited { incarnation, .. })) => {
-                left.retain(|(known, _)| *known != incarnation);
-            }
-            Ok(None) | Err(_) => break,
-        }
-    }
-    Ok(left.iter().map(|(_, running)| running.pid).collect())
 }

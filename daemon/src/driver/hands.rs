@@ -6,12 +6,13 @@
 //!  happenings, launch events ◄──────────────────────────────┴───────────────────────────┘
 //! ```
 //! Nothing is waited for, and what cannot be said to a node now is said when it joins again.
+use super::Driver;
 use super::happening::{Happening, Happenings};
 use super::nodes::Remote;
-use super::{Driver, Life, WorkerPlan};
 use crate::launcher::{self, Afflictions, Launcher, Running};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
+use crate::worker::{Life, WorkerPlan};
 use robust_proto::v1::{self, host_message};
 use robust_shared::core::{Input, RoleEvent};
 use robust_shared::fault::Fault;

@@ -1,9 +1,11 @@
 //! What reaches the driver from outside, on one channel.
 use crate::control::{Replayed, StepOutcome};
 use crate::driver::logs::LogAnswer;
-use crate::driver::{Change, LinkId, Revision, SnapshotShards};
-use crate::nodes::{Joined, Via};
+use crate::driver::{Change, Revision};
+use crate::links::{Down, LinkId, Via};
+use crate::nodes::Joined;
 use crate::services::Heard;
+use crate::snapshots::SnapshotShards;
 use robust_proto::v1;
 use robust_shared::core::{Refusal, Reply, Request};
 use robust_shared::fault::{At, Fault};
@@ -13,9 +15,6 @@ use tokio::sync::{mpsc, oneshot};
 /// The way to the driver. Unbounded: whoever tells the driver something may hold a lease that the
 /// driver waits for, so telling must never wait for the driver.
 pub type Happenings = mpsc::UnboundedSender<Happening>;
-
-/// Messages to one role process, in order.
-pub type Down = mpsc::UnboundedSender<v1::HostMessage>;
 
 /// One thing that happened outside the driver.
 #[derive(Debug)]

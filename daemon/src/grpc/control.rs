@@ -2,8 +2,8 @@
 use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
-use crate::control::report;
 use crate::driver::{self, Change, Clock, Happening, Happenings, RecentPhases};
+use crate::report::report;
 use crate::state::StateDir;
 use crate::store::Store;
 use robust_proto::v1::{self, control_server::Control};

@@ -1,6 +1,7 @@
 //! What role processes ask of their daemon.
-use crate::driver::{Happening, Happenings, Held, LeaseError, Leases, LinkId};
-use crate::nodes::Via;
+use crate::driver::{Happening, Happenings};
+use crate::leases::{Held, LeaseError, Leases};
+use crate::links::{LinkId, Via};
 use crate::store::{Appended, Durable, Finish, Store, StoreError, Tokens};
 use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
 use robust_shared::ids::{Incarnation, TrajectoryId};

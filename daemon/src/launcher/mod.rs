@@ -19,6 +19,7 @@ mod page;
 pub mod proc_stat;
 mod slow;
 mod spawn;
+mod strangers;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use find::owned_by;
 pub use page::{LogPage, PAGE_BYTES, page};
 pub use rustix::process::Signal;
 pub use slow::{SlowArgs, slow_down};
+pub use strangers::kill_and_wait;
 pub use watch::Launcher;
 
 use robust_shared::core::Exit;

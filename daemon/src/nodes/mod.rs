@@ -21,7 +21,7 @@ pub use files::{JobFiles, PART_BYTES};
 pub use outgoing::{parts_of, taken};
 pub use proof::{Handshake, JobToken, NONCE_BYTES, Secret, SecretError, Side, nonce};
 pub use service::{Joined, NodeHostService, Orders};
-pub use sessions::{SESSION_HEADER, SessionCheck, Sessions, Via};
+pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};
 pub use shards::{Expected, ShardError, Shards};
 
 use std::time::Duration;

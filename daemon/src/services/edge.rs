@@ -2,8 +2,10 @@
 use super::book::{Book, Entry};
 use super::end;
 use super::shim;
-use crate::driver::{Happening, Happenings, WorkerPlan, probe};
+use crate::driver::{Happening, Happenings};
 use crate::launcher::{LaunchEvent, Launcher, Running, owned_by};
+use crate::probe;
+use crate::worker::WorkerPlan;
 use robust_proto::v1;
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;

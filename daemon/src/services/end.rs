@@ -2,8 +2,7 @@
 //! by force.
 use super::edge::Services;
 use super::shim;
-use crate::driver::kill_and_wait;
-use crate::launcher::{Running, Signal, owned_by};
+use crate::launcher::{Running, Signal, kill_and_wait, owned_by};
 use crate::state::StateDir;
 use robust_shared::ids::Incarnation;
 use robust_tree::{ENGINE_VARIABLE, leftovers};

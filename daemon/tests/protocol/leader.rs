@@ -5,8 +5,9 @@ use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage};
 use robust_shared::job::Job;
-use robustd::driver::{Happening, Leases, NodeRefused};
+use robustd::driver::{Happening, NodeRefused};
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
+use robustd::leases::Leases;
 use robustd::nodes::{
     Digests, Handshake, JobFiles, NodeHostService, SESSION_HEADER, Secret, Sessions, Shards, Side,
 };

@@ -1,8 +1,9 @@
 //! What other nodes hold in their memory, brought back when it is not in this machine's any more.
 use super::Source;
 use crate::control::shard_from_wire;
-use crate::driver::{Happening, Happenings, SnapshotShards};
+use crate::driver::{Happening, Happenings};
 use crate::nodes::{Expected, Orders, Shards, taken};
+use crate::snapshots::SnapshotShards;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use robust_ckpt::slot::Image;

@@ -8,8 +8,8 @@
 //! Whether a node is lost is the core's to decide; a broken stream alone decides nothing.
 mod arrivals;
 
-use super::LinkId;
 use super::hands::{Hands, SpawnOrder};
+use crate::links::LinkId;
 use crate::nodes::Orders;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
