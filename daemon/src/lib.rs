@@ -3,7 +3,7 @@
 //! ```text
 //!  cli ──► driver ◄──► shared::core (decides)        grpc: Control, RoleHost
 //!            │  │ └──► control (the gang's calls)      │
-//!            │  └────► launcher, telemetry             └──► happenings ──► driver
+//!            │  └────► launcher, telemetry             └──► events ──► driver
 //!            └───────► store, ckpt (durable)
 //! ```
 pub mod audit;
@@ -30,5 +30,6 @@ pub mod snapshots;
 pub mod state;
 pub mod store;
 pub mod telemetry;
+pub mod tell;
 pub mod traces;
 pub mod worker;

@@ -10,6 +10,7 @@
 mod calls;
 mod collate;
 mod dataset;
+mod event;
 mod gang;
 mod old;
 mod restore;
@@ -21,6 +22,7 @@ pub(crate) use wire::shard_from_wire;
 pub use calls::{CallError, GangCalls};
 pub use collate::{CollateError, collate};
 pub use dataset::{DatasetError, Prompt, Prompts, read_dataset};
+pub use event::GangWorkEvent;
 pub use gang::{Gang, StepError, Trains};
 pub use old::{Ahead, Rows, prepare};
 pub use restore::{

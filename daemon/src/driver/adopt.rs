@@ -153,7 +153,7 @@ impl Driver {
             telemetry: parts.telemetry.clone(),
             worker: parts.worker.clone(),
             store: parts.store.clone(),
-            happenings: parts.happenings.clone(),
+            events: parts.events.clone(),
         };
         let taped = Taped::new(parts.feeds.phases().clone());
         let mut driver = Driver {

@@ -7,7 +7,7 @@
 //!              ▼                              ▼
 //!           refused                        refused: the file is removed, nothing changed
 //! ```
-use super::{Driver, Happening};
+use super::{Driver, StoreEvent};
 use crate::state::{StateDirError, write_private};
 use robust_shared::core::{CoreConfig, Input, Refusal, Reply, Request};
 use robust_shared::ids::{NodeId, Role};
@@ -87,17 +87,15 @@ impl Driver {
             answer,
         };
         let path = self.parts.state.job_revision(revision.number);
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         tokio::task::spawn_blocking(move || {
             let text = serde_json::to_string_pretty(&*revision.job).map_err(|e| e.to_string());
             let written = text.and_then(|text| {
                 write_private(&path, text.as_bytes()).map_err(|e: StateDirError| e.to_string())
             });
+            let revision = Box::new(revision);
             // When the driver is gone, so is whoever waits for the answer.
-            let _ = happenings.send(Happening::Revised {
-                revision: Box::new(revision),
-                written,
-            });
+            let _ = events.send(StoreEvent::Revised { revision, written }.into());
         });
     }
 

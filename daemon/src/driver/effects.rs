@@ -1,7 +1,6 @@
 //! Carrying out what the core wants; [`super::outbox`] says when.
-use super::Driver;
 use super::hands::SpawnOrder;
-use super::happening::{Happening, Struck};
+use super::{Driver, ProcessEvent, Struck};
 use crate::probe;
 use crate::worker::Life;
 use robust_proto::v1::{self, host_message};
@@ -160,11 +159,11 @@ impl Driver {
             .hello(incarnation)
             .map(|h| h.http_addr)
             .unwrap_or_default();
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         tokio::spawn(async move {
             let ok = probe::health_generate(&addr, timeout).await;
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Probed { incarnation, ok });
+            let _ = events.send(ProcessEvent::Probed { incarnation, ok }.into());
         });
     }
 

@@ -2,9 +2,10 @@
 use super::adopt::batch_of;
 use super::hands::Process;
 use super::world::World;
-use super::{Driver, Happening};
+use super::{Driver, Event};
 use crate::ckpt::CkptEvent;
 use crate::launcher::{LaunchEvent, Running, kill_and_wait};
+use crate::nodes::NodeLinkEvent;
 use crate::store::Store;
 use robust_proto::v1::{self, host_message::Body, leader_message};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
@@ -89,8 +90,8 @@ impl Driver {
         }
         let deadline = Instant::now() + GENTLE;
         while self.nodes.any_linked() {
-            match timeout_at(deadline, world.happenings.recv()).await {
-                Ok(Some(Happening::NodeGone { link })) => self.on_node_gone(link),
+            match timeout_at(deadline, world.events.recv()).await {
+                Ok(Some(Event::Node(NodeLinkEvent::Gone { link }))) => self.on_node_gone(link),
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return,
             }
@@ -116,16 +117,18 @@ impl Driver {
                     Some(LaunchEvent::Exited { incarnation, .. }) = world.launches.recv() => {
                         Some(Ended::Process(incarnation))
                     }
-                    Some(happening) = world.happenings.recv() => Some(Ended::Else(happening)),
+                    Some(event) = world.events.recv() => Some(Ended::Else(event)),
                     else => None,
                 }
             };
             match timeout_at(deadline, event).await {
                 Ok(Some(Ended::Process(incarnation))) => self.forget(incarnation),
-                Ok(Some(Ended::Else(Happening::NodeSaid { link, body }))) => {
+                Ok(Some(Ended::Else(Event::Node(NodeLinkEvent::Said { link, body })))) => {
                     self.on_node_said(link, *body);
                 }
-                Ok(Some(Ended::Else(Happening::NodeGone { link }))) => self.on_node_gone(link),
+                Ok(Some(Ended::Else(Event::Node(NodeLinkEvent::Gone { link })))) => {
+                    self.on_node_gone(link)
+                }
                 Ok(Some(Ended::Else(_))) => {}
                 Ok(None) | Err(_) => return,
             }
@@ -216,7 +219,7 @@ impl Driver {
 /// What matters while roles end.
 enum Ended {
     Process(Incarnation),
-    Else(Happening),
+    Else(Event),
 }
 
 /// Kills the role processes of a job that is being discarded; those that do not end are returned.

@@ -3,12 +3,11 @@
 //! ```text
 //!  core ── Spawn, Kill, Strike, CollectEvidence ──► Hands ──┬─ Here ──► launcher
 //!                                                           └─ Remote ► orders ══► node's daemon
-//!  happenings, launch events ◄──────────────────────────────┴───────────────────────────┘
+//!  process and launch events ◄──────────────────────────────┴───────────────────────────┘
 //! ```
 //! Nothing is waited for, and what cannot be said to a node now is said when it joins again.
-use super::Driver;
-use super::happening::{Happening, Happenings};
 use super::nodes::Remote;
+use super::{Driver, Events, ProcessEvent};
 use crate::launcher::{self, Afflictions, Launcher, Running};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
@@ -43,13 +42,13 @@ pub(super) struct SpawnOrder {
 
 /// What can be done to the processes of one node.
 pub(super) trait Hands {
-    /// Starts a process; its id where that is known at once, else a happening tells it.
+    /// Starts a process; its id where that is known at once, else an event tells it.
     fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String>;
     /// SIGKILL to its whole group.
     fn kill(&mut self, incarnation: Incarnation);
     /// Does an injected fault to it; an error says why that is known to have failed.
     fn strike(&mut self, incarnation: Incarnation, fault: &Fault) -> Result<(), String>;
-    /// Has its stacks and states taken; a happening brings them.
+    /// Has its stacks and states taken; an event brings them.
     fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration);
 }
 
@@ -60,7 +59,7 @@ pub(super) struct Here {
     pub telemetry: Telemetry,
     pub worker: WorkerPlan,
     pub store: Store,
-    pub happenings: Happenings,
+    pub events: Events,
 }
 
 impl Here {
@@ -122,11 +121,11 @@ impl Hands for Here {
     }
 
     fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration) {
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             let text = launcher::evidence(pid, limit);
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Evidence { incarnation, text });
+            let _ = events.send(ProcessEvent::Evidence { incarnation, text }.into());
         });
     }
 }
@@ -173,12 +172,12 @@ impl Driver {
         if !self.links.send(incarnation, gently) {
             return self.kill(incarnation);
         }
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         let patience = self.time_to_end(RETIREMENT);
         tokio::spawn(async move {
             tokio::time::sleep(patience).await;
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Retired { incarnation });
+            let _ = events.send(ProcessEvent::Overstayed { incarnation }.into());
         });
     }
 

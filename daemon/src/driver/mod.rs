@@ -28,19 +28,22 @@ mod clock;
 mod console;
 mod effects;
 mod end;
+mod event;
 mod feeds;
 mod gang;
 mod gauges;
 mod hands;
-mod happening;
+mod linked;
 mod logs;
 mod lost;
 mod nodes;
+mod operators;
 mod outbox;
 mod pulled;
 mod recent;
 mod replicas;
 mod restoring;
+mod sampled;
 mod saved;
 mod served;
 mod services;
@@ -56,8 +59,8 @@ pub use change::{Change, Revision};
 pub use clock::Clock;
 pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
+pub use event::{Event, Events, OperatorEvent, ProcessEvent, StoreEvent, Struck, TimerEvent};
 pub use feeds::Feeds;
-pub use happening::{Fenced, Happening, Happenings, NodeRefused, Struck};
 pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::without_database;
 pub use recent::{RecentPhases, span};
@@ -65,7 +68,7 @@ pub use saved::SavedError;
 #[cfg(test)]
 pub(crate) use saved::decode;
 pub use status::{Frame, armed, incident, pause, slot};
-pub use world::{Arrival, World};
+pub use world::World;
 
 use crate::ckpt::{Checkpointer, Uploader};
 use crate::control::{Ahead, Far, GangCalls, Prompts};
@@ -104,7 +107,7 @@ use taped::Taped;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Arrivals handled together at most, so that one record write serves many.
+/// Events handled together at most, so that one record write serves many.
 const BATCH: usize = 256;
 /// Status is published no more often than this while things happen.
 const STATUS_MIN: Duration = Duration::from_millis(50);
@@ -167,7 +170,7 @@ pub struct Parts {
     /// What operators see.
     pub feeds: Feeds,
     /// The way back to the driver, for its own tasks.
-    pub happenings: Happenings,
+    pub events: Events,
 }
 
 /// The driver. See the module's doc.
@@ -260,19 +263,19 @@ impl Driver {
                     written?;
                     self.publish_written();
                 }
-                arrival = world.next(self.parts.clock, wake, due) => {
-                    self.on_arrivals(arrival, world).await;
+                event = world.next(self.parts.clock, wake, due) => {
+                    self.on_events(event, world).await;
                 }
             }
         }
     }
 
-    async fn on_arrivals(&mut self, first: Arrival, world: &mut World) {
-        let mut arrival = Some(first);
+    async fn on_events(&mut self, first: Event, world: &mut World) {
+        let mut event = Some(first);
         for _ in 0..BATCH {
-            let Some(next) = arrival else { break };
-            self.on_arrival(next).await;
-            arrival = world.next_ready();
+            let Some(next) = event else { break };
+            self.on_event(next).await;
+            event = world.next_ready();
         }
     }
 

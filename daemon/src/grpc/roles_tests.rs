@@ -53,7 +53,7 @@ struct Door {
     service: RoleHostService,
     leases: Leases,
     store: Store,
-    told: mpsc::UnboundedReceiver<Happening>,
+    told: mpsc::UnboundedReceiver<LinkEvent>,
     gate: Arc<Gate>,
     _dir: TempDir,
 }
@@ -63,9 +63,11 @@ fn door() -> Door {
     let gate = Arc::new(Gate::default());
     let wrap = |inner| Box::new(Gated(inner, Arc::clone(&gate))) as Box<dyn Commit>;
     let (store, _) = Store::open_with(dir.path(), Options::default(), wrap).unwrap();
-    let (happenings, told) = mpsc::unbounded_channel();
+    let (links, told) = mpsc::unbounded_channel();
+    let (routes, _) = mpsc::unbounded_channel::<RouteEvent>();
+    let ways = (Tell::into_channel(&links), Tell::into_channel(&routes));
     let leases = Leases::default();
-    let service = RoleHostService::new(happenings, leases.clone(), store.clone(), 1);
+    let service = RoleHostService::new(ways, leases.clone(), store.clone(), 1);
     Door {
         service,
         leases,
@@ -226,6 +228,6 @@ async fn a_trajectory_moves_only_when_what_its_dead_holder_wrote_is_durable() {
     .await;
     assert!(matches!(
         whole.told.try_recv(),
-        Ok(Happening::Finished { trajectory: T, .. })
+        Ok(LinkEvent::Finished { trajectory: T, .. })
     ));
 }

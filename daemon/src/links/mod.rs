@@ -1,4 +1,8 @@
 //! The links to role processes and what each said of itself.
+mod event;
+
+pub use event::{Fenced, LinkEvent, RouteEvent};
+
 use robust_proto::v1::{self, host_message::Body};
 use robust_shared::ids::{Incarnation, Role};
 use std::collections::HashMap;

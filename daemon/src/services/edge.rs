@@ -2,9 +2,9 @@
 use super::book::{Book, Entry};
 use super::end;
 use super::shim;
-use crate::driver::{Happening, Happenings};
 use crate::launcher::{LaunchEvent, Launcher, Running, owned_by};
 use crate::probe;
+use crate::tell::Tell;
 use crate::worker::WorkerPlan;
 use robust_proto::v1;
 use robust_shared::core::Exit;
@@ -19,9 +19,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// What is heard of services, on the driver's channel.
+/// What is heard of services.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum ServiceEvent {
     /// A shim ended.
     Ended {
         /// Which life.
@@ -55,7 +55,7 @@ pub struct Services {
     addresses: String,
     /// The slots of those that have some.
     places: Vec<ServicePlace>,
-    happenings: Happenings,
+    events: Tell<ServiceEvent>,
 }
 
 impl Services {
@@ -64,12 +64,12 @@ impl Services {
     pub async fn open(
         job: &Job,
         plan: WorkerPlan,
-        happenings: Happenings,
+        events: Tell<ServiceEvent>,
         now: Time,
     ) -> io::Result<Self> {
         let (exits, launches) = unbounded_channel();
         let launcher = Launcher::new(exits)?;
-        tokio::spawn(forward(launches, happenings.clone()));
+        tokio::spawn(forward(launches, events.clone()));
         let mut book = Book::open(plan.state.services_json());
         lend_all(&mut book, job, &plan)?;
         let addresses = addresses(&book, &plan);
@@ -87,7 +87,7 @@ impl Services {
             addresses,
             // Of a validated job they are there.
             places: job.service_places().unwrap_or_default(),
-            happenings,
+            events,
         };
         services.take_over(now, found).await?;
         Ok(services)
@@ -129,17 +129,19 @@ impl Services {
         self.machine.handle(now, event);
     }
 
-    /// Something was heard on the driver's channel.
-    pub fn heard(&mut self, now: Time, heard: Heard) {
-        match heard {
-            Heard::Ended { life, how } => self.clear(life, how),
-            Heard::Gone { life, how } => {
+    /// Something was heard of them.
+    pub fn heard(&mut self, now: Time, event: ServiceEvent) {
+        match event {
+            ServiceEvent::Ended { life, how } => self.clear(life, how),
+            ServiceEvent::Gone { life, how } => {
                 if let Some(entry) = self.entry(life) {
                     (entry.life, entry.pid, entry.up) = (0, 0, false);
                 }
                 self.machine.handle(now, Event::Exited { life, how });
             }
-            Heard::Probed { life, ok } => self.machine.handle(now, Event::Probed { life, ok }),
+            ServiceEvent::Probed { life, ok } => {
+                self.machine.handle(now, Event::Probed { life, ok })
+            }
         }
     }
 
@@ -250,14 +252,14 @@ impl Services {
         let entry = self.book.page.services.iter().find(|e| e.id == *id);
         let port = entry.and_then(|e| e.ports.first()).copied();
         let addr = SocketAddr::new(self.plan.bind, port.unwrap_or_default()).to_string();
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         tokio::spawn(async move {
             let ok = match path {
                 Some(path) => probe::answers(&addr, &path, timeout).await,
                 None => probe::accepts(&addr, timeout).await,
             };
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Service(Heard::Probed { life, ok }));
+            let _ = events.tell(ServiceEvent::Probed { life, ok });
         });
     }
 
@@ -265,12 +267,12 @@ impl Services {
     fn clear(&mut self, life: Incarnation, how: String) {
         let home = self.entry(life).map(|entry| entry.id.clone());
         let home = home.map(|id| shim::home(&self.plan, &id));
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             if let Some(home) = home {
                 end::clear(&home);
             }
-            let _ = happenings.send(Happening::Service(Heard::Gone { life, how }));
+            let _ = events.tell(ServiceEvent::Gone { life, how });
         });
     }
 
@@ -290,7 +292,7 @@ impl Services {
     }
 }
 
-async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, happenings: Happenings) {
+async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, events: Tell<ServiceEvent>) {
     while let Some(LaunchEvent::Exited {
         incarnation: life,
         exit,
@@ -299,8 +301,7 @@ async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, happenings: Happe
     }) = launches.recv().await
     {
         let how = reason(&exit, &tail_of_log);
-        let ended = Heard::Ended { life, how };
-        if happenings.send(Happening::Service(ended)).is_err() {
+        if events.tell(ServiceEvent::Ended { life, how }).is_err() {
             return;
         }
     }

@@ -1,10 +1,9 @@
 //! What nodes say, and what follows from it for the processes there.
 use super::super::Driver;
 use super::super::hands::Process;
-use super::super::happening::NodeRefused;
 use super::{Remote, spawn_order};
 use crate::links::LinkId;
-use crate::nodes::Joined;
+use crate::nodes::{Joined, NodeRefused};
 use crate::telemetry::{DeviceUse, Usage};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, host_message, role_exited};
