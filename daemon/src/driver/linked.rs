@@ -124,19 +124,15 @@ impl Driver {
         }
         self.calls.resend(incarnation);
         self.tell_of_the_gone(incarnation, &awaited);
-        // What waits comes first: the leases below are those after it.
-        self.take_inputs();
-        self.core.handle(
-            self.parts.clock.now(),
-            Input::Role(incarnation, RoleEvent::Attached { hello: said }),
-        );
+        let attached = RoleEvent::Attached { hello: said };
+        self.inputs.push_back(Input::Role(incarnation, attached));
+        // The leases below are those after it.
+        self.decide();
         for trajectory in held {
             if self.core.holds_lease(incarnation, trajectory) {
                 self.parts.leases.grant(incarnation, trajectory).await;
             }
         }
-        // Makes the loop fetch what the core wants now.
-        self.inputs.push_back(Input::Timeout);
     }
 
     fn on_said(&mut self, incarnation: Incarnation, link: LinkId, body: Body) {

@@ -275,23 +275,31 @@ impl Driver {
         for _ in 0..BATCH {
             let Some(next) = event else { break };
             self.on_event(next).await;
+            self.decide();
             event = world.next_ready();
+        }
+    }
+
+    /// Lets the core decide on what waits. Nobody else asks it.
+    fn decide(&mut self) {
+        while let Some(input) = self.inputs.pop_front() {
+            self.core.handle(self.parts.clock.now(), input);
+            self.dirty = true;
         }
     }
 
     /// Lets the core decide on everything that waits, and carries out what may be carried out.
     async fn settle(&mut self) -> Result<(), DriverError> {
-        while !self.inputs.is_empty() || !self.outbox.is_held() {
-            while let Some(input) = self.inputs.pop_front() {
-                self.core.handle(self.parts.clock.now(), input);
-                self.dirty = true;
-            }
+        loop {
+            self.decide();
             while let Some(output) = self.core.poll_output() {
                 self.outbox.push(output);
             }
+            if self.outbox.is_held() {
+                return Ok(());
+            }
             self.release().await?;
         }
-        Ok(())
     }
 
     /// When the status is to be published: never while it is ahead of what is durable.
