@@ -272,7 +272,7 @@ impl Daemon {
             what: "the services",
             source,
         })?;
-        let mut driver = Driver::new(parts, services, self.past).await?;
+        let mut driver = Driver::new(parts, services, self.past)?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
         let ways = (

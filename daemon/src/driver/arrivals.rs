@@ -10,10 +10,10 @@ use robust_shared::ids::Incarnation;
 use robust_shared::time::Time;
 
 impl Driver {
-    pub(super) async fn on_event(&mut self, event: Event) {
+    pub(super) fn on_event(&mut self, event: Event) {
         match event {
             Event::Launch(event) => self.on_launch(event),
-            Event::Link(event) => self.on_link(event).await,
+            Event::Link(event) => self.on_link(event),
             Event::Route(event) => self.on_route(event),
             Event::Node(event) => self.on_node(event),
             Event::Operator(event) => self.on_operator(event),
@@ -91,6 +91,7 @@ impl Driver {
     fn on_store(&mut self, event: StoreEvent) {
         match event {
             StoreEvent::Condition(condition) => self.show_condition(&condition),
+            StoreEvent::Loaded(loaded) => self.on_loaded(loaded),
             StoreEvent::Revised { revision, written } => self.on_revised(*revision, written),
         }
     }

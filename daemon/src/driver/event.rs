@@ -8,6 +8,7 @@
 //!                     each wrapped once ──► Event ──► arrivals.rs ──► Input
 //! ```
 use super::change::{Change, Revision};
+use super::dispatched::Loaded;
 use super::logs::LogAnswer;
 use crate::ckpt::CkptEvent;
 use crate::control::GangWorkEvent;
@@ -143,6 +144,8 @@ pub enum ProcessEvent {
 pub enum StoreEvent {
     /// The database's condition changed.
     Condition(Condition),
+    /// What is stored of a trajectory that was given to an agent is read.
+    Loaded(Loaded),
     /// A revision of the job is written, or cannot be.
     Revised {
         /// Which.
@@ -174,6 +177,12 @@ pub struct Struck {
     pub slot: Option<v1::Slot>,
     /// The fault waits for its moment, or for the role to do it: its number.
     pub armed: Option<u64>,
+}
+
+impl From<Loaded> for Event {
+    fn from(loaded: Loaded) -> Self {
+        StoreEvent::Loaded(loaded).into()
+    }
 }
 
 /// Each source's events come into the loop as these.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl Driver {
-    pub(super) async fn on_link(&mut self, event: LinkEvent) {
+    pub(super) fn on_link(&mut self, event: LinkEvent) {
         match event {
             LinkEvent::Attach {
                 hello,
@@ -19,7 +19,7 @@ impl Driver {
                 admitted,
             } => {
                 let from = self.node_of(via.as_ref());
-                self.on_attach(*hello, from, (link, down), admitted).await;
+                self.on_attach(*hello, from, (link, down), admitted);
             }
             LinkEvent::Closed { incarnation, link } => self.on_link_closed(incarnation, link),
             LinkEvent::Said {
@@ -81,7 +81,7 @@ impl Driver {
         }
     }
 
-    async fn on_attach(
+    fn on_attach(
         &mut self,
         hello: v1::Hello,
         from: Option<NodeId>,
@@ -130,7 +130,7 @@ impl Driver {
         self.decide();
         for trajectory in held {
             if self.core.holds_lease(incarnation, trajectory) {
-                self.parts.leases.grant(incarnation, trajectory).await;
+                self.parts.leases.keep(incarnation, trajectory);
             }
         }
     }

@@ -26,6 +26,7 @@ mod assign;
 mod change;
 mod clock;
 mod console;
+mod dispatched;
 mod effects;
 mod end;
 mod event;
@@ -81,6 +82,7 @@ use crate::state::StateDir;
 use crate::store::{Quota, Store, StoreError};
 use crate::telemetry::{Telemetry, TestDevices};
 use crate::worker::WorkerPlan;
+use dispatched::Loader;
 use gang::GangTask;
 use gauges::Gauges;
 use hands::{Here, Process};
@@ -178,6 +180,7 @@ pub struct Driver {
     parts: Parts,
     core: Core,
     links: Links,
+    loader: Loader,
     calls: GangCalls,
     gang: Option<GangTask>,
     /// Old logprobs computed before their batch was whole.
@@ -245,7 +248,7 @@ impl Driver {
             .handle(self.parts.clock.now(), service::Event::Begin);
         loop {
             self.serve_services();
-            self.settle().await?;
+            self.settle()?;
             if self.outbox.is_empty()
                 && let Some(outcome) = self.outcome.take()
             {
@@ -264,17 +267,17 @@ impl Driver {
                     self.publish_written();
                 }
                 event = world.next(self.parts.clock, wake, due) => {
-                    self.on_events(event, world).await;
+                    self.on_events(event, world);
                 }
             }
         }
     }
 
-    async fn on_events(&mut self, first: Event, world: &mut World) {
+    fn on_events(&mut self, first: Event, world: &mut World) {
         let mut event = Some(first);
         for _ in 0..BATCH {
             let Some(next) = event else { break };
-            self.on_event(next).await;
+            self.on_event(next);
             self.decide();
             event = world.next_ready();
         }
@@ -289,7 +292,7 @@ impl Driver {
     }
 
     /// Lets the core decide on everything that waits, and carries out what may be carried out.
-    async fn settle(&mut self) -> Result<(), DriverError> {
+    fn settle(&mut self) -> Result<(), DriverError> {
         loop {
             self.decide();
             while let Some(output) = self.core.poll_output() {
@@ -298,7 +301,7 @@ impl Driver {
             if self.outbox.is_held() {
                 return Ok(());
             }
-            self.release().await?;
+            self.release()?;
         }
     }
 

@@ -15,6 +15,7 @@ use super::{Driver, STATUS_MIN};
 use crate::store::{Durable, StoreError};
 use futures::future::BoxFuture;
 use robust_shared::core::{Output, Record};
+use robust_shared::ids::TrajectoryId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,6 +109,16 @@ impl Outbox {
     }
 }
 
+/// The trajectories that nobody is to write to once this is on record. Nobody works on what is consumed;
+/// the table of leases must not grow with the job.
+fn over_with(record: &Record) -> &[TrajectoryId] {
+    match record {
+        Record::Discarded { trajectories } | Record::Committed { trajectories, .. } => trajectories,
+        Record::SetAside { trajectory, .. } => std::slice::from_ref(trajectory),
+        _ => &[],
+    }
+}
+
 /// Tries until it is written, or patience is over.
 async fn patiently(
     first: Durable<()>,
@@ -147,26 +158,15 @@ async fn patiently(
 
 impl Driver {
     /// Carries out what may be, and has the records that hold back the rest written.
-    pub(super) async fn release(&mut self) -> Result<(), SavedError> {
+    pub(super) fn release(&mut self) -> Result<(), SavedError> {
         while let Some(output) = self.outbox.pop() {
-            self.effect(output).await;
+            self.effect(output);
         }
         let records = self.outbox.due();
         if records.is_empty() {
             return Ok(());
         }
-        for record in &records {
-            match record {
-                // Nobody works on what is consumed; the table must not grow with the job.
-                Record::Discarded { trajectories } | Record::Committed { trajectories, .. } => {
-                    self.parts.leases.end(trajectories).await;
-                }
-                Record::SetAside { trajectory, .. } => {
-                    self.parts.leases.end(&[*trajectory]).await;
-                }
-                _ => {}
-            }
-        }
+        let settling = self.parts.leases.end(records.iter().flat_map(over_with));
         let state = saved::encode(
             self.parts.clock.now(),
             self.core.state(),
@@ -176,8 +176,12 @@ impl Driver {
         let describe = format!("{} records, {} bytes of state", records.len(), state.len());
         let store = self.parts.store.clone();
         let write = move || store.record(records.clone(), state.clone());
-        let writing = patiently(write(), write, describe, self.outbox.hurried());
-        self.outbox.begin(Box::pin(writing));
+        let hurried = self.outbox.hurried();
+        self.outbox.begin(Box::pin(async move {
+            // A late turn of what is thrown away is thrown away with it: the record comes after it.
+            settling.over().await;
+            patiently(write(), write, describe, hurried).await
+        }));
         self.due_lost = self.lost_nodes();
         if self.published.elapsed() >= STATUS_MIN {
             let now = self.parts.clock.now();

@@ -270,7 +270,8 @@ impl RoleHost for RoleHostService {
         let service = self.clone();
         to_its_end(async move {
             let oldest_version = service.store_end(trajectory, &request).await?;
-            // Told while the lease is held: the driver hears of the end before it can move the lease.
+            // Told while the lease is held: the driver hears of the end before the trajectory settles, and
+            // so before anything of it is read for the next holder.
             let reward = request.reward;
             service.tell(LinkEvent::Finished {
                 incarnation,
@@ -309,11 +310,10 @@ impl RoleHostService {
         trajectory: TrajectoryId,
         request: &v1::FinishTrajectoryRequest,
     ) -> Result<u64, Status> {
-        let stored = self
-            .store
-            .trajectory(trajectory)
-            .map_err(not_stored)?
-            .unwrap_or_default();
+        let store = self.store.clone();
+        let reading = tokio::task::spawn_blocking(move || store.trajectory(trajectory));
+        let stored = reading.await.map_err(|_| ending())?;
+        let stored = stored.map_err(not_stored)?.unwrap_or_default();
         let versions = stored
             .turns
             .iter()
