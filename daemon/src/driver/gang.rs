@@ -102,6 +102,13 @@ impl Driver {
         if self.gang.as_ref().is_some_and(same) {
             return;
         }
+        if ranks
+            .iter()
+            .any(|rank| self.core.is_current(*rank).is_none())
+        {
+            // It waited for a record, and the gang was given up meanwhile.
+            return;
+        }
         self.gang = None;
         self.tasks += 1;
         let number = self.tasks;
