@@ -1,4 +1,5 @@
 //! One thread that waits on all pidfds.
+use super::patience::Patience;
 use super::proc_stat::ProcStat;
 use super::{LaunchEvent, Running, SpawnError, SpawnSpec, spawn, tail};
 use robust_shared::core::Exit;
@@ -13,8 +14,11 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
+
+/// How long the end of a process waits for the last lines of its log: an exit is told within 100 ms.
+const LAST_LINES: Duration = Duration::from_millis(50);
 
 /// Wakes the thread to end; no incarnation has this number.
 const WAKE: u64 = u64::MAX;
@@ -32,6 +36,7 @@ struct Shared {
     wake: OwnedFd,
     table: Mutex<HashMap<u64, Watched>>,
     events: UnboundedSender<LaunchEvent>,
+    patience: Patience,
 }
 
 /// Ends the thread with the last launcher.
@@ -63,6 +68,7 @@ impl Launcher {
             wake,
             table: Mutex::default(),
             events,
+            patience: Patience::default(),
         });
         let watching = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -224,9 +230,11 @@ impl Shared {
             (exit, watched.log)
         };
         let (exit, log) = ended;
-        let tail_of_log = log
-            .map(|(path, from)| tail::tail(&path, from))
-            .unwrap_or_default();
+        let tail = |(path, from): (PathBuf, u64)| {
+            let read = move || tail::tail(&path, from);
+            self.patience.read(LAST_LINES, read)
+        };
+        let tail_of_log = log.and_then(tail).unwrap_or_default();
         // The receiver is gone when the daemon ends.
         let _ = self.events.send(LaunchEvent::Exited {
             incarnation,
