@@ -1,4 +1,6 @@
 //! Beginning: a new job, or one that an earlier life of the daemon left running.
+use super::change::Revisions;
+use super::console::Printer;
 use super::dispatched::Loader;
 use super::gauges::Gauges;
 use super::hands::{Here, Process};
@@ -158,6 +160,7 @@ impl Driver {
             store: parts.store.clone(),
             events: parts.events.clone(),
         };
+        let revisions = Revisions::read(&parts.state, core.state().revision());
         let taped = Taped::new(parts.feeds.phases().clone());
         let mut driver = Driver {
             here,
@@ -186,10 +189,12 @@ impl Driver {
             routes: HashMap::new(),
             requests: HashMap::new(),
             revising: Default::default(),
+            revisions,
             consumed: None,
             injections: HashMap::new(),
             inputs: VecDeque::new(),
             outbox: Default::default(),
+            printer: Printer::start(),
             outcome: None,
             services,
             begun: false,

@@ -210,7 +210,8 @@ impl Driver {
         } = record
         {
             let view = self.core.view(self.parts.clock.now());
-            super::console::step_line(step, &metrics, &view);
+            let line = super::console::step_line(step, &metrics, &view);
+            self.printer.print(line);
             let every = self.parts.job.checkpoint.every;
             let there = self.written == Some((step, generation));
             if every > 0 && step.0.is_multiple_of(every) && !there {

@@ -61,6 +61,7 @@ impl Driver {
         self.turn_page(true);
         // What the store was given last becomes durable; a failure was said when it happened.
         let _ = self.parts.store.sync().await;
+        self.printer.end().await;
         let here = |p: &&Process| p.node == NodeId::LEADER;
         End {
             unkilled: self

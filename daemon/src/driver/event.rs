@@ -22,6 +22,7 @@ use robust_proto::v1;
 use robust_shared::core::{Refusal, Reply, Request};
 use robust_shared::fault::{At, Fault};
 use robust_shared::ids::{Incarnation, InstanceId, Role};
+use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 /// The way to the driver. Unbounded: whoever tells the driver something may hold a lease that the
@@ -150,8 +151,8 @@ pub enum StoreEvent {
     Revised {
         /// Which.
         revision: Box<Revision>,
-        /// Whether.
-        written: Result<(), String>,
+        /// Its text, or why not.
+        written: Result<Arc<str>, String>,
     },
 }
 

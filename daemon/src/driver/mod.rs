@@ -82,6 +82,7 @@ use crate::state::StateDir;
 use crate::store::{Quota, Store, StoreError};
 use crate::telemetry::{Telemetry, TestDevices};
 use crate::worker::WorkerPlan;
+use console::Printer;
 use dispatched::Loader;
 use gang::GangTask;
 use gauges::Gauges;
@@ -209,11 +210,13 @@ pub struct Driver {
     routes: HashMap<u64, WaitingRoute>,
     requests: HashMap<u64, oneshot::Sender<Result<Reply, Refusal>>>,
     revising: change::Revising,
+    revisions: change::Revisions,
     /// What the last committed step consumed, once one was committed in this life.
     consumed: Option<(Step, Vec<TrajectoryId>)>,
     injections: HashMap<u64, oneshot::Sender<Result<Struck, Refusal>>>,
     inputs: VecDeque<Input>,
     outbox: Outbox,
+    printer: Printer,
     outcome: Option<Outcome>,
     services: Services,
     /// Whether the job was told to begin, or to go on.
