@@ -159,6 +159,7 @@ impl Driver {
             worker: parts.worker.clone(),
             store: parts.store.clone(),
             events: parts.events.clone(),
+            starting: HashMap::new(),
         };
         let revisions = Revisions::read(&parts.state, core.state().revision());
         let taped = Taped::new(parts.feeds.phases().clone());

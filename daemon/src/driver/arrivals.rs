@@ -74,6 +74,7 @@ impl Driver {
 
     fn on_process(&mut self, event: ProcessEvent) {
         let (incarnation, event) = match event {
+            ProcessEvent::Started { life, started } => return self.on_started(&life, started),
             ProcessEvent::Probed { incarnation, ok } => (incarnation, RoleEvent::Probed { ok }),
             ProcessEvent::Switched {
                 incarnation,

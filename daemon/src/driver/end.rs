@@ -2,7 +2,7 @@
 use super::adopt::batch_of;
 use super::hands::Process;
 use super::world::World;
-use super::{Driver, Event};
+use super::{Driver, Event, ProcessEvent};
 use crate::ckpt::CkptEvent;
 use crate::launcher::{LaunchEvent, Running, kill_and_wait};
 use crate::nodes::NodeLinkEvent;
@@ -129,6 +129,9 @@ impl Driver {
                 }
                 Ok(Some(Ended::Else(Event::Node(NodeLinkEvent::Gone { link })))) => {
                     self.on_node_gone(link)
+                }
+                Ok(Some(Ended::Else(Event::Process(ProcessEvent::Started { life, started })))) => {
+                    self.on_started(&life, started);
                 }
                 Ok(Some(Ended::Else(_))) => {}
                 Ok(None) | Err(_) => return,

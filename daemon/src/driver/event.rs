@@ -12,12 +12,13 @@ use super::dispatched::Loaded;
 use super::logs::LogAnswer;
 use crate::ckpt::CkptEvent;
 use crate::control::GangWorkEvent;
-use crate::launcher::LaunchEvent;
+use crate::launcher::{LaunchEvent, Running};
 use crate::links::{LinkEvent, RouteEvent};
 use crate::nodes::NodeLinkEvent;
 use crate::services::ServiceEvent;
 use crate::store::Condition;
 use crate::telemetry::Samples;
+use crate::worker::Life;
 use robust_proto::v1;
 use robust_shared::core::{Refusal, Reply, Request};
 use robust_shared::fault::{At, Fault};
@@ -110,6 +111,13 @@ pub enum OperatorEvent {
 /// What was begun about a process came to its end.
 #[derive(Debug)]
 pub enum ProcessEvent {
+    /// A process of this node is started, or is not.
+    Started {
+        /// Whose.
+        life: Box<Life>,
+        /// The process, or why there is none.
+        started: Result<Running, String>,
+    },
     /// A probe ended.
     Probed {
         /// Whom it probed.

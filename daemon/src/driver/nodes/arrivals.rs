@@ -225,7 +225,9 @@ impl Driver {
         };
         if process.node == node && process.pid.is_none() {
             process.pid = Some(pid);
-            self.nodes.remote(node).forget(incarnation);
+            if node != NodeId::LEADER {
+                self.nodes.remote(node).forget(incarnation);
+            }
             self.inputs
                 .push_back(Input::Role(incarnation, RoleEvent::Spawned { pid }));
         }

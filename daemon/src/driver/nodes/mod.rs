@@ -111,10 +111,9 @@ fn spawn_order(order: &SpawnOrder) -> Down {
 }
 
 impl Hands for Remote {
-    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
+    fn spawn(&mut self, order: SpawnOrder) {
         self.order(spawn_order(&order));
         self.pending.insert(order.life.incarnation, order);
-        Ok(None)
     }
 
     /// Unsaid while the node is away: when it joins again, what is over there is fenced.
