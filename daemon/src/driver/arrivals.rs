@@ -19,10 +19,7 @@ impl Driver {
             Event::Operator(event) => self.on_operator(event),
             Event::Process(event) => self.on_process(event),
             Event::GangWork(event) => self.on_gang_work(event),
-            Event::Service(event) => {
-                self.services.heard(self.parts.clock.now(), event);
-                self.dirty = true;
-            }
+            Event::Service(event) => self.on_service(event),
             Event::Store(event) => self.on_store(event),
             Event::Checkpoint(event) => self.on_checkpoint(&event),
             Event::Samples(samples) => self.on_samples(*samples),

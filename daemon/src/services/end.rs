@@ -22,6 +22,8 @@ impl Services {
     /// Ends every service in the reverse of the order in which they start; with `hurry` those that are
     /// left are killed. The shims that do not even end then are returned.
     pub async fn end(&mut self, hurry: impl Future<Output = ()>) -> Vec<u32> {
+        // Those that are being started are there then.
+        self.book.settled().await;
         let mut names: Vec<String> = Vec::new();
         for view in self.machine.view() {
             if names.last() != Some(&view.id.name) {
@@ -77,7 +79,7 @@ impl Services {
         let clearing = move || homes.iter().for_each(|home| clear(home));
         // A panic in it was said.
         let _ = tokio::task::spawn_blocking(clearing).await;
-        self.save();
+        self.book.settled().await;
         running
             .into_iter()
             .map(|(_, running)| running.pid)
