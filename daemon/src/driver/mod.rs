@@ -2,17 +2,21 @@
 //!
 //! ```text
 //!  exits, links, samples, wishes ──► World::next ──► arrivals.rs ──► Input
-//!                                                                      │ Core::handle
-//!  launcher, links, store, gang, feeds ◄── effects.rs ◄── outbox.rs ◄──┘ Output
+//!   ▲ Event, a type a source                                           │ decide: Core::handle
+//!   └── launcher, links, store, gang ◄── effects.rs ◄── outbox.rs ◄────┘ Output
 //!                                                            ▲
 //!                             records first, durable, with the core's state (store)
 //! ```
-//! One loop, one thread of decisions: [`World`] only waits, arrivals become inputs, the core
-//! decides, effects are carried out in order. Everything slow (calls to the gang, probes, evidence,
-//! the disk) runs beside it, and its results arrive like everything else.
+//! One loop, one thread of decisions: [`World`] only waits, events become inputs, the core decides in
+//! one place (`decide`), effects are begun in order. The loop awaits nothing but its events, one of which is
+//! the end of the write under way. Everything slow (calls to the gang, probes, evidence, starting a
+//! process, handing out a trajectory, whatever reads or writes a disk) runs beside it, and its results
+//! come as events; whoever they are for may be gone by then, so each names the incarnation, task or grant
+//! that it is of, and is dropped when that is over.
 //!
 //! An exit is judged at once. The launcher stamps it when the kernel tells, and it overtakes every
-//! other arrival; nothing here waits for the disk. What an exit takes before that is the kernel's: a
+//! other event; nothing here waits for the disk, and what a verdict ends is killed though the disk stands
+//! still (`outbox`). What an exit takes before that is the kernel's: a
 //! process counts as ended only when its last thread is gone, after its memory was given back (the
 //! pidfd becomes readable then, and the link closes less than a millisecond before, so it tells
 //! nothing sooner). Giving back 120 MB took about 15 ms of processor time on the machine this was
