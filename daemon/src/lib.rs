@@ -3,7 +3,7 @@
 //! ```text
 //!  cli ──► driver ◄──► shared::core (decides)        grpc: Control, RoleHost
 //!            │  │ └──► control (the gang's calls)      │
-//!            │  └────► launcher, telemetry             └──► happenings ──► driver
+//!            │  └────► launcher, telemetry             └──► events ──► driver
 //!            └───────► store, ckpt (durable)
 //! ```
 pub mod audit;
@@ -15,13 +15,21 @@ pub mod driver;
 pub mod grpc;
 pub mod incidents;
 pub mod launcher;
+pub mod leases;
+pub mod links;
 pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod nodes;
+mod probe;
+mod random;
+pub mod report;
 pub mod router;
 pub mod services;
+pub mod snapshots;
 pub mod state;
 pub mod store;
 pub mod telemetry;
+pub mod tell;
 pub mod traces;
+pub mod worker;

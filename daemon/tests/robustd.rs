@@ -11,6 +11,7 @@ mod manual;
 mod routed;
 mod services;
 mod site;
+mod stalled;
 mod traced;
 mod watched;
 

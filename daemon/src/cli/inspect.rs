@@ -8,6 +8,7 @@ use crate::driver::{self, Clock, Feeds, Frame};
 use crate::grpc::{self, ControlService, bind_unix};
 use crate::state::StateDir;
 use crate::store::Store;
+use crate::tell::Tell;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::CoreConfig;
@@ -37,10 +38,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     let clock = Clock::starting_after(past.until());
     let rules = v1::Rules::from(&CoreConfig::from(&job));
     let feeds = Feeds::new(Frame::new(&job), rules, store.clone(), clock.now(), shown);
-    let (happenings, mut arrivals) = unbounded_channel();
-    let asked = signals::listen(happenings.clone())?;
+    let (events, mut heard) = unbounded_channel();
+    let operators = Tell::into_channel(&events);
+    let asked = signals::listen(operators.clone())?;
     let control = ControlService {
-        happenings,
+        driver: operators,
         store,
         state: state.clone(),
         status: feeds.status(),
@@ -67,7 +69,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
                 tracing::error!("the control socket: {error}");
             }
         }
-        () = until_stopped(&mut arrivals, ("shown only: nothing of it runs", &logs)) => {
+        () = until_stopped(&mut heard, ("shown only: nothing of it runs", &logs)) => {
             // Whoever asked gets an answer; whoever watches would stay for ever.
             let _ = end.send(());
             if tokio::time::timeout(LAST_ANSWERS, &mut serving).await.is_err() {

@@ -1,11 +1,12 @@
 //! The TCP addresses, bound before anything is started.
 use super::checks::Prepared;
 use super::failure::Failure;
-use crate::driver::Happenings;
 use crate::grpc::{Token, Tokens, bind_tcp};
-use crate::nodes::{Digests, JobFiles, NodeHostService, Secret, Sessions, Shards};
+use crate::links::RouteEvent;
+use crate::nodes::{Digests, JobFiles, NodeHostService, NodeLinkEvent, Secret, Sessions, Shards};
 use crate::router::{self, Serving};
 use crate::state::StateDir;
+use crate::tell::Tell;
 use robust_proto::v1;
 use robust_shared::job::Job;
 use robust_tree::lend_ports;
@@ -137,13 +138,13 @@ impl RouterListener {
     pub fn serve(
         self,
         job: &Job,
-        happenings: Happenings,
+        routes: Tell<RouteEvent>,
         status: watch::Receiver<Arc<v1::Status>>,
     ) -> Serving {
         let parts = router::Parts {
             key: self.key,
             kind: router::kind_of(job),
-            happenings,
+            routes,
             status,
             limits: router::Limits::default(),
         };
@@ -157,7 +158,7 @@ impl NodesListener {
         (secret, run): (Secret, String),
         (prepared, digests): (&Prepared, Digests),
         shards: Shards,
-        happenings: Happenings,
+        events: Tell<NodeLinkEvent>,
         job: String,
     ) -> NodeHostService {
         let files = JobFiles::new(&prepared.job, digests);
@@ -165,7 +166,7 @@ impl NodesListener {
         // So that the first node need not wait for the digests; it says why there are none.
         tokio::spawn(async move { drop(reading.list().await) });
         NodeHostService {
-            happenings,
+            events,
             secret,
             run,
             job: job.into(),

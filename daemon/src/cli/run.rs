@@ -18,23 +18,26 @@ use super::warmup;
 use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
-use crate::control::{Far, report};
+use crate::control::Far;
 use crate::driver::{
-    self, Clock, Driver, Feeds, Frame, Happening, Happenings, Leases, Parts, Past, WorkerPlan,
-    World,
+    self, Clock, Driver, Event, Events, Feeds, Frame, OperatorEvent, Parts, Past, World,
 };
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
+use crate::leases::Leases;
 use crate::metrics;
 use crate::nodes::{Digests, JobToken, Shards};
+use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
 use crate::state::{StateDir, give_back, make_private_dir, remove_of_earlier_boots, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::telemetry::Telemetry;
+use crate::tell::Tell;
 use crate::traces::{Identity, Traces};
+use crate::worker::WorkerPlan;
 use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
@@ -142,10 +145,10 @@ struct Daemon {
     past: Past,
     clock: Clock,
     feeds: Feeds,
-    happenings: Happenings,
+    events: Events,
     /// What signals ask for, listened for before anybody is answered: who sees the daemon may end it.
     asked: Asked,
-    arrivals: UnboundedReceiver<Happening>,
+    heard: UnboundedReceiver<Event>,
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
     token: JobToken,
@@ -176,10 +179,11 @@ impl Daemon {
             clock.now(),
             before,
         );
-        let (happenings, arrivals) = unbounded_channel();
-        let asked = signals::listen(happenings.clone())?;
+        let (events, heard) = unbounded_channel();
+        let operators = Tell::into_channel(&events);
+        let asked = signals::listen(operators.clone())?;
         let control = ControlService {
-            happenings: happenings.clone(),
+            driver: operators,
             store: store.clone(),
             state: state.clone(),
             status: feeds.status(),
@@ -216,7 +220,7 @@ impl Daemon {
         let router = listeners.router.map(|router| {
             let at = feeds.status().borrow().router.clone();
             tracing::info!("router on {at}, key in {}", state.router_key().display());
-            router.serve(&prepared.job, happenings.clone(), feeds.status())
+            router.serve(&prepared.job, Tell::into_channel(&events), feeds.status())
         });
         let traces = traces(&prepared, &listeners.run, &mut feeds)?;
         tracing::info!("state in {}", state.root().display());
@@ -229,9 +233,9 @@ impl Daemon {
             past,
             clock,
             feeds,
-            happenings,
+            events,
             asked,
-            arrivals,
+            heard,
             roles_socket,
             nodes: listeners.nodes,
             token: listeners.secret.job_token(),
@@ -256,33 +260,37 @@ impl Daemon {
             (&self.store, self.quota),
             self.clock,
             self.feeds,
-            (self.happenings.clone(), self.arrivals),
+            (self.events.clone(), self.heard),
             leases.clone(),
         )?;
         let feed = parts.feeds.status();
         let shards = parts.shards.clone();
         let (job, plan) = (Arc::clone(&parts.job), parts.worker.clone());
-        let services = Services::open(&job, plan, self.happenings.clone(), self.clock.now());
+        let of_services = Tell::into_channel(&self.events);
+        let services = Services::open(&job, plan, of_services, self.clock.now());
         let services = services.await.map_err(|source| Failure::Start {
             what: "the services",
             source,
         })?;
-        let mut driver = Driver::new(parts, services, self.past).await?;
+        let mut driver = Driver::new(parts, services, self.past)?;
         // Served only now: the leases of those who were here before are known.
         let first = self.clock.now().0;
-        let roles =
-            RoleHostService::new(self.happenings.clone(), leases, self.store.clone(), first);
+        let ways = (
+            Tell::into_channel(&self.events),
+            Tell::into_channel(&self.events),
+        );
+        let roles = RoleHostService::new(ways, leases, self.store.clone(), first);
         if let Some(nodes) = self.nodes.take() {
             let job = self.first_job.clone();
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
-            let (listener, happenings) = (nodes.listener, self.happenings.clone());
+            let (listener, events) = (nodes.listener, Tell::into_channel(&self.events));
             let digests = Digests::new(self.state.digests());
             let service = NodesListener::service(
                 (nodes.secret, nodes.run),
                 (&self.prepared, digests),
                 shards,
-                happenings,
+                events,
                 job,
             );
             let serving = grpc::serve_nodes(listener, service, roles.clone());
@@ -351,35 +359,37 @@ impl Daemon {
         let making = warmup::make(&self.prepared.worker.path, job, folder, progress);
         tokio::select! {
             made = making => Ok(made.map(|()| true)?),
-            () = until_stopped(&mut self.arrivals, ("starting", &logs)) => Ok(false),
+            () = until_stopped(&mut self.heard, ("starting", &logs)) => Ok(false),
         }
     }
 }
 
 /// Answers what comes while no core runs; returns when the end is wanted.
 pub(super) async fn until_stopped(
-    arrivals: &mut UnboundedReceiver<Happening>,
+    heard: &mut UnboundedReceiver<Event>,
     (state, logs): (&str, &Path),
 ) {
-    while let Some(happening) = arrivals.recv().await {
-        match happening {
-            Happening::Stop => return,
-            Happening::Inject { answer, .. } => {
+    while let Some(event) = heard.recv().await {
+        let Event::Operator(wanted) = event else {
+            continue;
+        };
+        match wanted {
+            OperatorEvent::Stop => return,
+            OperatorEvent::Inject { answer, .. } => {
                 // The operator may have left.
                 let state = state.to_owned();
                 let _ = answer.send(Err(Refusal::JobOver { state }));
             }
-            Happening::Asked { answer, .. } | Happening::Change { answer, .. } => {
+            OperatorEvent::Ask { answer, .. } | OperatorEvent::Change { answer, .. } => {
                 let state = state.to_owned();
                 let _ = answer.send(Err(Refusal::JobOver { state }));
             }
-            Happening::ReadLog {
+            OperatorEvent::ReadLog {
                 id,
                 offset,
                 bytes,
                 answer,
             } => driver::read_here(logs, (id, String::new()), (offset, bytes), answer),
-            _ => {}
         }
     }
 }
@@ -416,7 +426,7 @@ fn assemble(
     (store, quota): (&Store, Quota),
     clock: Clock,
     feeds: Feeds,
-    (happenings, arrivals): (Happenings, UnboundedReceiver<Happening>),
+    (events, heard): (Events, UnboundedReceiver<Event>),
     leases: Leases,
 ) -> Result<(Parts, World), Failure> {
     let job = Arc::new(prepared.job.clone());
@@ -482,13 +492,13 @@ fn assemble(
         quota,
         test_devices: prepared.sampled.test_devices(),
         feeds,
-        happenings,
+        events,
         job,
     };
     Ok((
         parts,
         World {
-            happenings: arrivals,
+            events: heard,
             launches,
             samples,
             checkpoints,

@@ -1,7 +1,8 @@
 //! SIGINT and SIGTERM: the first asks for an end in order, a second one for haste.
 use super::args::ExitCode;
 use super::failure::Failure;
-use crate::driver::{Happening, Happenings};
+use crate::driver::OperatorEvent;
+use crate::tell::Tell;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -26,7 +27,7 @@ pub(super) async fn hurried(mut asked: Asked) {
 }
 
 /// Starts listening; the driver is told to stop, and `Asked` says why.
-pub(super) fn listen(happenings: Happenings) -> Result<Asked, Failure> {
+pub(super) fn listen(driver: Tell<OperatorEvent>) -> Result<Asked, Failure> {
     let start = |source| Failure::Start {
         what: "signal handling",
         source,
@@ -46,7 +47,7 @@ pub(super) fn listen(happenings: Happenings) -> Result<Asked, Failure> {
             tracing::info!("asked to end: roles are ended {how}");
             let code = Some(code);
             asked.send_replace(Wish { code, hurry });
-            if happenings.send(Happening::Stop).is_err() {
+            if driver.tell(OperatorEvent::Stop).is_err() {
                 return;
             }
         }

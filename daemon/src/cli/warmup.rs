@@ -85,7 +85,7 @@ pub async fn make(
         .arg(&job_json)
         .arg("--out")
         .arg(&out)
-        .envs(crate::driver::ARITHMETIC)
+        .envs(crate::worker::ARITHMETIC)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

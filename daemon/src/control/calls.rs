@@ -5,7 +5,7 @@
 //!              └────────────── the caller is dropped: forgotten ──────────────────►
 //! ```
 //! A rank answers a key it answered before from memory, so that sending twice does the work once.
-use crate::driver::Links;
+use crate::links::Links;
 use robust_proto::v1::{self, call, call_reply, host_message};
 use robust_shared::ids::{Generation, Incarnation};
 use std::collections::BTreeMap;
@@ -156,7 +156,7 @@ impl Drop for Forget<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::driver::LinkId;
+    use crate::links::LinkId;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     const RANK: Incarnation = Incarnation(3);

@@ -10,10 +10,9 @@
 mod calls;
 mod collate;
 mod dataset;
+mod event;
 mod gang;
-mod history;
 mod old;
-mod report;
 mod restore;
 mod step;
 mod wire;
@@ -23,10 +22,9 @@ pub(crate) use wire::shard_from_wire;
 pub use calls::{CallError, GangCalls};
 pub use collate::{CollateError, collate};
 pub use dataset::{DatasetError, Prompt, Prompts, read_dataset};
+pub use event::GangWorkEvent;
 pub use gang::{Gang, StepError, Trains};
-pub use history::{HistoryError, history};
 pub use old::{Ahead, Rows, prepare};
-pub use report::{first_and_last, report};
 pub use restore::{
     Again, Disk, Far, Memory, Origin, PeerHolder, PeerMemory, PeerView, Peers, Progress, Replayed,
     Source, Way, restore,

@@ -4,7 +4,7 @@ use super::gang::{Gang, StepError, Trains};
 use super::old::{Rows, old_logprobs};
 use super::restore::Origin;
 use super::wire::{served_to_wire, shard_to_wire};
-use crate::driver::SnapshotShards;
+use crate::snapshots::SnapshotShards;
 use crate::store::Store;
 use robust_proto::v1;
 use robust_shared::batch::{Batch, Meta};

@@ -1,4 +1,7 @@
 //! Beginning: a new job, or one that an earlier life of the daemon left running.
+use super::change::Revisions;
+use super::console::Printer;
+use super::dispatched::Loader;
 use super::gauges::Gauges;
 use super::hands::{Here, Process};
 use super::logs::Readers;
@@ -8,10 +11,11 @@ use super::saved::{self, Saved, SavedError};
 use super::taped::Taped;
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
-use crate::driver::Links;
+use crate::links::Links;
 use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};
+use crate::tell::Tell;
 use robust_proto::v1;
 use robust_shared::core::{Core, CoreConfig, Exit, Input, RoleEvent, Severity};
 use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
@@ -132,7 +136,7 @@ pub fn past(store: &Store) -> Result<Past, AdoptError> {
 
 impl Driver {
     /// A driver that goes on from the past: living role processes are adopted, dead ones reported.
-    pub async fn new(mut parts: Parts, services: Services, past: Past) -> Result<Self, AdoptError> {
+    pub fn new(mut parts: Parts, services: Services, past: Past) -> Result<Self, AdoptError> {
         parts.worker.services = services.addresses().to_owned();
         let config = CoreConfig::from(&*parts.job);
         let (core, snapshots, version_digest, again) = match past.saved {
@@ -145,6 +149,7 @@ impl Driver {
             }) => (Core::restore(config, core), snapshots, published, true),
         };
         let links = Links::default();
+        let loader = Loader::start(parts.store.clone(), Tell::into_channel(&parts.events));
         // Numbers from the clock: those of an earlier life are all smaller.
         let first = parts.clock.now().0;
         let here = Here {
@@ -153,8 +158,10 @@ impl Driver {
             telemetry: parts.telemetry.clone(),
             worker: parts.worker.clone(),
             store: parts.store.clone(),
-            happenings: parts.happenings.clone(),
+            events: parts.events.clone(),
+            starting: HashMap::new(),
         };
+        let revisions = Revisions::read(&parts.state, core.state().revision());
         let taped = Taped::new(parts.feeds.phases().clone());
         let mut driver = Driver {
             here,
@@ -163,6 +170,7 @@ impl Driver {
             parts,
             core,
             links,
+            loader,
             gang: None,
             ahead: Default::default(),
             switches: HashMap::new(),
@@ -182,10 +190,12 @@ impl Driver {
             routes: HashMap::new(),
             requests: HashMap::new(),
             revising: Default::default(),
+            revisions,
             consumed: None,
             injections: HashMap::new(),
             inputs: VecDeque::new(),
             outbox: Default::default(),
+            printer: Printer::start(),
             outcome: None,
             services,
             begun: false,
@@ -205,7 +215,7 @@ impl Driver {
             driver.write_found(step);
         }
         if again {
-            driver.take_over().await?;
+            driver.take_over()?;
         }
         Ok(driver)
     }
@@ -218,12 +228,12 @@ impl Driver {
         }
     }
 
-    async fn take_over(&mut self) -> Result<(), AdoptError> {
+    fn take_over(&mut self) -> Result<(), AdoptError> {
         for stored in self.parts.store.instances()? {
             self.take_over_process(&stored);
         }
         self.expect_remote_processes();
-        self.restore_leases().await;
+        self.restore_leases();
         // Before the ends of processes: one of them may cost all of this work (policy `task`), and
         // what is thrown away then must not come back.
         let committed = self.core.state().committed();
@@ -277,10 +287,10 @@ impl Driver {
     }
 
     /// The leases of agents that live on, so that what they store before they link again counts.
-    async fn restore_leases(&mut self) {
+    fn restore_leases(&mut self) {
         for (trajectory, agent) in self.core.leases() {
             if self.processes.contains_key(&agent) {
-                self.parts.leases.grant(agent, trajectory).await;
+                self.parts.leases.keep(agent, trajectory);
             }
         }
     }

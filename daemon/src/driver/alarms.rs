@@ -68,7 +68,7 @@ impl Alarms {
 
 impl Driver {
     /// The database's condition changed.
-    pub(super) fn on_store(&self, condition: &Condition) {
+    pub(super) fn show_condition(&self, condition: &Condition) {
         let now = self.parts.clock.now();
         let feeds = &self.parts.feeds;
         let text = condition.to_string();

@@ -7,13 +7,16 @@
 //!              ▼                              ▼
 //!           refused                        refused: the file is removed, nothing changed
 //! ```
-use super::{Driver, Happening};
-use crate::state::{StateDirError, write_private};
+use super::{Driver, StoreEvent};
+use crate::state::{StateDir, write_private};
 use robust_shared::core::{CoreConfig, Input, Refusal, Reply, Request};
 use robust_shared::ids::{NodeId, Role};
 use robust_shared::job::Job;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// What an operator wants of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,27 @@ pub struct Revision {
     number: u32,
     job: Arc<Job>,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
+}
+
+/// The revisions of the job file, as roles on other nodes are told them: read once, so that nobody waits
+/// for the disk when such a role is started.
+#[derive(Debug, Default)]
+pub(super) struct Revisions {
+    texts: BTreeMap<u32, Arc<str>>,
+    /// Of the last one that was refused: its number is the next one's.
+    removing: Option<JoinHandle<()>>,
+}
+
+impl Revisions {
+    /// Those of an earlier life, up to the newest. One that cannot be read is missed when it is wanted.
+    pub fn read(state: &StateDir, newest: u32) -> Self {
+        let read = |number| std::fs::read_to_string(state.job_revision(number));
+        let texts = (1..=newest).filter_map(|number| Some((number, read(number).ok()?.into())));
+        Self {
+            texts: texts.collect(),
+            removing: None,
+        }
+    }
 }
 
 /// How far a revision is.
@@ -87,22 +111,24 @@ impl Driver {
             answer,
         };
         let path = self.parts.state.job_revision(revision.number);
-        let happenings = self.parts.happenings.clone();
-        tokio::task::spawn_blocking(move || {
-            let text = serde_json::to_string_pretty(&*revision.job).map_err(|e| e.to_string());
-            let written = text.and_then(|text| {
-                write_private(&path, text.as_bytes()).map_err(|e: StateDirError| e.to_string())
-            });
+        let events = self.parts.events.clone();
+        let removing = self.revisions.removing.take();
+        tokio::spawn(async move {
+            if let Some(removing) = removing {
+                // What a refused one of this number left must be gone before this one is there.
+                let _ = removing.await;
+            }
+            let job = Arc::clone(&revision.job);
+            let writing = tokio::task::spawn_blocking(move || write(&path, &job));
+            let written = writing.await.unwrap_or_else(|e| Err(e.to_string()));
+            let revision = Box::new(revision);
             // When the driver is gone, so is whoever waits for the answer.
-            let _ = happenings.send(Happening::Revised {
-                revision: Box::new(revision),
-                written,
-            });
+            let _ = events.send(StoreEvent::Revised { revision, written }.into());
         });
     }
 
     /// It is on disk: the core decides.
-    pub(super) fn on_revised(&mut self, revision: Revision, written: Result<(), String>) {
+    pub(super) fn on_revised(&mut self, revision: Revision, written: Result<Arc<str>, String>) {
         let Revision {
             role,
             change,
@@ -110,9 +136,12 @@ impl Driver {
             job,
             answer,
         } = revision;
-        if let Err(problem) = written {
-            self.revising = Revising::Nothing;
-            return drop(answer.send(Err(Refusal::BadValue { problem })));
+        match written {
+            Ok(text) => drop(self.revisions.texts.insert(number, text)),
+            Err(problem) => {
+                self.revising = Revising::Nothing;
+                return drop(answer.send(Err(Refusal::BadValue { problem })));
+            }
         }
         self.tasks += 1;
         let ticket = self.tasks;
@@ -155,10 +184,13 @@ impl Driver {
             self.parts.job = Arc::clone(job);
         } else {
             let path = self.parts.state.job_revision(*number);
-            if let Err(error) = std::fs::remove_file(&path) {
-                let path = path.display();
-                tracing::warn!("a refused revision of the job stays: {path}: {error}");
-            }
+            self.revisions.texts.remove(number);
+            self.revisions.removing = Some(tokio::task::spawn_blocking(move || {
+                if let Err(error) = std::fs::remove_file(&path) {
+                    let path = path.display();
+                    tracing::warn!("a refused revision of the job stays: {path}: {error}");
+                }
+            }));
         }
         self.revising = Revising::Nothing;
     }
@@ -169,9 +201,20 @@ impl Driver {
         if node == NodeId::LEADER || revision == 0 {
             return Ok(None);
         }
-        let path = self.parts.state.job_revision(revision);
-        let text = std::fs::read_to_string(&path);
-        text.map(|text| Some(text.into()))
-            .map_err(|e| format!("the job's revision {revision}: {}: {e}", path.display()))
+        let text = self.revisions.texts.get(&revision).cloned();
+        text.map(Some).ok_or_else(|| {
+            let path = self.parts.state.job_revision(revision);
+            format!(
+                "the job's revision {revision} could not be read when this daemon began: {}",
+                path.display()
+            )
+        })
     }
+}
+
+/// Puts a revision on disk; its text.
+fn write(path: &Path, job: &Job) -> Result<Arc<str>, String> {
+    let text = serde_json::to_string_pretty(job).map_err(|e| e.to_string())?;
+    write_private(path, text.as_bytes()).map_err(|e| e.to_string())?;
+    Ok(text.into())
 }

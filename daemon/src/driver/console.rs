@@ -3,9 +3,49 @@ use robust_proto::v1;
 use robust_shared::core::{StepMetrics, View};
 use robust_shared::ids::Step;
 use std::io::Write;
+use std::sync::mpsc::{Sender, channel};
+use tokio::task::JoinHandle;
+
+/// Prints lines beside the loop: whoever reads them may be slow.
+#[derive(Debug)]
+pub(super) struct Printer {
+    lines: Option<Sender<String>>,
+    printing: JoinHandle<()>,
+}
+
+impl Printer {
+    /// Begins.
+    pub fn start() -> Self {
+        let (lines, wanted) = channel::<String>();
+        let printing = tokio::task::spawn_blocking(move || {
+            while let Ok(line) = wanted.recv() {
+                print(&line);
+            }
+        });
+        Self {
+            lines: Some(lines),
+            printing,
+        }
+    }
+
+    /// After all lines before it.
+    pub fn print(&self, line: String) {
+        if let Some(lines) = &self.lines {
+            // When the printer is gone, so is whoever reads.
+            let _ = lines.send(line);
+        }
+    }
+
+    /// Everything is printed when this returns; nothing is any more.
+    pub async fn end(&mut self) {
+        if self.lines.take().is_some() {
+            let _ = (&mut self.printing).await;
+        }
+    }
+}
 
 /// One committed step.
-pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) {
+pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) -> String {
     let (width, of_total) = match view.steps_total {
         0 => (1, String::new()),
         total => (total.to_string().len(), format!("/{total}")),
@@ -17,7 +57,7 @@ pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) {
         ),
         false => "reward     -  loss       -  tokens     -".to_owned(),
     };
-    print(&format!(
+    format!(
         "step {:>width$}{}  {figures}  {:>5.2} s  version {}  ETTR {:.3}",
         step.0,
         of_total,
@@ -25,7 +65,7 @@ pub(super) fn step_line(step: Step, metrics: &StepMetrics, view: &View) {
         // The one before: this step's version is published from here on.
         view.version.map_or(0, |v| v.0),
         view.ettr.sliding,
-    ));
+    )
 }
 
 /// The end of a run.

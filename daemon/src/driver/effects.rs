@@ -1,14 +1,15 @@
 //! Carrying out what the core wants; [`super::outbox`] says when.
 use super::hands::SpawnOrder;
-use super::happening::{Happening, Struck};
-use super::{Driver, Life, probe};
+use super::{Driver, ProcessEvent, Struck};
+use crate::probe;
+use crate::worker::Life;
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, Output, Record, Refusal, Reply, ReturnedBy, RoleEvent};
-use robust_shared::ids::{Incarnation, TrajectoryId, WeightVersion};
+use robust_shared::core::{Input, Output, Record, Refusal, Reply, RoleEvent};
+use robust_shared::ids::{Incarnation, TrajectoryId};
 use std::time::Duration;
 
 impl Driver {
-    pub(super) async fn effect(&mut self, output: Output) {
+    pub(super) fn effect(&mut self, output: Output) {
         match output {
             Output::Spawn {
                 id,
@@ -103,7 +104,7 @@ impl Driver {
             } => {
                 self.assign_pull(puller, version, &sources, from_trainer);
             }
-            Output::Dispatch { agent, trajectory } => self.dispatch(agent, trajectory).await,
+            Output::Dispatch { agent, trajectory } => self.dispatch(agent, trajectory),
             Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory),
             Output::Route { ticket, rollout } => self.route(ticket, rollout),
             Output::Record(record) => self.after_record(record),
@@ -158,56 +159,12 @@ impl Driver {
             .hello(incarnation)
             .map(|h| h.http_addr)
             .unwrap_or_default();
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         tokio::spawn(async move {
             let ok = probe::health_generate(&addr, timeout).await;
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Probed { incarnation, ok });
+            let _ = events.send(ProcessEvent::Probed { incarnation, ok }.into());
         });
-    }
-
-    async fn dispatch(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
-        self.parts.leases.grant(agent, trajectory).await;
-        // Read after the lease moved: no write of an earlier holder can come any more.
-        let stored = match self.parts.store.trajectory(trajectory) {
-            Ok(stored) => stored.unwrap_or_default(),
-            Err(error) => {
-                let reason = format!("the store cannot be read: {error}");
-                return self.inputs.push_back(Input::Role(
-                    agent,
-                    RoleEvent::TrajectoryReturned {
-                        trajectory,
-                        reason,
-                        by: ReturnedBy::Daemon,
-                    },
-                ));
-            }
-        };
-        if let Some(end) = stored.finished {
-            // Its last holder died between the end's storage and our hearing of it.
-            return self.inputs.push_back(Input::Role(
-                agent,
-                RoleEvent::TrajectoryFinished {
-                    trajectory,
-                    reward: end.reward,
-                    oldest_version: WeightVersion(end.oldest_version),
-                },
-            ));
-        }
-        let of_job = self.parts.job.batch.prompts;
-        let prompts = self.core.batch_prompts(trajectory.batch).unwrap_or(of_job);
-        let prompt = self.parts.prompts.of(&self.parts.job, trajectory, prompts);
-        let message = v1::Dispatch {
-            trajectory: trajectory.key(),
-            prompt: prompt.prompt.clone(),
-            answer: prompt.answer.clone(),
-            seed: self.parts.job.trajectory_seed(),
-            turns: stored.turns,
-            running: stored.running,
-        };
-        // Without an open link the core hands it out again when the agent links.
-        self.links
-            .send(agent, host_message::Body::Dispatch(message));
     }
 
     fn revoke(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
@@ -253,7 +210,8 @@ impl Driver {
         } = record
         {
             let view = self.core.view(self.parts.clock.now());
-            super::console::step_line(step, &metrics, &view);
+            let line = super::console::step_line(step, &metrics, &view);
+            self.printer.print(line);
             let every = self.parts.job.checkpoint.every;
             let there = self.written == Some((step, generation));
             if every > 0 && step.0.is_multiple_of(every) && !there {

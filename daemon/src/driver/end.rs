@@ -2,15 +2,15 @@
 use super::adopt::batch_of;
 use super::hands::Process;
 use super::world::World;
-use super::{Driver, Happening};
+use super::{Driver, Event, ProcessEvent};
 use crate::ckpt::CkptEvent;
-use crate::launcher::{LaunchEvent, Launcher, Running};
+use crate::launcher::{LaunchEvent, Running, kill_and_wait};
+use crate::nodes::NodeLinkEvent;
 use crate::store::Store;
 use robust_proto::v1::{self, host_message::Body, leader_message};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
 use robust_shared::service;
 use std::time::Duration;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
 
 /// How long roles may take to end by themselves.
@@ -61,6 +61,7 @@ impl Driver {
         self.turn_page(true);
         // What the store was given last becomes durable; a failure was said when it happened.
         let _ = self.parts.store.sync().await;
+        self.printer.end().await;
         let here = |p: &&Process| p.node == NodeId::LEADER;
         End {
             unkilled: self
@@ -90,8 +91,8 @@ impl Driver {
         }
         let deadline = Instant::now() + GENTLE;
         while self.nodes.any_linked() {
-            match timeout_at(deadline, world.happenings.recv()).await {
-                Ok(Some(Happening::NodeGone { link })) => self.on_node_gone(link),
+            match timeout_at(deadline, world.events.recv()).await {
+                Ok(Some(Event::Node(NodeLinkEvent::Gone { link }))) => self.on_node_gone(link),
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return,
             }
@@ -117,16 +118,21 @@ impl Driver {
                     Some(LaunchEvent::Exited { incarnation, .. }) = world.launches.recv() => {
                         Some(Ended::Process(incarnation))
                     }
-                    Some(happening) = world.happenings.recv() => Some(Ended::Else(happening)),
+                    Some(event) = world.events.recv() => Some(Ended::Else(event)),
                     else => None,
                 }
             };
             match timeout_at(deadline, event).await {
                 Ok(Some(Ended::Process(incarnation))) => self.forget(incarnation),
-                Ok(Some(Ended::Else(Happening::NodeSaid { link, body }))) => {
+                Ok(Some(Ended::Else(Event::Node(NodeLinkEvent::Said { link, body })))) => {
                     self.on_node_said(link, *body);
                 }
-                Ok(Some(Ended::Else(Happening::NodeGone { link }))) => self.on_node_gone(link),
+                Ok(Some(Ended::Else(Event::Node(NodeLinkEvent::Gone { link })))) => {
+                    self.on_node_gone(link)
+                }
+                Ok(Some(Ended::Else(Event::Process(ProcessEvent::Started { life, started })))) => {
+                    self.on_started(&life, started);
+                }
                 Ok(Some(Ended::Else(_))) => {}
                 Ok(None) | Err(_) => return,
             }
@@ -217,7 +223,7 @@ impl Driver {
 /// What matters while roles end.
 enum Ended {
     Process(Incarnation),
-    Else(Happening),
+    Else(Event),
 }
 
 /// Kills the role processes of a job that is being discarded; those that do not end are returned.
@@ -228,24 +234,4 @@ pub async fn kill_leftovers(store: &Store) -> std::io::Result<Vec<u32>> {
         (i.incarnation, Running { pid, start_time })
     });
     kill_and_wait(known.collect()).await
-}
-
-/// Kills processes that no life of this daemon started; those that do not end are returned.
-pub async fn kill_and_wait(processes: Vec<(Incarnation, Running)>) -> std::io::Result<Vec<u32>> {
-    let (events, mut exits) = unbounded_channel();
-    let launcher = Launcher::new(events)?;
-    let mut left = processes;
-    left.retain(|(incarnation, running)| {
-        launcher.adopt(*incarnation, *running, None) && launcher.kill(*incarnation)
-    });
-    let deadline = Instant::now() + FORCED;
-    while !left.is_empty() {
-        match timeout_at(deadline, exits.recv()).await {
-            Ok(Some(LaunchEvent::Exited { incarnation, .. })) => {
-                left.retain(|(known, _)| *known != incarnation);
-            }
-            Ok(None) | Err(_) => break,
-        }
-    }
-    Ok(left.iter().map(|(_, running)| running.pid).collect())
 }

@@ -1,9 +1,8 @@
 //! The gang's tasks: at most one at a time, ended with the life of the gang it is for.
 use super::Driver;
-use super::happening::Happening;
 use super::replicas::Done;
 use crate::ckpt::{Offer, Request};
-use crate::control::{self, Gang, StepError, StepOutcome, Trains, shard_from_wire};
+use crate::control::{self, Gang, GangWorkEvent, StepError, StepOutcome, Trains, shard_from_wire};
 use robust_shared::core::{GangEvent, Input};
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
@@ -103,6 +102,13 @@ impl Driver {
         if self.gang.as_ref().is_some_and(same) {
             return;
         }
+        if ranks
+            .iter()
+            .any(|rank| self.core.is_current(*rank).is_none())
+        {
+            // It waited for a record, and the gang was given up meanwhile.
+            return;
+        }
         self.gang = None;
         self.tasks += 1;
         let number = self.tasks;
@@ -114,14 +120,15 @@ impl Driver {
             trains: Trains::of(&self.parts.job),
         };
         let doing = start(gang);
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         let task = tokio::spawn(async move {
             let outcome = Box::new(StepOutcome::of(generation, work.step(), doing.await));
-            // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Stepped {
+            let ended = GangWorkEvent::Ended {
                 task: number,
                 outcome,
-            });
+            };
+            // When the driver is gone nobody wants to know.
+            let _ = events.send(ended.into());
         });
         self.gang = Some(GangTask {
             number,

@@ -3,19 +3,21 @@
 //! ```text
 //!  core ── Spawn, Kill, Strike, CollectEvidence ──► Hands ──┬─ Here ──► launcher
 //!                                                           └─ Remote ► orders ══► node's daemon
-//!  happenings, launch events ◄──────────────────────────────┴───────────────────────────┘
+//!  process and launch events ◄──────────────────────────────┴───────────────────────────┘
 //! ```
-//! Nothing is waited for, and what cannot be said to a node now is said when it joins again.
-use super::happening::{Happening, Happenings};
+//! Nothing is waited for: a process is started beside the loop (its log is on a disk, and the daemon is
+//! forked for it), and what cannot be said to a node now is said when it joins again.
 use super::nodes::Remote;
-use super::{Driver, Life, WorkerPlan};
+use super::{Driver, Events, ProcessEvent};
 use crate::launcher::{self, Afflictions, Launcher, Running};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
+use crate::worker::{Life, WorkerPlan};
 use robust_proto::v1::{self, host_message};
 use robust_shared::core::{Input, RoleEvent};
 use robust_shared::fault::Fault;
 use robust_shared::ids::{Incarnation, NodeId};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,13 +44,13 @@ pub(super) struct SpawnOrder {
 
 /// What can be done to the processes of one node.
 pub(super) trait Hands {
-    /// Starts a process; its id where that is known at once, else a happening tells it.
-    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String>;
-    /// SIGKILL to its whole group.
+    /// Has a process started; an event tells its id, or why it is not.
+    fn spawn(&mut self, order: SpawnOrder);
+    /// SIGKILL to its whole group; one that is being started does not outlive that either.
     fn kill(&mut self, incarnation: Incarnation);
     /// Does an injected fault to it; an error says why that is known to have failed.
     fn strike(&mut self, incarnation: Incarnation, fault: &Fault) -> Result<(), String>;
-    /// Has its stacks and states taken; a happening brings them.
+    /// Has its stacks and states taken; an event brings them.
     fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration);
 }
 
@@ -59,7 +61,9 @@ pub(super) struct Here {
     pub telemetry: Telemetry,
     pub worker: WorkerPlan,
     pub store: Store,
-    pub happenings: Happenings,
+    pub events: Events,
+    /// Processes that are being started, and whether they are to be killed as soon as they are.
+    pub starting: HashMap<Incarnation, bool>,
 }
 
 impl Here {
@@ -81,8 +85,25 @@ impl Here {
         there
     }
 
-    /// It ended.
+    /// A process is started.
+    pub fn started(&mut self, life: &Life, running: Running) {
+        if self.starting.remove(&life.incarnation) == Some(true) {
+            self.launcher.kill(life.incarnation);
+        }
+        self.telemetry.watch(life.incarnation, running.pid);
+        // Not waited for: a process that a later daemon does not know of is fenced when it links.
+        drop(self.store.put_instance(StoredInstance {
+            id: life.id,
+            incarnation: life.incarnation,
+            generation: life.generation,
+            pid: running.pid,
+            start_time: running.start_time,
+        }));
+    }
+
+    /// It ended, or was never there.
     pub fn forget(&mut self, incarnation: Incarnation) {
+        self.starting.remove(&incarnation);
         self.telemetry.unwatch(incarnation);
         self.afflictions.forget(incarnation);
         // Not waited for: adopting a process that is gone only finds that it is gone.
@@ -91,29 +112,24 @@ impl Here {
 }
 
 impl Hands for Here {
-    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
-        let Life {
-            id,
-            incarnation,
-            generation,
-            ..
-        } = order.life;
-        let spec = self.worker.spec(&order.life);
-        let running = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
-        self.telemetry.watch(incarnation, running.pid);
-        // Not waited for: a process that a later daemon does not know of is fenced when it links.
-        drop(self.store.put_instance(StoredInstance {
-            id,
-            incarnation,
-            generation,
-            pid: running.pid,
-            start_time: running.start_time,
-        }));
-        Ok(Some(running.pid))
+    fn spawn(&mut self, order: SpawnOrder) {
+        let life = order.life;
+        self.starting.insert(life.incarnation, false);
+        let spec = self.worker.spec(&life);
+        let (launcher, events) = (self.launcher.clone(), self.events.clone());
+        tokio::task::spawn_blocking(move || {
+            let started = launcher.spawn(spec).map_err(|e| e.to_string());
+            let life = Box::new(life);
+            // When the driver is gone, it is fenced by the next one.
+            let _ = events.send(ProcessEvent::Started { life, started }.into());
+        });
     }
 
     fn kill(&mut self, incarnation: Incarnation) {
         self.launcher.kill(incarnation);
+        if let Some(unwanted) = self.starting.get_mut(&incarnation) {
+            *unwanted = true;
+        }
     }
 
     fn strike(&mut self, incarnation: Incarnation, fault: &Fault) -> Result<(), String> {
@@ -121,11 +137,11 @@ impl Hands for Here {
     }
 
     fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration) {
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             let text = launcher::evidence(pid, limit);
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Evidence { incarnation, text });
+            let _ = events.send(ProcessEvent::Evidence { incarnation, text }.into());
         });
     }
 }
@@ -145,16 +161,29 @@ impl Driver {
         let Life {
             id, incarnation, ..
         } = order.life;
-        match self.hands(node).spawn(order) {
-            Ok(pid) => {
-                self.taped.born(self.parts.clock.now(), id, incarnation);
-                self.processes.insert(incarnation, Process { node, pid });
-                let spawned = |pid| Input::Role(incarnation, RoleEvent::Spawned { pid });
-                self.inputs.extend(pid.map(spawned));
+        self.taped.born(self.parts.clock.now(), id, incarnation);
+        let pid = None;
+        self.processes.insert(incarnation, Process { node, pid });
+        self.hands(node).spawn(order);
+    }
+
+    /// A process of this node is started, or is not.
+    pub(super) fn on_started(&mut self, life: &Life, started: Result<Running, String>) {
+        let incarnation = life.incarnation;
+        if !self.processes.contains_key(&incarnation) {
+            // Its end was heard of before its start.
+            return;
+        }
+        match started {
+            Ok(running) => {
+                self.here.started(life, running);
+                self.on_spawned(NodeId::LEADER, incarnation, running.pid);
             }
-            Err(reason) => self
-                .inputs
-                .push_back(Input::Role(incarnation, RoleEvent::SpawnFailed { reason })),
+            Err(reason) => {
+                self.forget(incarnation);
+                self.inputs
+                    .push_back(Input::Role(incarnation, RoleEvent::SpawnFailed { reason }));
+            }
         }
     }
 
@@ -172,12 +201,12 @@ impl Driver {
         if !self.links.send(incarnation, gently) {
             return self.kill(incarnation);
         }
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         let patience = self.time_to_end(RETIREMENT);
         tokio::spawn(async move {
             tokio::time::sleep(patience).await;
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Retired { incarnation });
+            let _ = events.send(ProcessEvent::Overstayed { incarnation }.into());
         });
     }
 

@@ -14,12 +14,12 @@
 //! generated anew; this is said, as is that the figures and events of before are in the database that
 //! was set aside.
 use super::adopt::{AdoptError, Past};
-use super::end::kill_and_wait;
-use super::saved::{Saved, SnapshotShards};
-use super::spawn::{INCARNATION_VARIABLE, OWNER_VARIABLE};
-use crate::launcher;
+use super::saved::Saved;
+use crate::launcher::{self, kill_and_wait};
+use crate::snapshots::SnapshotShards;
 use crate::state::{StateDir, WrittenJob};
 use crate::store::{OpenNote, Store};
+use crate::worker::{INCARNATION_VARIABLE, OWNER_VARIABLE};
 use robust_ckpt::slot::{Seal, held};
 use robust_ckpt::{Checkpoint, list, newest_complete};
 use robust_proto::v1;

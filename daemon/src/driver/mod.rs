@@ -2,17 +2,21 @@
 //!
 //! ```text
 //!  exits, links, samples, wishes ──► World::next ──► arrivals.rs ──► Input
-//!                                                                      │ Core::handle
-//!  launcher, links, store, gang, feeds ◄── effects.rs ◄── outbox.rs ◄──┘ Output
+//!   ▲ Event, a type a source                                           │ decide: Core::handle
+//!   └── launcher, links, store, gang ◄── effects.rs ◄── outbox.rs ◄────┘ Output
 //!                                                            ▲
 //!                             records first, durable, with the core's state (store)
 //! ```
-//! One loop, one thread of decisions: [`World`] only waits, arrivals become inputs, the core
-//! decides, effects are carried out in order. Everything slow (calls to the gang, probes, evidence,
-//! the disk) runs beside it, and its results arrive like everything else.
+//! One loop, one thread of decisions: [`World`] only waits, events become inputs, the core decides in
+//! one place (`decide`), effects are begun in order. The loop awaits nothing but its events, one of which is
+//! the end of the write under way. Everything slow (calls to the gang, probes, evidence, starting a
+//! process, handing out a trajectory, whatever reads or writes a disk) runs beside it, and its results
+//! come as events; whoever they are for may be gone by then, so each names the incarnation, task or grant
+//! that it is of, and is dropped when that is over.
 //!
 //! An exit is judged at once. The launcher stamps it when the kernel tells, and it overtakes every
-//! other arrival; nothing here waits for the disk. What an exit takes before that is the kernel's: a
+//! other event; nothing here waits for the disk, and what a verdict ends is killed though the disk stands
+//! still (`outbox`). What an exit takes before that is the kernel's: a
 //! process counts as ended only when its last thread is gone, after its memory was given back (the
 //! pidfd becomes readable then, and the link closes less than a millisecond before, so it tells
 //! nothing sooner). Giving back 120 MB took about 15 ms of processor time on the machine this was
@@ -26,28 +30,28 @@ mod assign;
 mod change;
 mod clock;
 mod console;
+mod dispatched;
 mod effects;
 mod end;
+mod event;
 mod feeds;
 mod gang;
 mod gauges;
 mod hands;
-mod happening;
-mod leases;
-mod links;
+mod linked;
 mod logs;
 mod lost;
 mod nodes;
+mod operators;
 mod outbox;
-pub(crate) mod probe;
 mod pulled;
 mod recent;
 mod replicas;
 mod restoring;
+mod sampled;
 mod saved;
 mod served;
 mod services;
-mod spawn;
 mod status;
 mod switch;
 mod taped;
@@ -59,29 +63,31 @@ pub use alarms::Alarm;
 pub use change::{Change, Revision};
 pub use clock::Clock;
 pub use console::{print, summary};
-pub use end::{End, kill_and_wait, kill_leftovers};
+pub use end::{End, kill_leftovers};
+pub use event::{Event, Events, OperatorEvent, ProcessEvent, StoreEvent, Struck, TimerEvent};
 pub use feeds::Feeds;
-pub use happening::{Down, Fenced, Happening, Happenings, NodeRefused, Struck};
-pub use leases::{Held, LeaseError, Leases};
-pub use links::{LinkId, Links};
 pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::without_database;
 pub use recent::{RecentPhases, span};
+pub use saved::SavedError;
 #[cfg(test)]
 pub(crate) use saved::decode;
-pub use saved::{SavedError, SnapshotShards};
-pub use spawn::{ARITHMETIC, Life, WorkerPlan, WorkerProgram};
 pub use status::{Frame, armed, incident, pause, slot};
-pub use world::{Arrival, World};
+pub use world::World;
 
 use crate::ckpt::{Checkpointer, Uploader};
 use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::launcher::Launcher;
+use crate::leases::Leases;
+use crate::links::Links;
 use crate::nodes::Shards;
 use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Quota, Store, StoreError};
 use crate::telemetry::{Telemetry, TestDevices};
+use crate::worker::WorkerPlan;
+use console::Printer;
+use dispatched::Loader;
 use gang::GangTask;
 use gauges::Gauges;
 use hands::{Here, Process};
@@ -108,7 +114,7 @@ use taped::Taped;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Arrivals handled together at most, so that one record write serves many.
+/// Events handled together at most, so that one record write serves many.
 const BATCH: usize = 256;
 /// Status is published no more often than this while things happen.
 const STATUS_MIN: Duration = Duration::from_millis(50);
@@ -171,7 +177,7 @@ pub struct Parts {
     /// What operators see.
     pub feeds: Feeds,
     /// The way back to the driver, for its own tasks.
-    pub happenings: Happenings,
+    pub events: Events,
 }
 
 /// The driver. See the module's doc.
@@ -179,6 +185,7 @@ pub struct Driver {
     parts: Parts,
     core: Core,
     links: Links,
+    loader: Loader,
     calls: GangCalls,
     gang: Option<GangTask>,
     /// Old logprobs computed before their batch was whole.
@@ -207,11 +214,13 @@ pub struct Driver {
     routes: HashMap<u64, WaitingRoute>,
     requests: HashMap<u64, oneshot::Sender<Result<Reply, Refusal>>>,
     revising: change::Revising,
+    revisions: change::Revisions,
     /// What the last committed step consumed, once one was committed in this life.
     consumed: Option<(Step, Vec<TrajectoryId>)>,
     injections: HashMap<u64, oneshot::Sender<Result<Struck, Refusal>>>,
     inputs: VecDeque<Input>,
     outbox: Outbox,
+    printer: Printer,
     outcome: Option<Outcome>,
     services: Services,
     /// Whether the job was told to begin, or to go on.
@@ -246,7 +255,7 @@ impl Driver {
             .handle(self.parts.clock.now(), service::Event::Begin);
         loop {
             self.serve_services();
-            self.settle().await?;
+            self.settle()?;
             if self.outbox.is_empty()
                 && let Some(outcome) = self.outcome.take()
             {
@@ -264,35 +273,43 @@ impl Driver {
                     written?;
                     self.publish_written();
                 }
-                arrival = world.next(self.parts.clock, wake, due) => {
-                    self.on_arrivals(arrival, world).await;
+                event = world.next(self.parts.clock, wake, due) => {
+                    self.on_events(event, world);
                 }
             }
         }
     }
 
-    async fn on_arrivals(&mut self, first: Arrival, world: &mut World) {
-        let mut arrival = Some(first);
+    fn on_events(&mut self, first: Event, world: &mut World) {
+        let mut event = Some(first);
         for _ in 0..BATCH {
-            let Some(next) = arrival else { break };
-            self.on_arrival(next).await;
-            arrival = world.next_ready();
+            let Some(next) = event else { break };
+            self.on_event(next);
+            self.decide();
+            event = world.next_ready();
+        }
+    }
+
+    /// Lets the core decide on what waits. Nobody else asks it.
+    fn decide(&mut self) {
+        while let Some(input) = self.inputs.pop_front() {
+            self.core.handle(self.parts.clock.now(), input);
+            self.dirty = true;
         }
     }
 
     /// Lets the core decide on everything that waits, and carries out what may be carried out.
-    async fn settle(&mut self) -> Result<(), DriverError> {
-        while !self.inputs.is_empty() || !self.outbox.is_held() {
-            while let Some(input) = self.inputs.pop_front() {
-                self.core.handle(self.parts.clock.now(), input);
-                self.dirty = true;
-            }
+    fn settle(&mut self) -> Result<(), DriverError> {
+        loop {
+            self.decide();
             while let Some(output) = self.core.poll_output() {
                 self.outbox.push(output);
             }
-            self.release().await?;
+            if self.outbox.is_held() {
+                return Ok(());
+            }
+            self.release()?;
         }
-        Ok(())
     }
 
     /// When the status is to be published: never while it is ahead of what is durable.

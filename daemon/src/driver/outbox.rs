@@ -2,19 +2,25 @@
 //!
 //! ```text
 //!  core ──► [ o o R o | o R ] ──► front is no record ──────────────────────► effects
-//!             covered ┘  later     front is a record: one write of all       ▲
-//!                                  records that wait, with the state ── durable ┘
+//!             covered ┘  u  later  front is a record: one write of all       ▲  ▲
+//!                        │         records that wait, with the state ── durable │
+//!                        └── waits for no record, and overtakes what is held ───┘
 //! ```
 //! One write is under way at a time. The driver goes on taking inputs meanwhile: what the core makes
 //! of them queues behind (a process's exit is judged within a millisecond, whatever the disk takes),
 //! and its records make the next write, as the store's own groups do. So outputs keep their order,
 //! and none that follows a record leaves before it is durable (I-2 to I-5), nor before the state that
 //! all of the written records led to.
+//!
+//! A few outputs wait for no record ([`Output::waits_for_records`]): a kill, evidence, a probe. They
+//! leave as soon as they are decided, however long the disk takes; only a kill stays behind the start of
+//! the very process that it is to end.
 use super::saved::{self, SavedError};
 use super::{Driver, STATUS_MIN};
 use crate::store::{Durable, StoreError};
 use futures::future::BoxFuture;
 use robust_shared::core::{Output, Record};
+use robust_shared::ids::TrajectoryId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +45,8 @@ pub(super) struct Outbox {
     queue: VecDeque<Output>,
     /// Outputs at the front that may leave now.
     free: usize,
+    /// Outputs in it that wait for no record.
+    urgent: usize,
     write: Option<Write>,
     hurried: Arc<AtomicBool>,
 }
@@ -55,6 +63,7 @@ impl Outbox {
 
     /// More to do, behind all that waits.
     pub fn push(&mut self, output: Output) {
+        self.urgent += usize::from(!output.waits_for_records());
         self.queue.push_back(output);
     }
 
@@ -65,17 +74,43 @@ impl Outbox {
 
     /// Whether nothing can be done now: all that waits, if anything does, waits for a write.
     pub fn is_held(&self) -> bool {
-        self.queue.is_empty() || (self.write.is_some() && self.free == 0)
+        let waits = self.write.is_some() && self.free == 0;
+        self.queue.is_empty() || (waits && self.overtakes().is_none())
     }
 
     /// The next that may be done now.
     pub fn pop(&mut self) -> Option<Output> {
         let first = self.queue.front()?;
         if self.free == 0 && (self.write.is_some() || matches!(first, Output::Record(_))) {
-            return None;
+            return self.overtake();
         }
         self.free = self.free.saturating_sub(1);
-        self.queue.pop_front()
+        let first = self.queue.pop_front();
+        self.left(first.as_ref());
+        first
+    }
+
+    /// The first that waits for no record, though what is before it does.
+    fn overtake(&mut self) -> Option<Output> {
+        let at = self.overtakes()?;
+        if let Some(write) = self.write.as_mut().filter(|write| at < write.covers) {
+            write.covers -= 1;
+        }
+        let output = self.queue.remove(at);
+        self.left(output.as_ref());
+        output
+    }
+
+    fn overtakes(&self) -> Option<usize> {
+        (self.urgent > 0)
+            .then(|| Output::overtakes(&self.queue))
+            .flatten()
+    }
+
+    fn left(&mut self, output: Option<&Output>) {
+        if output.is_some_and(|output| !output.waits_for_records()) {
+            self.urgent -= 1;
+        }
     }
 
     /// The records to write now: all that wait, unless a write is under way or nothing waits for one.
@@ -105,6 +140,16 @@ impl Outbox {
         self.free = write.covers;
         self.write = None;
         result
+    }
+}
+
+/// The trajectories that nobody is to write to once this is on record. Nobody works on what is consumed;
+/// the table of leases must not grow with the job.
+fn over_with(record: &Record) -> &[TrajectoryId] {
+    match record {
+        Record::Discarded { trajectories } | Record::Committed { trajectories, .. } => trajectories,
+        Record::SetAside { trajectory, .. } => std::slice::from_ref(trajectory),
+        _ => &[],
     }
 }
 
@@ -147,26 +192,15 @@ async fn patiently(
 
 impl Driver {
     /// Carries out what may be, and has the records that hold back the rest written.
-    pub(super) async fn release(&mut self) -> Result<(), SavedError> {
+    pub(super) fn release(&mut self) -> Result<(), SavedError> {
         while let Some(output) = self.outbox.pop() {
-            self.effect(output).await;
+            self.effect(output);
         }
         let records = self.outbox.due();
         if records.is_empty() {
             return Ok(());
         }
-        for record in &records {
-            match record {
-                // Nobody works on what is consumed; the table must not grow with the job.
-                Record::Discarded { trajectories } | Record::Committed { trajectories, .. } => {
-                    self.parts.leases.end(trajectories).await;
-                }
-                Record::SetAside { trajectory, .. } => {
-                    self.parts.leases.end(&[*trajectory]).await;
-                }
-                _ => {}
-            }
-        }
+        let settling = self.parts.leases.end(records.iter().flat_map(over_with));
         let state = saved::encode(
             self.parts.clock.now(),
             self.core.state(),
@@ -176,8 +210,12 @@ impl Driver {
         let describe = format!("{} records, {} bytes of state", records.len(), state.len());
         let store = self.parts.store.clone();
         let write = move || store.record(records.clone(), state.clone());
-        let writing = patiently(write(), write, describe, self.outbox.hurried());
-        self.outbox.begin(Box::pin(writing));
+        let hurried = self.outbox.hurried();
+        self.outbox.begin(Box::pin(async move {
+            // A late turn of what is thrown away is thrown away with it: the record comes after it.
+            settling.over().await;
+            patiently(write(), write, describe, hurried).await
+        }));
         self.due_lost = self.lost_nodes();
         if self.published.elapsed() >= STATUS_MIN {
             let now = self.parts.clock.now();
@@ -192,15 +230,42 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use futures::FutureExt;
-    use robust_shared::core::Output;
-    use robust_shared::ids::{Incarnation, WeightVersion};
+    use robust_shared::core::{Output, SlotRef};
+    use robust_shared::ids::{Generation, Incarnation, InstanceId, NodeId, Role, WeightVersion};
     use tokio::sync::oneshot;
 
+    const ID: InstanceId = InstanceId {
+        role: Role::Rollout,
+        index: 0,
+    };
+
     fn effect(n: u64) -> Output {
-        Output::Probe {
+        Output::Resume {
+            engine: Incarnation(n),
+        }
+    }
+
+    fn start(n: u64) -> Output {
+        Output::Spawn {
+            id: ID,
             incarnation: Incarnation(n),
-            timeout: Duration::from_secs(1),
-            suspect: true,
+            generation: Generation(0),
+            node: NodeId::LEADER,
+            slot: SlotRef {
+                node: NodeId::LEADER,
+                pool: "rollout".to_owned(),
+                index: 0,
+            },
+            revision: 0,
+        }
+    }
+
+    fn kill(n: u64) -> Output {
+        Output::Kill {
+            id: ID,
+            incarnation: Incarnation(n),
+            node: None,
+            reason: "it hangs".to_owned(),
         }
     }
 
@@ -246,6 +311,46 @@ mod tests {
         outbox.written().await.unwrap();
         assert_eq!(leave(&mut outbox), (vec![record(7), effect(8)], 0));
         assert!(outbox.is_empty() && outbox.is_held());
+    }
+
+    #[tokio::test]
+    async fn a_kill_overtakes_what_a_write_holds_back_and_nothing_else_does() {
+        let mut outbox = Outbox::default();
+        // While nothing is held, everything leaves in its order.
+        for output in [effect(1), kill(2), record(3), effect(4), kill(5)] {
+            outbox.push(output);
+        }
+        assert_eq!(leave(&mut outbox), (vec![effect(1), kill(2), kill(5)], 1));
+        let done = begin(&mut outbox);
+        for output in [record(6), kill(7), effect(8)] {
+            outbox.push(output);
+        }
+        assert!(!outbox.is_held());
+        assert_eq!(leave(&mut outbox), (vec![kill(7)], 0));
+        assert!(outbox.is_held());
+        done.send(Ok(())).unwrap();
+        outbox.written().await.unwrap();
+        // What the write covers is as much as it was, less what left before.
+        assert_eq!(leave(&mut outbox), (vec![record(3), effect(4)], 1));
+    }
+
+    #[tokio::test]
+    async fn what_leaves_early_out_of_what_a_write_covers_lets_nothing_else_leave_with_it() {
+        let mut outbox = Outbox::default();
+        for output in [record(1), start(2), kill(2), effect(3)] {
+            outbox.push(output);
+        }
+        assert_eq!(leave(&mut outbox), (vec![], 1), "it is not started yet");
+        let done = begin(&mut outbox);
+        for output in [record(4), effect(5)] {
+            outbox.push(output);
+        }
+        assert_eq!(leave(&mut outbox), (vec![], 0));
+        done.send(Ok(())).unwrap();
+        outbox.written().await.unwrap();
+        let covered = vec![record(1), start(2), kill(2), effect(3)];
+        assert_eq!(leave(&mut outbox), (covered, 1));
+        assert_eq!(outbox.urgent, 0);
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ use super::Driver;
 use super::alarms::Alarm;
 use super::gang::GangTask;
 use crate::control::{PeerHolder, PeerView, Peers};
+use crate::tell::Tell;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_shared::core::{GangEvent, Input, NodeState, Severity, StepMetrics};
@@ -252,7 +253,7 @@ impl Driver {
         Peers {
             view: self.replicas.view.subscribe(),
             shards: self.parts.shards.clone(),
-            happenings: self.parts.happenings.clone(),
+            events: Tell::into_channel(&self.parts.events),
         }
     }
 

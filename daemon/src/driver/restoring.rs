@@ -1,8 +1,9 @@
 //! Restoring the gang: where from, what is said meanwhile, and whether it came to what was published.
 use super::Driver;
 use super::gang::Work;
-use super::happening::Happening;
-use crate::control::{self, Disk, Memory, Origin, PeerMemory, Progress, Replayed, Source, Way};
+use crate::control::{
+    self, Disk, GangWorkEvent, Memory, Origin, PeerMemory, Progress, Replayed, Source, Way,
+};
 use robust_shared::core::Severity;
 use robust_shared::ids::{Generation, Incarnation, Step, WeightVersion};
 use std::sync::Arc;
@@ -39,11 +40,11 @@ impl Driver {
     }
 
     fn progress(&self, task: u64) -> Progress {
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         Box::new(move |replayed| {
             let replayed = Box::new(replayed);
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Replayed { task, replayed });
+            let _ = events.send(GangWorkEvent::Replayed { task, replayed }.into());
         })
     }
 

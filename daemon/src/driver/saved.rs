@@ -1,5 +1,5 @@
 //! What the daemon remembers across its own death, written with every record in one piece.
-use robust_proto::v1;
+use crate::snapshots::SnapshotShards;
 use robust_shared::core::State;
 use robust_shared::ids::{Generation, Step, WeightVersion};
 use robust_shared::time::Time;
@@ -11,15 +11,6 @@ use std::path::PathBuf;
 const VERSION: u32 = 1;
 /// Slots alternate by parity, so no more than the last two steps' shards exist.
 const KEPT_STEPS: usize = 2;
-
-/// The shards of one step's snapshot, in rank order.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SnapshotShards {
-    /// The gang that took it.
-    pub generation: Generation,
-    /// Where each rank's shard is.
-    pub shards: Vec<v1::SnapshotReply>,
-}
 
 /// The snapshots that exist, by step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The services of the job, as far as they concern the core: whether the job may begin, has to wait,
 //! or fails.
 use super::{Alarm, Driver};
+use crate::services::ServiceEvent;
 use robust_shared::core::{Input, Request, Severity};
 use robust_shared::service::{Effect, Event};
 
@@ -56,21 +57,39 @@ impl Driver {
     }
 
     /// Pauses the job while a service that it waits for is missing, also when an operator lets it go
-    /// on; a pause of an operator's own stays.
+    /// on; a pause of an operator's own stays. Each is asked of the core when it is on record whose pause
+    /// it is.
     fn pause_for_services(&mut self) {
+        if self.services.is_noting_pause() {
+            return;
+        }
         let (holds, paused) = (self.services.holds(), self.core.pause().is_some());
+        if holds && !paused && self.core.is_running() {
+            self.services.note_pause(true);
+        } else if !holds && self.services.has_paused() {
+            self.services.note_pause(false);
+        }
+    }
+
+    pub(super) fn on_service(&mut self, event: ServiceEvent) {
+        let is_noted = event == ServiceEvent::PauseNoted;
+        self.services.heard(self.parts.clock.now(), event);
+        self.dirty = true;
+        if is_noted {
+            self.on_pause_noted();
+        }
+    }
+
+    fn on_pause_noted(&mut self) {
+        let request = match (self.services.has_paused(), self.core.pause().is_some()) {
+            (true, false) => Request::Pause,
+            (false, true) => Request::Resume,
+            // An operator was faster: the pause is theirs.
+            (true, true) => return self.services.disown_pause(),
+            (false, false) => return,
+        };
         // Nobody waits for the answer.
         let ticket = 0;
-        if holds && !paused && self.core.is_running() {
-            self.services.set_paused(true);
-            self.inputs
-                .push_back(Input::Operator(ticket, Request::Pause));
-        } else if !holds && self.services.has_paused() {
-            self.services.set_paused(false);
-            if paused {
-                self.inputs
-                    .push_back(Input::Operator(ticket, Request::Resume));
-            }
-        }
+        self.inputs.push_back(Input::Operator(ticket, request));
     }
 }

@@ -5,8 +5,7 @@
 //! One command after the other: a later one waits for the answer to the one before, so that a pause
 //! can never arrive after the command to go on. There is no deadline here: the core has one, and ends
 //! the wait by killing the engine.
-use super::Driver;
-use super::happening::Happening;
+use super::{Driver, ProcessEvent};
 use robust_engine::SWITCH_HEADER;
 use robust_shared::ids::Incarnation;
 use std::time::Duration;
@@ -32,19 +31,20 @@ impl Driver {
     pub(super) fn switch(&mut self, engine: Incarnation, paused: bool) {
         let hello = self.links.hello(engine).unwrap_or_default();
         let before = self.switches.remove(&engine);
-        let happenings = self.parts.happenings.clone();
+        let events = self.parts.events.clone();
         let task = tokio::spawn(async move {
             if let Some(mut before) = before {
                 // Ended or failed: its turn is over.
                 let _ = (&mut before.0).await;
             }
             let ok = command(&hello.http_addr, paused).await;
-            // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Switched {
+            let switched = ProcessEvent::Switched {
                 incarnation: engine,
                 paused,
                 ok,
-            });
+            };
+            // When the driver is gone nobody wants to know.
+            let _ = events.send(switched.into());
         });
         self.switches.insert(engine, Switching(task));
     }

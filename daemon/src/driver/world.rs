@@ -1,7 +1,7 @@
-//! The outside world as one stream of arrivals. It only waits and hands over; [`super::Driver`]
+//! The outside world as one stream of events. It only waits and hands over; [`super::Driver`]
 //! decides nothing either, it asks the core.
 use super::clock::Clock;
-use super::happening::Happening;
+use super::event::{Event, StoreEvent, TimerEvent};
 use crate::ckpt::CkptEvent;
 use crate::launcher::LaunchEvent;
 use crate::store::Condition;
@@ -12,30 +12,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Something arrived.
-#[derive(Debug)]
-pub enum Arrival {
-    /// From the services and the driver's own tasks.
-    Happening(Happening),
-    /// From the launcher.
-    Launch(LaunchEvent),
-    /// From the telemetry.
-    Samples(Box<telemetry::Samples>),
-    /// From the checkpoint writer.
-    Checkpoint(CkptEvent),
-    /// The database's condition changed.
-    Store(Condition),
-    /// The core's time has come.
-    Timeout,
-    /// Time to publish the status.
-    StatusDue,
-}
-
 /// Everything the driver listens to.
 #[derive(Debug)]
 pub struct World {
-    /// From the services and the driver's own tasks.
-    pub happenings: UnboundedReceiver<Happening>,
+    /// From everybody who serves, and from what the driver itself began.
+    pub events: UnboundedReceiver<Event>,
     /// From the launcher.
     pub launches: UnboundedReceiver<LaunchEvent>,
     /// From the telemetry.
@@ -50,54 +31,55 @@ pub struct World {
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 impl World {
-    /// Waits for the next arrival. Exits come first: everything else may depend on who lives.
-    pub async fn next(&mut self, clock: Clock, wake: Option<Time>, status_due: Instant) -> Arrival {
+    /// Waits for the next event. Exits come first: everything else may depend on who lives.
+    pub async fn next(&mut self, clock: Clock, wake: Option<Time>, status_due: Instant) -> Event {
         let sleep = wake.map_or(LONGEST_SLEEP, |at| clock.until(at).min(LONGEST_SLEEP));
         tokio::select! {
             biased;
-            Some(event) = self.launches.recv() => Arrival::Launch(event),
-            Some(happening) = self.happenings.recv() => Arrival::Happening(happening),
-            () = tokio::time::sleep(sleep) => Arrival::Timeout,
-            () = tokio::time::sleep_until(status_due) => Arrival::StatusDue,
-            Some(samples) = self.samples.recv() => Arrival::Samples(Box::new(samples)),
-            Some(event) = self.checkpoints.recv() => Arrival::Checkpoint(event),
+            Some(event) = self.launches.recv() => event.into(),
+            Some(event) = self.events.recv() => event,
+            () = tokio::time::sleep(sleep) => TimerEvent::Timeout.into(),
+            () = tokio::time::sleep_until(status_due) => TimerEvent::StatusDue.into(),
+            Some(samples) = self.samples.recv() => Event::Samples(Box::new(samples)),
+            Some(event) = self.checkpoints.recv() => event.into(),
             Ok(()) = self.store.changed() => {
-                Arrival::Store(self.store.borrow_and_update().clone())
+                StoreEvent::Condition(self.store.borrow_and_update().clone()).into()
             }
         }
     }
 
     /// What has arrived meanwhile, without waiting.
-    pub fn next_ready(&mut self) -> Option<Arrival> {
+    pub fn next_ready(&mut self) -> Option<Event> {
         if let Ok(event) = self.launches.try_recv() {
-            return Some(Arrival::Launch(event));
+            return Some(event.into());
         }
-        if let Ok(happening) = self.happenings.try_recv() {
-            return Some(Arrival::Happening(happening));
+        if let Ok(event) = self.events.try_recv() {
+            return Some(event);
         }
         if let Ok(samples) = self.samples.try_recv() {
-            return Some(Arrival::Samples(Box::new(samples)));
+            return Some(Event::Samples(Box::new(samples)));
         }
-        self.checkpoints.try_recv().ok().map(Arrival::Checkpoint)
+        self.checkpoints.try_recv().ok().map(Event::from)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::links::RouteEvent;
     use robust_shared::core::Exit;
     use robust_shared::ids::Incarnation;
     use tokio::sync::mpsc::unbounded_channel;
 
     #[tokio::test]
     async fn an_exit_is_handed_over_before_a_backlog_of_everything_else() {
-        let (say, happenings) = unbounded_channel();
+        let (say, events) = unbounded_channel();
         let (launch, launches) = unbounded_channel();
         let (_sample, samples) = unbounded_channel();
         let (write, checkpoints) = unbounded_channel();
         let (_condition, store) = watch::channel(Condition::Sound);
         let mut world = World {
-            happenings,
+            events,
             launches,
             samples,
             checkpoints,
@@ -110,12 +92,10 @@ mod tests {
             exit: Exit::Signal(9),
             tail_of_log: String::new(),
         };
-        let is_exit = |arrival: &Arrival| matches!(arrival, Arrival::Launch(_));
+        let is_exit = |event: &Event| matches!(event, Event::Launch(_));
         for ticket in 0..1000 {
-            let _ = say.send(Happening::RouteReleased {
-                ticket,
-                broken: false,
-            });
+            let broken = false;
+            let _ = say.send(RouteEvent::Released { ticket, broken }.into());
             let _ = write.send(CkptEvent::Untidy(String::new()));
         }
         let _ = launch.send(exited(1));
@@ -124,7 +104,7 @@ mod tests {
         let first = world.next(clock, Some(Time::default()), due).await;
         assert!(is_exit(&first), "{first:?}");
         let next = world.next_ready();
-        assert!(next.is_some_and(|arrival| !is_exit(&arrival)));
+        assert!(next.is_some_and(|event| !is_exit(&event)));
         // In the middle of a batch as well.
         let _ = launch.send(exited(2));
         assert!(world.next_ready().as_ref().is_some_and(is_exit));

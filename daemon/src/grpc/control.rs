@@ -2,10 +2,11 @@
 use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
-use crate::control::report;
-use crate::driver::{self, Change, Clock, Happening, Happenings, RecentPhases};
+use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
+use crate::report::report;
 use crate::state::StateDir;
 use crate::store::Store;
+use crate::tell::Tell;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
 use robust_shared::ids::{InstanceId, Role};
@@ -28,7 +29,7 @@ pub type StatusFeed = watch::Receiver<Arc<v1::Status>>;
 #[derive(Clone)]
 pub struct ControlService {
     /// The way to the driver.
-    pub happenings: Happenings,
+    pub driver: Tell<OperatorEvent>,
     /// Events and figures of the past.
     pub store: Store,
     /// Where the job's files are.
@@ -136,14 +137,14 @@ fn event(seq: u64, event: &Event) -> v1::Event {
 }
 
 impl ControlService {
-    pub(super) fn tell(&self, happening: Happening) -> Result<(), Status> {
-        self.happenings.send(happening).map_err(|_| ending())
+    pub(super) fn tell(&self, event: OperatorEvent) -> Result<(), Status> {
+        self.driver.tell(event).map_err(|_| ending())
     }
 
     /// Asks the core for something.
     pub(super) async fn request(&self, request: CoreRequest) -> Result<Reply, Status> {
         let (answer, answered) = oneshot::channel();
-        self.tell(Happening::Asked { request, answer })?;
+        self.tell(OperatorEvent::Ask { request, answer })?;
         let answer = answered.await.map_err(|_| ending())?;
         answer.map_err(|refusal| refused(&refusal))
     }
@@ -154,7 +155,7 @@ impl ControlService {
         change: Change,
     ) -> Result<Response<v1::ChangeReply>, Status> {
         let (answer, answered) = oneshot::channel();
-        self.tell(Happening::Change {
+        self.tell(OperatorEvent::Change {
             role,
             change,
             answer,
@@ -433,14 +434,14 @@ impl Control for ControlService {
         request: Request<v1::LogsRequest>,
     ) -> Result<Response<Self::LogsStream>, Status> {
         let request = request.into_inner();
-        let reader = logs::Reader::new(self.happenings.clone(), &request)?;
+        let reader = logs::Reader::new(self.driver.clone(), &request)?;
         let (to, parts) = tokio::sync::mpsc::channel(logs::PARTS_AHEAD);
         tokio::spawn(reader.send(request, to));
         Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {
-        self.tell(Happening::Stop)?;
+        self.tell(OperatorEvent::Stop)?;
         Ok(Response::new(v1::StopReply {}))
     }
 

@@ -1,6 +1,6 @@
 //! A run's history for operators' tools.
 use super::control::unreadable;
-use crate::control::history;
+use crate::report::history;
 use crate::state::StateDir;
 use crate::store::Store;
 use robust_proto::v1;

@@ -1,7 +1,7 @@
 //! Injection as operators' tools ask for it.
 use super::control::{ControlService, ending, refused, role};
 use crate::ckpt;
-use crate::driver::{Happening, Struck, armed};
+use crate::driver::{OperatorEvent, Struck, armed};
 use robust_proto::v1;
 use robust_shared::core::{Reply, Request as CoreRequest};
 use robust_shared::fault::{At, Fault, Spec, Target};
@@ -74,7 +74,7 @@ impl ControlService {
         }
         let text = fault.to_string();
         let (answer, answered) = oneshot::channel();
-        self.tell(Happening::Inject {
+        self.tell(OperatorEvent::Inject {
             fault,
             role,
             index: request.index,

@@ -10,8 +10,9 @@
 //! A log that is shorter than what was sent of it is another one by now (its instance moved to
 //! another node): it is sent from its start.
 use super::control::{ending, refused, role};
-use crate::driver::{Happening, Happenings, LogError, NodePage};
+use crate::driver::{LogError, NodePage, OperatorEvent};
 use crate::launcher::PAGE_BYTES;
+use crate::tell::Tell;
 use robust_proto::v1;
 use robust_shared::ids::InstanceId;
 use std::time::Duration;
@@ -30,18 +31,18 @@ const TAIL_BYTES: u64 = 64 << 20;
 
 /// Reads one log.
 pub struct Reader {
-    happenings: Happenings,
+    driver: Tell<OperatorEvent>,
     id: InstanceId,
 }
 
 impl Reader {
     /// Of the instance that is asked for.
-    pub fn new(happenings: Happenings, request: &v1::LogsRequest) -> Result<Self, Status> {
+    pub fn new(driver: Tell<OperatorEvent>, request: &v1::LogsRequest) -> Result<Self, Status> {
         let id = InstanceId {
             role: role(&request.role)?,
             index: request.index,
         };
-        Ok(Self { happenings, id })
+        Ok(Self { driver, id })
     }
 
     /// Sends what is asked for, or why that is not possible.
@@ -116,7 +117,7 @@ impl Reader {
     async fn page(&self, offset: u64, bytes: u32) -> Result<NodePage, Status> {
         let (answer, answered) = oneshot::channel();
         let id = self.id;
-        let asked = self.happenings.send(Happening::ReadLog {
+        let asked = self.driver.tell(OperatorEvent::ReadLog {
             id,
             offset,
             bytes,
@@ -146,10 +147,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     /// Answers as the driver does for a log on its own machine.
-    fn driver_of(path: PathBuf) -> Happenings {
-        let (happenings, mut asked) = mpsc::unbounded_channel();
+    fn driver_of(path: PathBuf) -> Tell<OperatorEvent> {
+        let (driver, mut asked) = mpsc::unbounded_channel();
         tokio::spawn(async move {
-            while let Some(Happening::ReadLog {
+            while let Some(OperatorEvent::ReadLog {
                 offset,
                 bytes,
                 answer,
@@ -161,7 +162,7 @@ mod tests {
                 let _ = answer.send(Ok(NodePage { node, page }));
             }
         });
-        happenings
+        Tell::into_channel(&driver)
     }
 
     fn request(tail_lines: Option<u32>, follow: bool) -> v1::LogsRequest {
@@ -233,10 +234,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_driver_that_is_gone_is_said() {
-        let (happenings, asked) = mpsc::unbounded_channel();
+        let (driver, asked) = mpsc::unbounded_channel::<OperatorEvent>();
         drop(asked);
         let request = request(None, false);
-        let reader = Reader::new(happenings, &request).unwrap();
+        let reader = Reader::new(Tell::into_channel(&driver), &request).unwrap();
         let (to, mut parts) = mpsc::channel(PARTS_AHEAD);
         reader.send(request, to).await;
         let Some(Err(status)) = parts.recv().await else {

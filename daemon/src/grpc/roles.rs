@@ -1,7 +1,8 @@
 //! What role processes ask of their daemon.
-use crate::driver::{Happening, Happenings, Held, LeaseError, Leases, LinkId};
-use crate::nodes::Via;
+use crate::leases::{Held, LeaseError, Leases};
+use crate::links::{LinkEvent, LinkId, RouteEvent, Via};
 use crate::store::{Appended, Durable, Finish, Store, StoreError, Tokens};
+use crate::tell::Tell;
 use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
 use robust_shared::ids::{Incarnation, TrajectoryId};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use tonic::{Request, Response, Status, Streaming};
 /// goes to the driver.
 #[derive(Clone)]
 pub struct RoleHostService {
-    happenings: Happenings,
+    links: Tell<LinkEvent>,
+    routes: Tell<RouteEvent>,
     leases: Leases,
     store: Store,
     numbers: Arc<AtomicU64>,
@@ -30,9 +32,15 @@ impl std::fmt::Debug for RoleHostService {
 impl RoleHostService {
     /// `first_number` names links and route requests from there on; it must be above those of
     /// earlier lives of the daemon.
-    pub fn new(happenings: Happenings, leases: Leases, store: Store, first_number: u64) -> Self {
+    pub fn new(
+        (links, routes): (Tell<LinkEvent>, Tell<RouteEvent>),
+        leases: Leases,
+        store: Store,
+        first_number: u64,
+    ) -> Self {
         Self {
-            happenings,
+            links,
+            routes,
             leases,
             store,
             numbers: Arc::new(AtomicU64::new(first_number)),
@@ -43,8 +51,12 @@ impl RoleHostService {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn tell(&self, happening: Happening) -> Result<(), Status> {
-        self.happenings.send(happening).map_err(|_| ending())
+    fn tell(&self, event: LinkEvent) -> Result<(), Status> {
+        self.links.tell(event).map_err(|_| ending())
+    }
+
+    fn tell_of_route(&self, event: RouteEvent) -> Result<(), Status> {
+        self.routes.tell(event).map_err(|_| ending())
     }
 
     async fn admit(
@@ -57,7 +69,7 @@ impl RoleHostService {
         let (admitted, answer) = oneshot::channel();
         let incarnation = Incarnation(hello.incarnation);
         let hello = Box::new(hello);
-        self.tell(Happening::Attach {
+        self.tell(LinkEvent::Attach {
             hello,
             link,
             down,
@@ -109,7 +121,7 @@ async fn relay(
             continue;
         };
         if service
-            .tell(Happening::Said {
+            .tell(LinkEvent::Said {
                 incarnation,
                 link,
                 body,
@@ -120,12 +132,12 @@ async fn relay(
         }
     }
     // When the driver is gone there is nobody to tell.
-    let _ = service.tell(Happening::LinkClosed { incarnation, link });
+    let _ = service.tell(LinkEvent::Closed { incarnation, link });
 }
 
 /// Releases a route request when the agent stops waiting for the answer.
 struct ReleaseUnlessAnswered {
-    happenings: Happenings,
+    routes: Tell<RouteEvent>,
     ticket: Option<u64>,
 }
 
@@ -134,8 +146,7 @@ impl Drop for ReleaseUnlessAnswered {
         if let Some(ticket) = self.ticket {
             // When the driver is gone there is nothing to release.
             let broken = false;
-            let released = Happening::RouteReleased { ticket, broken };
-            let _ = self.happenings.send(released);
+            let _ = self.routes.tell(RouteEvent::Released { ticket, broken });
         }
     }
 }
@@ -172,10 +183,10 @@ impl RoleHost for RoleHostService {
         let ticket = self.number();
         let (answer, answered) = oneshot::channel();
         let mut waiting = ReleaseUnlessAnswered {
-            happenings: self.happenings.clone(),
+            routes: self.routes.clone(),
             ticket: Some(ticket),
         };
-        self.tell(Happening::RouteWanted {
+        self.tell_of_route(RouteEvent::Wanted {
             ticket,
             incarnation,
             trajectory,
@@ -193,7 +204,7 @@ impl RoleHost for RoleHostService {
         request: Request<v1::ReleaseRouteRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
         let v1::ReleaseRouteRequest { ticket, broken } = request.into_inner();
-        self.tell(Happening::RouteReleased { ticket, broken })?;
+        self.tell_of_route(RouteEvent::Released { ticket, broken })?;
         Ok(Response::new(v1::Ack {}))
     }
 
@@ -259,9 +270,10 @@ impl RoleHost for RoleHostService {
         let service = self.clone();
         to_its_end(async move {
             let oldest_version = service.store_end(trajectory, &request).await?;
-            // Told while the lease is held: the driver hears of the end before it can move the lease.
+            // Told while the lease is held: the driver hears of the end before the trajectory settles, and
+            // so before anything of it is read for the next holder.
             let reward = request.reward;
-            service.tell(Happening::Finished {
+            service.tell(LinkEvent::Finished {
                 incarnation,
                 trajectory,
                 reward,
@@ -298,11 +310,10 @@ impl RoleHostService {
         trajectory: TrajectoryId,
         request: &v1::FinishTrajectoryRequest,
     ) -> Result<u64, Status> {
-        let stored = self
-            .store
-            .trajectory(trajectory)
-            .map_err(not_stored)?
-            .unwrap_or_default();
+        let store = self.store.clone();
+        let reading = tokio::task::spawn_blocking(move || store.trajectory(trajectory));
+        let stored = reading.await.map_err(|_| ending())?;
+        let stored = stored.map_err(not_stored)?.unwrap_or_default();
         let versions = stored
             .turns
             .iter()

@@ -53,7 +53,7 @@ struct Door {
     service: RoleHostService,
     leases: Leases,
     store: Store,
-    told: mpsc::UnboundedReceiver<Happening>,
+    told: mpsc::UnboundedReceiver<LinkEvent>,
     gate: Arc<Gate>,
     _dir: TempDir,
 }
@@ -63,9 +63,11 @@ fn door() -> Door {
     let gate = Arc::new(Gate::default());
     let wrap = |inner| Box::new(Gated(inner, Arc::clone(&gate))) as Box<dyn Commit>;
     let (store, _) = Store::open_with(dir.path(), Options::default(), wrap).unwrap();
-    let (happenings, told) = mpsc::unbounded_channel();
+    let (links, told) = mpsc::unbounded_channel();
+    let (routes, _) = mpsc::unbounded_channel::<RouteEvent>();
+    let ways = (Tell::into_channel(&links), Tell::into_channel(&routes));
     let leases = Leases::default();
-    let service = RoleHostService::new(happenings, leases.clone(), store.clone(), 1);
+    let service = RoleHostService::new(ways, leases.clone(), store.clone(), 1);
     Door {
         service,
         leases,
@@ -135,7 +137,7 @@ async fn tokens_are_taken_from_the_holder_twice_but_not_with_a_gap_nor_from_an_o
     use tonic::Code::{FailedPrecondition, InvalidArgument, Ok as Acknowledged};
     let door = door();
     assert_eq!(door.code(spans(A, 0, &[5])).await, FailedPrecondition);
-    door.leases.grant(A, T).await;
+    door.leases.grant(A, T).settling.over().await;
     assert_eq!(door.code(spans(A, 0, &[5, 6])).await, Acknowledged);
     assert_eq!(door.code(spans(A, 0, &[5, 6])).await, Acknowledged);
     assert_eq!(door.code(spans(A, 0, &[5, 7])).await, InvalidArgument);
@@ -144,7 +146,7 @@ async fn tokens_are_taken_from_the_holder_twice_but_not_with_a_gap_nor_from_an_o
     let mut uneven = spans(A, 2, &[7, 8]);
     uneven.get_mut().spans[0].logprobs.pop();
     assert_eq!(door.code(uneven).await, InvalidArgument);
-    door.leases.grant(B, T).await;
+    door.leases.grant(B, T).settling.over().await;
     // Late, from the lease before.
     assert_eq!(door.code(spans(A, 2, &[7])).await, FailedPrecondition);
     assert_eq!(door.code(spans(B, 2, &[9])).await, Acknowledged);
@@ -154,7 +156,7 @@ async fn tokens_are_taken_from_the_holder_twice_but_not_with_a_gap_nor_from_an_o
 #[tokio::test]
 async fn a_turn_that_contradicts_its_stored_tokens_is_refused_and_an_end_in_its_middle_too() {
     let door = door();
-    door.leases.grant(A, T).await;
+    door.leases.grant(A, T).settling.over().await;
     door.service
         .append_spans(spans(A, 0, &[5, 6]))
         .await
@@ -184,23 +186,22 @@ async fn dies_meanwhile(
     }
     call.abort();
     assert!(call.await.is_err());
-    let leases = door.leases.clone();
-    let mut moved = std::pin::pin!(async move { leases.grant(B, T).await });
+    let mut settled = std::pin::pin!(door.leases.grant(B, T).settling.over());
     for _ in 0..100 {
         assert!(
-            moved.as_mut().now_or_never().is_none(),
-            "it moved too early"
+            settled.as_mut().now_or_never().is_none(),
+            "it settled too early"
         );
         tokio::task::yield_now().await;
     }
     door.gate.shut(false);
-    moved.await;
+    settled.await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trajectory_moves_only_when_what_its_dead_holder_wrote_is_durable() {
+async fn a_trajectory_settles_only_when_what_its_dead_holder_wrote_is_durable() {
     let tokens = door();
-    tokens.leases.grant(A, T).await;
+    tokens.leases.grant(A, T).settling.over().await;
     let service = tokens.service.clone();
     dies_meanwhile(&tokens, async move {
         service.append_spans(spans(A, 0, &[5, 6])).await
@@ -209,7 +210,7 @@ async fn a_trajectory_moves_only_when_what_its_dead_holder_wrote_is_durable() {
     assert_eq!(tokens.running(), [span(&[5, 6])]);
 
     let mut whole = door();
-    whole.leases.grant(A, T).await;
+    whole.leases.grant(A, T).settling.over().await;
     let service = whole.service.clone();
     dies_meanwhile(&whole, async move {
         service.append_turn(turn(A, &[5, 6])).await
@@ -226,6 +227,6 @@ async fn a_trajectory_moves_only_when_what_its_dead_holder_wrote_is_durable() {
     .await;
     assert!(matches!(
         whole.told.try_recv(),
-        Ok(Happening::Finished { trajectory: T, .. })
+        Ok(LinkEvent::Finished { trajectory: T, .. })
     ));
 }

@@ -1,5 +1,6 @@
 //! What a hung process is doing.
 use super::debugger;
+use super::patience::Patience;
 use super::proc_stat::{ProcStat, SHIM, hosted_by};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -14,6 +15,8 @@ const MOST_PROCESSES: usize = 8;
 /// Lines of its log, and bytes in which they are looked for.
 const LOG_LINES: usize = 20;
 const LOG_END: u64 = 8 << 10;
+/// Of the time that there is, such a part is for the log: its disk may stand still.
+const LOG_SHARE: u32 = 4;
 const STATUS_LINES: [&str; 5] = [
     "VmRSS:",
     "SigPnd:",
@@ -34,7 +37,8 @@ pub fn evidence(pid: u32, limit: Duration) -> String {
     }
     all.truncate(MOST_PROCESSES);
     let each = limit / all.len() as u32;
-    let mut text = log_end(pid);
+    let log = Patience::default().read(limit / LOG_SHARE, move || log_end(pid));
+    let mut text = log.unwrap_or_default();
     all.iter()
         .for_each(|of| text.push_str(&evidence_with(*of, each, &path)));
     truncate(&mut text, TEXT_LIMIT);

@@ -9,6 +9,8 @@
 //! that it outlives the daemon: in the daemon's session, the kernel would send SIGHUP to stopped
 //! roles when the daemon dies. No parent-death signal, for the same reason. cgroups are not used:
 //! a grandchild that makes a session of its own escapes the kill.
+//!
+//! No end waits for a disk: the last lines of its log go with it if they can be read at once.
 mod afflict;
 mod debugger;
 mod evidence;
@@ -16,9 +18,11 @@ mod evidence;
 mod evidence_tests;
 mod find;
 mod page;
+mod patience;
 pub mod proc_stat;
 mod slow;
 mod spawn;
+mod strangers;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -30,6 +34,7 @@ pub use find::owned_by;
 pub use page::{LogPage, PAGE_BYTES, page};
 pub use rustix::process::Signal;
 pub use slow::{SlowArgs, slow_down};
+pub use strangers::kill_and_wait;
 pub use watch::Launcher;
 
 use robust_shared::core::Exit;

@@ -1,4 +1,5 @@
 //! One thread that waits on all pidfds.
+use super::patience::Patience;
 use super::proc_stat::ProcStat;
 use super::{LaunchEvent, Running, SpawnError, SpawnSpec, spawn, tail};
 use robust_shared::core::Exit;
@@ -15,6 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
+
+/// How long the end of a process waits for the last lines of its log: an exit is told within 100 ms.
+const LAST_LINES: Duration = Duration::from_millis(50);
 
 /// Wakes the thread to end; no incarnation has this number.
 const WAKE: u64 = u64::MAX;
@@ -34,6 +38,7 @@ struct Shared {
     events: UnboundedSender<LaunchEvent>,
     /// For drills: until then no program is found.
     refuses_until: Mutex<Option<Instant>>,
+    patience: Patience,
 }
 
 /// Ends the thread with the last launcher.
@@ -66,6 +71,7 @@ impl Launcher {
             table: Mutex::default(),
             events,
             refuses_until: Mutex::default(),
+            patience: Patience::default(),
         });
         let watching = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -246,9 +252,11 @@ impl Shared {
             (exit, watched.log)
         };
         let (exit, log) = ended;
-        let tail_of_log = log
-            .map(|(path, from)| tail::tail(&path, from))
-            .unwrap_or_default();
+        let tail = |(path, from): (PathBuf, u64)| {
+            let read = move || tail::tail(&path, from);
+            self.patience.read(LAST_LINES, read)
+        };
+        let tail_of_log = log.and_then(tail).unwrap_or_default();
         // The receiver is gone when the daemon ends.
         let _ = self.events.send(LaunchEvent::Exited {
             incarnation,

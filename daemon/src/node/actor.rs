@@ -2,11 +2,11 @@
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
-use crate::driver::{WorkerPlan, WorkerProgram};
 use crate::launcher::{Afflictions, LaunchEvent, Launcher, Running};
 use crate::nodes::JobToken;
 use crate::state::{StateDir, give_back};
 use crate::telemetry::{Samples, Telemetry};
+use crate::worker::{WorkerPlan, WorkerProgram};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, role_exited};
 use robust_shared::core::Exit;

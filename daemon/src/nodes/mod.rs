@@ -5,10 +5,11 @@
 //!                                                                              │
 //!   RoleHost of its roles, ReadFile, ReadShard, KeepShard: only with the session's key
 //! ```
-//! Nothing is decided here: what a node says becomes happenings, what the driver wants of it goes
+//! Nothing is decided here: what a node says becomes events, what the driver wants of it goes
 //! down the stream. Neither side is protected against somebody who can change packets on the way:
 //! that takes TLS. Hence nodes are listened for on loopback or on a network named as trusted.
 mod digests;
+mod event;
 mod files;
 mod outgoing;
 mod proof;
@@ -17,11 +18,12 @@ mod sessions;
 mod shards;
 
 pub use digests::Digests;
+pub use event::{NodeLinkEvent, NodeRefused};
 pub use files::{JobFiles, PART_BYTES};
 pub use outgoing::{parts_of, taken};
 pub use proof::{Handshake, JobToken, NONCE_BYTES, Secret, SecretError, Side, nonce};
 pub use service::{Joined, NodeHostService, Orders};
-pub use sessions::{SESSION_HEADER, SessionCheck, Sessions, Via};
+pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};
 pub use shards::{Expected, ShardError, Shards};
 
 use std::time::Duration;

@@ -7,8 +7,8 @@
 //! ```
 //! Both nonces are fresh, so that neither proof can be used again; the labels differ, so that
 //! neither side's proof can be given back to it as the other's.
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,9 +121,7 @@ impl Secret {
 
 /// A nonce nobody can foresee.
 pub fn nonce() -> io::Result<[u8; NONCE_BYTES]> {
-    let mut bytes = [0; NONCE_BYTES];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
+    crate::random::bytes()
 }
 
 /// Who proves.

@@ -3,8 +3,9 @@ use super::files::parts;
 use super::proof::{Handshake, NONCE_BYTES, Secret, Side, nonce};
 use super::sessions::Sessions;
 use super::shards::{ShardError, Shards};
-use super::{HANDSHAKE, JobFiles, outgoing};
-use crate::driver::{Happening, Happenings, LinkId, NodeRefused};
+use super::{HANDSHAKE, JobFiles, NodeLinkEvent, NodeRefused, outgoing};
+use crate::links::LinkId;
+use crate::tell::Tell;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::NodeHost;
 use robust_proto::v1::node_message::Body as Up;
@@ -45,7 +46,7 @@ pub struct Joined {
 #[derive(Clone, Debug)]
 pub struct NodeHostService {
     /// The way to the driver.
-    pub happenings: Happenings,
+    pub events: Tell<NodeLinkEvent>,
     /// What a node must prove to know.
     pub secret: Secret,
     /// The job's life; another one's roles are not welcome.
@@ -136,7 +137,7 @@ impl NodeHostService {
             let _ = down.send(Err(status));
         }
         // When the driver is gone there is nobody to tell.
-        let _ = self.happenings.send(Happening::NodeGone { link });
+        let _ = self.events.tell(NodeLinkEvent::Gone { link });
     }
 
     async fn shake_hands(
@@ -196,8 +197,8 @@ impl NodeHostService {
         let ending = || Status::unavailable("the leader is ending");
         let (admitted, answer) = oneshot::channel();
         let joined = Box::new(joined);
-        self.happenings
-            .send(Happening::NodeJoined { joined, admitted })
+        self.events
+            .tell(NodeLinkEvent::Joined { joined, admitted })
             .map_err(|_| ending())?;
         match answer.await.map_err(|_| ending())? {
             Ok(()) => Ok(()),
@@ -239,8 +240,8 @@ impl NodeHostService {
 
     fn tell(&self, link: LinkId, body: Up) -> Result<(), Status> {
         let body = Box::new(body);
-        self.happenings
-            .send(Happening::NodeSaid { link, body })
+        self.events
+            .tell(NodeLinkEvent::Said { link, body })
             .map_err(|_| Status::unavailable("the leader is ending"))
     }
 }

@@ -1,4 +1,5 @@
 //! Which nodes are joined now, by the key their calls show.
+use crate::links::Via;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tonic::service::Interceptor;
@@ -6,10 +7,6 @@ use tonic::{Request, Status};
 
 /// The metadata that carries a session's key.
 pub const SESSION_HEADER: &str = "robust-session";
-
-/// The node a call came from: an extension of its request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Via(pub Arc<str>);
 
 /// The open sessions. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +51,7 @@ impl Sessions {
     }
 }
 
-/// Lets requests of joined nodes pass, and notes which node they are of.
+/// Lets requests of joined nodes pass, and notes which node they are of, in an extension of each.
 #[derive(Clone, Debug)]
 pub struct SessionCheck(pub Sessions);
 

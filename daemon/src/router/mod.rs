@@ -27,8 +27,9 @@ mod tests;
 
 pub use serving::Serving;
 
-use crate::driver::Happenings;
 use crate::grpc::Token;
+use crate::links::RouteEvent;
+use crate::tell::Tell;
 use attempts::Attempts;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -85,7 +86,7 @@ pub struct Parts {
     /// The make of the job's engines.
     pub kind: Kind,
     /// The way to the driver.
-    pub happenings: Happenings,
+    pub routes: Tell<RouteEvent>,
     /// What operators see of the job.
     pub status: watch::Receiver<Arc<v1::Status>>,
     /// How long requests are kept waiting.
@@ -119,7 +120,7 @@ async fn serve(
     let router = Arc::new(Router {
         key: parts.key,
         kind: parts.kind,
-        tickets: Tickets::new(parts.happenings, parts.status),
+        tickets: Tickets::new(parts.routes, parts.status),
         upstream: Upstream::new(),
         room: Arc::new(Semaphore::new(MAX_REQUESTS)),
         limits: parts.limits,

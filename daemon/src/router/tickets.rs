@@ -1,5 +1,6 @@
 //! The core's choice of an engine, asked for through the driver, and given back.
-use crate::driver::{Happening, Happenings};
+use crate::links::RouteEvent;
+use crate::tell::Tell;
 use robust_proto::v1;
 use robust_shared::ids::Incarnation;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(super) struct Route {
 /// A question, and then a request that counts; released when it is dropped.
 #[derive(Debug)]
 struct Ticket {
-    happenings: Happenings,
+    routes: Tell<RouteEvent>,
     number: u64,
 }
 
@@ -53,7 +54,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let ticket = self.number;
         // When the driver is gone there is nothing to release.
-        let _ = self.happenings.send(Happening::RouteReleased {
+        let _ = self.routes.tell(RouteEvent::Released {
             ticket,
             broken: false,
         });
@@ -63,15 +64,15 @@ impl Drop for Ticket {
 /// Where tickets come from.
 #[derive(Debug)]
 pub(super) struct Tickets {
-    happenings: Happenings,
+    routes: Tell<RouteEvent>,
     status: watch::Receiver<Arc<v1::Status>>,
     next: AtomicU64,
 }
 
 impl Tickets {
-    pub fn new(happenings: Happenings, status: watch::Receiver<Arc<v1::Status>>) -> Self {
+    pub fn new(routes: Tell<RouteEvent>, status: watch::Receiver<Arc<v1::Status>>) -> Self {
         Self {
-            happenings,
+            routes,
             status,
             next: AtomicU64::new(FIRST),
         }
@@ -94,17 +95,17 @@ impl Tickets {
     ) -> Result<Route, NoRoute> {
         let (answer, answered) = oneshot::channel();
         let ticket = Ticket {
-            happenings: self.happenings.clone(),
+            routes: self.routes.clone(),
             number: self.next.fetch_add(1, Ordering::Relaxed),
         };
-        let wanted = Happening::ClientRouteWanted {
+        let wanted = RouteEvent::WantedByClient {
             ticket: ticket.number,
             avoid,
             answer,
         };
         let mut status = self.status.clone();
         // A dropped sender is answered below, by the end of the answer's own.
-        let _ = self.happenings.send(wanted);
+        let _ = self.routes.tell(wanted);
         let reply = tokio::select! {
             biased;
             reply = answered => reply.ok(),

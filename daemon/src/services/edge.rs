@@ -2,8 +2,10 @@
 use super::book::{Book, Entry};
 use super::end;
 use super::shim;
-use crate::driver::{Happening, Happenings, WorkerPlan, probe};
 use crate::launcher::{LaunchEvent, Launcher, Running, owned_by};
+use crate::probe;
+use crate::tell::Tell;
+use crate::worker::WorkerPlan;
 use robust_proto::v1;
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
@@ -17,9 +19,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// What is heard of services, on the driver's channel.
+/// What is heard of services.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum ServiceEvent {
+    /// A shim is started, or is not.
+    Started {
+        /// Which life.
+        life: Incarnation,
+        /// The process, or why there is none.
+        started: Result<Running, String>,
+    },
+    /// It is on record that the job is paused for services, or is no more.
+    PauseNoted,
     /// A shim ended.
     Ended {
         /// Which life.
@@ -53,7 +64,11 @@ pub struct Services {
     addresses: String,
     /// The slots of those that have some.
     places: Vec<ServicePlace>,
-    happenings: Happenings,
+    /// Lives that are being started, and whether they are to be killed as soon as they are.
+    starting: BTreeMap<Incarnation, bool>,
+    /// A pause is on its way to the disk.
+    noting: bool,
+    events: Tell<ServiceEvent>,
 }
 
 impl Services {
@@ -62,13 +77,13 @@ impl Services {
     pub async fn open(
         job: &Job,
         plan: WorkerPlan,
-        happenings: Happenings,
+        events: Tell<ServiceEvent>,
         now: Time,
     ) -> io::Result<Self> {
         let (exits, launches) = unbounded_channel();
         let launcher = Launcher::new(exits)?;
-        tokio::spawn(forward(launches, happenings.clone()));
-        let mut book = Book::open(plan.state.services_json());
+        tokio::spawn(forward(launches, events.clone()));
+        let mut book = Book::open(plan.state.services_json())?;
         lend_all(&mut book, job, &plan)?;
         let addresses = addresses(&book, &plan);
         let owner = plan.state.root().as_os_str();
@@ -85,7 +100,9 @@ impl Services {
             addresses,
             // Of a validated job they are there.
             places: job.service_places().unwrap_or_default(),
-            happenings,
+            starting: BTreeMap::new(),
+            noting: false,
+            events,
         };
         services.take_over(now, found).await?;
         Ok(services)
@@ -113,7 +130,7 @@ impl Services {
             }
         }
         end::kill(found).await?;
-        self.save();
+        self.book.save();
         Ok(())
     }
 
@@ -127,17 +144,21 @@ impl Services {
         self.machine.handle(now, event);
     }
 
-    /// Something was heard on the driver's channel.
-    pub fn heard(&mut self, now: Time, heard: Heard) {
-        match heard {
-            Heard::Ended { life, how } => self.clear(life, how),
-            Heard::Gone { life, how } => {
+    /// Something was heard of them.
+    pub fn heard(&mut self, now: Time, event: ServiceEvent) {
+        match event {
+            ServiceEvent::Started { life, started } => self.started(now, life, started),
+            ServiceEvent::PauseNoted => self.noting = false,
+            ServiceEvent::Ended { life, how } => self.clear(life, how),
+            ServiceEvent::Gone { life, how } => {
                 if let Some(entry) = self.entry(life) {
                     (entry.life, entry.pid, entry.up) = (0, 0, false);
                 }
                 self.machine.handle(now, Event::Exited { life, how });
             }
-            Heard::Probed { life, ok } => self.machine.handle(now, Event::Probed { life, ok }),
+            ServiceEvent::Probed { life, ok } => {
+                self.machine.handle(now, Event::Probed { life, ok })
+            }
         }
     }
 
@@ -148,10 +169,13 @@ impl Services {
         }
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
-                Effect::Start { id, life } => self.start(now, &id, life),
+                Effect::Start { id, life } => self.start(&id, life),
                 Effect::Kill { life, reason } => {
                     tracing::info!("killing the service's life {}: {reason}", life.0);
                     self.launcher.kill(life);
+                    if let Some(unwanted) = self.starting.get_mut(&life) {
+                        *unwanted = true;
+                    }
                 }
                 Effect::Probe {
                     id,
@@ -163,7 +187,7 @@ impl Services {
             }
         }
         self.note_up();
-        self.save();
+        self.book.save();
         None
     }
 
@@ -182,10 +206,27 @@ impl Services {
         self.book.page.paused
     }
 
-    /// Remembers that it is, or is no more; written before the pause itself is.
-    pub fn set_paused(&mut self, paused: bool) {
+    /// Whether it is being written down that it is, or is no more.
+    pub fn is_noting_pause(&self) -> bool {
+        self.noting
+    }
+
+    /// Remembers that it is, or is no more. [`ServiceEvent::PauseNoted`] says when that is on disk: the
+    /// pause itself comes after it.
+    pub fn note_pause(&mut self, paused: bool) {
         self.book.page.paused = paused;
-        self.save();
+        self.noting = true;
+        let events = self.events.clone();
+        self.book.save_then(move || {
+            // When the driver is gone nobody wants to know.
+            let _ = events.tell(ServiceEvent::PauseNoted);
+        });
+    }
+
+    /// The pause is not one for services after all.
+    pub fn disown_pause(&mut self) {
+        self.book.page.paused = false;
+        self.book.save();
     }
 
     /// As operators see them.
@@ -216,26 +257,38 @@ impl Services {
         all.find(|e| e.life == life.0 && life.0 != 0)
     }
 
-    fn start(&mut self, now: Time, id: &ServiceId, life: Incarnation) {
+    fn start(&mut self, id: &ServiceId, life: Incarnation) {
         self.book.page.last_life = self.book.page.last_life.max(life.0);
         let Some(entry) = self.book.of(id) else {
             return;
         };
         (entry.life, entry.pid, entry.up) = (life.0, 0, false);
         let ports = entry.ports.clone();
-        // Before it is there: one that nobody remembers would be killed by the next daemon.
-        self.save();
         let mut places = self.places.iter();
         let place = places.find(|p| p.service == id.name && p.index == id.index);
         let spec = shim::spec(&self.plan, id, life, &ports, &self.addresses, place);
-        match self.launcher.spawn(spec) {
+        self.starting.insert(life, false);
+        let (launcher, events) = (self.launcher.clone(), self.events.clone());
+        // After its life is on disk: one that nobody remembers would be killed by the next daemon.
+        self.book.save_then(move || {
+            let started = launcher.spawn(spec).map_err(|e| e.to_string());
+            // When the driver is gone, the next one finds it by its life.
+            let _ = events.tell(ServiceEvent::Started { life, started });
+        });
+    }
+
+    fn started(&mut self, now: Time, life: Incarnation, started: Result<Running, String>) {
+        let unwanted = self.starting.remove(&life) == Some(true);
+        match started {
             Ok(running) => {
                 if let Some(entry) = self.entry(life) {
                     (entry.pid, entry.start_time) = (running.pid, running.start_time);
                 }
+                if unwanted {
+                    self.launcher.kill(life);
+                }
             }
-            Err(error) => {
-                let reason = error.to_string();
+            Err(reason) => {
                 if let Some(entry) = self.entry(life) {
                     entry.life = 0;
                 }
@@ -248,14 +301,14 @@ impl Services {
         let entry = self.book.page.services.iter().find(|e| e.id == *id);
         let port = entry.and_then(|e| e.ports.first()).copied();
         let addr = SocketAddr::new(self.plan.bind, port.unwrap_or_default()).to_string();
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         tokio::spawn(async move {
             let ok = match path {
                 Some(path) => probe::answers(&addr, &path, timeout).await,
                 None => probe::accepts(&addr, timeout).await,
             };
             // When the driver is gone nobody wants to know.
-            let _ = happenings.send(Happening::Service(Heard::Probed { life, ok }));
+            let _ = events.tell(ServiceEvent::Probed { life, ok });
         });
     }
 
@@ -263,12 +316,12 @@ impl Services {
     fn clear(&mut self, life: Incarnation, how: String) {
         let home = self.entry(life).map(|entry| entry.id.clone());
         let home = home.map(|id| shim::home(&self.plan, &id));
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
             if let Some(home) = home {
                 end::clear(&home);
             }
-            let _ = happenings.send(Happening::Service(Heard::Gone { life, how }));
+            let _ = events.tell(ServiceEvent::Gone { life, how });
         });
     }
 
@@ -280,15 +333,9 @@ impl Services {
             }
         }
     }
-
-    pub(super) fn save(&mut self) {
-        if let Err(error) = self.book.save() {
-            tracing::error!("what is known of the services is not written: {error}");
-        }
-    }
 }
 
-async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, happenings: Happenings) {
+async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, events: Tell<ServiceEvent>) {
     while let Some(LaunchEvent::Exited {
         incarnation: life,
         exit,
@@ -297,8 +344,7 @@ async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, happenings: Happe
     }) = launches.recv().await
     {
         let how = reason(&exit, &tail_of_log);
-        let ended = Heard::Ended { life, how };
-        if happenings.send(Happening::Service(ended)).is_err() {
+        if events.tell(ServiceEvent::Ended { life, how }).is_err() {
             return;
         }
     }

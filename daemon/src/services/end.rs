@@ -2,8 +2,7 @@
 //! by force.
 use super::edge::Services;
 use super::shim;
-use crate::driver::kill_and_wait;
-use crate::launcher::{Running, Signal, owned_by};
+use crate::launcher::{Running, Signal, kill_and_wait, owned_by};
 use crate::state::StateDir;
 use robust_shared::ids::Incarnation;
 use robust_tree::{ENGINE_VARIABLE, leftovers};
@@ -23,6 +22,8 @@ impl Services {
     /// Ends every service in the reverse of the order in which they start; with `hurry` those that are
     /// left are killed. The shims that do not even end then are returned.
     pub async fn end(&mut self, hurry: impl Future<Output = ()>) -> Vec<u32> {
+        // Those that are being started are there then.
+        self.book.settled().await;
         let mut names: Vec<String> = Vec::new();
         for view in self.machine.view() {
             if names.last() != Some(&view.id.name) {
@@ -78,7 +79,7 @@ impl Services {
         let clearing = move || homes.iter().for_each(|home| clear(home));
         // A panic in it was said.
         let _ = tokio::task::spawn_blocking(clearing).await;
-        self.save();
+        self.book.settled().await;
         running
             .into_iter()
             .map(|(_, running)| running.pid)

@@ -7,7 +7,7 @@
 //!    └── poll: Effect (say,       │            └── Probe ──► GET, connect  │
 //!        fail, hold, release)     └── book: STATE/services.json            │
 //!    ▲                                                                     │
-//!    └── Happening::Service ◄── probed ◄── gone: nothing of it is left ◄── ended
+//!    └── ServiceEvent ◄── probed ◄── gone: nothing of it is left ◄── ended
 //! ```
 //! An instance's ports are lent once and kept over its restarts and the daemon's, so that whoever was
 //! told an address can keep it. A life is on record before it is started: a daemon that is killed in
@@ -19,5 +19,5 @@ mod end;
 mod shim;
 
 pub use checks::{ServicesError, check};
-pub use edge::{Heard, Services};
+pub use edge::{ServiceEvent, Services};
 pub use end::end_strangers;

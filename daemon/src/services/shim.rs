@@ -1,6 +1,6 @@
 //! How the shim of a service's process is started.
-use crate::driver::WorkerPlan;
 use crate::launcher::SpawnSpec;
+use crate::worker::WorkerPlan;
 use robust_proto::SERVICES_VARIABLE;
 use robust_shared::ids::Incarnation;
 use robust_shared::job::{DEVICES_VARIABLE, ServicePlace};

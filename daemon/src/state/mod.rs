@@ -95,8 +95,8 @@ impl StateDir {
             return Ok(known.trim().to_owned());
         }
         let random = Path::new("/dev/urandom");
-        let nonce = crate::nodes::nonce().map_err(StateDirError::io("reading", random))?;
-        let name: String = nonce[..16].iter().map(|b| format!("{b:02x}")).collect();
+        let nonce = crate::random::bytes::<16>().map_err(StateDirError::io("reading", random))?;
+        let name: String = nonce.iter().map(|b| format!("{b:02x}")).collect();
         write_private(&path, name.as_bytes())?;
         Ok(name)
     }

@@ -5,11 +5,15 @@ use robust_ckpt::slot::{Image, Slot, SnapshotMemory, Taken};
 use robust_proto::v1::{self, call, call_reply, role_message::Body};
 use robust_shared::ids::{Generation, Step};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Long enough for a test to strike in the middle of it.
 const UPDATE: Duration = Duration::from_millis(100);
+
+/// It works for so long after every rest.
+const WORK: Duration = Duration::from_millis(1);
+const REST: Duration = Duration::from_millis(19);
 
 /// What a rank says of a loss that is none.
 const NO_NUMBER: &str = "the loss is NaN";
@@ -104,7 +108,7 @@ impl Fake {
                 };
                 say(up, Body::Phase(phase));
                 self.enter(up, "update").await;
-                tokio::time::sleep(update_time()).await;
+                compute(update_time()).await;
                 if self.take(up, "exception", "update") {
                     return Err("exception on request in update".to_owned());
                 }
@@ -185,6 +189,22 @@ fn read(shard: &v1::SnapshotReply) -> Result<Trained, String> {
     restored.map_err(|e| e.to_string())?;
     assert_eq!(shard.adam_step, Some(shard.step));
     Ok(Trained::of_image(&String::from_utf8(text).unwrap()))
+}
+
+/// Computes for so long: a share of its core that nobody takes for idle.
+async fn compute(lasts: Duration) {
+    let end = Instant::now() + lasts;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(REST)).await;
+        let began = Instant::now();
+        while began.elapsed() < WORK {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 fn update_time() -> Duration {

@@ -16,7 +16,7 @@ const STOPPED: i32 = 143;
 const NONE: Option<&str> = None;
 
 /// Puts a small file system where the state goes; false where this is not allowed, which is recorded.
-fn on_a_small_disk(site: &Site) -> bool {
+pub fn on_a_small_disk(site: &Site) -> bool {
     fs::create_dir(site.state()).unwrap();
     let options = format!("size={SIZE_MIB}m");
     let mounted = unshare(CloneFlags::CLONE_NEWNS)

@@ -5,12 +5,15 @@ use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage};
 use robust_shared::job::Job;
-use robustd::driver::{Happening, Leases, NodeRefused};
+use robustd::driver::Event;
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
+use robustd::leases::Leases;
 use robustd::nodes::{
-    Digests, Handshake, JobFiles, NodeHostService, SESSION_HEADER, Secret, Sessions, Shards, Side,
+    Digests, Handshake, JobFiles, NodeHostService, NodeLinkEvent, NodeRefused, SESSION_HEADER,
+    Secret, Sessions, Shards, Side,
 };
 use robustd::store::Store;
+use robustd::tell::Tell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +31,7 @@ const NONCE: [u8; 32] = [7; 32];
 struct Leader {
     _temp: tempfile::TempDir,
     channel: Channel,
-    heard: UnboundedReceiver<Happening>,
+    heard: UnboundedReceiver<Event>,
 }
 
 fn job(root: &Path) -> Job {
@@ -50,11 +53,11 @@ fn job(root: &Path) -> Job {
 impl Leader {
     async fn start() -> Self {
         let temp = tempfile::tempdir().unwrap();
-        let (happenings, mut arrivals) = unbounded_channel();
+        let (events, mut arriving) = unbounded_channel();
         let (hand_on, heard) = unbounded_channel();
         tokio::spawn(async move {
-            while let Some(happening) = arrivals.recv().await {
-                if let Happening::NodeJoined { joined, admitted } = happening {
+            while let Some(event) = arriving.recv().await {
+                if let Event::Node(NodeLinkEvent::Joined { joined, admitted }) = event {
                     let name = joined.name.clone();
                     let _ = match name.as_str() {
                         "unwanted" => admitted.send(Err(NodeRefused::Taken { name })),
@@ -62,7 +65,7 @@ impl Leader {
                     };
                     // Its way down stays open for as long as it is held here.
                     std::mem::forget(joined);
-                } else if hand_on.send(happening).is_err() {
+                } else if hand_on.send(event).is_err() {
                     return;
                 }
             }
@@ -74,7 +77,7 @@ impl Leader {
             path
         };
         let service = NodeHostService {
-            happenings: happenings.clone(),
+            events: Tell::into_channel(&events),
             secret: Secret::of(TOKEN),
             run: "run".to_owned(),
             job: serde_json::to_string(&job).unwrap().into(),
@@ -84,7 +87,8 @@ impl Leader {
             numbers: Arc::new(AtomicU64::new(1)),
         };
         let (store, _) = Store::open(&dir("state")).unwrap();
-        let roles = RoleHostService::new(happenings, Leases::default(), store, 1);
+        let ways = (Tell::into_channel(&events), Tell::into_channel(&events));
+        let roles = RoleHostService::new(ways, Leases::default(), store, 1);
         let any = "127.0.0.1:0".parse().unwrap();
         let listener = bind_tcp("--listen-nodes", any).await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -105,7 +109,7 @@ impl Leader {
         Peer { up, down }
     }
 
-    async fn next(&mut self) -> Happening {
+    async fn next(&mut self) -> Event {
         let next = timeout(Duration::from_secs(10), self.heard.recv());
         next.await.expect("something is heard").unwrap()
     }
@@ -284,7 +288,8 @@ async fn a_node_that_proves_itself_is_welcome_for_as_long_as_its_stream_lives() 
     let bytes = read(&leader, Some(&key)).await.unwrap();
     assert_eq!(bytes, b"content of tokenizer.json");
     peer.say(beat());
-    assert!(matches!(leader.next().await, Happening::NodeSaid { .. }));
+    let said = leader.next().await;
+    assert!(matches!(said, Event::Node(NodeLinkEvent::Said { .. })));
     let mut client = NodeHostClient::new(leader.channel.clone());
     let outside = v1::ReadShardRequest {
         path: "/etc/passwd".to_owned(),
@@ -302,7 +307,8 @@ async fn a_node_that_proves_itself_is_welcome_for_as_long_as_its_stream_lives() 
         "{refusal}"
     );
     drop(peer);
-    assert!(matches!(leader.next().await, Happening::NodeGone { .. }));
+    let gone = leader.next().await;
+    assert!(matches!(gone, Event::Node(NodeLinkEvent::Gone { .. })));
     let refusal = read(&leader, Some(&key)).await.unwrap_err();
     assert_eq!(
         refusal.code(),

@@ -8,6 +8,8 @@
 //!   while let Some(output) = core.poll_output() { .. }   // a Record: persist it and core.state(),
 //!   wake_at(core.next_timeout());                        // then go on with what follows it
 //! ```
+//! A kill on a verdict, evidence and probes wait for no record ([`Output::waits_for_records`]).
+//!
 //! After a restart of the driver: [`Core::restore`] with the last state persisted, then
 //! `TrajectoryFinished` for all in the store after the committed step, then `Attached`, `Spawned` or
 //! `Exited` for every instance that was (not) taken over (an exit may cost finished work, which must

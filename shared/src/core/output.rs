@@ -8,10 +8,12 @@ use crate::ids::{
 };
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// One thing to do, in order. Outputs that follow a [`Output::Record`] may be acted on only once
-/// that record (and [`super::Core::state`] with it) is durable.
+/// that record (and [`super::Core::state`] with it) is durable, but for those that wait for none
+/// ([`Output::waits_for_records`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Output {
     /// Start a process.
@@ -204,6 +206,57 @@ pub enum Output {
         /// How it ended.
         outcome: Outcome,
     },
+}
+
+impl Output {
+    /// Whether it may be acted on only once the records before it are durable.
+    ///
+    /// What looks only, and what ends a process on a verdict, need not wait: should the driver die before
+    /// the verdict is on record, its next life finds the process gone, judges that and comes to the same
+    /// restart, counted once (I-7). A disk that stands still must not let a gang hang on, nor let a
+    /// rollout fail a probe that it was never sent (I-8). What begins, hands out or promises something
+    /// waits.
+    pub fn waits_for_records(&self) -> bool {
+        match self {
+            Output::Kill { .. } | Output::CollectEvidence { .. } | Output::Probe { .. } => false,
+            // An end without a fault: unless that is on record, it would be taken for one.
+            Output::Retire { .. } => true,
+            Output::Spawn { .. }
+            | Output::Fence { .. }
+            | Output::Strike { .. }
+            | Output::Carry { .. }
+            | Output::TakeBack { .. }
+            | Output::Afflict { .. }
+            | Output::Reply { .. }
+            | Output::Restore { .. }
+            | Output::TrainStep { .. }
+            | Output::Prepare { .. }
+            | Output::Publish { .. }
+            | Output::AssignPull { .. }
+            | Output::Pause { .. }
+            | Output::Resume { .. }
+            | Output::Dispatch { .. }
+            | Output::Revoke { .. }
+            | Output::Route { .. }
+            | Output::Record(_)
+            | Output::Event(_)
+            | Output::Finish { .. } => true,
+        }
+    }
+
+    /// Which of these, of which the first waits for a record, may be acted on next. A kill stays behind the
+    /// start of the very process that it ends: before it, it would end nothing.
+    pub fn overtakes<'a>(queue: impl IntoIterator<Item = &'a Self>) -> Option<usize> {
+        let mut starts = BTreeSet::new();
+        queue.into_iter().position(|output| match output {
+            Output::Spawn { incarnation, .. } => {
+                starts.insert(*incarnation);
+                false
+            }
+            Output::Kill { incarnation, .. } => !starts.contains(incarnation),
+            other => !other.waits_for_records(),
+        })
+    }
 }
 
 /// What must be durable before its consequences.

@@ -1,8 +1,9 @@
 //! What other nodes hold in their memory, brought back when it is not in this machine's any more.
 use super::Source;
-use crate::control::shard_from_wire;
-use crate::driver::{Happening, Happenings, SnapshotShards};
+use crate::control::{GangWorkEvent, shard_from_wire};
 use crate::nodes::{Expected, Orders, Shards, taken};
+use crate::snapshots::SnapshotShards;
+use crate::tell::Tell;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use robust_ckpt::slot::Image;
@@ -54,7 +55,7 @@ pub struct Peers {
     /// Where it arrives.
     pub shards: Shards,
     /// Told what is in this machine's memory again.
-    pub happenings: Happenings,
+    pub events: Tell<GangWorkEvent>,
 }
 
 /// Other nodes' memory.
@@ -124,8 +125,8 @@ impl PeerMemory {
         // When the driver is gone nobody wants to know.
         let _ = self
             .peers
-            .happenings
-            .send(Happening::Brought { step, brought });
+            .events
+            .tell(GangWorkEvent::Brought { step, brought });
         Ok(shards)
     }
 

@@ -7,7 +7,7 @@
 use super::Way;
 use crate::control::gang::{Gang, StepError, Trains};
 use crate::control::step::{abandoned, learn};
-use crate::driver::SnapshotShards;
+use crate::snapshots::SnapshotShards;
 use crate::store::{Store, StoreError};
 use robust_shared::core::StepMetrics;
 use robust_shared::ids::{Generation, Step, TrajectoryId};

@@ -1,5 +1,5 @@
 //! Where states of the gang are kept.
-use crate::driver::SnapshotShards;
+use crate::snapshots::SnapshotShards;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use robust_ckpt::disk::RealDisk;

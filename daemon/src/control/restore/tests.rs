@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::*;
 use crate::control::GangCalls;
-use crate::driver::{LinkId, Links, SnapshotShards};
+use crate::links::{LinkId, Links};
+use crate::snapshots::SnapshotShards;
 use crate::store::Finish;
 use futures::FutureExt;
 use futures::future::BoxFuture;

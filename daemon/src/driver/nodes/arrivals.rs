@@ -1,9 +1,9 @@
 //! What nodes say, and what follows from it for the processes there.
+use super::super::Driver;
 use super::super::hands::Process;
-use super::super::happening::NodeRefused;
-use super::super::{Driver, LinkId};
 use super::{Remote, spawn_order};
-use crate::nodes::Joined;
+use crate::links::LinkId;
+use crate::nodes::{Joined, NodeRefused};
 use crate::telemetry::{DeviceUse, Usage};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, host_message, role_exited};
@@ -54,7 +54,7 @@ impl Driver {
             self.inputs.push_front(Input::Node(node, NodeEvent::Beat));
         }
         // What waits comes first: the node's table and its processes as they are now.
-        self.take_inputs();
+        self.decide();
         let running: Vec<Incarnation> = joined
             .proof
             .running
@@ -72,9 +72,8 @@ impl Driver {
             node: spec.clone(),
             running: there,
         };
-        self.core.handle(self.parts.clock.now(), input);
-        // Makes the loop fetch what the core wants now.
-        self.inputs.push_back(Input::Timeout);
+        self.inputs.push_back(input);
+        self.decide();
         let Some(node) = self.core.node_id(&spec.name) else {
             return drop(admitted.send(Err(NodeRefused::Ending)));
         };
@@ -155,7 +154,7 @@ impl Driver {
             let detail = "gone while its node was away".to_owned();
             self.on_exited(incarnation, now, Exit::Gone, detail);
         }
-        self.take_inputs();
+        self.decide();
     }
 
     fn on_remote_exit(&mut self, node: NodeId, ended: &v1::RoleExited) {
@@ -226,7 +225,9 @@ impl Driver {
         };
         if process.node == node && process.pid.is_none() {
             process.pid = Some(pid);
-            self.nodes.remote(node).forget(incarnation);
+            if node != NodeId::LEADER {
+                self.nodes.remote(node).forget(incarnation);
+            }
             self.inputs
                 .push_back(Input::Role(incarnation, RoleEvent::Spawned { pid }));
         }
@@ -269,7 +270,7 @@ impl Driver {
     fn on_node_left(&mut self, node: NodeId, reason: String) {
         self.inputs
             .push_back(Input::Node(node, NodeEvent::Left { reason }));
-        self.take_inputs();
+        self.decide();
         self.let_go(node);
     }
 
@@ -349,14 +350,6 @@ impl Driver {
                 self.processes
                     .insert(instance.incarnation, Process { node, pid });
             }
-        }
-    }
-
-    /// Lets the core decide on what waits.
-    pub(in crate::driver) fn take_inputs(&mut self) {
-        let now = self.parts.clock.now();
-        while let Some(input) = self.inputs.pop_front() {
-            self.core.handle(now, input);
         }
     }
 }

@@ -8,8 +8,8 @@
 //! Whether a node is lost is the core's to decide; a broken stream alone decides nothing.
 mod arrivals;
 
-use super::LinkId;
 use super::hands::{Hands, SpawnOrder};
+use crate::links::LinkId;
 use crate::nodes::Orders;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
@@ -111,10 +111,9 @@ fn spawn_order(order: &SpawnOrder) -> Down {
 }
 
 impl Hands for Remote {
-    fn spawn(&mut self, order: SpawnOrder) -> Result<Option<u32>, String> {
+    fn spawn(&mut self, order: SpawnOrder) {
         self.order(spawn_order(&order));
         self.pending.insert(order.life.incarnation, order);
-        Ok(None)
     }
 
     /// Unsaid while the node is away: when it joins again, what is over there is fenced.

@@ -1,8 +1,9 @@
 //! A router before engines that do as they are told, and a core that knows no more than who is
 //! asked.
 use super::super::{Limits, Parts, serve};
-use crate::driver::Happening;
 use crate::grpc::Token;
+use crate::links::RouteEvent;
+use crate::tell::Tell;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -71,16 +72,16 @@ impl Site {
         let path = folder.path().join("router.key");
         let token = Token::load_or_create(&path).unwrap();
         let key = std::fs::read_to_string(&path).unwrap().trim().to_owned();
-        let (happenings, arrivals) = mpsc::unbounded_channel();
+        let (routes, wanted) = mpsc::unbounded_channel();
         let asked = Arc::new(Mutex::new(Asked::default()));
-        tokio::spawn(choose(arrivals, engines, Arc::clone(&asked)));
+        tokio::spawn(choose(wanted, engines, Arc::clone(&asked)));
         let (status, shown) = watch::channel(running("running"));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let parts = Parts {
             key: token,
             kind: Kind::Sglang,
-            happenings,
+            routes: Tell::into_channel(&routes),
             status: shown,
             limits: Limits {
                 wait,
@@ -154,14 +155,14 @@ pub async fn piece(body: &mut Body) -> Option<Result<String, axum::Error>> {
 }
 
 async fn choose(
-    mut arrivals: mpsc::UnboundedReceiver<Happening>,
+    mut wanted: mpsc::UnboundedReceiver<RouteEvent>,
     engines: Vec<String>,
     asked: Arc<Mutex<Asked>>,
 ) {
-    while let Some(happening) = arrivals.recv().await {
+    while let Some(event) = wanted.recv().await {
         let mut asked = asked.lock().unwrap();
-        match happening {
-            Happening::ClientRouteWanted {
+        match event {
+            RouteEvent::WantedByClient {
                 ticket,
                 avoid,
                 answer,
@@ -181,7 +182,7 @@ async fn choose(
                     rollout: chosen as u64 + 1,
                 });
             }
-            Happening::RouteReleased { ticket, .. } => {
+            RouteEvent::Released { ticket, .. } => {
                 asked.open.remove(&ticket);
             }
             other => panic!("{other:?}"),

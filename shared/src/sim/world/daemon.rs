@@ -156,6 +156,9 @@ impl World {
         }
         for output in &outputs {
             self.journal.note(self.now, '>', output);
+            if let Output::Record(Record::Incident(incident)) = output {
+                self.checker.decided(incident);
+            }
         }
         while let Some(output) = outputs.pop_front() {
             if !matches!(output, Output::Record(_)) {
@@ -165,8 +168,15 @@ impl World {
                 continue;
             }
             outputs.push_front(output);
-            self.daemon.held = outputs;
-            self.daemon.writing = true;
+            (self.daemon.held, self.daemon.writing) = (outputs, true);
+            while let Some(at) = Output::overtakes(&self.daemon.held) {
+                let Some(output) = self.daemon.held.remove(at) else {
+                    break;
+                };
+                if !self.act_unless_dying(output) {
+                    return;
+                }
+            }
             let takes = self.timing.store.draw(&mut self.dice);
             if takes.is_zero() {
                 return self.durable(self.daemon.life);

@@ -3,14 +3,15 @@
 //! same run.
 //!
 //! ```text
-//!  queue (time, number) ─► happen ─► feed ─► Core::handle ─► outputs ─┬─ before the first record:
-//!     ▲                               │ daemon down: lost             │  acted on at once
+//!  queue (time, number) ─► happen ─► feed ─► Core::handle ─► outputs ─┬─ before the first record, or
+//!     ▲                               │ daemon down: lost             │  waits for none: at once
 //!     │                               │ daemon writing: waits         └─ the rest: when the write
 //!     └───────── deeds of processes ◄─┴────────────────────────────────  is durable, or lost
 //! ```
-//! The daemon is modelled as its driver is: outputs up to the first record leave at once, the rest
-//! when all records of the batch and the core's state are durable in one piece, and nothing is
-//! handled meanwhile. A crash loses what was not durable with all that follows from it.
+//! The daemon is modelled as its driver is: outputs up to the first record leave at once, with those
+//! that wait for no record, the rest when all records of the batch and the core's state are durable in
+//! one piece, and nothing is handled meanwhile. A crash loses what was not durable with all that follows
+//! from it; what was killed on a verdict that is lost stays dead.
 //!
 //! Other nodes (`machines`, `streams`) have daemons of their own, which can be cut off, stopped or lost
 //! with their processes; operators (`office`) ask for changes and remember what they were promised.

@@ -24,7 +24,7 @@ mod verdicts;
 
 use super::World;
 use crate::core::{
-    Core, CoreConfig, Input, NodeEvent, Policy, Record, Request, RoleEvent, SlotRef,
+    Core, CoreConfig, Incident, Input, NodeEvent, Policy, Record, Request, RoleEvent, SlotRef,
 };
 use crate::hardware::Advice;
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
@@ -171,6 +171,11 @@ impl Checker {
     pub(super) fn written(&mut self) {
         self.tokens_on_record.clone_from(&self.tokens);
         self.verdicts.written();
+    }
+
+    /// The controller wants a verdict recorded.
+    pub(super) fn decided(&mut self, incident: &Incident) {
+        self.verdicts.decided(incident);
     }
 
     /// A stopped job goes on.

@@ -46,6 +46,8 @@ type Rows = BTreeMap<InstanceId, BTreeMap<Kind, Row>>;
 pub(super) struct Verdicts {
     /// Those whose recovery is not over.
     open: BTreeMap<IncidentId, (InstanceId, Scope)>,
+    /// Those that fell and are not on record yet: their kills need not wait for that.
+    decided: BTreeMap<IncidentId, (InstanceId, Scope)>,
     newest: IncidentId,
     rows: Rows,
     /// As they are on record. That one did something useful ends a row, but is no record of its own: a
@@ -91,8 +93,17 @@ impl Verdicts {
         self.rows_on_record.clone_from(&self.rows);
     }
 
+    /// A verdict fell.
+    pub fn decided(&mut self, incident: &Incident) {
+        if incident.id > self.newest {
+            let scope = Scope::of(&incident.plan);
+            self.decided.insert(incident.id, (incident.who, scope));
+        }
+    }
+
     /// A new life of the controller knows what was on record.
     pub fn restored(&mut self) {
+        self.decided.clear();
         self.linked.clone_from(&self.on_record);
         self.training.clone_from(&self.training_on_record);
         self.rows.clone_from(&self.rows_on_record);
@@ -184,6 +195,7 @@ impl World {
             return;
         }
         verdicts.newest = incident.id;
+        verdicts.decided.remove(&incident.id);
         let scope = Scope::of(&incident.plan);
         if scope == Scope::Task {
             verdicts.open.clear();
@@ -244,7 +256,7 @@ impl World {
         });
     }
 
-    /// Only what an open verdict covers is killed (I-8).
+    /// Only what an open verdict covers is killed (I-8), on record already or not.
     pub(super) fn check_kill(&mut self, id: InstanceId, incarnation: Incarnation) {
         let covers = |(who, scope): &(InstanceId, Scope)| match scope {
             Scope::Instance => *who == id,
@@ -252,7 +264,9 @@ impl World {
             Scope::Task => true,
             Scope::Job => false,
         };
-        let covered = self.checker.verdicts.open.values().any(covers) || self.is_surplus(id);
+        let verdicts = &self.checker.verdicts;
+        let mut fallen = verdicts.open.values().chain(verdicts.decided.values());
+        let covered = fallen.any(covers) || self.is_surplus(id);
         self.must(covered, "I-8", || {
             format!("{id} {incarnation} is killed in health")
         });

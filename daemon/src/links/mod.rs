@@ -1,9 +1,20 @@
 //! The links to role processes and what each said of itself.
-use super::happening::Down;
+mod event;
+
+pub use event::{Fenced, LinkEvent, RouteEvent};
+
 use robust_proto::v1::{self, host_message::Body};
 use robust_shared::ids::{Incarnation, Role};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+
+/// Messages to one role process, in order.
+pub type Down = mpsc::UnboundedSender<v1::HostMessage>;
+
+/// The node that a link came through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Via(pub Arc<str>);
 
 /// Names one link; a process that links again gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! The whole run as a report draws it, from the store alone: the ledger of intervals, the pages of the
 //! history, the steps. Read in pieces and told in parts, so that neither side holds a week.
-use super::report::line;
+use super::line;
 use crate::driver::{self, AdoptError};
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredStep};

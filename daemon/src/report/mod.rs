@@ -1,4 +1,8 @@
 //! The report of a run, from the store alone, so that it can be made after the fact.
+mod history;
+
+pub use history::{HistoryError, history};
+
 use crate::driver::incident;
 use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;

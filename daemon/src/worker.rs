@@ -341,7 +341,7 @@ mod tests {
     fn every_life_on_the_road_between_machines_has_a_certificate_of_its_own() {
         let temp = tempfile::tempdir().unwrap();
         let state = StateDir::make(temp.path()).unwrap();
-        let text = include_str!("../../../fixtures/jobs/test.toml");
+        let text = include_str!("../../fixtures/jobs/test.toml");
         let job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
         let token = Secret::of("a token of the tests").job_token();
         let (path, logs) = ("worker".into(), LogFormat::Human);
@@ -363,7 +363,7 @@ mod tests {
     fn a_role_finds_the_jobs_bound_of_pinned_memory_in_its_environment() {
         let temp = tempfile::tempdir().unwrap();
         let state = StateDir::make(temp.path()).unwrap();
-        let text = include_str!("../../../fixtures/jobs/test.toml");
+        let text = include_str!("../../fixtures/jobs/test.toml");
         let mut job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
         job.weights.buffer_mib = 7;
         let token = Secret::of("a token of the tests").job_token();
