@@ -73,6 +73,11 @@ impl Instances {
         self.roles.iter_mut().flatten()
     }
 
+    /// The same, of which nothing is derived yet.
+    pub fn all_touched(self) -> Self {
+        self.roles.into_iter().flatten().collect()
+    }
+
     /// Those of a role, in order of index.
     pub fn role(&self, role: Role) -> impl Iterator<Item = &Instance> {
         self.roles[role as usize].iter()

@@ -298,7 +298,11 @@ impl State {
 
     /// A stopped job to be gone on with: every process of it has ended, so all places are empty and
     /// nothing is leased; what was committed, stored, issued and published stays. Others are as is.
+    ///
+    /// Whether it was read or is a copy of what was: nothing that is derived from it is known.
     pub(super) fn resumed(mut self, config: &super::CoreConfig) -> Self {
+        self.instances = self.instances.all_touched();
+        self.trajectories = self.trajectories.derived_anew();
         self.nodes = match self.nodes.is_empty() {
             true => NodeTable::new(config.first_nodes()),
             false => self.nodes.all_changed(),

@@ -328,8 +328,7 @@ impl Trajectories {
         self.changed.pop()
     }
 
-    /// What a full scan derives, for comparison.
-    #[cfg(any(test, feature = "check"))]
+    /// What a full scan derives: of a restored table, and for comparison.
     pub(in crate::core) fn derived_anew(&self) -> Self {
         self.iter().map(|(id, t)| (id, t.clone())).collect()
     }
