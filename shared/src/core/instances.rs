@@ -1,9 +1,13 @@
 //! All places of the job, found by role and index or by the life that is there.
 //!
 //! Whoever changes an instance leaves its id behind (`touched`), so that what the controller derives
-//! from instances (`index`) is brought up to date from exactly those.
+//! from instances (`index`) is brought up to date from exactly those. It leaves it for whoever writes down
+//! what changed as well (`changed`), apart from what is only measured of an instance, which is little
+//! and changes all the time (`measured`).
 use super::CoreConfig;
+use super::input::Sample;
 use super::instance::Instance;
+use crate::changed::Changed;
 use crate::hash::IdMap;
 use crate::ids::{Generation, Incarnation, InstanceId, Role};
 use crate::time::Time;
@@ -39,6 +43,8 @@ pub struct Instances {
     roles: [Vec<Instance>; ROLES],
     lives: IdMap<Incarnation, InstanceId>,
     touched: Vec<InstanceId>,
+    changed: Changed<InstanceId>,
+    measured: Changed<InstanceId>,
 }
 
 impl Instances {
@@ -68,8 +74,9 @@ impl Instances {
 
     /// All, in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
-        self.touched
-            .extend(self.roles.iter().flatten().map(|i| i.id));
+        let ids = self.roles.iter().flatten().map(|i| i.id);
+        self.touched.extend(ids.clone());
+        self.changed.note_all(ids);
         self.roles.iter_mut().flatten()
     }
 
@@ -103,6 +110,7 @@ impl Instances {
         let found = self.roles[id.role as usize].get_mut(id.index as usize);
         if found.is_some() {
             self.touched.push(id);
+            self.changed.note(id);
         }
         found
     }
@@ -128,7 +136,29 @@ impl Instances {
     /// The instance that the fence found.
     pub fn of_mut(&mut self, current: Current) -> &mut Instance {
         self.touched.push(current.id);
+        self.changed.note(current.id);
         &mut self.roles[current.id.role as usize][current.id.index as usize]
+    }
+
+    /// A sample of the instance that the fence found.
+    pub fn measure(&mut self, current: Current, sample: Sample, now: Time) -> &Instance {
+        self.touched.push(current.id);
+        self.measured.note(current.id);
+        let instance = &mut self.roles[current.id.role as usize][current.id.index as usize];
+        instance.measure(sample, now);
+        instance
+    }
+
+    /// An engine has requests from now on: its tokens are waited for.
+    pub fn load_begins(&mut self, incarnation: Incarnation, now: Time) {
+        let Some(id) = self.life(incarnation).map(|i| i.id) else {
+            return;
+        };
+        self.touched.push(id);
+        self.measured.note(id);
+        if let Some(engine) = self.roles[id.role as usize].get_mut(id.index as usize) {
+            engine.tokens_at = now;
+        }
     }
 
     /// The place whose present life this is; none for an older life (I-1).
@@ -166,6 +196,7 @@ impl Instances {
         let id = InstanceId { role, index };
         self.roles[role as usize].push(Instance::new(id));
         self.touched.push(id);
+        self.changed.note(id);
         id
     }
 
@@ -174,7 +205,17 @@ impl Instances {
         if let Some(gone) = self.roles[role as usize].pop() {
             self.lives.remove(&gone.incarnation);
             self.touched.push(gone.id);
+            self.changed.note(gone.id);
         }
+    }
+
+    /// Those that changed since this was last asked, and those of which only what is measured did; none:
+    /// all of them.
+    pub(super) fn take_changed(&mut self) -> Option<(Vec<InstanceId>, Vec<InstanceId>)> {
+        let (changed, measured) = (self.changed.take(), self.measured.take());
+        let (changed, mut measured) = (changed?, measured?);
+        measured.retain(|id| changed.binary_search(id).is_err());
+        Some((changed, measured))
     }
 
     /// What is derived from it is to be derived anew.

@@ -8,7 +8,7 @@
 //! Nothing here is stored; it is derived from the state when that is restored. [`Core::check`]
 //! compares it with a full scan.
 #[cfg(any(test, feature = "check"))]
-mod check;
+pub(super) mod check;
 mod facts;
 mod near;
 
