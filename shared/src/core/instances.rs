@@ -109,7 +109,7 @@ impl Instances {
     pub fn get_mut(&mut self, id: InstanceId) -> Option<&mut Instance> {
         let found = self.roles[id.role as usize].get_mut(id.index as usize);
         if found.is_some() {
-            self.touched.push(id);
+            note(&mut self.touched, id);
             self.changed.note(id);
         }
         found
@@ -135,14 +135,14 @@ impl Instances {
 
     /// The instance that the fence found.
     pub fn of_mut(&mut self, current: Current) -> &mut Instance {
-        self.touched.push(current.id);
+        note(&mut self.touched, current.id);
         self.changed.note(current.id);
         &mut self.roles[current.id.role as usize][current.id.index as usize]
     }
 
     /// A sample of the instance that the fence found.
     pub fn measure(&mut self, current: Current, sample: Sample, now: Time) -> &Instance {
-        self.touched.push(current.id);
+        note(&mut self.touched, current.id);
         self.measured.note(current.id);
         let instance = &mut self.roles[current.id.role as usize][current.id.index as usize];
         instance.measure(sample, now);
@@ -154,7 +154,7 @@ impl Instances {
         let Some(id) = self.life(incarnation).map(|i| i.id) else {
             return;
         };
-        self.touched.push(id);
+        note(&mut self.touched, id);
         self.measured.note(id);
         if let Some(engine) = self.roles[id.role as usize].get_mut(id.index as usize) {
             engine.tokens_at = now;
@@ -195,7 +195,7 @@ impl Instances {
         let index = self.count(role);
         let id = InstanceId { role, index };
         self.roles[role as usize].push(Instance::new(id));
-        self.touched.push(id);
+        note(&mut self.touched, id);
         self.changed.note(id);
         id
     }
@@ -204,7 +204,7 @@ impl Instances {
     pub fn pop(&mut self, role: Role) {
         if let Some(gone) = self.roles[role as usize].pop() {
             self.lives.remove(&gone.incarnation);
-            self.touched.push(gone.id);
+            note(&mut self.touched, gone.id);
             self.changed.note(gone.id);
         }
     }
@@ -220,7 +220,7 @@ impl Instances {
 
     /// What is derived from it is to be derived anew.
     pub(super) fn touch(&mut self, id: InstanceId) {
-        self.touched.push(id);
+        note(&mut self.touched, id);
     }
 
     /// What is derived from all of a role is to be derived anew.
@@ -237,6 +237,13 @@ impl Instances {
     /// One of those touched.
     pub(super) fn next_touched(&mut self) -> Option<InstanceId> {
         self.touched.pop()
+    }
+}
+
+/// One that was touched last is not noted again: what happens mostly touches one of them several times.
+fn note(touched: &mut Vec<InstanceId>, id: InstanceId) {
+    if touched.last() != Some(&id) {
+        touched.push(id);
     }
 }
 
