@@ -5,7 +5,7 @@
 //!                                                                      │ Core::handle
 //!  launcher, links, store, gang, feeds ◄── effects.rs ◄── outbox.rs ◄──┘ Output
 //!                                                            ▲
-//!                             records first, durable, with the core's state (store)
+//!                  records first, durable, with what changed of the core's state (store)
 //! ```
 //! One loop, one thread of decisions: [`World`] only waits, arrivals become inputs, the core
 //! decides, effects are carried out in order. Everything slow (calls to the gang, probes, evidence,
@@ -67,8 +67,6 @@ pub use links::{LinkId, Links};
 pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::without_database;
 pub use recent::{RecentPhases, span};
-#[cfg(test)]
-pub(crate) use saved::decode;
 pub use saved::{SavedError, SnapshotShards};
 pub use spawn::{ARITHMETIC, Life, WorkerPlan, WorkerProgram};
 pub use status::{Frame, armed, incident, pause, slot};

@@ -10,7 +10,7 @@
 //! and its records make the next write, as the store's own groups do. So outputs keep their order,
 //! and none that follows a record leaves before it is durable (I-2 to I-5), nor before the state that
 //! all of the written records led to.
-use super::saved::{self, SavedError};
+use super::saved::{LastWritten, SavedError};
 use super::{Driver, STATUS_MIN};
 use crate::store::{Durable, StoreError};
 use futures::future::BoxFuture;
@@ -41,6 +41,7 @@ pub(super) struct Outbox {
     free: usize,
     write: Option<Write>,
     hurried: Arc<AtomicBool>,
+    saved: LastWritten,
 }
 
 impl Outbox {
@@ -167,15 +168,13 @@ impl Driver {
                 _ => {}
             }
         }
-        let state = saved::encode(
-            self.parts.clock.now(),
-            self.core.state(),
-            &self.snapshots,
-            &self.version_digest,
-        )?;
-        let describe = format!("{} records, {} bytes of state", records.len(), state.len());
+        let now = self.parts.clock.now();
+        let (core, saved) = (self.core.take_changes(), &mut self.outbox.saved);
+        let changes = saved.take(now, core, &mut self.snapshots, &self.version_digest)?;
+        let (count, puts) = (records.len(), changes.puts.len());
+        let describe = format!("{count} records, {puts} entries of the state");
         let store = self.parts.store.clone();
-        let write = move || store.record(records.clone(), state.clone());
+        let write = move || store.record(records.clone(), changes.clone());
         let writing = patiently(write(), write, describe, self.outbox.hurried());
         self.outbox.begin(Box::pin(writing));
         self.due_lost = self.lost_nodes();
