@@ -11,10 +11,13 @@
 //! same minus the integral of the waste. Every closed interval also leaves the core as a journal
 //! record, so all three can be computed again from the journal ([`totals`]).
 mod curve;
+mod parts;
 mod window;
 
 pub use curve::{Curve, Point};
+pub use parts::{Part, PartKey, Seconds, Sums};
 
+use crate::changed::Changed;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -153,6 +156,9 @@ pub struct Ledger {
     /// See `rolled_before`.
     #[serde(default)]
     ahead: f64,
+    /// Parts to be written down again, beside those of the windows.
+    #[serde(skip)]
+    changed: Changed<PartKey>,
 }
 
 /// Time in which engines generated, from some instant on.
@@ -202,6 +208,7 @@ impl Ledger {
             return None;
         }
         let closed = self.close(now);
+        self.note_sums();
         self.ended = None;
         self.open = Some(Interval {
             from: now,
@@ -216,6 +223,7 @@ impl Ledger {
     /// Ends the open interval, as at the end of the job or when the daemon was away.
     pub fn close(&mut self, now: Time) -> Option<Interval> {
         let open = self.open.take()?;
+        self.note_sums();
         self.ended = Some(now.max(open.from));
         let closed = Interval {
             to: now.max(open.from),
@@ -228,7 +236,7 @@ impl Ledger {
         self.counted.add(closed.from, closed.to, closed.value);
         self.rolled.add(&closed);
         if matches!(closed.cause, Cause::Both | Cause::Training) && self.since_step.len() < 4096 {
-            self.since_step.push(closed);
+            self.note_training(closed);
         }
         Some(closed)
     }
@@ -236,7 +244,8 @@ impl Ledger {
     /// A training step begins at `now`; what comes is wasted if it has to be done again.
     pub fn step_begins(&mut self, now: Time) -> Option<Interval> {
         let closed = self.cut(now);
-        self.since_step.clear();
+        self.note_sums();
+        self.take_trainings();
         closed
     }
 
@@ -252,8 +261,9 @@ impl Ledger {
     /// The step since [`Self::step_begins`] was lost at `now`: the waste to journal, of which each
     /// instant costs the trainer's share where rollouts generated too, else everything.
     pub fn step_lost(&mut self, now: Time, trainer_share: f64) -> Vec<Interval> {
+        self.note_sums();
         self.steps_lost += 1;
-        let mut lost = std::mem::take(&mut self.since_step);
+        let mut lost = self.take_trainings();
         if let Some(open) = self.open
             && matches!(open.cause, Cause::Both | Cause::Training)
             && now > open.from
@@ -276,7 +286,8 @@ impl Ledger {
     /// last commit, the share `ahead` is of later batches. Returns the interval this closes.
     pub fn step_kept(&mut self, now: Time, ahead: f64) -> Option<Interval> {
         let closed = self.cut(now);
-        self.since_step.clear();
+        self.note_sums();
+        self.take_trainings();
         self.rolled_before = std::mem::take(&mut self.rolled);
         self.ahead = ahead;
         closed
@@ -286,6 +297,7 @@ impl Ledger {
     /// interval this closes first.
     pub fn generation_lost(&mut self, now: Time, trainer_share: f64) -> Vec<Interval> {
         let closed = self.cut(now);
+        self.note_sums();
         let since = std::mem::take(&mut self.rolled);
         let before = std::mem::take(&mut self.rolled_before);
         let end = since.from.unwrap_or(now);

@@ -21,6 +21,7 @@
 //!   faults equal, bit for bit, those of the run without faults.
 
 pub mod batch;
+pub mod changed;
 pub mod core;
 pub mod dispatch;
 pub mod drill;

@@ -3,10 +3,11 @@
 //! Another process of this program fills the store and dies in the middle. Each round opens what it
 //! left, as it left it: sled notes at an opening how far it read, and would read less the next time.
 use super::{BenchArgs, BenchError, Report, appends};
-use crate::store::{Finish, Options, Store};
+use crate::store::keys::Key;
+use crate::store::{Finish, Options, Remembered, Store};
 use robust_ckpt::disk::RealDisk;
 use robust_ckpt::{Checkpoint, folder_name, manifest};
-use robust_shared::core::{Record, StepMetrics};
+use robust_shared::core::{EntryKey, Record, StepMetrics};
 use robust_shared::ids::{Generation, Step, TrajectoryId};
 use robust_shared::time::Time;
 use std::fs;
@@ -67,13 +68,13 @@ fn reopen(dir: &Path) -> Result<(usize, u64), BenchError> {
     if let Some(note) = note {
         return Err(BenchError::Else(note.to_string()));
     }
-    let state = store.load_core_state()?;
+    let state = store.remembered()?;
     let steps = store.steps()?.len() as u64;
     store.finished_unconsumed(Step(steps))?;
     let checkpoints = robust_ckpt::list(&dir.join("ckpt"))?.len();
-    match state {
-        Some(_) => Ok((checkpoints, steps)),
-        None => Err(BenchError::Else("the core's state is not there".to_owned())),
+    match state.is_empty() {
+        false => Ok((checkpoints, steps)),
+        true => Err(BenchError::Else("the core's state is not there".to_owned())),
     }
 }
 
@@ -122,7 +123,11 @@ fn fill(dir: &Path) -> Result<(), BenchError> {
             trajectories: batch,
             metrics: StepMetrics::default(),
         };
-        store.record(vec![record], vec![7; 20_000]).wait()?;
+        let changes = Remembered {
+            puts: vec![(Key::Entry(EntryKey::Gang), vec![7; 20_000])],
+            ..Remembered::default()
+        };
+        store.record(vec![record], changes).wait()?;
     }
     let me = rustix::process::getpid();
     rustix::process::kill_process(me, rustix::process::Signal::KILL)

@@ -126,10 +126,8 @@ pub enum AdoptError {
 
 /// Reads what an earlier life left.
 pub fn past(store: &Store) -> Result<Past, AdoptError> {
-    let bytes = store.load_core_state()?;
-    let saved = bytes.map(|bytes| saved::decode(&bytes)).transpose()?;
     Ok(Past {
-        saved,
+        saved: saved::read(store)?,
         ..Past::default()
     })
 }

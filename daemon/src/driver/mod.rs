@@ -5,7 +5,7 @@
 //!   ▲ Event, a type a source                                           │ decide: Core::handle
 //!   └── launcher, links, store, gang ◄── effects.rs ◄── outbox.rs ◄────┘ Output
 //!                                                            ▲
-//!                             records first, durable, with the core's state (store)
+//!                  records first, durable, with what changed of the core's state (store)
 //! ```
 //! One loop, one thread of decisions: [`World`] only waits, events become inputs, the core decides in
 //! one place (`decide`), effects are begun in order. The loop awaits nothing but its events, one of which is
@@ -70,8 +70,6 @@ pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::without_database;
 pub use recent::{RecentPhases, span};
 pub use saved::SavedError;
-#[cfg(test)]
-pub(crate) use saved::decode;
 pub use status::{Frame, armed, incident, pause, slot};
 pub use world::World;
 

@@ -15,7 +15,7 @@
 //! A few outputs wait for no record ([`Output::waits_for_records`]): a kill, evidence, a probe. They
 //! leave as soon as they are decided, however long the disk takes; only a kill stays behind the start of
 //! the very process that it is to end.
-use super::saved::{self, SavedError};
+use super::saved::{LastWritten, SavedError};
 use super::{Driver, STATUS_MIN};
 use crate::store::{Durable, StoreError};
 use futures::future::BoxFuture;
@@ -49,6 +49,7 @@ pub(super) struct Outbox {
     urgent: usize,
     write: Option<Write>,
     hurried: Arc<AtomicBool>,
+    saved: LastWritten,
 }
 
 impl Outbox {
@@ -201,15 +202,13 @@ impl Driver {
             return Ok(());
         }
         let settling = self.parts.leases.end(records.iter().flat_map(over_with));
-        let state = saved::encode(
-            self.parts.clock.now(),
-            self.core.state(),
-            &self.snapshots,
-            &self.version_digest,
-        )?;
-        let describe = format!("{} records, {} bytes of state", records.len(), state.len());
+        let now = self.parts.clock.now();
+        let (core, saved) = (self.core.take_changes(), &mut self.outbox.saved);
+        let changes = saved.take(now, core, &mut self.snapshots, &self.version_digest)?;
+        let (count, puts) = (records.len(), changes.puts.len());
+        let describe = format!("{count} records, {puts} entries of the state");
         let store = self.parts.store.clone();
-        let write = move || store.record(records.clone(), state.clone());
+        let write = move || store.record(records.clone(), changes.clone());
         let hurried = self.outbox.hurried();
         self.outbox.begin(Box::pin(async move {
             // A late turn of what is thrown away is thrown away with it: the record comes after it.

@@ -11,7 +11,7 @@ use super::types::{Finish, StoredCheckpoint, StoredInstance, StoredStep};
 use super::{Store, spans, trajectories};
 use prost::Message;
 use robust_proto::v1::Span;
-use robust_shared::core::{Event, Incident, Record};
+use robust_shared::core::{Entry, Event, Incident, Record};
 use robust_shared::history::Page;
 use robust_shared::ids::{Step, TrajectoryId};
 use std::collections::BTreeMap;
@@ -202,10 +202,16 @@ fn entry(reader: &Reader<'_>, raw: &[u8]) -> Result<Option<String>, StoreError> 
         Key::Instance(_) => drop(decode::<StoredInstance>(path, raw, &bytes)?),
         Key::Checkpoint(_) => drop(decode::<StoredCheckpoint>(path, raw, &bytes)?),
         Key::Finish(_) => drop(decode::<Finish>(path, raw, &bytes)?),
+        Key::Entry(entry) => {
+            drop(Entry::decode(entry, &bytes).map_err(|e| undecodable(path, raw, &e))?);
+        }
         Key::Span(..) => drop(Span::decode(&bytes[..]).map_err(|e| undecodable(path, raw, &e))?),
         Key::Version
         | Key::Group
-        | Key::CoreState
+        | Key::FormerState
+        | Key::Written
+        | Key::Published
+        | Key::Shard(..)
         | Key::Consumed(_)
         | Key::Prompt(_)
         | Key::Turn(..)

@@ -7,7 +7,11 @@
 //! | --- | --- |
 //! | `m` | schema version, u32 big-endian, never split |
 //! | `g` | number of the last committed group, u64 big-endian, never split |
-//! | `a` | the core's state, as the core wrote it |
+//! | `a` | the whole state, as the daemon wrote it until schema 3; the next record replaces it by `c` and `d` |
+//! | `c` entry | an [`Entry`](robust_shared::core::Entry) of the core's state; its [`EntryKey`] follows |
+//! | `d` `a` | when the state was last written and as what, as the daemon wrote it |
+//! | `d` `p` | the newest published version and its digest, as the daemon wrote it |
+//! | `d` `s` step:8 rank:4 | where a shard of a snapshot is, as the daemon wrote it |
 //! | `j` seq:8 | [`Record`](robust_shared::core::Record), CBOR |
 //! | `e` seq:8 | [`Event`](robust_shared::core::Event), CBOR |
 //! | `s` step:8 | [`StoredStep`](super::StoredStep), CBOR |
@@ -23,11 +27,12 @@
 //! | `u` trajectory:8 | empty: finished and not consumed |
 //! | `x` key part:4 | part of a long value, raw (see [`super::parts`]) |
 //!
-//! Schema 1 had no spans of turns under way, schema 2 no history; all else is the same, so that opening
-//! one of them writes the new number and is done.
+//! Schema 1 had no spans of turns under way, schema 2 no history, schema 3 one key for the whole state; all
+//! else is the same, so that opening one of them writes the new number and is done.
+use robust_shared::core::EntryKey;
 
 /// The schema written by this build; a higher one found on disk is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A key. See the module's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +42,15 @@ pub enum Key {
     /// `g`
     Group,
     /// `a`
-    CoreState,
+    FormerState,
+    /// `c`
+    Entry(EntryKey),
+    /// `da`
+    Written,
+    /// `dp`
+    Published,
+    /// `ds`: step and rank
+    Shard(u64, u32),
     /// `j`
     Journal(u64),
     /// `e`
@@ -74,7 +87,13 @@ impl Key {
         match *self {
             Key::Version => vec![b'm'],
             Key::Group => vec![b'g'],
-            Key::CoreState => vec![b'a'],
+            Key::FormerState => vec![b'a'],
+            Key::Entry(entry) => [&b"c"[..], &entry.encode()].concat(),
+            Key::Written => b"da".to_vec(),
+            Key::Published => b"dp".to_vec(),
+            Key::Shard(step, rank) => {
+                [&b"ds"[..], &step.to_be_bytes(), &rank.to_be_bytes()].concat()
+            }
             Key::Journal(n) => numbered(b'j', n),
             Key::Event(n) => numbered(b'e', n),
             Key::Step(n) => numbered(b's', n),
@@ -113,13 +132,24 @@ impl Key {
             return match tag {
                 b'm' => Some(Key::Version),
                 b'g' => Some(Key::Group),
-                b'a' => Some(Key::CoreState),
+                b'a' => Some(Key::FormerState),
                 _ => None,
             };
         }
         if let (b'h', [level, begin @ ..]) = (tag, rest) {
             let begin = u64::from_be_bytes(begin.try_into().ok()?);
             return Some(Key::History(*level, begin));
+        }
+        match (tag, rest) {
+            (b'c', entry) => return EntryKey::decode(entry).map(Key::Entry),
+            (b'd', b"a") => return Some(Key::Written),
+            (b'd', b"p") => return Some(Key::Published),
+            (b'd', [b's', shard @ ..]) => {
+                let (step, rank) = shard.split_first_chunk::<8>()?;
+                let rank = u32::from_be_bytes(rank.try_into().ok()?);
+                return Some(Key::Shard(u64::from_be_bytes(*step), rank));
+            }
+            _ => {}
         }
         let (number, tail) = rest.split_first_chunk::<8>()?;
         let n = u64::from_be_bytes(*number);
@@ -162,8 +192,11 @@ pub fn tables() -> Vec<Table> {
         tag: *tag,
         is_long: b"ejthx".contains(tag),
     };
-    b"mgajesnhiktux".iter().map(table).collect()
+    b"mgacdjesnhiktux".iter().map(table).collect()
 }
+
+/// The tables that hold what the daemon remembers.
+pub const REMEMBERED: [u8; 2] = [b'c', b'd'];
 
 /// The key of one part of a long value.
 pub fn part(key: &[u8], index: u32) -> Vec<u8> {
@@ -185,7 +218,12 @@ mod tests {
         prop_oneof![
             Just(Key::Version),
             Just(Key::Group),
-            Just(Key::CoreState),
+            Just(Key::FormerState),
+            Just(Key::Entry(EntryKey::Gang)),
+            any::<u64>().prop_map(|n| Key::Entry(EntryKey::Batch(n))),
+            Just(Key::Written),
+            Just(Key::Published),
+            any::<(u64, u32)>().prop_map(|(step, rank)| Key::Shard(step, rank)),
             any::<u64>().prop_map(Key::Journal),
             any::<u64>().prop_map(Key::Event),
             any::<u64>().prop_map(Key::Step),
@@ -221,13 +259,17 @@ mod tests {
         }
     }
 
-    /// A change here makes every database of schema 3 unreadable: raise [`VERSION`] instead.
+    /// A change here makes every database of schema 4 unreadable: raise [`VERSION`] instead.
     #[test]
-    fn the_keys_of_schema_3_have_these_bytes() {
-        assert_eq!(VERSION, 3);
+    fn the_keys_of_schema_4_have_these_bytes() {
+        assert_eq!(VERSION, 4);
         assert_eq!(Key::Version.encode(), b"m");
         assert_eq!(Key::Group.encode(), b"g");
-        assert_eq!(Key::CoreState.encode(), b"a");
+        assert_eq!(Key::FormerState.encode(), b"a");
+        assert_eq!(Key::Entry(EntryKey::Gang).encode(), b"cd");
+        assert_eq!(Key::Written.encode(), b"da");
+        assert_eq!(Key::Published.encode(), b"dp");
+        assert_eq!(Key::Shard(1, 2).encode(), b"ds\0\0\0\0\0\0\0\x01\0\0\0\x02");
         assert_eq!(Key::Journal(258).encode(), b"j\0\0\0\0\0\0\x01\x02");
         assert_eq!(Key::Turn(1, 2).encode(), b"t\0\0\0\0\0\0\0\x01t\0\0\0\x02");
         assert_eq!(
@@ -251,6 +293,10 @@ mod tests {
             b"t12345678s1234567",
             b"x12345678a",
             b"h12345678",
+            b"c",
+            b"c?",
+            b"d",
+            b"ds1234567",
         ] {
             assert_eq!(Key::decode(bytes), None, "{bytes:?}");
         }

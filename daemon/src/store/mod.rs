@@ -1,4 +1,4 @@
-//! The daemon's durable memory: journal, core state, trajectories, events, processes, checkpoints.
+//! The daemon's durable memory: journal, core's state, trajectories, events, processes, checkpoints.
 //!
 //! sled holds what is small and transactional, in `STATE/db`; [`keys`] registers every key.
 //! A write is acknowledged when it survives SIGKILL and a power cut: batches are applied by one

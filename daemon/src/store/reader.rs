@@ -45,6 +45,12 @@ impl<'a> Reader<'a> {
         keys.map(|key| key.map_err(|e| StoreError::sled("scan", self.path, e)))
     }
 
+    /// Raw keys of a table, in order.
+    pub fn table(&self, tag: u8) -> impl Iterator<Item = Result<sled::IVec, StoreError>> {
+        let keys = self.tree.scan_prefix([tag]).keys();
+        keys.map(|key| key.map_err(|e| StoreError::sled("scan", self.path, e)))
+    }
+
     /// Raw keys after this one (from the first for none) with their values' lengths, `most` at most.
     pub fn entries_after(
         &self,

@@ -1,10 +1,10 @@
-//! The journal, the core's state and what is derived from records: steps, incidents, intervals.
-use super::codec::{decode, encode};
+//! The journal, what the daemon remembers and what is derived from records: steps, incidents, intervals.
+use super::codec::{decode, encode, undecodable};
 use super::error::StoreError;
 use super::keys::{self, Key};
 use super::parts::Get;
 use super::txn::Txn;
-use super::types::StoredStep;
+use super::types::{Remembered, StoredStep};
 use super::{Durable, Options, Store};
 use robust_shared::core::{Event, Incident, Record};
 use robust_shared::ettr::Interval;
@@ -12,10 +12,10 @@ use robust_shared::ids::{Step, TrajectoryId};
 use robust_shared::time::Time;
 
 impl Store {
-    /// Journals records and replaces the core's state, atomically: after a crash either all of it
-    /// is there or nothing. A `Committed` record consumes its trajectories in the same write, and
+    /// Journals records with what changes of what is remembered, atomically: after a crash either all of
+    /// it is there or nothing. A `Committed` record consumes its trajectories in the same write, and
     /// prunes those of long past steps.
-    pub fn record(&self, records: Vec<Record>, core_state: Vec<u8>) -> Durable<()> {
+    pub fn record(&self, records: Vec<Record>, changes: Remembered) -> Durable<()> {
         let at = super::now();
         let keep = self.inner.options;
         self.submit(move |txn| {
@@ -25,7 +25,7 @@ impl Store {
                 txn.next_journal = seq + 1;
                 apply(txn, record, at, keep)?;
             }
-            txn.put(&Key::CoreState, &core_state)
+            remember(txn, &changes)
         })
     }
 
@@ -40,9 +40,26 @@ impl Store {
         })
     }
 
-    /// The core's state of the last durable `record`.
-    pub fn load_core_state(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        self.read(|reader| reader.get(&Key::CoreState.encode()))
+    /// What is remembered since the last durable `record`, in the order of keys.
+    pub fn remembered(&self) -> Result<Vec<(Key, Vec<u8>)>, StoreError> {
+        self.read(|reader| {
+            let mut found = Vec::new();
+            for raw in keys::REMEMBERED.iter().flat_map(|tag| reader.table(*tag)) {
+                let raw = raw?;
+                // One that this build does not know: the daemon of a newer one wrote it.
+                let key =
+                    Key::decode(&raw).ok_or_else(|| undecodable(reader.path(), &raw, &"no key"))?;
+                if let Some(bytes) = reader.get(&raw)? {
+                    found.push((key, bytes));
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    /// What a daemon of schema 3 or before remembered, where none recorded anything since.
+    pub fn former_state(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(|reader| reader.get(&Key::FormerState.encode()))
     }
 
     /// The journal from `seq` on, `limit` entries at most. Numbers start at 1.
@@ -134,6 +151,21 @@ impl Store {
             Ok(found)
         })
     }
+}
+
+/// Takes in what changes of what is remembered.
+fn remember(txn: &mut Txn<'_>, changes: &Remembered) -> Result<(), StoreError> {
+    if changes.whole {
+        txn.remove(&Key::FormerState)?;
+        for tag in keys::REMEMBERED {
+            txn.remove_range(vec![tag]..vec![tag + 1])?;
+            txn.remove_range(vec![b'x', tag]..vec![b'x', tag + 1])?;
+        }
+    }
+    for (key, value) in &changes.puts {
+        txn.put(key, value)?;
+    }
+    changes.removed.iter().try_for_each(|key| txn.remove(key))
 }
 
 fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep: Options) -> Result<(), StoreError> {

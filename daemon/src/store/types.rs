@@ -1,4 +1,5 @@
 //! What the store gives back.
+use super::keys::Key;
 use robust_proto::v1::{Span, Turn};
 use robust_shared::core::StepMetrics;
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Step};
@@ -36,6 +37,17 @@ pub enum Appended {
     Repeated,
     /// Another one was stored before; it stays, this one is dropped.
     Already,
+}
+
+/// What changes, with a record, of what the daemon remembers ([`super::keys`]: `c` and `d`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Remembered {
+    /// The puts are all there is: whatever else was remembered goes.
+    pub whole: bool,
+    /// Values that are new.
+    pub puts: Vec<(Key, Vec<u8>)>,
+    /// Those that are no more, if they ever were.
+    pub removed: Vec<Key>,
 }
 
 /// The end of a trajectory.

@@ -164,6 +164,11 @@ impl Strikes {
         }
     }
 
+    /// Whether nothing is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Useful work: what comes is not in a row with what was.
     pub fn clear(&mut self) {
         self.0.clear();

@@ -99,6 +99,7 @@ pub const CELL_TABLES: [CellTable; 5] = [
             "trajectory returned",
             "route requested",
             "fault struck",
+            "damaged",
         ],
     },
     CellTable {
@@ -322,6 +323,7 @@ fn role_column(event: &RoleEvent) -> usize {
         RoleEvent::TrajectoryReturned { .. } => 14,
         RoleEvent::RouteRequested { .. } => 15,
         RoleEvent::FaultStruck { .. } => 16,
+        RoleEvent::Damaged { .. } => 17,
     }
 }
 

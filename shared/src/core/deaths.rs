@@ -3,6 +3,7 @@
 //! Only those that no trajectory was blamed for, the last of them, and of each only trajectories whose
 //! batch is still open: a consumed one is never in flight again.
 use super::budget::FaultKind;
+use crate::changed::Changed;
 use crate::ids::{Incarnation, IncidentId, InstanceId, Step, TrajectoryId};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,8 @@ pub struct Deaths {
     all: VecDeque<Death>,
     /// Those of whom a request ended well since: they may be together with others.
     cleared: BTreeSet<u64>,
+    #[serde(skip)]
+    changed: Changed<()>,
 }
 
 impl Deaths {
@@ -91,6 +94,7 @@ impl Deaths {
 
     /// Takes out the deaths that a trajectory is blamed for.
     pub fn charge(&mut self, id: TrajectoryId) -> Vec<Death> {
+        self.changed.note(());
         let key = id.key();
         let (charged, left) = std::mem::take(&mut self.all)
             .into_iter()
@@ -102,6 +106,7 @@ impl Deaths {
 
     /// Remembers a death; `engines` are what a rule looks at.
     pub fn add(&mut self, engine: Taken, kind: FaultKind, in_flight: InFlight, engines: usize) {
+        self.changed.note(());
         while self.all.len() >= KEPT.max(engines) {
             self.all.pop_front();
         }
@@ -115,6 +120,10 @@ impl Deaths {
 
     /// Forgets trajectories that are consumed, and deaths that nobody else can be blamed for.
     pub fn consume(&mut self, batch: Step) {
+        if self.all.is_empty() {
+            return;
+        }
+        self.changed.note(());
         for death in &mut self.all {
             let open = |key: &u64| TrajectoryId::from_key(*key).batch > batch.0;
             death.in_flight.retain(open);
@@ -132,8 +141,16 @@ impl Deaths {
     /// A request of it ended well.
     pub fn clear(&mut self, id: TrajectoryId) {
         if self.is_suspect(id) {
+            self.changed.note(());
             self.cleared.insert(id.key());
         }
+    }
+
+    /// Whether it changed since this was last asked.
+    pub(super) fn take_changed(&mut self) -> bool {
+        self.changed
+            .take()
+            .is_none_or(|changed| !changed.is_empty())
     }
 
     fn tidy(&mut self) {

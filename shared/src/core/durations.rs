@@ -1,5 +1,8 @@
 //! Durations seen, as counts in buckets that grow by a fifth: bounded memory, however many.
-use serde::{Deserialize, Serialize};
+use crate::changed::Changed;
+use crate::ids::Role;
+use crate::phase::Phase;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -45,6 +48,59 @@ impl Durations {
             beyond -= n;
         }
         None
+    }
+}
+
+/// How long phases took, by role.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PhaseDurations {
+    all: BTreeMap<(Role, Phase), Durations>,
+    changed: Changed<(Role, Phase)>,
+}
+
+impl PhaseDurations {
+    /// One more.
+    pub fn add(&mut self, role: Role, phase: Phase, took: Duration) {
+        self.changed.note((role, phase));
+        self.all.entry((role, phase)).or_default().add(took);
+    }
+
+    /// Those of a role's phase; none if it was never left.
+    pub fn get(&self, role: Role, phase: Phase) -> Option<&Durations> {
+        self.all.get(&(role, phase))
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = ((Role, Phase), &Durations)> {
+        self.all.iter().map(|(key, seen)| (*key, seen))
+    }
+
+    /// Those that changed since this was last asked; none: all of them.
+    pub(super) fn take_changed(&mut self) -> Option<Vec<(Role, Phase)>> {
+        self.changed.take()
+    }
+}
+
+impl FromIterator<((Role, Phase), Durations)> for PhaseDurations {
+    fn from_iter<I: IntoIterator<Item = ((Role, Phase), Durations)>>(all: I) -> Self {
+        Self {
+            all: all.into_iter().collect(),
+            changed: Changed::default(),
+        }
+    }
+}
+
+/// A list: JSON has no keys of two parts.
+impl Serialize for PhaseDurations {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.all.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for PhaseDurations {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let list = Vec::<((Role, Phase), Durations)>::deserialize(from)?;
+        Ok(list.into_iter().collect())
     }
 }
 

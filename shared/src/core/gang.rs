@@ -12,9 +12,6 @@ use super::state::Stage;
 use super::{Core, Mutation, StepMetrics};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, WeightVersion};
 
-/// Mean rewards kept for the console.
-const REWARDS_KEPT: usize = 300;
-
 impl Core {
     /// The present lives of all ranks, in rank order.
     pub(super) fn ranks(&self) -> Vec<Incarnation> {
@@ -198,10 +195,7 @@ impl Core {
         if let Some(closed) = self.s.ledger.step_kept(self.now, ahead) {
             self.out.push_back(Output::Record(Record::Interval(closed)));
         }
-        if self.s.rewards.len() == REWARDS_KEPT {
-            self.s.rewards.pop_front();
-        }
-        self.s.rewards.push_back(metrics.reward);
+        self.s.rewards.push(metrics.reward);
         if let Some(before) = self.s.committed_at.replace(self.now) {
             self.s.step_duration = self.now.since(before);
         }

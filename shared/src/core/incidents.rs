@@ -49,7 +49,7 @@ impl Core {
             verdict.rule.name, verdict.reason, incident.plan
         );
         self.event(Severity::Fault, "incident", Some(who), text);
-        self.s.incidents.push_back(incident);
+        self.s.incidents.open(incident);
         self.trim();
         if plan.action == Action::RestartTask {
             self.escalate_open();
@@ -60,7 +60,7 @@ impl Core {
             Action::RestartTask | Action::FailJob => Scope::Task,
         };
         if !failed {
-            self.s.recoveries.push(Recovery {
+            self.s.recoveries.begin(Recovery {
                 incident: id,
                 who,
                 scope,
@@ -102,34 +102,24 @@ impl Core {
     }
 
     fn trim(&mut self) {
-        let open = |i: &Incident| self.s.recoveries.iter().any(|r| r.incident == i.id);
-        if self.s.incidents.len() > KEPT
-            && let Some(at) = self.s.incidents.iter().position(|i| !open(i))
-        {
-            self.s.incidents.remove(at);
-        }
-        if let Some(at) = self.s.incidents.len().checked_sub(EVIDENCE_KEPT + 1)
-            && let Some(old) = self.s.incidents.get_mut(at)
-        {
-            old.evidence.clear();
-        }
+        let recoveries = &self.s.recoveries;
+        let over = |i: &Incident| recoveries.get(i.id).is_none();
+        self.s.incidents.keep(KEPT, over);
+        self.s.incidents.keep_evidence(EVIDENCE_KEPT);
     }
 
     /// A task restart takes every recovery under way with it.
     fn escalate_open(&mut self) {
-        for recovery in &mut self.s.recoveries {
-            recovery.scope = Scope::Task;
-        }
+        self.s.recoveries.widen();
     }
 
     pub(super) fn incident_mut(&mut self, id: IncidentId) -> Option<&mut Incident> {
-        let at = self.s.incidents.binary_search_by_key(&id, |i| i.id).ok()?;
-        self.s.incidents.get_mut(at)
+        self.s.incidents.get_mut(id)
     }
 
     /// Writes an incident to the journal as it is now.
     pub(super) fn record_incident(&mut self, id: IncidentId) {
-        if let Some(incident) = self.incident_mut(id) {
+        if let Some(incident) = self.s.incidents.get(id) {
             let record = Record::Incident(Box::new(incident.clone()));
             self.out.push_back(Output::Record(record));
         }
@@ -138,8 +128,9 @@ impl Core {
     /// Notes a life that ends with the recoveries that cover its place.
     pub(super) fn sweep(&mut self, id: InstanceId, life: Incarnation) {
         for incident in self.covering(id) {
-            if let Some(i) = self.incident_mut(incident)
-                && i.incarnation != life
+            let known = self.s.incidents.get(incident);
+            if known.is_some_and(|i| i.incarnation != life)
+                && let Some(i) = self.incident_mut(incident)
             {
                 i.swept.push(life);
             }
@@ -161,9 +152,11 @@ impl Core {
     /// Notes in every recovery of which all processes are started that they are.
     pub(super) fn mark_spawned(&mut self) {
         self.sync();
-        for at in 0..self.s.recoveries.len() {
-            let recovery = self.s.recoveries[at];
-            if self.carried_out(&recovery) && self.all_covered(&recovery, |c| c.spawned) {
+        if self.s.recoveries.is_empty() {
+            return;
+        }
+        for recovery in &self.s.recoveries.to_vec() {
+            if self.carried_out(recovery) && self.all_covered(recovery, |c| c.spawned) {
                 self.mark_one(recovery.incident, "spawned");
             }
         }
@@ -171,8 +164,9 @@ impl Core {
 
     fn mark_one(&mut self, id: IncidentId, name: &str) {
         let now = self.now;
-        if let Some(i) = self.incident_mut(id)
-            && i.marks.iter().all(|(n, _)| n != name)
+        let known = self.s.incidents.get(id);
+        if known.is_some_and(|i| i.marks.iter().all(|(n, _)| n != name))
+            && let Some(i) = self.incident_mut(id)
         {
             i.marks.push((name.to_owned(), now));
         }
@@ -210,7 +204,7 @@ impl Core {
         let of = |r: &&Recovery| r.scope == Scope::Instance && r.who == id;
         let over: Vec<IncidentId> = recoveries.iter().filter(of).map(|r| r.incident).collect();
         for id in over {
-            self.s.recoveries.retain(|r| r.incident != id);
+            self.s.recoveries.end(id);
             if let Some(incident) = self.incident_mut(id) {
                 incident.resumed = Some(now);
                 incident.outcome = IncidentOutcome::Recovered;
@@ -226,13 +220,19 @@ impl Core {
             return;
         }
         let now = self.now;
-        for recovery in self.s.recoveries.clone() {
-            if !self.carried_out(&recovery) || !self.all_covered(&recovery, |c| c.linked) {
+        for recovery in &self.s.recoveries.to_vec() {
+            if !self.carried_out(recovery) || !self.all_covered(recovery, |c| c.linked) {
                 continue;
             }
             self.mark_one(recovery.incident, "attached");
-            let resumed = self.work_goes_on(&recovery);
+            let resumed = self.work_goes_on(recovery);
             let id = recovery.incident;
+            let Some(known) = self.s.incidents.get(id) else {
+                continue;
+            };
+            if !resumed && known.attached.is_some() {
+                continue;
+            }
             let Some(incident) = self.incident_mut(id) else {
                 continue;
             };
@@ -246,7 +246,7 @@ impl Core {
             }
             let took = incident.total().unwrap_or_default().as_millis();
             let who = recovery.who;
-            self.s.recoveries.retain(|r| r.incident != id);
+            self.s.recoveries.end(id);
             self.record_incident(id);
             let text = format!("{who} is back at work {took} ms after the fault (incident {id})");
             self.event(Severity::Info, "recovered", Some(who), text);

@@ -1,9 +1,13 @@
 //! All places of the job, found by role and index or by the life that is there.
 //!
 //! Whoever changes an instance leaves its id behind (`touched`), so that what the controller derives
-//! from instances (`index`) is brought up to date from exactly those.
+//! from instances (`index`) is brought up to date from exactly those. It leaves it for whoever writes down
+//! what changed as well (`changed`), apart from what is only measured of an instance, which is little
+//! and changes all the time (`measured`).
 use super::CoreConfig;
+use super::input::Sample;
 use super::instance::Instance;
+use crate::changed::Changed;
 use crate::hash::IdMap;
 use crate::ids::{Generation, Incarnation, InstanceId, Role};
 use crate::time::Time;
@@ -39,6 +43,8 @@ pub struct Instances {
     roles: [Vec<Instance>; ROLES],
     lives: IdMap<Incarnation, InstanceId>,
     touched: Vec<InstanceId>,
+    changed: Changed<InstanceId>,
+    measured: Changed<InstanceId>,
 }
 
 impl Instances {
@@ -68,9 +74,15 @@ impl Instances {
 
     /// All, in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
-        self.touched
-            .extend(self.roles.iter().flatten().map(|i| i.id));
+        let ids = self.roles.iter().flatten().map(|i| i.id);
+        self.touched.extend(ids.clone());
+        self.changed.note_all(ids);
         self.roles.iter_mut().flatten()
+    }
+
+    /// The same, of which nothing is derived yet.
+    pub fn all_touched(self) -> Self {
+        self.roles.into_iter().flatten().collect()
     }
 
     /// Those of a role, in order of index.
@@ -97,7 +109,8 @@ impl Instances {
     pub fn get_mut(&mut self, id: InstanceId) -> Option<&mut Instance> {
         let found = self.roles[id.role as usize].get_mut(id.index as usize);
         if found.is_some() {
-            self.touched.push(id);
+            note(&mut self.touched, id);
+            self.changed.note(id);
         }
         found
     }
@@ -122,8 +135,30 @@ impl Instances {
 
     /// The instance that the fence found.
     pub fn of_mut(&mut self, current: Current) -> &mut Instance {
-        self.touched.push(current.id);
+        note(&mut self.touched, current.id);
+        self.changed.note(current.id);
         &mut self.roles[current.id.role as usize][current.id.index as usize]
+    }
+
+    /// A sample of the instance that the fence found.
+    pub fn measure(&mut self, current: Current, sample: Sample, now: Time) -> &Instance {
+        note(&mut self.touched, current.id);
+        self.measured.note(current.id);
+        let instance = &mut self.roles[current.id.role as usize][current.id.index as usize];
+        instance.measure(sample, now);
+        instance
+    }
+
+    /// An engine has requests from now on: its tokens are waited for.
+    pub fn load_begins(&mut self, incarnation: Incarnation, now: Time) {
+        let Some(id) = self.life(incarnation).map(|i| i.id) else {
+            return;
+        };
+        note(&mut self.touched, id);
+        self.measured.note(id);
+        if let Some(engine) = self.roles[id.role as usize].get_mut(id.index as usize) {
+            engine.tokens_at = now;
+        }
     }
 
     /// The place whose present life this is; none for an older life (I-1).
@@ -160,7 +195,8 @@ impl Instances {
         let index = self.count(role);
         let id = InstanceId { role, index };
         self.roles[role as usize].push(Instance::new(id));
-        self.touched.push(id);
+        note(&mut self.touched, id);
+        self.changed.note(id);
         id
     }
 
@@ -168,13 +204,23 @@ impl Instances {
     pub fn pop(&mut self, role: Role) {
         if let Some(gone) = self.roles[role as usize].pop() {
             self.lives.remove(&gone.incarnation);
-            self.touched.push(gone.id);
+            note(&mut self.touched, gone.id);
+            self.changed.note(gone.id);
         }
+    }
+
+    /// Those that changed since this was last asked, and those of which only what is measured did; none:
+    /// all of them.
+    pub(super) fn take_changed(&mut self) -> Option<(Vec<InstanceId>, Vec<InstanceId>)> {
+        let (changed, measured) = (self.changed.take(), self.measured.take());
+        let (changed, mut measured) = (changed?, measured?);
+        measured.retain(|id| changed.binary_search(id).is_err());
+        Some((changed, measured))
     }
 
     /// What is derived from it is to be derived anew.
     pub(super) fn touch(&mut self, id: InstanceId) {
-        self.touched.push(id);
+        note(&mut self.touched, id);
     }
 
     /// What is derived from all of a role is to be derived anew.
@@ -191,6 +237,13 @@ impl Instances {
     /// One of those touched.
     pub(super) fn next_touched(&mut self) -> Option<InstanceId> {
         self.touched.pop()
+    }
+}
+
+/// One that was touched last is not noted again: what happens mostly touches one of them several times.
+fn note(touched: &mut Vec<InstanceId>, id: InstanceId) {
+    if touched.last() != Some(&id) {
+        touched.push(id);
     }
 }
 

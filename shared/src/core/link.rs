@@ -142,13 +142,14 @@ impl Core {
         if sample.running == 0 {
             self.routes.seen_idle(current.incarnation);
         }
-        let i = self.s.instances.of_mut(current);
-        let tokens = i.sample.tokens_total;
-        i.measure(sample, now);
+        let tokens = self.s.instances.of(current).sample.tokens_total;
+        let i = self.s.instances.measure(current, sample, now);
         if i.sample.tokens_total > tokens && i.id.role.is_engine() {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
-            i.strikes.clear();
+            if !i.strikes.is_empty() {
+                self.s.instances.of_mut(current).strikes.clear();
+            }
             self.generates(current);
         }
     }

@@ -5,7 +5,7 @@
 //! input or [`Core::next_timeout`] (then [`Input::Timeout`]):
 //! ```text
 //!   core.handle(now, input);
-//!   while let Some(output) = core.poll_output() { .. }   // a Record: persist it and core.state(),
+//!   while let Some(output) = core.poll_output() { .. }   // a Record: persist it and core.take_changes(),
 //!   wake_at(core.next_timeout());                        // then go on with what follows it
 //! ```
 //! A kill on a verdict, evidence and probes wait for no record ([`Output::waits_for_records`]).
@@ -58,6 +58,7 @@ mod detect;
 mod discard;
 mod door;
 mod durations;
+mod entries;
 mod gang;
 mod incident;
 mod incidents;
@@ -67,6 +68,7 @@ mod input;
 mod instance;
 mod instances;
 mod link;
+mod measured;
 mod mutation;
 mod nodes;
 mod output;
@@ -75,10 +77,12 @@ mod pause;
 mod planned;
 mod prepare;
 mod quarantine;
+mod recoveries;
 mod refusal;
 mod replace;
 mod requests;
 mod restart;
+mod rewards;
 mod routes;
 mod scale;
 mod start;
@@ -101,7 +105,9 @@ pub use config::*;
 pub use context::Context;
 pub use deaths::Taken;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleSet, Setting, Source};
+pub use entries::{Changes, CodedError, Entries, Entry, EntryError, EntryKey};
 pub use incident::*;
+pub use index::check::difference;
 pub use input::*;
 pub use instance::Restarted;
 pub use mutation::Mutation;
@@ -167,7 +173,7 @@ impl Core {
         Self::with(config, s, false)
     }
 
-    /// Goes on from a persisted state, with a job that was stopped too.
+    /// Goes on from a persisted state ([`Entries::state`]), with a job that was stopped too.
     pub fn restore(config: CoreConfig, state: State) -> Self {
         let state = state.resumed(&config);
         Self::with(config, state, true)
@@ -238,7 +244,13 @@ impl Core {
         &self.config
     }
 
-    /// What to persist with a record.
+    /// What to persist with a record: what changed since this was last asked, all of it the first time. It
+    /// must be persisted whole, and before what is taken next.
+    pub fn take_changes(&mut self) -> Changes {
+        self.s.take_changes()
+    }
+
+    /// All that it remembers.
     pub fn state(&self) -> &State {
         &self.s
     }

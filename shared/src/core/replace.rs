@@ -139,7 +139,7 @@ impl Core {
             .filter(|r| r.covers(id))
             .map(|r| r.incident)
             .max();
-        let found = incident.and_then(|number| self.s.incidents.iter().rfind(|i| i.id == number));
+        let found = incident.and_then(|number| self.s.incidents.get(number));
         let why = match found {
             Some(incident) if incident.who == id => incident.rule.clone(),
             Some(incident) => format!("{} of {}", incident.rule, incident.who),

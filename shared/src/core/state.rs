@@ -1,22 +1,24 @@
-//! Everything the controller remembers; what is persisted with every record.
+//! Everything the controller remembers. What changed of it is persisted with every record (`entries`).
 use super::budget::Strikes;
 use super::context::Context;
 use super::deaths::Deaths;
-use super::durations::Durations;
-use super::incident::Incident;
+use super::durations::PhaseDurations;
+use super::entries::LastTaken;
+use super::incident::Incidents;
 use super::instances::Instances;
 use super::nodes::NodeTable;
 use super::output::Outcome;
 use super::pause::Pause;
 use super::planned::{Planned, Rolling};
 use super::prepare::Prepared;
+use super::recoveries::Recoveries;
 use super::restart::FirstIteration;
+use super::rewards::Rewards;
 use super::trajectories::Trajectories;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
-use crate::phase::Phase;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The whole memory of the controller. Serialisable; [`super::Core::restore`] goes on from it.
@@ -61,11 +63,11 @@ pub struct State {
     pub(super) instances: Instances,
     pub(super) trajectories: Trajectories,
     /// The last incidents, open ones included.
-    pub(super) incidents: VecDeque<Incident>,
+    pub(super) incidents: Incidents,
     /// Recoveries under way.
-    pub(super) recoveries: Vec<Recovery>,
+    pub(super) recoveries: Recoveries,
     pub(super) ledger: crate::ettr::Ledger,
-    pub(super) rewards: VecDeque<f64>,
+    pub(super) rewards: Rewards,
     pub(super) committed_at: Option<Time>,
     pub(super) step_duration: Duration,
     /// Trajectories finished since the last commit.
@@ -92,13 +94,15 @@ pub struct State {
     #[serde(default)]
     pub(super) next_fault: u64,
     /// How long phases took, by role.
-    #[serde(default, with = "durations_by_phase")]
-    pub(super) durations: BTreeMap<(Role, Phase), Durations>,
+    #[serde(default)]
+    pub(super) durations: PhaseDurations,
     /// Roles of which an instance ever attached: their start-up code works.
     pub(super) proven: Vec<Role>,
     /// Whether a gang was ever restored: the trainer's programs come up.
     #[serde(default)]
     pub(super) restored: bool,
+    #[serde(skip)]
+    pub(super) last_taken: LastTaken,
 }
 
 /// Where the job is in its life.
@@ -237,6 +241,15 @@ impl State {
     /// The memory of a job that was never started.
     pub(super) fn new(config: &super::CoreConfig) -> Self {
         Self {
+            nodes: NodeTable::new(config.first_nodes()),
+            instances: Instances::new(config),
+            ..Self::empty()
+        }
+    }
+
+    /// The memory of a job without places and nodes.
+    pub(super) fn empty() -> Self {
+        Self {
             job: JobState::New,
             started_at: Time(0),
             last_now: Time(0),
@@ -269,13 +282,13 @@ impl State {
             pause: None,
             resumed_at: Time(0),
             begun: false,
-            nodes: NodeTable::new(config.first_nodes()),
-            instances: Instances::new(config),
+            nodes: NodeTable::default(),
+            instances: Instances::default(),
             trajectories: Trajectories::default(),
-            incidents: VecDeque::new(),
-            recoveries: Vec::new(),
+            incidents: Incidents::default(),
+            recoveries: Recoveries::default(),
             ledger: crate::ettr::Ledger::default(),
-            rewards: VecDeque::new(),
+            rewards: Rewards::default(),
             committed_at: None,
             step_duration: Duration::ZERO,
             finished_since: 0,
@@ -286,9 +299,10 @@ impl State {
             deaths: Deaths::default(),
             task_restarts: 0,
             next_fault: 1,
-            durations: BTreeMap::new(),
+            durations: PhaseDurations::default(),
             proven: Vec::new(),
             restored: false,
+            last_taken: LastTaken::default(),
         }
     }
 
@@ -313,7 +327,13 @@ impl State {
 
     /// A stopped job to be gone on with: every process of it has ended, so all places are empty and
     /// nothing is leased; what was committed, stored, issued and published stays. Others are as is.
+    ///
+    /// Whether it was read or is a copy of what was: nothing that is derived from it is known.
     pub(super) fn resumed(mut self, config: &super::CoreConfig) -> Self {
+        // It may be a copy: whoever goes on from it writes all of it down first.
+        self.last_taken = LastTaken::default();
+        self.instances = self.instances.all_touched();
+        self.trajectories = self.trajectories.derived_anew();
         self.nodes = match self.nodes.is_empty() {
             true => NodeTable::new(config.first_nodes()),
             false => self.nodes.all_changed(),
@@ -353,7 +373,7 @@ impl State {
             }),
         };
         self.rolling.clear();
-        self.recoveries.clear();
+        self.recoveries = Recoveries::default();
         if !config.mutant(super::Mutation::ForgetResume) {
             self.trajectories.return_leases();
         }
@@ -363,6 +383,11 @@ impl State {
     /// The newest revision of the job file that was accepted; 0: the first.
     pub fn revision(&self) -> u32 {
         self.revision
+    }
+
+    /// How many instances the job has.
+    pub fn instances(&self) -> usize {
+        self.instances.iter().count()
     }
 
     /// The last committed step.
@@ -376,23 +401,5 @@ impl State {
             JobState::Over(outcome) => Some(outcome),
             _ => None,
         }
-    }
-}
-
-/// JSON has no keys of two parts: kept as a list.
-mod durations_by_phase {
-    use super::{BTreeMap, Durations, Phase, Role};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    type Map = BTreeMap<(Role, Phase), Durations>;
-
-    pub fn serialize<S: Serializer>(map: &Map, to: S) -> Result<S::Ok, S::Error> {
-        let list: Vec<_> = map.iter().collect();
-        list.serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Map, D::Error> {
-        let list = Vec::<((Role, Phase), Durations)>::deserialize(from)?;
-        Ok(list.into_iter().collect())
     }
 }

@@ -178,3 +178,83 @@ fn waste_that_reaches_back_before_what_was_wasted_first_counts_whole() {
     window.add(at(100), at(110), 1.0);
     assert_eq!(window.sum(at(0).0, at(3_000).0), SEC as f64);
 }
+
+/// One thing that may happen to a ledger.
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    Turns(f64, Cause),
+    Closes,
+    StepBegins,
+    StepLost,
+    StepKept,
+    GenerationLost,
+    /// What changed is written down.
+    Taken,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop::sample::select(vec![
+        Happens::Turns(1.0, Cause::Both),
+        Happens::Turns(1.0, Cause::Training),
+        Happens::Turns(0.6, Cause::Generation),
+        Happens::Turns(0.0, Cause::Recovery),
+        Happens::Closes,
+        Happens::StepBegins,
+        Happens::StepLost,
+        Happens::StepKept,
+        Happens::GenerationLost,
+        Happens::Taken,
+        Happens::Taken,
+    ])
+}
+
+proptest! {
+    /// Seconds up to far beyond the window, so that some of it is trimmed and all of it left alone.
+    #[test]
+    fn the_parts_that_changed_make_up_the_ledger_whenever_they_are_taken(
+        steps in prop::collection::vec((happens(), prop_oneof![0u64..3_000, 0u64..1_000_000]), 1..120),
+    ) {
+        let (mut ledger, mut written) = (Ledger::default(), std::collections::BTreeMap::new());
+        let mut now = at(0);
+        for (happens, ms) in steps.into_iter().chain([(Happens::Taken, 0)]) {
+            now = now + Duration::from_millis(ms);
+            match happens {
+                Happens::Turns(value, cause) => drop(ledger.turn(now, value, cause)),
+                Happens::Closes => drop(ledger.close(now)),
+                Happens::StepBegins => drop(ledger.step_begins(now)),
+                Happens::StepLost => drop(ledger.step_lost(now, 0.4)),
+                Happens::StepKept => drop(ledger.step_kept(now, 0.25)),
+                Happens::GenerationLost => drop(ledger.generation_lost(now, 0.4)),
+                Happens::Taken => {
+                    for (key, part) in ledger.take_parts(false) {
+                        match part {
+                            Some(part) => drop(written.insert(key, part)),
+                            None => drop(written.remove(&key)),
+                        }
+                    }
+                    prop_assert_eq!(Ledger::from_parts(written.clone()), Some(ledger.clone()));
+                    // A window of 601 s, and one of its waste, have no more parts than that.
+                    prop_assert!(written.len() <= 2 * 39 + 1 + ledger.since_step.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_interval_costs_the_parts_it_falls_into_however_much_the_ledger_remembers() {
+    let mut ledger = Ledger::default();
+    for second in 0..600 {
+        let cause = [Cause::Both, Cause::Generation][second as usize % 2];
+        ledger.turn(at(second), 1.0, cause);
+    }
+    assert!(ledger.take_parts(false).len() > 300);
+    ledger.turn(at(600), 0.0, Cause::Recovery);
+    let keys: Vec<_> = ledger
+        .take_parts(false)
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    assert_eq!(ledger.take_parts(false), []);
+}

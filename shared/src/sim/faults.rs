@@ -107,6 +107,8 @@ pub enum Fault {
     Afflict(u32),
     /// So much of what may come twice, and was said of late, comes again.
     Echo(u32),
+    /// What an engine serves is damaged, and it reads it again and says so.
+    Scrub(InstanceId),
 }
 
 /// A fault and the time from the one before.
@@ -479,7 +481,11 @@ impl Fault {
             0 => Fault::LoseService,
             1..=3 => Fault::Afflict(some(dice, 3)),
             4..=8 => Fault::Echo(1 + some(dice, 12)),
-            9..=13 => Fault::Clients(1 + some(dice, 6), dice.below(3000)),
+            9 | 10 => {
+                let engines = u64::from(config.count(Role::Rollout)).max(1);
+                Fault::Scrub(id(Role::Rollout, some(dice, engines)))
+            }
+            11..=14 => Fault::Clients(1 + some(dice, 6), dice.below(3000)),
             _ => {
                 let fault = match dice.chance(500) {
                     true => core::Fault::Exception,
@@ -504,7 +510,7 @@ impl Fault {
     }
 
     /// How many kinds there are.
-    pub(super) const KINDS: u32 = 34;
+    pub(super) const KINDS: u32 = 35;
 
     /// Its number among the kinds.
     pub(super) fn kind(&self) -> u32 {
@@ -543,6 +549,7 @@ impl Fault {
             Fault::LoseService => 31,
             Fault::Afflict(..) => 32,
             Fault::Echo(..) => 33,
+            Fault::Scrub(..) => 34,
         }
     }
 
@@ -598,6 +605,7 @@ impl Fault {
             Fault::LoseService => world.lose_service(),
             Fault::Afflict(at) => world.afflict(*at as usize),
             Fault::Echo(count) => world.echo(*count),
+            Fault::Scrub(who) => world.scrub(*who),
         }
     }
 }

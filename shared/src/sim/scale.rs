@@ -4,9 +4,9 @@
 //! nor samples nor health probes are simulated one by one, they would be thousands of millions a week:
 //! the rules that live of them are off, and what such inputs cost is what the stream
 //! ([`super::stream`]) measures.
-use super::cluster::{Cluster, LongTail, Plan, Timing, unit};
+use super::cluster::{Cluster, LongTail, Plan, Timing, Written, unit};
 use super::dice::Dice;
-use crate::core::{CoreConfig, LONGEST_S, Labels, NodeSpec, Outcome, RuleSet};
+use crate::core::{CodedError, CoreConfig, LONGEST_S, Labels, NodeSpec, Outcome, RuleSet};
 use std::time::Duration;
 
 /// Machine faults per 1,000 machines and week (the paper's operators').
@@ -55,6 +55,8 @@ pub struct Summary {
     pub goodput: f64,
     /// Inputs the controller took.
     pub inputs: u64,
+    /// Records, with what of the state was written with them.
+    pub written: Written,
     /// Digest of everything it decided.
     pub digest: u64,
 }
@@ -140,6 +142,7 @@ impl Scale {
             samples: Duration::ZERO,
             beats: Duration::ZERO,
             journal: false,
+            records: true,
         });
         let mut run = Run {
             cluster,
@@ -173,13 +176,13 @@ impl Run {
     }
 
     /// The figures so far.
-    pub fn summary(&self, scale: Scale) -> Summary {
+    pub fn summary(&self, scale: Scale) -> Result<Summary, CodedError> {
         let cluster = &self.cluster;
         let whole = cluster
             .incidents()
             .filter(|i| i.plan.contains("whole task"));
         let (ettr, goodput) = crate::ettr::totals(cluster.intervals());
-        Summary {
+        Ok(Summary {
             nodes: scale.nodes,
             days: cluster.elapsed().as_secs_f64() / 86_400.0,
             running: !matches!(cluster.outcome(), Some(Outcome::Failed { .. })),
@@ -190,13 +193,15 @@ impl Run {
             ettr,
             goodput,
             inputs: cluster.inputs(),
+            written: cluster.written().cloned().map_err(Clone::clone)?,
             digest: cluster.digest(),
-        }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -213,9 +218,12 @@ mod tests {
             run.run_until(Duration::from_secs(hour * 3600));
             assert_eq!(run.cluster.core().check(), Ok(()));
         }
-        let summary = run.summary(scale);
+        let summary = run.summary(scale).unwrap();
         assert!(summary.running && summary.deaths > 5, "{summary:?}");
         assert!(summary.steps > 25, "{summary:?}");
         assert!(summary.ettr > 0.8, "{summary:?}");
+        let written = summary.written;
+        let each = written.bytes / written.writes;
+        assert!(written.records > 100 && each < written.first, "{written:?}");
     }
 }

@@ -235,7 +235,10 @@ async fn commit(store: &Store, step: u64, loss: f64) {
         trajectories: vec![id(0), id(1)],
         metrics,
     };
-    store.record(vec![record], vec![]).await.unwrap();
+    store
+        .record(vec![record], Default::default())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

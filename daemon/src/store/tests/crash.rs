@@ -52,7 +52,7 @@ fn child_that_writes_until_it_is_killed() {
         }
         for seq in last + 1.. {
             store
-                .record(vec![issued(seq)], core_state(seq))
+                .record(vec![issued(seq)], state(&core_state(seq)))
                 .wait()
                 .unwrap();
             writeln!(std::io::stdout(), "record 0 {seq}").unwrap();
@@ -172,5 +172,5 @@ fn check_journal(store: &Store, acknowledged: u64) {
     let (seq, record) = store.journal_since(0, usize::MAX).unwrap().pop().unwrap();
     assert!(seq >= acknowledged, "{seq} < {acknowledged}");
     assert_eq!(record, issued(seq));
-    assert_eq!(store.load_core_state().unwrap().unwrap(), core_state(seq));
+    assert_eq!(state_of(&store).unwrap(), core_state(seq));
 }

@@ -74,18 +74,15 @@ fn writes_stop_while_there_is_still_room_and_what_is_stored_stays_readable() {
     let (_dir, store, _, free) = on_a_disk(false);
     let condition = store.condition();
     let is_full = || matches!(*condition.borrow(), Condition::Full { .. });
-    store
-        .record(vec![issued(1)], b"one".to_vec())
-        .wait()
-        .unwrap();
+    store.record(vec![issued(1)], state(b"one")).wait().unwrap();
     free.store(reserve(GIB) - 1, Ordering::SeqCst);
     let error = store
-        .record(vec![issued(2)], b"two".to_vec())
+        .record(vec![issued(2)], state(b"two"))
         .wait()
         .unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
     assert!(is_full());
-    assert_eq!(store.load_core_state().unwrap().unwrap(), b"one");
+    assert_eq!(state_of(&store).unwrap(), b"one");
     // Nobody waits for an event: it is written when there is room, without another word.
     let at = Time(5);
     let (seq, event) = store.append_event(Event {
@@ -105,11 +102,8 @@ fn writes_stop_while_there_is_still_room_and_what_is_stored_stays_readable() {
         *condition.borrow() == Condition::Sound
     });
     assert_eq!(store.events_since(0, 9).unwrap()[0].0, seq);
-    store
-        .record(vec![issued(2)], b"two".to_vec())
-        .wait()
-        .unwrap();
-    assert_eq!(store.load_core_state().unwrap().unwrap(), b"two");
+    store.record(vec![issued(2)], state(b"two")).wait().unwrap();
+    assert_eq!(state_of(&store).unwrap(), b"two");
 }
 
 #[test]
@@ -118,15 +112,12 @@ fn a_commit_that_found_no_room_after_all_is_shown_until_one_succeeds() {
     let condition = store.condition();
     fails.store(true, Ordering::SeqCst);
     store
-        .record(vec![issued(1)], b"one".to_vec())
+        .record(vec![issued(1)], state(b"one"))
         .wait()
         .unwrap_err();
     assert!(matches!(*condition.borrow(), Condition::Full { .. }));
     fails.store(false, Ordering::SeqCst);
-    store
-        .record(vec![issued(1)], b"one".to_vec())
-        .wait()
-        .unwrap();
+    store.record(vec![issued(1)], state(b"one")).wait().unwrap();
     until("the store is sound again", || {
         *condition.borrow() == Condition::Sound
     });
@@ -136,13 +127,10 @@ fn a_commit_that_found_no_room_after_all_is_shown_until_one_succeeds() {
 fn a_full_disk_fails_every_writer_and_the_store_goes_on_when_there_is_space() {
     for applies_first in [false, true] {
         let (_dir, store, fails) = failing(applies_first);
-        store
-            .record(vec![issued(1)], b"one".to_vec())
-            .wait()
-            .unwrap();
+        store.record(vec![issued(1)], state(b"one")).wait().unwrap();
         fails.store(true, Ordering::SeqCst);
         let (record, append) = (
-            store.record(vec![issued(2)], b"two".to_vec()),
+            store.record(vec![issued(2)], state(b"two")),
             store.append_turn(id(1, 0), vec![1], turn(0, 3)),
         );
         let error = record.wait().unwrap_err();
@@ -153,17 +141,17 @@ fn a_full_disk_fails_every_writer_and_the_store_goes_on_when_there_is_space() {
         );
         append.wait().unwrap_err();
         // What is not durable is not read either.
-        assert!(store.load_core_state().is_err());
+        assert!(store.remembered().is_err());
         fails.store(false, Ordering::SeqCst);
         store
             .append_turn(id(1, 0), vec![1], turn(0, 3))
             .wait()
             .unwrap();
         store
-            .record(vec![issued(3)], b"three".to_vec())
+            .record(vec![issued(3)], state(b"three"))
             .wait()
             .unwrap();
-        assert_eq!(store.load_core_state().unwrap().unwrap(), b"three");
+        assert_eq!(state_of(&store).unwrap(), b"three");
         assert_eq!(
             store.trajectory(id(1, 0)).unwrap().unwrap().turns,
             [turn(0, 3)]
@@ -176,20 +164,20 @@ fn a_database_that_cannot_be_opened_again_says_why_to_every_writer() {
     let (dir, store, fails) = failing(false);
     fails.store(true, Ordering::SeqCst);
     store
-        .record(vec![issued(1)], b"one".to_vec())
+        .record(vec![issued(1)], state(b"one"))
         .wait()
         .unwrap_err();
     fails.store(false, Ordering::SeqCst);
     let (path, away) = (dir.path().join("db"), dir.path().join("away"));
     std::fs::rename(&path, &away).unwrap();
     std::fs::write(&path, "no folder").unwrap();
-    let error = store.record(vec![issued(2)], b"two".to_vec()).wait();
+    let error = store.record(vec![issued(2)], state(b"two")).wait();
     let error = error.unwrap_err().to_string();
     assert!(error.starts_with("cannot open "), "{error}");
     std::fs::remove_file(&path).unwrap();
     std::fs::rename(&away, &path).unwrap();
     store
-        .record(vec![issued(3)], b"three".to_vec())
+        .record(vec![issued(3)], state(b"three"))
         .wait()
         .unwrap();
 }

@@ -9,9 +9,10 @@ mod power;
 mod schema;
 mod spans;
 
+use super::keys::Key;
 use super::*;
 use robust_proto::v1::{Span, Turn};
-use robust_shared::core::{Event, Record, Severity, StepMetrics};
+use robust_shared::core::{EntryKey, Event, Record, Severity, StepMetrics};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role, Step, TrajectoryId};
 use tempfile::TempDir;
 
@@ -20,6 +21,25 @@ fn fresh() -> (TempDir, Store) {
     let (store, note) = Store::open(dir.path()).unwrap();
     assert_eq!(note, None);
     (dir, store)
+}
+
+/// A change of the state that is about one value, whatever was remembered beside it.
+fn state(value: &[u8]) -> Remembered {
+    Remembered {
+        puts: vec![(STATE, value.to_vec())],
+        ..Remembered::default()
+    }
+}
+
+/// One that only its writer reads.
+const STATE: Key = Key::Shard(1, 0);
+
+/// That value; none where nothing is remembered.
+fn state_of(store: &Store) -> Option<Vec<u8>> {
+    let all = store.remembered().unwrap();
+    all.into_iter()
+        .find(|(key, _)| *key == STATE)
+        .map(|(_, value)| value)
 }
 
 fn id(batch: u64, member: u32) -> TrajectoryId {
@@ -191,15 +211,12 @@ fn one_that_is_set_aside_is_consumed_by_its_step_without_an_end_that_came_too_la
         trajectory: id(1, 1),
         engines: Vec::new(),
     };
-    store
-        .record(vec![set_aside], b"one".to_vec())
-        .wait()
-        .unwrap();
+    store.record(vec![set_aside], state(b"one")).wait().unwrap();
     let finished = store.finished_unconsumed(Step(0)).unwrap();
     assert_eq!(finished, [(id(1, 0), finish(1))]);
     let all = vec![id(1, 0), id(1, 1)];
     store
-        .record(vec![committed(1, all)], b"two".to_vec())
+        .record(vec![committed(1, all)], state(b"two"))
         .wait()
         .unwrap();
     drop(store);
@@ -222,7 +239,7 @@ fn a_trajectory_is_consumed_by_exactly_one_step() {
     store_finished(&store, id(1, 0));
     store_finished(&store, id(2, 0));
     store
-        .record(vec![committed(1, vec![id(1, 0)])], b"one".to_vec())
+        .record(vec![committed(1, vec![id(1, 0)])], state(b"one"))
         .wait()
         .unwrap();
     assert_eq!(
@@ -235,19 +252,16 @@ fn a_trajectory_is_consumed_by_exactly_one_step() {
     );
     // The same step may be recorded again after a restart.
     store
-        .record(vec![committed(1, vec![id(1, 0)])], b"again".to_vec())
+        .record(vec![committed(1, vec![id(1, 0)])], state(b"again"))
         .wait()
         .unwrap();
-    let twice = store.record(
-        vec![issued(9), committed(2, vec![id(1, 0)])],
-        b"two".to_vec(),
-    );
+    let twice = store.record(vec![issued(9), committed(2, vec![id(1, 0)])], state(b"two"));
     assert_eq!(
         twice.wait().unwrap_err().to_string(),
         "step 2 cannot consume trajectory 1.0.0: step 1 did"
     );
     // A refused record leaves nothing, neither state nor journal.
-    assert_eq!(store.load_core_state().unwrap().unwrap(), b"again");
+    assert_eq!(state_of(&store).unwrap(), b"again");
     assert_eq!(store.journal_since(0, 99).unwrap().len(), 2);
     assert_eq!(store.steps().unwrap().len(), 1);
     assert!(store.steps().unwrap()[0].metrics.loss.is_nan());
@@ -280,7 +294,7 @@ fn what_was_consumed_after_the_oldest_kept_checkpoint_stays_to_be_trained_on_aga
         }
         let ids = vec![id(step, 0), id(step, 1)];
         store
-            .record(vec![committed(step, ids)], vec![])
+            .record(vec![committed(step, ids)], Remembered::default())
             .wait()
             .unwrap();
     };
@@ -329,7 +343,10 @@ fn trajectories_of_long_past_steps_are_removed_with_every_part() {
             .unwrap();
         store.finish(id(step, 0), finish(1)).wait().unwrap();
         store
-            .record(vec![committed(step, vec![id(step, 0)])], vec![])
+            .record(
+                vec![committed(step, vec![id(step, 0)])],
+                Remembered::default(),
+            )
             .wait()
             .unwrap();
     }
@@ -347,33 +364,72 @@ fn trajectories_of_long_past_steps_are_removed_with_every_part() {
     }
     let left = store.inner.slot.read().unwrap().as_ref().unwrap().len();
     store
-        .record(vec![committed(100, vec![])], vec![])
+        .record(vec![committed(100, vec![])], Remembered::default())
         .wait()
         .unwrap();
     let after = store.inner.slot.read().unwrap().as_ref().unwrap().len();
-    // What stays: version, group, state, 5 journal entries, 5 steps.
-    assert!(left > 13 && after == 13, "{left} entries, then {after}");
+    // What stays: version, group, 5 journal entries, 5 steps.
+    assert!(left > 12 && after == 12, "{left} entries, then {after}");
 }
 
 #[test]
-fn a_shorter_core_state_leaves_no_part_of_the_longer_one() {
+fn a_shorter_value_of_the_state_leaves_no_part_of_the_longer_one() {
     let (dir, store) = fresh();
     store
-        .record(vec![issued(1)], vec![5; 200_000])
+        .record(vec![issued(1)], state(&vec![5; 200_000]))
         .wait()
         .unwrap();
-    assert_eq!(store.load_core_state().unwrap().unwrap(), vec![5; 200_000]);
+    assert_eq!(state_of(&store).unwrap(), vec![5; 200_000]);
     store
-        .record(vec![issued(2)], vec![6; 20_000])
+        .record(vec![issued(2)], state(&vec![6; 20_000]))
         .wait()
         .unwrap();
     drop(store);
     let (store, _) = Store::open(dir.path()).unwrap();
-    assert_eq!(store.load_core_state().unwrap().unwrap(), vec![6; 20_000]);
+    assert_eq!(state_of(&store).unwrap(), vec![6; 20_000]);
     // Version, group, two journal entries, the state's head and its 2 parts.
     assert_eq!(store.inner.slot.read().unwrap().as_ref().unwrap().len(), 7);
     let journal = store.journal_since(2, 10).unwrap();
     assert_eq!(journal, [(2, issued(2))]);
+}
+
+#[test]
+fn what_is_remembered_changes_with_its_record_entry_by_entry_and_the_rest_stays() {
+    let (dir, store) = fresh();
+    let other = Key::Entry(EntryKey::Batch(1));
+    let long = vec![1; 40_000];
+    let mut first = state(b"one");
+    first.puts.push((other.clone(), long.clone()));
+    first.puts.push((Key::Written, vec![2]));
+    store.record(vec![issued(1)], first).wait().unwrap();
+    store.record(vec![issued(2)], state(b"two")).wait().unwrap();
+    let all = |store: &Store| store.remembered().unwrap();
+    let expected = [
+        (other.clone(), long),
+        (Key::Written, vec![2]),
+        (STATE, b"two".to_vec()),
+    ];
+    assert_eq!(all(&store), expected);
+    // One that was never there may be removed; of a refused record nothing is.
+    let gone = Remembered {
+        removed: vec![other, Key::Entry(EntryKey::Batch(2))],
+        ..Remembered::default()
+    };
+    let twice = vec![committed(1, vec![id(1, 0)]), committed(2, vec![id(1, 0)])];
+    store.record(twice, gone.clone()).wait().unwrap_err();
+    assert_eq!(all(&store).len(), 3);
+    store.record(vec![issued(3)], gone).wait().unwrap();
+    drop(store);
+    let (store, _) = Store::open(dir.path()).unwrap();
+    assert_eq!(all(&store), expected[1..]);
+    // Version, group, three journal entries and what is remembered: no part is left of the long one.
+    assert_eq!(store.inner.slot.read().unwrap().as_ref().unwrap().len(), 7);
+    let whole = Remembered {
+        whole: true,
+        ..state(b"three")
+    };
+    store.record(vec![issued(4)], whole).wait().unwrap();
+    assert_eq!(all(&store), [(STATE, b"three".to_vec())]);
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn end(store: &Store, models: &mut Models, member: u32, turns: u32) {
 fn commit(store: &Store, models: &mut Models, step: u64, members: &[u32]) {
     let trajectories = members.iter().map(|m| id(1, *m)).collect();
     let done = store
-        .record(vec![committed(step, trajectories)], vec![])
+        .record(vec![committed(step, trajectories)], Remembered::default())
         .wait();
     let other = |m: &u32| {
         let by = models.get(m).and_then(|model| model.consumed_by);

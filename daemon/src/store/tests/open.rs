@@ -34,8 +34,8 @@ fn a_database_of_a_later_schema_is_refused_and_left_alone() {
         matches!(
             error,
             StoreError::TooNew {
-                found: 4,
-                supported: 3,
+                found: 5,
+                supported: 4,
                 ..
             }
         ),
@@ -77,7 +77,7 @@ fn filled() -> TempDir {
             .unwrap();
     }
     store
-        .record(vec![issued(1)], vec![1; 50_000])
+        .record(vec![issued(1)], state(&vec![1; 50_000]))
         .wait()
         .unwrap();
     drop(store);
@@ -93,7 +93,7 @@ fn assert_set_aside(dir: &TempDir) {
         text.contains("is set aside as ") && text.contains("new, empty one"),
         "{text}"
     );
-    assert_eq!(store.load_core_state().unwrap(), None);
+    assert_eq!(state_of(&store), None);
     store_finished(&store, id(1, 0));
     drop(store);
     assert_eq!(Store::open(dir.path()).unwrap().1, None);
@@ -116,7 +116,7 @@ fn a_flipped_bit_in_the_log_is_noticed_although_sled_says_nothing() {
         drop(file);
         let (store, note) = Store::open(dir.path()).unwrap();
         let all_there = || {
-            store.load_core_state().unwrap() == Some(vec![1; 50_000])
+            state_of(&store) == Some(vec![1; 50_000])
                 && (0..20).all(|m| {
                     let stored = store.trajectory(id(1, m)).unwrap();
                     stored.is_some_and(|t| t.turns == [turn(0, 2000)])
@@ -236,7 +236,7 @@ fn a_false_alarm_costs_one_longer_opening() {
     let (store, note) = Store::open(dir.path()).unwrap();
     assert_eq!(note, None);
     assert!(!mark.exists());
-    assert_eq!(store.load_core_state().unwrap(), Some(vec![1; 50_000]));
+    assert_eq!(state_of(&store), Some(vec![1; 50_000]));
 }
 
 #[test]

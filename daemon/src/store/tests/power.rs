@@ -60,7 +60,7 @@ fn child_that_says_what_is_acknowledged() {
                 assert_eq!(appended.unwrap(), Appended::Stored);
             }
             _ => store
-                .record(vec![issued(number as u64)], vec![7])
+                .record(vec![issued(number as u64)], state(&[7]))
                 .wait()
                 .unwrap(),
         }

@@ -59,7 +59,7 @@ fn write_the_schema_as_text() {
         .wait()
         .unwrap();
     let record = vec![issued(3), committed(1, vec![id(1, 0)])];
-    store.record(record, b"core".to_vec()).wait().unwrap();
+    store.record(record, state(b"core")).wait().unwrap();
     store.append_event(event()).1.wait().unwrap();
     store.put_instance(instance()).wait().unwrap();
     store.put_checkpoint(checkpoint()).wait().unwrap();
@@ -96,7 +96,8 @@ fn loads(text: &str) {
     drop(db);
     let (store, note) = Store::open(dir.path()).unwrap();
     assert_eq!(note, None);
-    assert_eq!(store.load_core_state().unwrap().unwrap(), b"core");
+    assert_eq!(store.former_state().unwrap().unwrap(), b"core");
+    assert_eq!(store.remembered().unwrap(), []);
     assert_eq!(
         store.trajectory(id(1, 0)).unwrap().unwrap().consumed_by,
         Some(Step(1))
@@ -133,6 +134,12 @@ fn the_files_that_the_last_build_of_schema_2_left_open_with_all_that_was_in_them
     opens("schema-2.tar.gz");
 }
 
+/// The same of schema 3, the last one with the whole state under one key.
+#[test]
+fn the_files_that_the_last_build_of_schema_3_left_open_with_all_that_was_in_them() {
+    opens("schema-3.tar.gz");
+}
+
 fn opens(packed: &str) {
     let dir = tempfile::tempdir().unwrap();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/store");
@@ -159,8 +166,8 @@ fn opens(packed: &str) {
         }
     }
     assert_eq!(store.checkpoints().unwrap()[0].step, Step(3));
-    let state = store.load_core_state().unwrap().unwrap();
-    crate::driver::decode(&state).unwrap();
+    let past = crate::driver::past(&store).unwrap();
+    assert!(past.until() > Time(0));
     // It is this build's now: one of schema 1 would refuse it.
     store_finished(&store, id(9, 0));
     store.sync().wait().unwrap();

@@ -170,7 +170,7 @@ fn writes_of_one_group_see_each_other() {
     let (_dir, store) = fresh();
     let which = id(1, 0);
     // The committer is busy with the first group while the rest gathers.
-    let first = store.record(vec![issued(1)], vec![]);
+    let first = store.record(vec![issued(1)], Remembered::default());
     let all = [
         store.append_spans(which, vec![1, 2], tokens(0, 0, 2)),
         store.append_spans(which, vec![], tokens(0, 2, 6)),
@@ -208,7 +208,10 @@ fn what_is_thrown_away_or_pruned_leaves_no_tokens_behind() {
     let lost = Record::Discarded {
         trajectories: vec![id(2, 0)],
     };
-    store.record(vec![lost], vec![]).wait().unwrap();
+    store
+        .record(vec![lost], Remembered::default())
+        .wait()
+        .unwrap();
     assert_eq!(store.trajectory(id(2, 0)).unwrap(), None);
     // From the start again, other tokens than before.
     let other = Tokens {
@@ -217,7 +220,7 @@ fn what_is_thrown_away_or_pruned_leaves_no_tokens_behind() {
     };
     assert_eq!(append(&store, id(2, 0), other).unwrap(), Appended::Stored);
     store
-        .record(vec![committed(3, vec![])], vec![])
+        .record(vec![committed(3, vec![])], Remembered::default())
         .wait()
         .unwrap();
     assert_eq!(store.trajectory(id(1, 0)).unwrap(), None);

@@ -207,11 +207,7 @@ impl Core {
         let Some(condemned) = i.condemned.take() else {
             return;
         };
-        let scope = self
-            .s
-            .recoveries
-            .iter()
-            .find(|r| r.incident == condemned.incident);
+        let scope = self.s.recoveries.get(condemned.incident);
         let action = match scope.map(|r| r.scope) {
             Some(Scope::Task) => Action::RestartTask,
             Some(Scope::Gang) => Action::RestartGang,

@@ -64,7 +64,7 @@ fn bound(core: &Core, i: &Instance) -> Option<Duration> {
     if !given.is_zero() {
         return Some(given);
     }
-    let seen = core.s.durations.get(&(role, i.phase))?;
+    let seen = core.s.durations.get(role, i.phase)?;
     let p99 = seen.percentile_99(set.samples.of(role).into())?;
     Some(p99.mul_f64(set.factor.of(role)).max(set.least.of(role)))
 }
@@ -95,8 +95,7 @@ impl Core {
     pub(in crate::core) fn learn_phase(&mut self, role: Role, phase: Phase, took: Duration) {
         let paused = self.is_paused() || self.now.since(self.s.resumed_at) < took;
         if RULE.phases.contains(&phase) && !paused {
-            let seen = self.s.durations.entry((role, phase)).or_default();
-            seen.add(took);
+            self.s.durations.add(role, phase, took);
         }
     }
 

@@ -13,7 +13,7 @@ impl Core {
         self.routes.check()?;
         let table = self.s.trajectories.clone().settled();
         let scanned = self.s.trajectories.derived_anew().settled();
-        if table != scanned {
+        if !table.is_same(&scanned) {
             return Err(difference(&table, &scanned));
         }
         let mut fresh = self.clone();
@@ -49,8 +49,8 @@ impl Core {
     }
 }
 
-/// The lines in which two values differ.
-fn difference(known: &impl std::fmt::Debug, scanned: &impl std::fmt::Debug) -> String {
+/// The part in which two values differ.
+pub fn difference(known: &impl std::fmt::Debug, scanned: &impl std::fmt::Debug) -> String {
     let (known, scanned) = (format!("{known:?}"), format!("{scanned:?}"));
     let same = known
         .bytes()

@@ -7,7 +7,7 @@
 //! ```
 //! Nothing here is stored; it is derived from the state when that is restored. [`Core::check`]
 //! compares it with a full scan.
-mod check;
+pub(super) mod check;
 mod facts;
 mod near;
 
@@ -248,47 +248,75 @@ impl Index {
         !self.from_trainer.is_empty() || !self.avoid_ranks.is_empty()
     }
 
-    /// Takes the facts of an instance in (or out), wherever they count.
-    fn note(&mut self, id: InstanceId, facts: &Facts, there: bool) {
+    /// Takes in what became of the facts of an instance. Only what differs is looked up: most of what
+    /// happens changes one of them, and some of the sets have all engines in them.
+    fn change(&mut self, id: InstanceId, old: &Facts, new: &Facts) {
         let counts = &mut self.counts[id.role as usize];
-        *counts = counts.with(&facts.counts(), there);
-        if facts.going {
-            put(&mut self.going, id, there);
+        *counts = counts.with(&old.counts(), false).with(&new.counts(), true);
+        let flags = [
+            (&mut self.going, old.going, new.going),
+            (&mut self.homeless, old.homeless, new.homeless),
+            (&mut self.avoid_ranks, old.avoids_rank, new.avoids_rank),
+            (
+                &mut self.to_tell,
+                old.to_tell.is_some(),
+                new.to_tell.is_some(),
+            ),
+            (&mut self.stranding, old.strands, new.strands),
+            (&mut self.outdated, old.outdated, new.outdated),
+        ];
+        for (set, was, is) in flags {
+            if was != is {
+                put(set, id, is);
+            }
         }
-        if facts.homeless {
-            put(&mut self.homeless, id, there);
+        let life = |facts: &Facts| facts.incarnation;
+        let reborn = life(old) != life(new);
+        if reborn || old.open != new.open {
+            self.note_open(id, old, false);
+            self.note_open(id, new, true);
         }
-        if facts.avoids_rank {
-            put(&mut self.avoid_ranks, id, there);
+        if reborn || old.free != new.free {
+            for (facts, there) in [(old, false), (new, true)] {
+                if let Some(leases) = facts.free {
+                    put(&mut self.agents, (leases, id, life(facts)), there);
+                }
+            }
         }
-        if facts.to_tell.is_some() {
-            put(&mut self.to_tell, id, there);
+        let moved = old.place != new.place;
+        if moved || old.behind != new.behind {
+            for (facts, there) in [(old, false), (new, true)] {
+                if let Some((waits, admitted, version)) = facts.behind {
+                    let entry = (waits, admitted, version, id);
+                    self.behind.put(facts.place, entry, there);
+                }
+            }
         }
-        let life = facts.incarnation;
+        if moved || reborn || old.relay != new.relay {
+            for (facts, there) in [(old, false), (new, true)] {
+                if let Some((growing, pullers)) = facts.relay {
+                    let entry = (growing, pullers, id, life(facts));
+                    self.relays.put(facts.place, entry, there);
+                }
+            }
+        }
+        if old.pull != new.pull {
+            self.note_pull(id, old, false);
+            self.note_pull(id, new, true);
+        }
+    }
+
+    fn note_open(&mut self, id: InstanceId, facts: &Facts, there: bool) {
         if let Some((version, load)) = facts.open {
             let same = self.engines.entry(version).or_default();
-            put(same, (load, id, life), there);
+            put(same, (load, id, facts.incarnation), there);
             if same.is_empty() {
                 self.engines.remove(&version);
             }
         }
-        if let Some(leases) = facts.free {
-            put(&mut self.agents, (leases, id, life), there);
-        }
-        if let Some((waits, admitted, version)) = facts.behind {
-            let entry = (waits, admitted, version, id);
-            self.behind.put(facts.place, entry, there);
-        }
-        if let Some((growing, pullers)) = facts.relay {
-            let entry = (growing, pullers, id, life);
-            self.relays.put(facts.place, entry, there);
-        }
-        if facts.strands {
-            put(&mut self.stranding, id, there);
-        }
-        if facts.outdated {
-            put(&mut self.outdated, id, there);
-        }
+    }
+
+    fn note_pull(&mut self, id: InstanceId, facts: &Facts, there: bool) {
         match facts.pull {
             Some((version, None)) => put(&mut self.from_trainer, (version, id), there),
             Some((version, Some(relay))) => {
@@ -427,21 +455,24 @@ impl Core {
         if known.len() <= at {
             known.resize_with(at + 1, Facts::default);
         }
-        let old = std::mem::replace(&mut known[at], facts.clone());
+        let unchanged = known[at] == facts;
+        let old = match unchanged {
+            true => Facts::default(),
+            false => std::mem::replace(&mut known[at], facts.clone()),
+        };
         // Places that are gone, once nothing is known of them any more.
         let places = self.s.instances.count(id.role) as usize;
         while known.len() > places && known.last() == Some(&Facts::default()) {
             known.pop();
         }
-        if old == facts {
+        if unchanged {
             return;
         }
         self.plan_due |= old.planning() != facts.planning();
         self.retire_due |= old.going || facts.going;
         self.slots_due |= (old.linked, old.homeless) != (facts.linked, facts.homeless);
         self.recoveries_due |= old.recovery() != facts.recovery();
-        self.index.note(id, &old, false);
-        self.index.note(id, &facts, true);
+        self.index.change(id, &old, &facts);
         if id.role == Role::Trainer && old.incarnation != facts.incarnation {
             for engine in self.index.avoid_ranks.clone() {
                 self.s.instances.touch(engine);

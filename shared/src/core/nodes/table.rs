@@ -1,5 +1,6 @@
 //! The table of nodes: which are there, and which of their slots can be used.
 use super::spec::{NodeSpec, SlotRef};
+use crate::changed::Changed;
 use crate::ids::NodeId;
 use crate::nearest::instead_of;
 use crate::time::Time;
@@ -88,12 +89,37 @@ impl Node {
 }
 
 /// All nodes the job ever had; the first is the leader's own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeTable {
     nodes: Vec<Node>,
     /// Those of which something changed that matters to where slots are free.
     #[serde(skip)]
-    changed: Vec<NodeId>,
+    touched: Vec<NodeId>,
+    /// Those to be written down again.
+    #[serde(skip)]
+    changed: Changed<NodeId>,
+    /// Those that were heard of, with nothing else to be written down.
+    #[serde(skip)]
+    beats: Changed<NodeId>,
+}
+
+/// Equal are those that remember the same, whatever was derived from it so far.
+impl PartialEq for NodeTable {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes == other.nodes
+    }
+}
+
+/// In the order of their numbers.
+impl FromIterator<Node> for NodeTable {
+    fn from_iter<I: IntoIterator<Item = Node>>(all: I) -> Self {
+        let nodes = all.into_iter().collect();
+        Self {
+            nodes,
+            ..Self::default()
+        }
+        .all_changed()
+    }
 }
 
 impl NodeTable {
@@ -103,14 +129,12 @@ impl NodeTable {
             0 => Node::new(spec, NodeState::Here),
             _ => Node::new(spec, NodeState::Awaited),
         };
-        let nodes = specs.into_iter().enumerate().map(node).collect();
-        let changed = Vec::new();
-        Self { nodes, changed }.all_changed()
+        specs.into_iter().enumerate().map(node).collect()
     }
 
     /// The same table, of which nothing is derived yet.
     pub fn all_changed(mut self) -> Self {
-        self.changed = self.ids().collect();
+        self.touched = self.ids().collect();
         self
     }
 
@@ -139,7 +163,8 @@ impl NodeTable {
     pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         let node = self.nodes.get_mut(id.0 as usize);
         if node.is_some() {
-            self.changed.push(id);
+            self.touched.push(id);
+            self.changed.note(id);
         }
         node
     }
@@ -148,7 +173,17 @@ impl NodeTable {
     pub fn beat(&mut self, id: NodeId, now: Time) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
             node.beat_at = now;
+            self.beats.note(id);
         }
+    }
+
+    /// Those that changed since this was last asked, and those of which only the last sign of life did;
+    /// none: all of them.
+    pub(in crate::core) fn take_changed(&mut self) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
+        let (changed, beats) = (self.changed.take(), self.beats.take());
+        let (changed, mut beats) = (changed?, beats?);
+        beats.retain(|id| changed.binary_search(id).is_err());
+        Some((changed, beats))
     }
 
     /// The node of that name.
@@ -200,11 +235,11 @@ impl NodeTable {
 
     /// One of the nodes that changed.
     pub fn next_changed(&mut self) -> Option<NodeId> {
-        self.changed.pop()
+        self.touched.pop()
     }
 
     /// Whether none changed.
     pub fn unchanged(&self) -> bool {
-        self.changed.is_empty()
+        self.touched.is_empty()
     }
 }

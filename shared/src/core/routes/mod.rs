@@ -171,10 +171,8 @@ impl Core {
     /// The silent rule counts from the first request a rollout gets, and anew after its last.
     fn load_turns(&mut self, rollout: Incarnation) {
         let (now, idle) = (self.now, self.running(rollout) == 0);
-        if let Some(r) = self.s.instances.life_mut(rollout)
-            && idle
-        {
-            r.tokens_at = now;
+        if idle {
+            self.s.instances.load_begins(rollout, now);
         }
     }
 

@@ -15,7 +15,7 @@ mod stale;
 mod table;
 
 pub use stale::staleness;
-pub use table::{Place, Trajectories};
+pub use table::{Place, Shape, Trajectories, Trajectory};
 
 use super::config::Mode;
 use super::detect::agent_unable::GivenBack;

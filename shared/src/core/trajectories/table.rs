@@ -1,4 +1,5 @@
 //! The table of trajectories, with what is asked of it at every turn kept beside it.
+use crate::changed::Changed;
 use crate::hash::IdMap;
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
@@ -53,7 +54,7 @@ struct Batch {
 
 /// All trajectories of the batches that may be generated now. Derived from them, and not stored:
 /// queues, leases by holder and counts.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Trajectories {
     batches: BTreeMap<u64, Batch>,
     /// To be handed out now, in order.
@@ -64,7 +65,25 @@ pub struct Trajectories {
     leased: u64,
     finished: u64,
     /// Agent workers whose number of leases changed.
-    changed: Vec<Incarnation>,
+    touched: Vec<Incarnation>,
+    /// Trajectories to be written down again, or no more.
+    changed: Changed<TrajectoryId>,
+    /// Batches that were opened or consumed.
+    shaped: Changed<u64>,
+}
+
+/// Equal are those that remember the same, whatever was derived from it so far.
+impl PartialEq for Trajectories {
+    fn eq(&self, other: &Self) -> bool {
+        self.batches == other.batches
+    }
+}
+
+/// What tells a batch that was just opened: all of its trajectories wait to be handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    prompts: u32,
+    responses: u32,
 }
 
 impl Trajectories {
@@ -128,6 +147,7 @@ impl Trajectories {
         };
         self.pending.extend(fresh.ids(batch));
         self.batches.insert(batch, fresh);
+        self.shaped.note(batch);
     }
 
     /// The ids of a batch in order, if nothing of it is left to generate.
@@ -210,6 +230,7 @@ impl Trajectories {
                 self.pending.remove(&id);
             }
             self.batches.remove(&number);
+            self.shaped.note(number);
         }
     }
 
@@ -298,7 +319,7 @@ impl Trajectories {
                     self.leases.remove(&agent);
                 }
                 self.leased = self.leased.wrapping_add_signed(if there { 1 } else { -1 });
-                self.changed.push(agent);
+                self.touched.push(agent);
             }
             Place::Finished { .. } => {
                 self.finished = self
@@ -320,15 +341,68 @@ impl Trajectories {
     fn get_mut(&mut self, id: TrajectoryId) -> Option<&mut Trajectory> {
         let batch = self.batches.get_mut(&id.batch)?;
         let at = batch.at(id)?;
+        self.changed.note(id);
         batch.all.get_mut(at)
     }
 
     /// One of the agent workers whose number of leases changed.
     pub(in crate::core) fn next_changed(&mut self) -> Option<Incarnation> {
-        self.changed.pop()
+        self.touched.pop()
     }
 
-    /// What a full scan derives, for comparison.
+    /// The shape of a batch that is open.
+    pub(in crate::core) fn shape(&self, batch: u64) -> Option<Shape> {
+        let found = self.batches.get(&batch)?;
+        Some(Shape {
+            prompts: self.batch_prompts(batch)?,
+            responses: found.responses,
+        })
+    }
+
+    /// The batches that are open, in order.
+    pub(in crate::core) fn open_batches(&self) -> impl Iterator<Item = u64> {
+        self.batches.keys().copied()
+    }
+
+    /// Those that are not as they were when their batch was opened.
+    pub(in crate::core) fn begun(&self) -> impl Iterator<Item = (TrajectoryId, &Trajectory)> {
+        let fresh = Trajectory::default();
+        self.iter().filter(move |(_, t)| **t != fresh)
+    }
+
+    /// The batches that were opened or consumed since this was last asked, and the trajectories that
+    /// changed or went with their batch; none: all of them.
+    pub(in crate::core) fn take_changed(&mut self) -> Option<(Vec<u64>, Vec<TrajectoryId>)> {
+        let (shaped, changed) = (self.shaped.take(), self.changed.take());
+        Some((shaped?, changed?))
+    }
+
+    /// A batch of this shape, as it is when it is opened.
+    pub(in crate::core) fn open_as(&mut self, batch: u64, shape: Shape) {
+        self.open(batch, shape.prompts, shape.responses);
+    }
+
+    /// One is as it was when it was written down; its batch is open.
+    pub(in crate::core) fn put_back(&mut self, id: TrajectoryId, t: Trajectory) {
+        let place = t.place;
+        if let Some(mine) = self.get_mut(id) {
+            let was = std::mem::replace(mine, t).place;
+            // Moved there by the one who keeps what is derived.
+            mine.place = was;
+        }
+        self.set(id, place);
+    }
+
+    /// Whether the other remembers the same, and the same is derived from it.
+    pub(in crate::core) fn is_same(&self, other: &Self) -> bool {
+        let derived = |t: &Self| {
+            let queues = (t.pending.clone(), t.delayed.clone());
+            (queues, t.leases.clone(), (t.leased, t.finished))
+        };
+        self == other && derived(self) == derived(other)
+    }
+
+    /// What a full scan derives: of a restored table, and for comparison.
     pub(in crate::core) fn derived_anew(&self) -> Self {
         self.iter().map(|(id, t)| (id, t.clone())).collect()
     }
@@ -338,7 +412,6 @@ impl Trajectories {
         let due: Vec<_> = self.delayed.iter().map(|(_, id)| *id).collect();
         self.delayed.clear();
         self.pending.extend(due);
-        self.changed.clear();
         self
     }
 
@@ -400,14 +473,7 @@ impl FromIterator<(TrajectoryId, Trajectory)> for Trajectories {
             table.open(batch, prompts, responses);
         }
         for (id, t) in all {
-            let place = t.place;
-            if let Some(mine) = table.get_mut(id) {
-                *mine = Trajectory {
-                    place: Place::default(),
-                    ..t
-                };
-            }
-            table.set(id, place);
+            table.put_back(id, t);
         }
         table
     }

@@ -16,11 +16,13 @@ mod queue;
 mod timing;
 mod wires;
 mod work;
+mod written;
 
 pub use timing::{LongTail, Timing, unit};
 pub use wires::Wires;
+pub use written::Written;
 
-use crate::core::{Core, CoreConfig, Incident, Input, NodeSpec, Outcome};
+use crate::core::{CodedError, Core, CoreConfig, Incident, Input, NodeSpec, Outcome, Output};
 use crate::ettr::Interval;
 use crate::hash::IdMap;
 use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Role, TrajectoryId};
@@ -50,6 +52,9 @@ pub struct Plan {
     pub beats: Duration,
     /// Whether every input and output is written down.
     pub journal: bool,
+    /// Whether what changed of the controller's state is taken and encoded with every record, as the
+    /// daemon does, and counted.
+    pub records: bool,
 }
 
 /// What happens at an instant.
@@ -108,6 +113,7 @@ pub struct Cluster {
     incidents: BTreeMap<IncidentId, Incident>,
     digest: u64,
     journal: Vec<String>,
+    written: Result<Written, CodedError>,
 }
 
 impl Cluster {
@@ -138,6 +144,7 @@ impl Cluster {
             incidents: BTreeMap::new(),
             digest: 0,
             journal: Vec::new(),
+            written: Ok(Written::default()),
             plan,
         };
         for spec in machines.into_iter().skip(1) {
@@ -186,6 +193,11 @@ impl Cluster {
     /// Every input and output, if they were to be written down.
     pub fn journal(&self) -> &[String] {
         &self.journal
+    }
+
+    /// What the daemon would have written of the state; why it could not be.
+    pub fn written(&self) -> Result<&Written, &CodedError> {
+        self.written.as_ref()
     }
 
     /// A digest over every output so far: equal for two runs of the same plan.
@@ -267,8 +279,13 @@ impl Cluster {
             self.journal.push(format!("{} {input:?}", self.now));
         }
         self.core.handle(self.now, input);
+        let mut records = 0;
         while let Some(output) = self.core.poll_output() {
+            records += u64::from(matches!(output, Output::Record(_)));
             self.act(output);
+        }
+        if records > 0 && self.plan.records {
+            self.write(records);
         }
         let Some(due) = self.core.next_timeout() else {
             return;

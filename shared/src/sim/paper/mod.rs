@@ -199,6 +199,7 @@ impl Scenario {
             samples: Duration::from_secs(10),
             beats: Duration::from_secs(1),
             journal,
+            records: false,
         })
     }
 

@@ -188,6 +188,7 @@ impl Experiment {
             samples: Duration::ZERO,
             beats: Duration::ZERO,
             journal: false,
+            records: false,
         };
         Cluster::new(plan).wired(wires)
     }

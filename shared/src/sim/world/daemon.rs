@@ -1,6 +1,6 @@
 //! The daemon: its driver's order of work, its store, its death and return.
 use super::{Happening, World};
-use crate::core::{Core, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent, State};
+use crate::core::{Core, Entries, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent};
 use crate::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub(super) struct Daemon {
     pub writing: bool,
     held: VecDeque<Output>,
     inbox: VecDeque<Input>,
-    /// The core's state as it is on disk.
-    persisted: Option<Box<State>>,
+    /// The core's state as it is on disk, entry by entry.
+    disk: Entries,
     /// Outputs after which the daemon dies, the rest of them lost.
     pub crash_after: Option<u64>,
     /// Who may write to which trajectory; what the store's door looks at.
@@ -34,7 +34,7 @@ impl Daemon {
             writing: false,
             held: VecDeque::new(),
             inbox: VecDeque::new(),
-            persisted: None,
+            disk: Entries::default(),
             crash_after: None,
             leases: BTreeMap::new(),
         }
@@ -223,7 +223,14 @@ impl World {
     }
 
     fn write(&mut self) {
-        self.daemon.persisted = Some(Box::new(self.core.state().clone()));
+        let changes = self.core.take_changes();
+        if self.check_core {
+            self.check_coded(&changes);
+        }
+        self.daemon.disk.apply(changes);
+        if self.check_core {
+            self.check_disk();
+        }
         let records: Vec<Record> = self
             .daemon
             .held
@@ -240,6 +247,33 @@ impl World {
             }
         }
         self.checker.written();
+    }
+
+    /// What is written reads back as it was.
+    fn check_coded(&mut self, changes: &crate::core::Changes) {
+        let same = |(key, entry): &(crate::core::EntryKey, crate::core::Entry)| {
+            let bytes = entry.encode(*key)?;
+            Ok(crate::core::Entry::decode(*key, &bytes)? == *entry)
+        };
+        let wrong = |put: &_| match same(put) {
+            Ok(true) => None,
+            Ok(false) => Some(format!("{put:?} reads back as another")),
+            Err::<_, crate::core::CodedError>(error) => Some(error.to_string()),
+        };
+        if let Some(wrong) = changes.puts.iter().find_map(wrong) {
+            self.checker.broken(self.now, "disk", &wrong);
+        }
+    }
+
+    /// The entries on disk are the whole state: no change was forgotten.
+    fn check_disk(&mut self) {
+        let wrong = match self.daemon.disk.state() {
+            Ok(Some(state)) if state == *self.core.state() => return,
+            Ok(Some(state)) => crate::core::difference(self.core.state(), &state),
+            Ok(None) => "nothing was written".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.checker.broken(self.now, "disk", &wrong);
     }
 
     /// A consumed batch is looked at no more.
@@ -296,15 +330,20 @@ impl World {
             return;
         }
         (self.daemon.up, self.daemon.back_at) = (true, self.now);
-        self.core = match &self.daemon.persisted {
+        let stored = self.daemon.disk.state();
+        let unreadable = stored.as_ref().err().copied();
+        self.core = match stored.ok().flatten() {
             Some(state) => {
                 // An operator's stop is on record, though the daemon died before it ended anybody.
                 self.begun_anew |= state.outcome() == Some(&Outcome::Stopped);
                 let job = self.office.job_of(state.revision());
-                Core::restore(job, (**state).clone())
+                Core::restore(job, state)
             }
             None => Core::new(self.office.job_of(0)),
         };
+        self.must(unreadable.is_none(), "disk", || {
+            format!("what was written cannot be read: {unreadable:?}")
+        });
         self.checker.restored();
         self.remember_promises();
         self.begun_anew = false;

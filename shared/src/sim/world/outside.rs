@@ -3,7 +3,7 @@
 use super::{Happening, World};
 use crate::core::{Input, NodeEvent, NodeSpec, Output, Record, Request, RestartTarget, RoleEvent};
 use crate::fault::Fault;
-use crate::ids::{Incarnation, NodeId, Role};
+use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use std::time::Duration;
 
 /// So much of what may come twice is remembered.
@@ -50,6 +50,25 @@ impl World {
             self.said.pop_front();
         }
         self.said.push_back(input.clone());
+    }
+
+    /// What an engine serves is damaged, and it reads it again and says so.
+    pub fn scrub(&mut self, who: InstanceId) {
+        let life = self.life(who);
+        let Some(p) = self.procs.get_mut(&life).filter(|p| p.works() && p.linked) else {
+            return;
+        };
+        let (Some(version), link) = (p.version, p.link) else {
+            return;
+        };
+        p.corrupt = true;
+        let damaged = RoleEvent::Damaged {
+            version,
+            chunks: 1,
+            total: 4,
+        };
+        let said = Happening::Said(life, link, Input::Role(life, damaged));
+        self.after(super::ms(20), said);
     }
 
     /// A service is given up that the job cannot do without.

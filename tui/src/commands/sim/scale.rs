@@ -41,7 +41,7 @@ pub fn run(args: &ScaleRunArgs, json: bool) -> Result<(), CliError> {
     if !json {
         put(&costs(&scale))?;
     }
-    let (run, wall_s) = long_run(args);
+    let (run, wall_s) = long_run(args)?;
     let whole = (args.nodes, args.days) == WEEK_10K;
     let found = Found {
         scale,
@@ -83,7 +83,7 @@ fn measure(stream: &mut Stream, inputs: u64) -> (u64, Duration) {
     (handled, spent)
 }
 
-fn long_run(args: &ScaleRunArgs) -> (Summary, f64) {
+fn long_run(args: &ScaleRunArgs) -> Result<(Summary, f64), CliError> {
     let began = Instant::now();
     let scale = Scale {
         nodes: args.nodes,
@@ -98,7 +98,11 @@ fn long_run(args: &ScaleRunArgs) -> (Summary, f64) {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    (run.summary(scale), began.elapsed().as_secs_f64())
+    let wall_s = began.elapsed().as_secs_f64();
+    let summary = run.summary(scale);
+    let summary =
+        summary.map_err(|e| CliError::Failed(format!("the state cannot be written: {e}")))?;
+    Ok((summary, wall_s))
 }
 
 fn costs(scale: &[Cost]) -> String {
@@ -116,10 +120,12 @@ fn costs(scale: &[Cost]) -> String {
 
 fn sentence(found: &Found) -> String {
     let run = &found.run;
+    let written = &run.written;
+    let of = |all: u64| all as f64 / written.writes.max(1) as f64;
     format!(
         "{} nodes, {:.1} days at {FAULTS:.0} machine faults per 1,000 machines and week, in {:.1} s: \
          {} machines died, {} incidents, {} task restarts; {} steps, ETTR {:.3}, goodput {:.3}; \
-         {} inputs\n",
+         {} inputs; {} records in {} writes of {:.0} entries and {:.1} KB of the state\n",
         run.nodes,
         run.days,
         found.wall_s,
@@ -129,6 +135,10 @@ fn sentence(found: &Found) -> String {
         run.steps,
         run.ettr,
         run.goodput,
-        run.inputs
+        run.inputs,
+        written.records,
+        written.writes,
+        of(written.entries),
+        of(written.bytes) / 1e3
     )
 }

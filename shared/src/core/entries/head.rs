@@ -1,0 +1,145 @@
+//! What of the state is in no table: small, and in three entries by how often it changes.
+use super::super::pause::Pause;
+use super::super::planned::{Planned, Rolling};
+use super::super::state::{JobState, State};
+use crate::ids::{Generation, Incarnation, IncidentId, Role, Step, WeightVersion};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What changes with almost every input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Now {
+    last: Time,
+    #[serde(default)]
+    finished: u64,
+}
+
+/// What changes with a step, a process, or never.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    job: JobState,
+    started_at: Time,
+    next_incarnation: Incarnation,
+    next_generation: Generation,
+    next_incident: IncidentId,
+    next_fault: u64,
+    committed: Step,
+    committed_at: Option<Time>,
+    step_duration: Duration,
+    published: Option<WeightVersion>,
+    weight_bytes: u64,
+    resumed_at: Time,
+    begun: bool,
+    restored: bool,
+    discarded: u64,
+    stale: u64,
+    set_aside: u64,
+    given_back: u64,
+    task_restarts: u32,
+}
+
+/// What operators and job files asked for, and what roles proved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plans {
+    revision: u32,
+    revisions: BTreeMap<Role, u32>,
+    planned: Option<Planned>,
+    rolling: Vec<Rolling>,
+    pause: Option<Pause>,
+    proven: Vec<Role>,
+}
+
+impl Now {
+    pub fn of(s: &State) -> Self {
+        Self {
+            last: s.last_now,
+            finished: s.finished_since,
+        }
+    }
+
+    pub fn put_back(self, s: &mut State) {
+        (s.last_now, s.finished_since) = (self.last, self.finished);
+    }
+}
+
+impl Head {
+    pub fn of(s: &State) -> Self {
+        Self {
+            job: s.job.clone(),
+            started_at: s.started_at,
+            next_incarnation: s.next_incarnation,
+            next_generation: s.next_generation,
+            next_incident: s.next_incident,
+            next_fault: s.next_fault,
+            committed: s.committed,
+            committed_at: s.committed_at,
+            step_duration: s.step_duration,
+            published: s.published,
+            weight_bytes: s.weight_bytes,
+            resumed_at: s.resumed_at,
+            begun: s.begun,
+            restored: s.restored,
+            discarded: s.discarded,
+            stale: s.stale,
+            set_aside: s.set_aside,
+            given_back: s.given_back,
+            task_restarts: s.task_restarts,
+        }
+    }
+
+    pub fn put_back(self, s: &mut State) {
+        s.job = self.job;
+        s.started_at = self.started_at;
+        s.next_incarnation = self.next_incarnation;
+        s.next_generation = self.next_generation;
+        s.next_incident = self.next_incident;
+        s.next_fault = self.next_fault;
+        s.committed = self.committed;
+        s.committed_at = self.committed_at;
+        s.step_duration = self.step_duration;
+        s.published = self.published;
+        s.weight_bytes = self.weight_bytes;
+        s.resumed_at = self.resumed_at;
+        s.begun = self.begun;
+        s.restored = self.restored;
+        s.discarded = self.discarded;
+        s.stale = self.stale;
+        s.set_aside = self.set_aside;
+        s.given_back = self.given_back;
+        s.task_restarts = self.task_restarts;
+    }
+}
+
+impl Plans {
+    /// Whether they are what the state has, without a copy of it.
+    pub fn are_of(&self, s: &State) -> bool {
+        self.revision == s.revision
+            && self.revisions == s.revisions
+            && self.planned == s.planned
+            && self.rolling == s.rolling
+            && self.pause == s.pause
+            && self.proven == s.proven
+    }
+
+    pub fn of(s: &State) -> Self {
+        Self {
+            revision: s.revision,
+            revisions: s.revisions.clone(),
+            planned: s.planned.clone(),
+            rolling: s.rolling.clone(),
+            pause: s.pause,
+            proven: s.proven.clone(),
+        }
+    }
+
+    pub fn put_back(self, s: &mut State) {
+        s.revision = self.revision;
+        s.revisions = self.revisions;
+        s.planned = self.planned;
+        s.rolling = self.rolling;
+        s.pause = self.pause;
+        s.proven = self.proven;
+    }
+}
