@@ -124,6 +124,7 @@ const UNREACHABLE: &[Unreachable] = &[
             "switched",
             "trajectory returned",
             "route requested",
+            "damaged",
         ],
         why: "a process says nothing before it has linked, and these do not come twice",
     },
@@ -162,7 +163,7 @@ const UNREACHABLE: &[Unreachable] = &[
     Unreachable {
         machine: "instance",
         states: &["unlinked"],
-        inputs: &["phase changed"],
+        inputs: &["phase changed", "damaged"],
         why: "a link that is closed brings nothing more",
     },
     Unreachable {
