@@ -4,6 +4,8 @@
 #                  rollouts while the job waits: where the time of detection and recovery goes
 #   sim.json       the paper's experiments in virtual time, the controller's cost per input, and a week
 #                  of 10,000 nodes
+#   state.json     bytes and microseconds of the controller's state with a record: what changed of it, beside all
+#                  of it, at 7, 200 and 10,000 instances
 #   weights.json   transfers of weights between processes, beside UCX's perf tool, TCP, memcpy and gloo; relays
 #                  on shaped links; what changed instead of all; recovery; the simulator's curve for 1 to 256
 #                  rollouts; what pulls cost an engine that generates. `make bench` adds nixl and mooncake (bench_peers.py), and what real steps change
@@ -40,6 +42,7 @@ parts = [subprocess.check_output([ctl, "sim", part, "--json"]) for part in ("pap
 both = json.loads(parts[0]) | json.loads(parts[1]) | {"load": os.getloadavg()[0]}
 json.dump(both, open(out, "w"), indent=1)
 EOT
+"$bin/robustctl" bench state --out "$out/state.json"
 "$bin/robustctl" bench weights --out "$out/weights.json"
 # What weights on their way cost an engine that generates; an example, for no program has both.
 for road in "" --tls; do

@@ -19,7 +19,8 @@ mod tui;
 mod values;
 
 pub use bench::{
-    BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStoreArgs, BenchWeightsArgs,
+    BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStateArgs, BenchStoreArgs,
+    BenchWeightsArgs,
 };
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;

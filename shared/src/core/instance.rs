@@ -132,6 +132,11 @@ pub struct Restarted {
 /// So many reasons are kept.
 const REASONS_KEPT: usize = 8;
 
+/// Most of what is rarely so is not so: it is left out of what is written down.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// One place of the job and its present process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
@@ -144,16 +149,16 @@ pub struct Instance {
     /// Where it is in its life.
     pub life: Life,
     /// The slot it occupies.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub slot: Option<SlotRef>,
     /// It gets nothing new, and its place is gone when it has nothing left to do.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub retiring: bool,
     /// It gets nothing new, and starts in another slot when it has nothing left to do.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub moving: bool,
     /// The life before and its slot: what is heard of it late concerns that slot still.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub before: Option<(Incarnation, SlotRef)>,
     /// Its process, or 0.
     pub pid: u32,
@@ -181,28 +186,28 @@ pub struct Instance {
     /// Tokens of its earlier lives.
     pub tokens_before: u64,
     /// Failures of its earlier lives' tools.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub tool_failures_before: u64,
     /// Callers that its earlier lives turned away.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub callers_refused_before: u64,
     /// Restarts since the job began.
     pub restarts: u32,
     /// Times its process was replaced without a fault.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub replaced: u32,
     /// Why its last lives ended, oldest first.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub restarted: VecDeque<Restarted>,
     /// Failures in a row without useful work between them.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub strikes: Strikes,
     /// Anything heard or seen of it last: the instant a fault counts from.
     pub last_sign: Time,
     /// When an injected fault struck this life.
     pub struck: Option<Time>,
     /// Injected faults that wait for their moment in this life, or for the start-up of a later one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub armed: Vec<Armed>,
     /// Rollout: the version it verified and serves.
     pub version: Option<WeightVersion>,
@@ -211,53 +216,53 @@ pub struct Instance {
     /// Rollout: the pull it was told to make.
     pub pull: Option<Pull>,
     /// Rollout: the version that others can read from it while it pulls it, chunk by chunk.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub readable: Option<WeightVersion>,
     /// Rollout: sources that failed it, and until when they are passed over. Itself, if it failed without
     /// them: until then it gets no order.
     pub avoid: Vec<(Incarnation, Time)>,
     /// Rollout: pulls in a row that failed without any source's fault.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub own_failures: u32,
     /// Agent worker: what it gave back since it last finished a trajectory.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub given_back: GivenBack,
     /// Rollout: the figures of the running or last pull.
     pub pull_seen: Option<PullSeen>,
     /// Rollout: it is being probed until then, and gets no traffic.
     pub suspect: Option<Time>,
     /// Engine: what its probes said.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub health: Health,
     /// Engine: an operator took it out; restarts do not end that.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub quarantined: bool,
     /// Trainer: time in phases without exchange, in the step under way.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub alone: Duration,
     /// Trainer: steps in a row in which that was too long.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub slow_steps: u32,
     /// It was said that its phase takes too long.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub overrun: bool,
     /// Pullers' reports that its chunks are corrupt.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub corrupt_reports: u32,
     /// Lives that found its chunks to be corrupt.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub corrupt_to: BTreeSet<Incarnation>,
     /// Sources whose chunks it found corrupt, and nobody else did.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub corrupt_sources: BTreeSet<Incarnation>,
     /// A verdict fell and its kill is due.
     pub condemned: Option<Condemned>,
     /// Hybrid: whether it has its slot.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub turn: Turn,
     /// Hybrid: a life before that was to end while it had its slot, and until when its end is waited
     /// for.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub leaving: Option<(Incarnation, Time)>,
 }
 

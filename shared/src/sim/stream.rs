@@ -6,7 +6,8 @@
 //! theirs, with [`Stream::prepare`] before and [`Stream::settle`] after it.
 use super::scale::machines;
 use crate::core::{
-    Core, CoreConfig, GangEvent, Hello, Input, NodeEvent, Output, RoleEvent, Sample, StepMetrics,
+    Core, CoreConfig, Exit, GangEvent, Hello, Input, NodeEvent, Output, RoleEvent, Sample,
+    StepMetrics,
 };
 use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role, Step};
 use crate::phase::Phase;
@@ -68,6 +69,47 @@ impl Stream {
         }
         self.outputs.reserve(self.inputs.len());
         self.inputs.len() as u64
+    }
+
+    /// Lets the controller handle them; after each that left records, `record` is called with the
+    /// controller, as it is to be persisted with them.
+    pub fn handle_and_record(&mut self, mut record: impl FnMut(&mut Core)) {
+        for input in self.inputs.drain(..) {
+            self.now = self.now + Duration::from_micros(1);
+            self.core.handle(self.now, input);
+            let mut records = false;
+            while let Some(output) = self.core.poll_output() {
+                records |= matches!(output, Output::Record(_));
+                self.outputs.push(output);
+            }
+            if records {
+                record(&mut self.core);
+            }
+        }
+    }
+
+    /// An engine's process ends, and nothing else happens; `record` is called twice with the controller,
+    /// before and after it.
+    pub fn lose_engine(&mut self, which: u64, mut record: impl FnMut(&mut Core)) {
+        record(&mut self.core);
+        let engines = self.lives.iter().filter(|(id, _)| id.role.is_engine());
+        let engines: Vec<_> = engines.map(|(_, incarnation)| *incarnation).collect();
+        let place = which % (engines.len() as u64).max(1);
+        let Some(engine) = usize::try_from(place).ok().and_then(|at| engines.get(at)) else {
+            return;
+        };
+        let exit = Exit::Signal(9);
+        let ended = RoleEvent::Exited {
+            at: Some(self.now),
+            exit,
+            detail: String::new(),
+        };
+        self.core.handle(self.now, Input::Role(*engine, ended));
+        while let Some(output) = self.core.poll_output() {
+            self.outputs.push(output);
+        }
+        self.lives.retain(|(_, incarnation)| incarnation != engine);
+        record(&mut self.core);
     }
 
     /// Lets the controller handle them.

@@ -12,6 +12,8 @@ pub enum BenchCommand {
     Console(BenchConsoleArgs),
     /// Snapshots, checkpoints and the store, beside plain copies and writes, and torch's ways to save
     Store(BenchStoreArgs),
+    /// The controller's state with each record: what changed of it, beside all of it
+    State(BenchStateArgs),
     /// Engines of the user's, killed and stopped under a job that trains; their loads; the shim's CPU
     Hosting(BenchHostingArgs),
 }
@@ -63,6 +65,17 @@ pub struct BenchStoreArgs {
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     #[arg(value_parser = ["snapshot", "persist", "appends", "peers", "reopen"])]
     pub only: Vec<String>,
+    /// Write the result as JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options of `bench state`.
+#[derive(Debug, ClapArgs)]
+pub struct BenchStateArgs {
+    /// Writes that are measured at each size, at least; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub writes: usize,
     /// Write the result as JSON to this file too
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

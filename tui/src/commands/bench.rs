@@ -1,5 +1,6 @@
 //! `robustctl bench`: measurements on this machine, beside what else can do the same.
 pub mod hosting;
+pub mod state;
 
 use super::sim::weights;
 use super::{put, put_json};

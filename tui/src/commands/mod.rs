@@ -57,6 +57,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         return match what {
             BenchCommand::Weights(args) => bench::weights(args, global.json),
             BenchCommand::Store(args) => bench::store(args, global.json),
+            BenchCommand::State(args) => bench::state::run(args, global.json),
             BenchCommand::Hosting(args) => bench::hosting::run(args, global.json).await,
             BenchCommand::Console(args) => bench::console(args, global.json).await,
         };

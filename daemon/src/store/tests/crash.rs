@@ -172,5 +172,5 @@ fn check_journal(store: &Store, acknowledged: u64) {
     let (seq, record) = store.journal_since(0, usize::MAX).unwrap().pop().unwrap();
     assert!(seq >= acknowledged, "{seq} < {acknowledged}");
     assert_eq!(record, issued(seq));
-    assert_eq!(state_of(&store).unwrap(), core_state(seq));
+    assert_eq!(state_of(store).unwrap(), core_state(seq));
 }

@@ -16,7 +16,10 @@ pub struct CodedError {
 impl Entry {
     /// Its bytes.
     pub fn encode(&self, key: EntryKey) -> Result<Vec<u8>, CodedError> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(match &self.0 {
+            Value::Instance(_) | Value::Incident(_) => 1024,
+            _ => 128,
+        });
         match ciborium::into_writer(&self.0, &mut bytes) {
             Ok(()) => Ok(bytes),
             Err(e) => Err(CodedError {
