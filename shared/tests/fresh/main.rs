@@ -4,6 +4,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
+    clippy::disallowed_types,
     reason = "which seeds these are, the commit says"
 )]
 use robust_shared::sim::faults::Schedule;
