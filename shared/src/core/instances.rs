@@ -2,14 +2,15 @@
 //!
 //! Whoever changes an instance leaves its id behind (`touched`), so that what the controller derives
 //! from instances (`index`) is brought up to date from exactly those. It leaves it for whoever writes down
-//! what changed as well (`changed`), apart from what is only measured of an instance, which is little
-//! and changes all the time (`measured`).
+//! what changed as well (`changed`), apart from what an instance does and what is measured of it, which is
+//! little and changes all the time.
 use super::CoreConfig;
 use super::input::Sample;
 use super::instance::Instance;
-use crate::changed::Changed;
+use crate::changed::{Layered, Layers};
 use crate::hash::IdMap;
-use crate::ids::{Generation, Incarnation, InstanceId, Role};
+use crate::ids::{Generation, Incarnation, InstanceId, Role, Step};
+use crate::phase::Phase;
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -43,8 +44,7 @@ pub struct Instances {
     roles: [Vec<Instance>; ROLES],
     lives: IdMap<Incarnation, InstanceId>,
     touched: Vec<InstanceId>,
-    changed: Changed<InstanceId>,
-    measured: Changed<InstanceId>,
+    changed: Layered<InstanceId>,
 }
 
 impl Instances {
@@ -143,9 +143,18 @@ impl Instances {
     /// A sample of the instance that the fence found.
     pub fn measure(&mut self, current: Current, sample: Sample, now: Time) -> &Instance {
         note(&mut self.touched, current.id);
-        self.measured.note(current.id);
+        self.changed.note_over(current.id);
         let instance = &mut self.roles[current.id.role as usize][current.id.index as usize];
         instance.measure(sample, now);
+        instance
+    }
+
+    /// The instance that the fence found enters a phase.
+    pub fn enter(&mut self, current: Current, phase: Phase, step: Step, now: Time) -> &Instance {
+        note(&mut self.touched, current.id);
+        self.changed.note_over(current.id);
+        let instance = &mut self.roles[current.id.role as usize][current.id.index as usize];
+        instance.enter(phase, step, now);
         instance
     }
 
@@ -155,7 +164,7 @@ impl Instances {
             return;
         };
         note(&mut self.touched, id);
-        self.measured.note(id);
+        self.changed.note_over(id);
         if let Some(engine) = self.roles[id.role as usize].get_mut(id.index as usize) {
             engine.tokens_at = now;
         }
@@ -209,13 +218,9 @@ impl Instances {
         }
     }
 
-    /// Those that changed since this was last asked, and those of which only what is measured did; none:
-    /// all of them.
-    pub(super) fn take_changed(&mut self) -> Option<(Vec<InstanceId>, Vec<InstanceId>)> {
-        let (changed, measured) = (self.changed.take(), self.measured.take());
-        let (changed, mut measured) = (changed?, measured?);
-        measured.retain(|id| changed.binary_search(id).is_err());
-        Some((changed, measured))
+    /// Those that changed since this was last asked; none: all of them, or that is wanted.
+    pub(super) fn take_changed(&mut self, all: bool) -> Option<Layers<InstanceId>> {
+        self.changed.take(all)
     }
 
     /// What is derived from it is to be derived anew.

@@ -115,10 +115,10 @@ impl Core {
 
     pub(super) fn on_phase(&mut self, current: Current, phase: Phase, step: Step) {
         let now = self.now;
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.instances.of(current);
         let (role, left, took) = (i.id.role, i.phase, now.since(i.phase_since));
         let changes = (i.phase, i.phase_step) != (phase, step);
-        i.enter(phase, step, now);
+        let i = self.s.instances.enter(current, phase, step, now);
         let (id, trains) = (
             i.id,
             i.id.role == Role::Trainer && phase.is_trainer_compute(),

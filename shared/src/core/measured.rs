@@ -1,12 +1,14 @@
-//! What is only measured of an instance: it changes with every sample, so it is stored apart from what else
-//! is known of it, and short.
+//! What an instance does and what is measured of it: it changes with every phase and sample, so it is stored
+//! apart from what else is known of it, and short.
 use super::input::Sample;
 use super::instance::Instance;
+use crate::ids::Step;
+use crate::phase::Phase;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What [`Instance::measure`] changes, and when an engine's load began.
+/// What [`Instance::measure`] and [`Instance::enter`] change, and when an engine's load began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     #[serde(rename = "b")]
@@ -41,6 +43,16 @@ pub struct Measured {
     cpu: f64,
     #[serde(rename = "l")]
     last_sign: Time,
+    #[serde(rename = "h")]
+    phase: Phase,
+    #[serde(rename = "k")]
+    phase_step: Step,
+    #[serde(rename = "j")]
+    phase_since: Time,
+    #[serde(rename = "e", default)]
+    alone_ns: u64,
+    #[serde(rename = "o", default)]
+    overrun: bool,
 }
 
 /// Enough for five centuries.
@@ -69,6 +81,11 @@ impl Measured {
             tokens_per_s: i.tokens_per_s,
             cpu: i.cpu,
             last_sign: i.last_sign,
+            phase: i.phase,
+            phase_step: i.phase_step,
+            phase_since: i.phase_since,
+            alone_ns: nanoseconds(i.alone),
+            overrun: i.overrun,
         }
     }
 
@@ -92,5 +109,10 @@ impl Measured {
         i.tokens_per_s = self.tokens_per_s;
         i.cpu = self.cpu;
         i.last_sign = self.last_sign;
+        i.phase = self.phase;
+        i.phase_step = self.phase_step;
+        i.phase_since = self.phase_since;
+        i.alone = Duration::from_nanos(self.alone_ns);
+        i.overrun = self.overrun;
     }
 }

@@ -14,7 +14,7 @@ use crate::phase::Phase;
 /// | `e` node:4 | a node |
 /// | `f` node:4 | when it was heard of last, if it was since `e` was written |
 /// | `g` role:1 index:4 | an instance |
-/// | `h` role:1 index:4 | what was measured of it, if anything was since `g` was written |
+/// | `h` role:1 index:4 | its phase and what was measured of it, if that changed since `g` was written |
 /// | `i` batch:8 | a batch: prompts and responses |
 /// | `j` trajectory:8 | a trajectory that is not as when its batch was opened |
 /// | `k` incident:8 | an incident |

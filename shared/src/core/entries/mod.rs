@@ -8,8 +8,8 @@
 //! Whoever changes an entry of a table does so through the table, which notes it: the cost of taking and
 //! writing follows what changed, and so does the cost of finding it out. What has no table is small and
 //! compared with what was last taken ([`EntryKey::Head`], [`EntryKey::Plans`], [`EntryKey::Gang`]), or
-//! changes with every input anyway ([`EntryKey::Now`]). What is only measured of an instance or heard of
-//! a node changes all the time and lies over the entry that it is part of: reading puts it in when that
+//! changes with every input anyway ([`EntryKey::Now`]). What an instance does, what is measured of it, and
+//! when a node was heard of changes all the time and lies over the entry that it is part of: reading puts it in when that
 //! entry is there already, so the order of keys is the order of reading.
 //!
 //! The fault search persists and restores through exactly this, and compares.

@@ -3,6 +3,7 @@ use super::super::measured::Measured;
 use super::super::state::{Gang, State};
 use super::head::{Head, Now, Plans};
 use super::{Changes, EntryKey, Value};
+use crate::changed::Layers;
 use crate::ids::{IncidentId, InstanceId, NodeId, Role, TrajectoryId};
 use crate::phase::Phase;
 
@@ -14,6 +15,15 @@ pub struct LastTaken(Option<Box<(Head, Plans, Gang)>>);
 impl PartialEq for LastTaken {
     fn eq(&self, _: &Self) -> bool {
         true
+    }
+}
+
+/// All of a table.
+fn all<K>(keys: impl Iterator<Item = K>) -> Layers<K> {
+    Layers {
+        whole: keys.collect(),
+        bare: Vec::new(),
+        over: Vec::new(),
     }
 }
 
@@ -70,34 +80,34 @@ impl State {
     }
 
     fn take_nodes(&mut self, changes: &mut Changes) {
-        let (changed, beats) = match self.nodes.take_changed() {
-            Some(both) if !changes.whole => both,
-            _ => (self.nodes.ids().collect(), Vec::new()),
-        };
+        let taken = self.nodes.take_changed(changes.whole);
+        let changed = taken.unwrap_or_else(|| all(self.nodes.ids()));
         let node = |id: NodeId| self.nodes.get(id);
-        for id in changed {
+        for id in changed.whole {
             let value = node(id).map(|n| Value::Node(n.clone().into()));
             changes.note(EntryKey::Node(id), value);
+        }
+        for id in changed.bare {
             changes.note(EntryKey::Beat(id), None);
         }
-        for id in beats {
+        for id in changed.over {
             let value = node(id).map(|n| Value::Beat(n.beat_at));
             changes.note(EntryKey::Beat(id), value);
         }
     }
 
     fn take_instances(&mut self, changes: &mut Changes) {
-        let (changed, measured) = match self.instances.take_changed() {
-            Some(both) if !changes.whole => both,
-            _ => (self.instances.iter().map(|i| i.id).collect(), Vec::new()),
-        };
+        let taken = self.instances.take_changed(changes.whole);
+        let changed = taken.unwrap_or_else(|| all(self.instances.iter().map(|i| i.id)));
         let instance = |id: InstanceId| self.instances.get(id);
-        for id in changed {
+        for id in changed.whole {
             let value = instance(id).map(|i| Value::Instance(i.clone().into()));
             changes.note(EntryKey::Instance(id), value);
+        }
+        for id in changed.bare {
             changes.note(EntryKey::Measured(id), None);
         }
-        for id in measured {
+        for id in changed.over {
             let value = instance(id).map(|i| Value::Measured(Measured::of(i).into()));
             changes.note(EntryKey::Measured(id), value);
         }

@@ -1,6 +1,6 @@
 //! The table of nodes: which are there, and which of their slots can be used.
 use super::spec::{NodeSpec, SlotRef};
-use crate::changed::Changed;
+use crate::changed::{Layered, Layers};
 use crate::ids::NodeId;
 use crate::nearest::instead_of;
 use crate::time::Time;
@@ -95,12 +95,9 @@ pub struct NodeTable {
     /// Those of which something changed that matters to where slots are free.
     #[serde(skip)]
     touched: Vec<NodeId>,
-    /// Those to be written down again.
+    /// Those to be written down again; when they were heard of apart from the rest.
     #[serde(skip)]
-    changed: Changed<NodeId>,
-    /// Those that were heard of, with nothing else to be written down.
-    #[serde(skip)]
-    beats: Changed<NodeId>,
+    changed: Layered<NodeId>,
 }
 
 /// Equal are those that remember the same, whatever was derived from it so far.
@@ -173,17 +170,13 @@ impl NodeTable {
     pub fn beat(&mut self, id: NodeId, now: Time) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
             node.beat_at = now;
-            self.beats.note(id);
+            self.changed.note_over(id);
         }
     }
 
-    /// Those that changed since this was last asked, and those of which only the last sign of life did;
-    /// none: all of them.
-    pub(in crate::core) fn take_changed(&mut self) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
-        let (changed, beats) = (self.changed.take(), self.beats.take());
-        let (changed, mut beats) = (changed?, beats?);
-        beats.retain(|id| changed.binary_search(id).is_err());
-        Some((changed, beats))
+    /// Those that changed since this was last asked; none: all of them, or that is wanted.
+    pub(in crate::core) fn take_changed(&mut self, all: bool) -> Option<Layers<NodeId>> {
+        self.changed.take(all)
     }
 
     /// The node of that name.
