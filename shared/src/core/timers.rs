@@ -120,7 +120,8 @@ impl Core {
         let due = [
             life.filter(|_| i.condemned.is_none()),
             i.condemned.map(|c| c.until),
-            i.suspect,
+            // A verdict fell by another rule: the answer to its probe is of no matter any more.
+            i.suspect.filter(|_| i.condemned.is_none()),
             lasting,
             i.leaving.map(|(_, until)| until),
             self.rules_due(i, false),

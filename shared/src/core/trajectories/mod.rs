@@ -73,10 +73,12 @@ impl Core {
     /// Hands pending trajectories to the agent workers with the fewest, below their concurrency.
     pub(super) fn dispatch(&mut self) {
         self.open_batches();
+        // Before anything is waited for: what is due and stays so would wake the driver again and again.
+        self.s.trajectories.take_due(self.now);
         if !self.begin() {
             return;
         }
-        while let Some(id) = self.s.trajectories.next_pending(self.now) {
+        while let Some(id) = self.s.trajectories.next_pending() {
             if !self.weights_exist(id.batch) || !self.may_begin(id.batch) {
                 return;
             }

@@ -241,14 +241,19 @@ impl Trajectories {
         }
     }
 
-    /// The first pending one, in order of batch and group, that may be handed out at `now`.
-    pub fn next_pending(&mut self, now: Time) -> Option<TrajectoryId> {
+    /// Those that waited after their return and may be handed out at `now` wait for nothing but an agent
+    /// worker any more.
+    pub fn take_due(&mut self, now: Time) {
         while let Some((at, id)) = self.delayed.first().copied()
             && at <= now
         {
             self.delayed.pop_first();
             self.pending.insert(id);
         }
+    }
+
+    /// The first pending one, in order of batch and group.
+    pub fn next_pending(&self) -> Option<TrajectoryId> {
         self.pending.first().copied()
     }
 
