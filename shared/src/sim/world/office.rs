@@ -298,10 +298,16 @@ impl World {
             Reply::Armed { .. } | Reply::Disarmed { .. } | Reply::Afflicted { .. } => {}
             Reply::SlotRestored { slot } => drop(promises.lost.remove(&slot)),
             Reply::Scaled { role, to, .. } => {
-                promises.counts.insert(role, to);
+                let was = promises.counts.insert(role, to).unwrap_or(to);
                 promises
                     .quarantined
                     .retain(|id| id.role != role || id.index < to);
+                // One that was to go and stays keeps what was asked for it meanwhile.
+                let view = self.core.view(self.now);
+                let comes_back = |id: InstanceId| id.role == role && (was..to).contains(&id.index);
+                let out = view.instances.iter().filter(|i| i.quarantined);
+                let out = out.map(|i| i.id).filter(|id| comes_back(*id));
+                promises.quarantined.extend(out);
                 if role == Role::Trainer {
                     self.office.changes += 1;
                 }
