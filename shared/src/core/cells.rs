@@ -3,11 +3,11 @@
 //!
 //! Each table is a machine, its rows are states and its columns inputs. A state that is a mark upon
 //! another one (`condemned` upon `attached`) stands for it.
-use super::instance::{Instance, Life};
-use super::nodes::NodeState;
 use super::state::{JobState, Stage};
-use super::trajectories::Place;
-use super::{Core, GangEvent, Input, NodeEvent, Request, RoleEvent};
+use crate::core::roster::instance::{Instance, Life};
+use crate::core::roster::nodes::NodeState;
+use crate::core::work::trajectories::Place;
+use crate::core::{Core, GangEvent, Input, NodeEvent, Request, RoleEvent};
 use crate::ids::{Incarnation, Role, TrajectoryId};
 use serde::{Deserialize, Serialize};
 

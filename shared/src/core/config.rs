@@ -1,8 +1,8 @@
 //! What the controller must know of the job; a plain struct so that a simulator can fill it in.
-use super::budget::Budgets;
 use super::detect::RuleSet;
-use super::nodes::{Labels, NodeSpec};
-use super::own_loop::OwnLoop;
+use crate::core::gang::own_loop::OwnLoop;
+use crate::core::recover::budget::Budgets;
+use crate::core::roster::nodes::{Labels, NodeSpec};
 use crate::ids::Role;
 use crate::job::{Job, Moments, seconds};
 pub use crate::job::{Mode, Policy};

@@ -12,12 +12,12 @@
 //! ```
 //! Every match is exhaustive: a new event does not compile before somebody said what it means from an
 //! instance that was replaced, and after the job's end.
-use super::instance::Instance;
-use super::instances::Current;
-use super::nodes::NodeState;
 use super::output::{Outcome, Output};
 use super::state::JobState;
-use super::{Core, GangEvent, Input, Mutation, NodeEvent, RoleEvent};
+use crate::core::roster::instance::Instance;
+use crate::core::roster::instances::Current;
+use crate::core::roster::nodes::NodeState;
+use crate::core::{Core, GangEvent, Input, Mutation, NodeEvent, RoleEvent};
 use crate::ids::{Generation, Incarnation, NodeId};
 
 impl Core {

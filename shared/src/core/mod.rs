@@ -48,87 +48,62 @@
 //!                             ├── Stop ─────────────────────────────► stopped
 //!                             └── no restart can help, budget spent ──► failed      (I-7)
 //! ```
-mod armed;
-mod budget;
 mod cells;
 mod config;
-mod context;
-mod deaths;
 mod detect;
-mod discard;
 mod door;
-mod durations;
 mod entries;
 mod gang;
-mod incident;
-mod incidents;
-mod index;
-mod inject;
 mod input;
-mod instance;
-mod instances;
-mod link;
-mod measured;
 mod mutation;
-mod nodes;
+mod ops;
 mod output;
-mod own_loop;
-mod pause;
-mod planned;
-mod prepare;
-mod quarantine;
-mod recoveries;
-mod refusal;
-mod replace;
-mod requests;
-mod restart;
-mod rewards;
-mod routes;
-mod scale;
+mod recover;
+mod roster;
 mod start;
 mod state;
 mod timers;
-mod trajectories;
 mod view;
-mod weights_plan;
+mod weights;
 mod witness;
+mod work;
 mod worth;
 
 #[cfg(test)]
 mod tests;
 
 pub use crate::fault::Fault;
-pub use armed::{Armed, ArmedOn};
-pub use budget::{Budget, Budgets, FaultKind, Strikes};
 pub use cells::{CELL_TABLES, Cell, CellTable, Machine};
 pub use config::*;
-pub use context::Context;
-pub use deaths::Taken;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleSet, Setting, Source};
 pub use entries::{Changes, CodedError, Entries, Entry, EntryError, EntryKey};
-pub use incident::*;
-pub use index::check::difference;
+pub use gang::context::Context;
+pub use gang::own_loop::OwnLoop;
 pub use input::*;
-pub use instance::Restarted;
 pub use mutation::Mutation;
-pub use nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
+pub use ops::armed::{Armed, ArmedOn};
+pub use ops::pause::PauseView;
+pub use ops::refusal::{Refusal, Reply};
 pub use output::*;
-pub use own_loop::OwnLoop;
-pub use pause::PauseView;
-pub use refusal::{Refusal, Reply};
-pub use restart::{Action, Case, FirstIteration, Plan, decide};
+pub use recover::budget::{Budget, Budgets, FaultKind, Strikes};
+pub use recover::deaths::Taken;
+pub use recover::incident::*;
+pub use recover::restart::{Action, Case, FirstIteration, Plan, decide};
+pub use roster::index::check::difference;
+pub use roster::instance::Restarted;
+pub use roster::nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
 pub use state::State;
-pub use trajectories::staleness;
 pub use view::{InstanceView, NodeView, View};
+pub use work::trajectories::staleness;
 
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::time::Time;
-use index::Index;
-use routes::Routes;
+use roster::index::Index;
 use state::{JobState, Stage};
 use std::collections::VecDeque;
 use std::time::Duration;
 use timers::Timers;
+use work::routes::Routes;
 
 /// The controller. Sans I/O: no clock, no randomness; the same inputs give the same outputs.
 #[derive(Clone, Debug)]

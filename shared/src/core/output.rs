@@ -1,7 +1,7 @@
 //! Everything the controller can want done.
 use super::input::{Exit, StepMetrics};
-use super::nodes::SlotRef;
-use super::refusal::{Refusal, Reply};
+use crate::core::ops::refusal::{Refusal, Reply};
+use crate::core::roster::nodes::SlotRef;
 use crate::fault::{At, Fault};
 use crate::ids::{
     Generation, Incarnation, IncidentId, InstanceId, NodeId, Step, TrajectoryId, WeightVersion,

@@ -1,9 +1,9 @@
 //! How a job begins, and how it goes on after its daemon was away.
-use super::instance::{Instance, Life, Supply};
 use super::output::{Output, Record};
-use super::prepare::Prepared;
 use super::state::{JobState, Stage};
-use super::{Core, Mutation};
+use crate::core::gang::prepare::Prepared;
+use crate::core::roster::instance::{Instance, Life, Supply};
+use crate::core::{Core, Mutation};
 use crate::ettr::Cause;
 use crate::time::Time;
 

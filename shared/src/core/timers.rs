@@ -4,8 +4,8 @@
 //! with every sample: when it falls too early, it is only set again. So a healthy instance costs the
 //! table one entry a window, not one a sample.
 use super::Core;
-use super::instance::{Instance, Life};
 use super::state::JobState;
+use crate::core::roster::instance::{Instance, Life};
 use crate::hash::IdMap;
 use crate::ids::{InstanceId, NodeId};
 use crate::time::Time;

@@ -1,12 +1,12 @@
 //! What operators see: plain data, made on demand.
 use super::Core;
-use super::armed::ArmedOn;
-use super::context::Context;
-use super::incident::Incident;
-use super::instance::{Instance, Life, Restarted};
-use super::nodes::{Node, SlotRef};
-use super::pause::PauseView;
 use super::state::JobState;
+use crate::core::gang::context::Context;
+use crate::core::ops::armed::ArmedOn;
+use crate::core::ops::pause::PauseView;
+use crate::core::recover::incident::Incident;
+use crate::core::roster::instance::{Instance, Life, Restarted};
+use crate::core::roster::nodes::{Node, SlotRef};
 use crate::ids::{Incarnation, InstanceId, Role, Step, WeightVersion};
 use crate::phase::Phase;
 use crate::time::Time;

@@ -2,7 +2,7 @@
 //! window is stopped. Its work is waiting, so anything less says nothing: a living
 //! one wakes for its heartbeat. Silent in `awaiting_tool` and without leases.
 use super::{ByPhase, Rule, Setting, Verdict, Watch, settings};
-use crate::core::instance::Instance;
+use crate::core::roster::instance::Instance;
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;

@@ -13,7 +13,7 @@
 //! what comes next: the task, and in the end the job fails with this verdict instead of going round for
 //! ever.
 use super::{ByRole, Rule, Setting, Verdict, settings};
-use crate::core::instances::Current;
+use crate::core::roster::instances::Current;
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::Role;
 use crate::time::Time;

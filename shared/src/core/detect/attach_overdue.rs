@@ -1,7 +1,7 @@
 //! Attach overdue: a process that was started and does not link in time, or that lost its link and
 //! does not come back. A lost link alone is no verdict: the daemon itself may have restarted.
 use super::{ByRole, Rule, Setting, Verdict, Watch, settings};
-use crate::core::instance::{Instance, Life};
+use crate::core::roster::instance::{Instance, Life};
 use crate::core::{Core, FaultKind};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;

@@ -1,7 +1,7 @@
 //! Context switch: a hybrid engine that was told to pause or to go on, and neither does it nor says
 //! why not, keeps a slot from whoever it is meant for.
 use super::{ByRole, Rule, Setting, Verdict, Watch, settings};
-use crate::core::instance::Instance;
+use crate::core::roster::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::ids::{InstanceId, Role};
 use crate::time::Time;

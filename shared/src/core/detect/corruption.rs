@@ -14,7 +14,7 @@
 //! struck engine is found though nobody pulls from it. Of an engine of the user's what lies in shared
 //! memory is read, not what the engine made of it in its own.
 use super::{ByRole, Rule, Setting, Verdict, settings};
-use crate::core::instances::Current;
+use crate::core::roster::instances::Current;
 use crate::core::{Core, FaultKind, Incident};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use std::collections::BTreeSet;

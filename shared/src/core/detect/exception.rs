@@ -6,7 +6,7 @@
 //! may pass, and nobody else is to blame; one that fails so again and again, with nothing between, would
 //! be told to pull for ever.
 use super::{Rule, Verdict};
-use crate::core::instances::Current;
+use crate::core::roster::instances::Current;
 use crate::core::state::Stage;
 use crate::core::{CallFault, Core, FaultKind};
 use crate::ids::{Incarnation, Role};

@@ -1,6 +1,6 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
 use super::{Rule, Verdict};
-use crate::core::instances::Current;
+use crate::core::roster::instances::Current;
 use crate::core::{Core, Exit, FaultKind};
 use crate::ids::{Role, Step};
 use crate::phase::Phase;

@@ -74,7 +74,7 @@ impl Core {
 
     /// The life that runs in the slot in which this one ran before it.
     pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
-        let after = |i: &&crate::core::instance::Instance| {
+        let after = |i: &&crate::core::roster::instance::Instance| {
             let before = i.before.as_ref();
             before.is_some_and(|(old, slot)| *old == life && i.slot.as_ref() == Some(slot))
         };
@@ -84,10 +84,10 @@ impl Core {
 
     /// The first rank's verdict takes its peers along, so another user may be another life by now.
     fn device_failed(&mut self, who: InstanceId, life: Incarnation, shown: &str) {
-        let same = |i: &&crate::core::instance::Instance| i.incarnation == life;
+        let same = |i: &&crate::core::roster::instance::Instance| i.incarnation == life;
         let there = self.s.instances.get(who).filter(same);
         let strikes =
-            |i: &crate::core::instance::Instance| i.has_process() && i.condemned.is_none();
+            |i: &crate::core::roster::instance::Instance| i.has_process() && i.condemned.is_none();
         if there.is_some_and(strikes) && self.s.outcome().is_none() {
             self.fault(Verdict::new(who, &RULE, shown.to_owned()));
         }

@@ -11,8 +11,8 @@
 //! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
 //! too: an engine so loaded that a probe starves is not sick (I-8).
 use super::{ByRole, Rule, Setting, Values, Verdict, Watch, settings};
-use crate::core::instance::{Health, Instance};
-use crate::core::instances::Current;
+use crate::core::roster::instance::{Health, Instance};
+use crate::core::roster::instances::Current;
 use crate::core::{Core, FaultKind, Output, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::job::EngineHealth;

@@ -4,8 +4,8 @@
 //! Silent while the job is paused, and of a hybrid engine that was told to pause. An event, no verdict:
 //! the engine does as it was told.
 use super::{ByRole, Rule, Setting, Watch, settings};
-use crate::core::context::Turn;
-use crate::core::instance::Instance;
+use crate::core::gang::context::Turn;
+use crate::core::roster::instance::Instance;
 use crate::core::{Core, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;

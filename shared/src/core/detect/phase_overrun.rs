@@ -4,8 +4,8 @@
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
 use super::{ByPhase, ByRole, Rule, Setting, Watch, settings};
-use crate::core::instance::{Instance, Supply};
-use crate::core::instances::Current;
+use crate::core::roster::instance::{Instance, Supply};
+use crate::core::roster::instances::Current;
 use crate::core::{Core, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;

@@ -26,10 +26,10 @@
 //! part in its group's mean. Its step trains on the rest of the batch, and consumes it with that. A
 //! batch of which nothing is left fails the job: no restart can help.
 use super::{ForAll, Rule, Setting, Verdict, exit, health_probe, rollout_silent, settings};
-use crate::core::budget::FaultKind;
-use crate::core::deaths::{Death, InFlight, Taken};
 use crate::core::output::{Output, Record, Severity};
-use crate::core::trajectories::Place;
+use crate::core::recover::budget::FaultKind;
+use crate::core::recover::deaths::{Death, InFlight, Taken};
+use crate::core::work::trajectories::Place;
 use crate::core::{Core, Mutation};
 use crate::ids::{IncidentId, Role, TrajectoryId};
 use std::time::Duration;

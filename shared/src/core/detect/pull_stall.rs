@@ -3,7 +3,7 @@
 //! source is itself pulling and got nothing new waits without fault, however long that takes; so does
 //! one that has everything and serves it only when its requests allow.
 use super::{ByRole, Rule, Setting, Watch, settings};
-use crate::core::instance::{Instance, Pull, PullSeen, Supply};
+use crate::core::roster::instance::{Instance, Pull, PullSeen, Supply};
 use crate::core::{Core, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::time::Time;

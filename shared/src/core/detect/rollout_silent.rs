@@ -6,9 +6,9 @@
 //! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
 //! long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
 use super::{ByPhase, ByRole, Rule, Setting, Verdict, Watch, settings};
-use crate::core::context::Turn;
-use crate::core::instance::Instance;
-use crate::core::instances::Current;
+use crate::core::gang::context::Turn;
+use crate::core::roster::instance::Instance;
+use crate::core::roster::instances::Current;
 use crate::core::{Core, FaultKind, Mutation, Output, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;

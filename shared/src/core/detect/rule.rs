@@ -1,5 +1,5 @@
 //! What a rule is: a value that says where it speaks, what it looks at and when time makes it fall.
-use crate::core::instance::Instance;
+use crate::core::roster::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;

@@ -14,7 +14,7 @@
 //! Peers of a stopped rank wait for its gradient and fall idle as well. The verdict names the rank
 //! that used nothing at all, and among equals the one idle longest; the others are mentioned.
 use super::{ByPhase, Rule, Setting, Verdict, Watch, settings};
-use crate::core::instance::Instance;
+use crate::core::roster::instance::Instance;
 use crate::core::state::Stage;
 use crate::core::{Core, FaultKind};
 use crate::ids::{InstanceId, Role};

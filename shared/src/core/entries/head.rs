@@ -1,7 +1,7 @@
 //! What of the state is in no table: small, and in three entries by how often it changes.
-use super::super::pause::Pause;
-use super::super::planned::{Planned, Rolling};
 use super::super::state::{JobState, State};
+use crate::core::ops::pause::Pause;
+use crate::core::ops::planned::{Planned, Rolling};
 use crate::ids::{Generation, Incarnation, IncidentId, Role, Step, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};

@@ -1,15 +1,15 @@
 //! What is stored, and the state that it is.
-use super::super::incident::Incidents;
-use super::super::instances::Instances;
-use super::super::nodes::NodeTable;
-use super::super::recoveries::Recoveries;
-use super::super::rewards::Rewards;
 use super::super::state::State;
-use super::super::trajectories::Trajectories;
 use super::head::{Head, Now, Plans};
 use super::{
     Changes, Deaths, Durations, Entry, EntryKey, Gang, Incident, Instance, Node, Recovery, Value,
 };
+use crate::core::recover::incident::Incidents;
+use crate::core::recover::recoveries::Recoveries;
+use crate::core::roster::instances::Instances;
+use crate::core::roster::nodes::NodeTable;
+use crate::core::work::rewards::Rewards;
+use crate::core::work::trajectories::Trajectories;
 use crate::ettr::{Ledger, Part, PartKey};
 use crate::ids::Role;
 use crate::phase::Phase;

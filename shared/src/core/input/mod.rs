@@ -10,7 +10,7 @@ pub use node::*;
 pub use request::*;
 pub use role::*;
 
-use super::nodes::NodeSpec;
+use crate::core::roster::nodes::NodeSpec;
 use crate::ids::{Generation, Incarnation, InstanceId, NodeId};
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Sync, semi-sync and async, hybrid engines, and the baseline policy.
 use super::*;
-use crate::core::context::Turn;
+use crate::core::gang::context::Turn;
 use crate::phase::Phase;
 
 pub(super) fn hybrid(mode: Mode, steps: u64) -> CoreConfig {

@@ -78,13 +78,13 @@ fn a_failed_call_names_the_rank_and_its_words_by_the_rule_that_fits() {
     }
 }
 
-use crate::core::instance::Supply;
+use crate::core::roster::instance::Supply;
 
 /// A pull under way, reported as corrupt.
 fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
     let (puller, source) = (w.life(puller), w.life(source));
     let version = w.core.s.published.unwrap();
-    let pull = crate::core::instance::Pull {
+    let pull = crate::core::roster::instance::Pull {
         version,
         sources: vec![source],
         from_trainer: false,

@@ -86,7 +86,7 @@ fn rollouts_and_agents_join_and_leave_while_the_job_runs() {
         assert!(scale(&mut w, role, 4).is_ok());
         assert_eq!(count(&w, role), 4);
         w.until("the new ones serve", MINUTE, |w| {
-            let serves = |i: &crate::core::instance::Instance| {
+            let serves = |i: &crate::core::roster::instance::Instance| {
                 i.attached() && (i.admitted || !role.is_engine())
             };
             w.core.s.instances.role(role).all(serves)

@@ -1,6 +1,6 @@
 //! Who pulls from whom when something fails in the middle.
 use super::*;
-use crate::core::instance::Supply;
+use crate::core::roster::instance::Supply;
 
 #[test]
 fn when_the_middle_of_a_chain_dies_the_next_goes_on_from_the_one_before_it() {

@@ -2,7 +2,7 @@
 mod faults;
 
 use super::*;
-use crate::core::instance::Supply;
+use crate::core::roster::instance::Supply;
 
 /// A job whose processes do nothing but what a test says, and the orders its controller gave.
 struct Fleet {

@@ -1,0 +1,324 @@
+//! Faults that wait for their moment.
+//!
+//! ```text
+//!                Inject with `at`,              the moment comes, or
+//!                or for the role to do          the role says so
+//!  nothing ────────────────────────────► armed ─────────────────────► struck
+//!                                          │
+//!                                          └── Disarm, the end of the life ──► nothing
+//!
+//!                Inject at a phase              a later life comes there;
+//!                of the start-up                one strikes a life, the first first
+//!  nothing ────────────────────────────► armed ─────────────────────► struck
+//!                                          │
+//!                                          └── Disarm, the end of place or job ──► nothing
+//! ```
+//! What the system does (signals, limits) is struck by the core when the instance's reports say that
+//! the moment is there. What the role does to itself is handed to it at once, and again whenever it
+//! links, until it says that it struck: it does each once, by its number. Both belong to one life; a
+//! later life never has them (I-1). That one is armed, and that it is not any more, is on record
+//! before anything follows from it, so one that was struck does not strike again after a restart of
+//! the daemon.
+//!
+//! A life that runs does not come back to the phases of its start-up, so what is armed for those
+//! belongs to the place: it waits for a life that begins later, and if that one ends before it comes
+//! there, for the next. Only what the role does to itself becomes the fault of the first such life that
+//! links: whether it struck could not be known when that ends unheard.
+use crate::core::Core;
+use crate::core::ops::refusal::{Refusal, Reply};
+use crate::core::output::{Output, Record, Severity};
+use crate::core::roster::instance::Instance;
+use crate::core::roster::instances::Current;
+use crate::fault::{At, Carrier, Fault};
+use crate::ids::{Incarnation, InstanceId};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+
+/// More than this wait for one life by mistake only.
+const MOST: usize = 16;
+
+/// A fault that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Armed {
+    /// Its number in the job; never used again.
+    pub number: u64,
+    /// What strikes.
+    pub fault: Fault,
+    /// When; none: the role was told to do it now.
+    pub at: Option<At>,
+    /// Since when it waits.
+    pub since: Time,
+    /// It waits for the start-up of a later life than this; none: for a moment of one life.
+    #[serde(default)]
+    pub after: Option<Incarnation>,
+}
+
+/// A fault that waits, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArmedOn {
+    /// The place.
+    pub id: InstanceId,
+    /// The life that it strikes if that comes there; none: one that is still to come.
+    pub life: Option<Incarnation>,
+    /// What waits.
+    pub armed: Armed,
+}
+
+impl Armed {
+    /// Whether the role does it to itself.
+    fn is_carried(&self) -> bool {
+        self.fault.kind().carrier() == Carrier::Role
+    }
+
+    /// Whether it may strike the present life.
+    fn concerns(&self, i: &Instance) -> bool {
+        let first = || i.armed.iter().find(|a| a.after.is_some());
+        self.after.is_none_or(|after| {
+            i.incarnation > after && first().is_some_and(|first| first.number == self.number)
+        })
+    }
+
+    fn is_due(&self, i: &Instance) -> bool {
+        let pulling = i.pull.as_ref().zip(i.pull_seen);
+        let pulled = pulling
+            .filter(|(pull, seen)| pull.version == seen.version)
+            .map(|(_, seen)| (seen.bytes, seen.total));
+        self.at.is_some_and(|at| at.reached(i.phase, pulled))
+    }
+}
+
+impl Core {
+    /// Lets a fault wait for its moment, or hands it to the role.
+    pub(in crate::core) fn arm(
+        &mut self,
+        id: InstanceId,
+        incarnation: Incarnation,
+        fault: Fault,
+        at: Option<At>,
+    ) -> Result<Reply, Refusal> {
+        let number = self.s.next_fault;
+        let armed = Armed {
+            number,
+            fault,
+            at,
+            since: self.now,
+            after: at.filter(|at| at.is_start_up()).map(|_| incarnation),
+        };
+        let Some(i) = self.s.instances.get_mut(id) else {
+            return Err(Refusal::NotArmed { number });
+        };
+        // Of one for a later life there may be several, for a life each.
+        let of_this_life = |a: &Armed| a.after.is_none();
+        let same = |a: &&Armed| of_this_life(a) && (&a.fault, a.at) == (&armed.fault, at);
+        if let Some(there) = i.armed.iter().find(same).filter(|_| of_this_life(&armed)) {
+            let what = format!(
+                "`{}` is armed for {id} already: {}",
+                there.fault, there.number
+            );
+            return Err(Refusal::AlreadyThere { what });
+        }
+        if i.armed.len() >= MOST {
+            let what = format!("{id} has {MOST} armed faults already; disarm some");
+            return Err(Refusal::AlreadyThere { what });
+        }
+        i.armed.push(armed.clone());
+        let current = i.current();
+        self.s.next_fault += 1;
+        self.record_armed(id, number, true);
+        let when = at.map_or_else(|| "now".to_owned(), |at| format!("at `{at}`"));
+        let life = armed.after.is_none().then_some(incarnation);
+        let whom = life.map_or_else(|| "a later life".to_owned(), |life| life.to_string());
+        let text = format!("`{}` waits for {id} {whom}: {when} ({number})", armed.fault);
+        self.event(Severity::Warn, "inject", Some(id), text);
+        match (life, armed.is_carried()) {
+            (None, _) => {}
+            (_, true) => self.hand_over(incarnation, &armed),
+            // A phase that it is in already counts.
+            (_, false) => self.spring(current),
+        }
+        Ok(Reply::Armed {
+            id,
+            life,
+            number,
+            at,
+        })
+    }
+
+    fn record_armed(&mut self, id: InstanceId, number: u64, armed: bool) {
+        let record = Record::Armed { id, number, armed };
+        self.out.push_back(Output::Record(record));
+    }
+
+    fn hand_over(&mut self, incarnation: Incarnation, armed: &Armed) {
+        let peer = armed.fault.peer().and_then(|p| self.s.instances.get(p));
+        self.out.push_back(Output::Carry {
+            incarnation,
+            number: armed.number,
+            fault: armed.fault.clone(),
+            at: armed.at,
+            peer: peer.map(|p| p.incarnation),
+        });
+    }
+
+    /// The role linked: it may have lost what it was told.
+    pub(in crate::core) fn hand_over_again(&mut self, current: Current) {
+        self.hand_on(current);
+        let armed = self.s.instances.of(current).armed.clone();
+        for armed in armed.iter().filter(|a| a.is_carried() && a.after.is_none()) {
+            self.hand_over(current.incarnation, armed);
+        }
+    }
+
+    /// What a role does to itself in its start-up becomes this life's.
+    fn hand_on(&mut self, current: Current) {
+        let Current {
+            id, incarnation, ..
+        } = current;
+        let i = self.s.instances.of(current);
+        let mine = |a: &&Armed| a.after.is_some() && a.is_carried() && a.concerns(i);
+        let Some(number) = i.armed.iter().find(mine).map(|a| a.number) else {
+            return;
+        };
+        let mut armed = self.s.instances.of_mut(current).armed.iter_mut();
+        if let Some(armed) = armed.find(|a| a.number == number) {
+            armed.after = None;
+        }
+        self.leave_to_next(id, incarnation);
+        self.record_armed(id, number, true);
+    }
+
+    /// One strikes this life's start-up: the others wait for later ones.
+    fn leave_to_next(&mut self, id: InstanceId, incarnation: Incarnation) {
+        let armed = self.s.instances.get_mut(id).map(|i| &mut i.armed);
+        for armed in armed.into_iter().flatten() {
+            armed.after = armed.after.map(|_| incarnation);
+        }
+    }
+
+    /// The instance reported where it is: what waits for that strikes now.
+    pub(in crate::core) fn spring(&mut self, current: Current) {
+        let Current {
+            id, incarnation, ..
+        } = current;
+        let i = self.s.instances.of(current);
+        if i.armed.is_empty() || i.condemned.is_some() {
+            return;
+        }
+        let due = |a: &&Armed| !a.is_carried() && a.concerns(i) && a.is_due(i);
+        let due: Vec<Armed> = i.armed.iter().filter(due).cloned().collect();
+        for armed in due {
+            self.take_armed(id, armed.number);
+            if armed.after.is_some() {
+                self.leave_to_next(id, incarnation);
+            }
+            self.strike_place(id, incarnation, &armed.fault);
+        }
+    }
+
+    /// The role strikes itself, or cannot.
+    pub(in crate::core) fn on_fault_struck(
+        &mut self,
+        current: Current,
+        number: u64,
+        refused: Option<&str>,
+    ) {
+        let Current {
+            id, incarnation, ..
+        } = current;
+        let Some(armed) = self.take_armed(id, number) else {
+            return;
+        };
+        match refused {
+            None => self.note_struck(id, incarnation, &armed.fault),
+            Some(why) => {
+                let text = format!("{id} {incarnation} cannot do `{}`: {why}", armed.fault);
+                self.event(Severity::Warn, "inject", Some(id), text);
+            }
+        }
+    }
+
+    fn take_armed(&mut self, id: InstanceId, number: u64) -> Option<Armed> {
+        let i = self.s.instances.get_mut(id)?;
+        let at = i.armed.iter().position(|a| a.number == number)?;
+        let armed = i.armed.remove(at);
+        self.record_armed(id, number, false);
+        Some(armed)
+    }
+
+    /// A life is over, and with it what waited for it.
+    pub(in crate::core) fn disarm_dead(&mut self, id: InstanceId, old: Incarnation) {
+        let Some(i) = self.s.instances.get_mut(id) else {
+            return;
+        };
+        if i.incarnation != old {
+            return;
+        }
+        let of_life = i.armed.extract_if(.., |a| a.after.is_none());
+        for armed in of_life.collect::<Vec<_>>() {
+            // One that the role was doing may well be what ended it.
+            let text = match armed.at {
+                Some(_) => format!("`{}` is disarmed: {id} {old} is over", armed.fault),
+                None => continue,
+            };
+            self.event(Severity::Info, "inject", Some(id), text);
+        }
+    }
+
+    /// No life comes here any more: what waited for one is gone.
+    pub(in crate::core) fn disarm_place(&mut self, id: InstanceId, why: &str) {
+        let place = self.s.instances.get_mut(id);
+        let later = place.map(|i| i.armed.extract_if(.., |a| a.after.is_some()));
+        for armed in later.into_iter().flatten().collect::<Vec<_>>() {
+            self.record_armed(id, armed.number, false);
+            let text = format!("`{}` for {id} is disarmed: {why}", armed.fault);
+            self.event(Severity::Info, "inject", Some(id), text);
+        }
+    }
+
+    /// The same, of the whole job.
+    pub(in crate::core) fn disarm_places(&mut self, why: &str) {
+        let waits = |i: &&Instance| i.armed.iter().any(|a| a.after.is_some());
+        let ids = self.s.instances.iter().filter(waits).map(|i| i.id);
+        for id in ids.collect::<Vec<_>>() {
+            self.disarm_place(id, why);
+        }
+    }
+
+    /// Everything that waits, in the order it was asked for.
+    pub(in crate::core) fn armed(&self) -> Vec<ArmedOn> {
+        let each = self.s.instances.iter().flat_map(|i| {
+            let waits = |a: &&Armed| a.after.is_some() || i.has_process();
+            let on = |armed: &Armed| ArmedOn {
+                id: i.id,
+                life: (i.has_process() && armed.concerns(i)).then_some(i.incarnation),
+                armed: armed.clone(),
+            };
+            i.armed.iter().filter(waits).map(on)
+        });
+        let mut all: Vec<ArmedOn> = each.collect();
+        all.sort_by_key(|on| on.armed.number);
+        all
+    }
+
+    /// One fault, or all, shall not strike any more.
+    pub(in crate::core) fn on_disarm(&mut self, number: Option<u64>) -> Result<Reply, Refusal> {
+        let wanted = |on: &ArmedOn| number.is_none_or(|n| on.armed.number == n);
+        let found: Vec<ArmedOn> = self.armed().into_iter().filter(wanted).collect();
+        if let Some(number) = number.filter(|_| found.is_empty()) {
+            return Err(Refusal::NotArmed { number });
+        }
+        for on in &found {
+            self.take_armed(on.id, on.armed.number);
+            let told = on.armed.is_carried() && on.armed.after.is_none();
+            if let Some(incarnation) = on.life.filter(|_| told) {
+                self.out.push_back(Output::TakeBack {
+                    incarnation,
+                    number: on.armed.number,
+                });
+            }
+            let text = format!("`{}` is disarmed on request", on.armed.fault);
+            self.event(Severity::Info, "inject", Some(on.id), text);
+        }
+        Ok(Reply::Disarmed { faults: found })
+    }
+}

@@ -1,0 +1,10 @@
+//! What operators ask for, a file for each verb or family of verbs.
+pub(in crate::core) mod armed;
+mod inject;
+pub(in crate::core) mod pause;
+pub(in crate::core) mod planned;
+mod quarantine;
+pub(in crate::core) mod refusal;
+mod replace;
+mod requests;
+mod scale;

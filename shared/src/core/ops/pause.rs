@@ -1,0 +1,162 @@
+//! Pause and resume: an operator's wish that nothing new is begun.
+//!
+//! ```text
+//!            Pause               step N committed and published            Resume
+//!  running ─────────► pausing ───────────────────────────────► paused ─────────────► running
+//!                       │  Resume                                ▲
+//!                       └────────────► running     a fault: recovered as ever, and still paused
+//! ```
+//! N is the step under way; where nothing of it was begun, the one before. While *pausing*, the job
+//! does all that N needs and hands out no trajectory of a later batch; those of later batches that
+//! run, run on. Once *paused*, rollouts freeze between turns: a turn under way ends and is stored,
+//! the next one is not routed until the job is resumed. Agent workers keep their leases, so nothing
+//! is generated twice (I-2). No process is stopped and none ends: all of them stay watched by their
+//! own phase's rules, which ask nothing of one that waits (I-8); only `phase overrun`, which knows no
+//! pauses, is silent. A pause is on record before it is answered and survives the daemon, and a job
+//! that was stopped in a pause is still paused when it goes on. When N is the last step the job
+//! completes.
+use crate::core::ops::refusal::{Refusal, Reply};
+use crate::core::output::Severity;
+use crate::core::state::{JobState, Stage};
+use crate::core::{Core, Mutation};
+use crate::ids::{Role, Step};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+
+/// A pause, wanted or reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// The last step that is begun.
+    pub after: Step,
+    /// When it was asked for.
+    pub since: Time,
+    /// That step is over; what fails from now on is recovered and waits again.
+    pub reached: bool,
+}
+
+/// A pause as operators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseView {
+    /// Whether nothing is begun any more; else the step under way is not over.
+    pub reached: bool,
+    /// The last step that is begun.
+    pub after: Step,
+    /// When it was asked for.
+    pub since: Time,
+}
+
+impl PauseView {
+    /// `pausing` or `paused`.
+    pub fn word(&self) -> &'static str {
+        match self.reached {
+            true => "paused",
+            false => "pausing",
+        }
+    }
+}
+
+impl Core {
+    pub(in crate::core) fn on_pause(&mut self) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        if self.config.own_loop.is_some_and(|own| !own.commits) {
+            return Err(Refusal::WrongRole {
+                role: Role::Trainer,
+                why: "its loop is its own and tells no steps to pause after; a program that publishes or \
+                      commits does (`trainer.command.level`)"
+                    .to_owned(),
+            });
+        }
+        if let Some(pause) = self.pause_view() {
+            let what = format!("the job is {} already", pause.word());
+            return Err(Refusal::AlreadyThere { what });
+        }
+        let next = self.s.committed.next();
+        let begun = matches!(self.s.gang.stage, Stage::Preparing(_) | Stage::Training(_))
+            || self.s.trajectories.is_begun(next);
+        let after = if begun { next } else { self.s.committed };
+        self.s.pause = Some(Pause {
+            after,
+            since: self.now,
+            reached: false,
+        });
+        // An agent worker without work is back at work then.
+        self.recoveries_due = true;
+        self.note_revision(0);
+        let when = match begun {
+            true => format!("when step {after} is committed and published"),
+            false => "now".to_owned(),
+        };
+        let text = format!("the job is to pause: {when}");
+        self.event(Severity::Info, "pause", None, text);
+        let pause = self.pause_view();
+        Ok(Reply::Paused { pause, when })
+    }
+
+    pub(in crate::core) fn on_resume(&mut self) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        if self.s.pause.take().is_none() {
+            let what = "the job is not paused".to_owned();
+            return Err(Refusal::AlreadyThere { what });
+        }
+        self.s.resumed_at = self.now;
+        // What a phase may take is counted from here.
+        for role in Role::ALL {
+            self.s.instances.touch_role(role);
+        }
+        self.note_revision(0);
+        self.event(Severity::Info, "pause", None, "the job goes on".to_owned());
+        let (pause, when) = (None, "now".to_owned());
+        Ok(Reply::Paused { pause, when })
+    }
+
+    /// Whether work for the batch of this step may be begun.
+    pub(in crate::core) fn may_begin(&self, step: u64) -> bool {
+        let begins = |pause: Pause| step <= pause.after.0;
+        self.s.pause.is_none_or(begins) || self.config.mutant(Mutation::BeginPaused)
+    }
+
+    /// Whether the last step before the pause is over.
+    pub(in crate::core) fn is_paused(&self) -> bool {
+        self.s.pause.is_some_and(|pause| pause.reached)
+    }
+
+    /// The pause that is wanted or reached.
+    pub fn pause(&self) -> Option<PauseView> {
+        self.pause_view()
+    }
+
+    /// Whether the job was begun and is not over.
+    pub fn is_running(&self) -> bool {
+        self.started && self.s.job == JobState::Running
+    }
+
+    pub(in crate::core) fn pause_view(&self) -> Option<PauseView> {
+        let Pause {
+            after,
+            since,
+            reached,
+        } = self.s.pause?;
+        Some(PauseView {
+            reached,
+            after,
+            since,
+        })
+    }
+
+    /// Notices that the last step before the pause is over.
+    pub(in crate::core) fn settle_pause(&mut self) {
+        let (committed, gang) = (self.s.committed, &self.s.gang);
+        let Some(pause) = &mut self.s.pause else {
+            return;
+        };
+        let published = gang.serves.map(|v| v.0) == Some(committed.0);
+        let idle = gang.stage == Stage::Ready && published;
+        if pause.reached || committed < pause.after || !idle {
+            return;
+        }
+        pause.reached = true;
+        self.note_revision(0);
+        let text = format!("the job is paused after step {committed}");
+        self.event(Severity::Info, "pause", None, text);
+    }
+}

@@ -1,0 +1,413 @@
+//! Changes of a role's values or of the gang's size, without a fault.
+//!
+//! ```text
+//!  trainer:        accepted ──► planned ── step boundary ──► gang asked to end, new generation
+//!  other roles:    accepted ──► rolling: one after the other, the next when the last one serves
+//! ```
+//! Both wait as long as somebody would have no slot to start in (its node is cordoned, all are taken).
+//! A step boundary is when the gang has committed and published and has not begun anything, or when
+//! it is not up anyway. No fault is counted and no budget touched; rollouts go on.
+//! A life that began after the request is what was asked for, and is left alone.
+use crate::core::config::CoreConfig;
+use crate::core::gang::context::Context;
+use crate::core::gang::prepare::Prepared;
+use crate::core::ops::refusal::{Refusal, Reply};
+use crate::core::output::{Output, Record, Severity};
+use crate::core::roster::instance::{Instance, Life};
+use crate::core::roster::nodes::{Given, Home, Move};
+use crate::core::state::Stage;
+use crate::core::{Core, Mutation};
+use crate::ids::{Incarnation, InstanceId, Role};
+use serde::{Deserialize, Serialize};
+
+/// A change of the gang that waits for a step boundary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Ranks it will have.
+    pub ranks: u32,
+    /// The revision of the job file it will read.
+    pub revision: u32,
+    /// What for, in words.
+    pub why: String,
+    /// Only so that ranks leave slots that are drained.
+    #[serde(default)]
+    pub leaves: bool,
+    /// It was said that it waits for slots.
+    #[serde(default)]
+    pub held_up: bool,
+    /// All other roles start anew with it.
+    #[serde(default)]
+    pub task: bool,
+    /// Those of them, that is, whose lives are older than this one: the others began after it was
+    /// asked for. None: a state of before this was noted.
+    #[serde(default)]
+    pub before: Option<Incarnation>,
+}
+
+/// A role whose instances are restarted one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rolling {
+    /// Which.
+    pub role: Role,
+    /// The first one.
+    #[serde(default)]
+    pub first: u32,
+    /// The next one.
+    pub next: u32,
+    /// The first that is left alone; none: all are restarted.
+    #[serde(default)]
+    pub end: Option<u32>,
+    /// A revision of the job file is what for; none: an operator asked for new processes.
+    #[serde(default)]
+    pub revision: Option<u32>,
+    /// Lives from this one on began after it was asked for: they are what was asked for. None: a state
+    /// of before this was noted, in which all are restarted.
+    #[serde(default)]
+    pub before: Option<Incarnation>,
+}
+
+impl Rolling {
+    /// All of a role that live now.
+    pub(in crate::core) fn all(role: Role, revision: Option<u32>, next_life: Incarnation) -> Self {
+        Self {
+            role,
+            first: 0,
+            next: 0,
+            end: None,
+            revision,
+            before: Some(next_life),
+        }
+    }
+
+    /// Whether a life began before it was asked for.
+    fn concerns(&self, life: Incarnation) -> bool {
+        self.before.is_none_or(|before| life < before)
+    }
+
+    fn why(&self) -> String {
+        match self.revision {
+            Some(revision) => format!("new values (revision {revision})"),
+            None => crate::core::ops::replace::ON_REQUEST.to_owned(),
+        }
+    }
+}
+
+impl Core {
+    pub(in crate::core) fn on_update(
+        &mut self,
+        role: Role,
+        config: CoreConfig,
+        revision: u32,
+        changes: &[String],
+    ) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let words = changes.join(", ");
+        let when = match role {
+            Role::Hybrid => {
+                let why = "it has the values of rollouts; update `rollout`".to_owned();
+                return Err(Refusal::WrongRole { role, why });
+            }
+            Role::Trainer => {
+                let ranks = self.s.instances.count(Role::Trainer);
+                self.divides(&config, ranks)?;
+                let when =
+                    self.plan_change(ranks, revision, format!("its values change: {words}"))?;
+                self.next_config = Some(Box::new(config));
+                when
+            }
+            Role::Rollout | Role::Agent => {
+                if self.s.rolling.iter().any(|r| r.role == role) {
+                    let what = format!("an update of {role}");
+                    return Err(Refusal::Busy { what });
+                }
+                self.adopt(config);
+                self.use_revision(role, revision);
+                let next_life = self.s.next_incarnation;
+                let rolling = |role| Rolling::all(role, Some(revision), next_life);
+                self.s.rolling.push(rolling(role));
+                if role == Role::Rollout && self.s.instances.count(Role::Hybrid) > 0 {
+                    let role = Role::Hybrid;
+                    self.s.rolling.retain(|r| r.role != role);
+                    self.s.rolling.push(rolling(role));
+                }
+                "now, one after the other".to_owned()
+            }
+        };
+        let text = format!("{role} gets new values (revision {revision}): {words}");
+        self.event(Severity::Info, "update", None, text);
+        Ok(Reply::Updated {
+            role,
+            revision,
+            when,
+        })
+    }
+
+    /// Whoever made the new values may not have known how many ranks there are by now.
+    pub(in crate::core) fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
+        let samples = u64::from(config.prompts) * u64::from(config.responses);
+        match samples.is_multiple_of(u64::from(ranks.max(1))) {
+            true => Ok(()),
+            false => Err(Refusal::NotDivisible {
+                count: ranks,
+                samples,
+                fits: self.fitting_ranks(samples, ranks),
+            }),
+        }
+    }
+
+    /// Accepts a change of the gang; says when it comes.
+    pub(in crate::core) fn plan_change(
+        &mut self,
+        ranks: u32,
+        revision: u32,
+        why: String,
+    ) -> Result<String, Refusal> {
+        // One that waits for slots, or only leaves some, gives way.
+        let firm = |p: &Planned| !p.held_up && !p.leaves;
+        if self.s.planned.as_ref().is_some_and(firm) {
+            let what = "another change of the trainer".to_owned();
+            return Err(Refusal::Busy { what });
+        }
+        let when = match self.at_boundary() {
+            true => "now".to_owned(),
+            false => format!("when step {} is committed", self.s.committed.next()),
+        };
+        let revision = match revision {
+            0 => self.revision_of(Role::Trainer),
+            new => new,
+        };
+        self.note_revision(revision);
+        self.s.planned = Some(Planned {
+            ranks,
+            revision,
+            why,
+            leaves: false,
+            held_up: false,
+            task: false,
+            before: Some(self.s.next_incarnation),
+        });
+        Ok(when)
+    }
+
+    /// The revision of the job file that a role's processes read.
+    pub(in crate::core) fn revision_of(&self, role: Role) -> u32 {
+        let role = if role == Role::Hybrid {
+            Role::Rollout
+        } else {
+            role
+        };
+        self.s.revisions.get(&role).copied().unwrap_or(0)
+    }
+
+    fn use_revision(&mut self, role: Role, revision: u32) {
+        self.s.revisions.insert(role, revision);
+        self.note_revision(revision);
+    }
+
+    /// On record before it is answered: a restarted daemon goes on with it. 0: no other one.
+    pub(in crate::core) fn note_revision(&mut self, revision: u32) {
+        self.s.revision = self.s.revision.max(revision);
+        let revision = self.s.revision;
+        let record = Record::Revised { revision };
+        if !self.config.mutant(Mutation::ForgetRequest) {
+            self.out.push_back(Output::Record(record));
+        }
+    }
+
+    /// New values; how many instances there are stays what it is.
+    fn adopt(&mut self, config: CoreConfig) {
+        let counts = Role::ALL.map(|role| (role, self.config.count(role)));
+        self.config = config;
+        // How many an agent worker may hold may be another number now.
+        self.s.instances.touch_role(Role::Agent);
+        for (role, count) in counts {
+            self.config.set_count(role, count);
+        }
+        if let Some(next) = &mut self.next_config {
+            **next = self.config.clone();
+        }
+    }
+
+    /// Whether the gang may be restarted without anything being done twice.
+    fn at_boundary(&self) -> bool {
+        let gang = &self.s.gang;
+        match gang.stage {
+            Stage::Forming | Stage::Restoring => true,
+            Stage::Ready => {
+                !self.must_publish(self.due_version()) && gang.prepared == Prepared::default()
+            }
+            // Its program tells no boundary, now or ever.
+            Stage::Training(_) if self.config.own_loop.is_some_and(|own| !own.commits) => true,
+            _ => self.config.mutant(Mutation::ChangeMidStep),
+        }
+    }
+
+    /// Carries out what is planned for the gang, if it is time.
+    pub(in crate::core) fn carry_out_planned(&mut self) {
+        if self.s.planned.is_none() || !self.at_boundary() {
+            return;
+        }
+        self.sync();
+        if self.index.counts(Role::Trainer).condemned > 0 {
+            // Its restart is decided already; it comes right after.
+            return;
+        }
+        if self.s.planned.as_ref().is_some_and(|p| p.leaves) && !self.rank_in_drained_slot() {
+            // A fault took the gang elsewhere already.
+            self.s.planned = None;
+            return;
+        }
+        if self.s.committed.0 >= self.config.steps || self.lacks_slots() {
+            return;
+        }
+        let Some(planned) = self.s.planned.take_if(|planned| {
+            // Batches that are open keep their shape: ranks that do not divide them wait.
+            self.s.trajectories.divides(planned.ranks)
+        }) else {
+            return;
+        };
+        if let Some(config) = self.next_config.take() {
+            self.adopt(*config);
+        }
+        self.s.revisions.insert(Role::Trainer, planned.revision);
+        let text = format!("the trainer gang is restarted: {}", planned.why);
+        self.event(Severity::Info, "planned", None, text);
+        self.resize_gang(planned.ranks);
+        // It replaces no gang that failed: its first fault is a first fault.
+        self.new_generation(self.config.mutant(Mutation::CountPlanned));
+        let ranks = self.s.instances.ids(Role::Trainer);
+        self.replace(&ranks, &planned.why);
+        if planned.task {
+            self.replace_others(&planned.why, planned.before);
+        }
+    }
+
+    fn rank_in_drained_slot(&self) -> bool {
+        let slots = self.index_now().slots();
+        let mut takers = slots.draining().flat_map(|slot| slots.takers(slot));
+        takers.any(|id| id.role == Role::Trainer)
+    }
+
+    /// Whether a rank of the gang as it is planned would have no slot: nobody who works is stopped for
+    /// that; the change waits.
+    fn lacks_slots(&mut self) -> bool {
+        let Some(ranks) = self.s.planned.as_ref().map(|p| p.ranks) else {
+            return true;
+        };
+        let lacks = self.ranks_without_slot(ranks) > 0;
+        let said = self.s.planned.as_mut().map(|p| &mut p.held_up);
+        if lacks && said.is_some_and(|said| !std::mem::replace(said, true)) {
+            let text = "the trainer's change waits: not every rank would have a slot".to_owned();
+            self.event(Severity::Warn, "planned", None, text);
+        }
+        lacks
+    }
+
+    /// Ranks of a gang of this size that would have no slot. New ones take none that is rollouts'.
+    pub(in crate::core) fn ranks_without_slot(&mut self, ranks: u32) -> u32 {
+        let mut now = self.s.instances.ids(Role::Trainer);
+        let first = u32::try_from(now.len()).unwrap_or(u32::MAX);
+        now.truncate(ranks as usize);
+        let mut given = Given::default();
+        let homeless = |m: &&Move| matches!(m.home, Home::Waits(_));
+        let moves = self.moves_beside(&now, &mut given);
+        let mut lack = u32::try_from(moves.iter().filter(homeless).count()).unwrap_or(u32::MAX);
+        for index in first..ranks {
+            let role = Role::Trainer;
+            if !self.room_for_rank(&Instance::new(InstanceId { role, index }), &mut given) {
+                lack += 1;
+            }
+        }
+        lack
+    }
+
+    fn resize_gang(&mut self, ranks: u32) {
+        let hybrids = self.s.instances.count(Role::Hybrid) > 0;
+        for role in [Role::Hybrid, Role::Trainer] {
+            if role == Role::Hybrid && !hybrids {
+                continue;
+            }
+            while self.s.instances.count(role) > ranks {
+                let index = self.s.instances.count(role) - 1;
+                let id = InstanceId { role, index };
+                self.retire(id);
+                self.vacate(id);
+                self.s.instances.pop(role);
+            }
+            while self.s.instances.count(role) < ranks {
+                self.s.instances.push(role);
+            }
+            self.config.set_count(role, ranks);
+        }
+    }
+
+    /// A hybrid engine lives with its rank: one that is new, or whose rank moved, starts in its rank's
+    /// slot; one whose slot another rank has now leaves it.
+    pub(in crate::core) fn rehouse_hybrids(&mut self) {
+        let mut moved = self.s.instances.ids(Role::Hybrid);
+        moved.retain(|id| self.is_apart_from_rank(*id));
+        self.replace(&moved, "its rank has another slot");
+    }
+
+    fn is_apart_from_rank(&self, engine: InstanceId) -> bool {
+        let rank = |index: u32| InstanceId {
+            role: Role::Trainer,
+            index,
+        };
+        let slot = |id: InstanceId| self.s.instances.get(id).and_then(|i| i.slot.as_ref());
+        let own = slot(engine);
+        let of_another = |r: &Instance| r.id.index != engine.index && r.slot.as_ref() == own;
+        let apart = match slot(rank(engine.index)) {
+            Some(rank) => own != Some(rank),
+            None => own.is_some() && self.s.instances.role(Role::Trainer).any(of_another),
+        };
+        let waits = |i: &Instance| matches!(i.life, Life::Waiting { .. });
+        apart && !self.s.instances.get(engine).is_some_and(waits)
+    }
+
+    /// Goes on restarting the roles whose values changed, one instance after the other.
+    pub(in crate::core) fn roll(&mut self) {
+        for at in (0..self.s.rolling.len()).rev() {
+            while self.roll_on(at) {}
+        }
+    }
+
+    /// Comes to the next instance of a role, if it is time; whether there may be another one to come to.
+    fn roll_on(&mut self, at: usize) -> bool {
+        let rolling = self.s.rolling[at];
+        let Rolling { role, next, .. } = rolling;
+        let id = InstanceId { role, index: next };
+        let past_end = rolling.end.is_some_and(|end| next >= end);
+        let Some(i) = self.s.instances.get(id).filter(|_| !past_end) else {
+            self.s.rolling.remove(at);
+            return false;
+        };
+        let serves = |index: u32| {
+            let before = self.s.instances.get(InstanceId { role, index });
+            before.is_none_or(|i| {
+                !i.has_process()
+                    || i.attached() && (i.admitted || i.quarantined || role != Role::Rollout)
+            })
+        };
+        if next > rolling.first && !serves(next - 1) {
+            return false;
+        }
+        if role == Role::Hybrid && self.s.gang.context != Context::Rolling {
+            // Its slot is its rank's now.
+            return false;
+        }
+        let restarts = i.has_process()
+            && !i.going()
+            && i.condemned.is_none()
+            && rolling.concerns(i.incarnation);
+        if restarts && matches!(self.home(id, &Given::default()), Home::Waits(_)) {
+            // Nobody who works is stopped to wait for a slot.
+            return false;
+        }
+        self.s.rolling[at].next = next + 1;
+        if restarts {
+            self.replace(&[id], &rolling.why());
+        }
+        true
+    }
+}

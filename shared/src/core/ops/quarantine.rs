@@ -1,0 +1,76 @@
+//! Quarantine: an operator takes an engine out, whatever its health, and lets it in again.
+//!
+//! Out means: no new requests, and nobody is told to pull weights from it; whoever does goes on
+//! elsewhere as soon as there is another source. It finishes the turns it has and
+//! goes on pulling, so that it is current when it is let in; restarts do not end a quarantine.
+use crate::core::Core;
+use crate::core::ops::refusal::{Refusal, Reply};
+use crate::core::output::{Output, Record, Severity};
+use crate::core::roster::instance::Instance;
+use crate::core::state::JobState;
+use crate::ids::{InstanceId, Role};
+
+impl Core {
+    /// `Quarantine` or `Readmit`.
+    pub(in crate::core) fn on_quarantine(
+        &mut self,
+        role: Role,
+        index: u32,
+        out: bool,
+    ) -> Result<Reply, Refusal> {
+        let id = InstanceId { role, index };
+        self.quarantine(id, out)?;
+        Ok(Reply::Quarantined { id, out })
+    }
+
+    fn quarantine(&mut self, id: InstanceId, out: bool) -> Result<(), Refusal> {
+        self.may_be_quarantined(id, out)?;
+        let published = self.s.published;
+        let Some(i) = self.s.instances.get_mut(id) else {
+            return Ok(());
+        };
+        i.quarantined = out;
+        // One that is out is back at work as soon as it is linked.
+        self.recoveries_due = true;
+        i.admitted = !out && i.version.is_some() && i.version >= published;
+        // It is to survive the daemon: an operator's word is not forgotten.
+        self.out
+            .push_back(Output::Record(Record::Quarantined { id, out }));
+        let text = match out {
+            true => format!("{id} is quarantined on request: no new requests, no pulls from it"),
+            false => format!("{id} is readmitted on request"),
+        };
+        self.event(Severity::Warn, "quarantine", Some(id), text);
+        Ok(())
+    }
+
+    fn may_be_quarantined(&self, id: InstanceId, out: bool) -> Result<(), Refusal> {
+        let InstanceId { role, index } = id;
+        if self.s.job != JobState::Running {
+            let state = self.job_word().to_owned();
+            return Err(Refusal::JobOver { state });
+        }
+        if !role.is_engine() {
+            let why = "only rollouts and hybrids get requests; to restart one, \
+                       `robustctl inject --kill` it";
+            let why = why.to_owned();
+            return Err(Refusal::WrongRole { role, why });
+        }
+        let Some(i) = self.s.instances.get(id) else {
+            let count = self.config.count(role);
+            return Err(Refusal::UnknownIndex { role, index, count });
+        };
+        if i.quarantined == out {
+            let what = match out {
+                true => format!("{id} is quarantined; `robustctl readmit {role} {index}` ends it"),
+                false => format!("{id} is not quarantined"),
+            };
+            return Err(Refusal::AlreadyThere { what });
+        }
+        let others = |o: &Instance| o.id != id && o.attached() && o.admitted;
+        match out && !self.s.instances.engines().any(others) {
+            true => Err(Refusal::LastRollout { id }),
+            false => Ok(()),
+        }
+    }
+}

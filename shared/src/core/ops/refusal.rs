@@ -1,0 +1,303 @@
+//! What operators' requests are answered with.
+use crate::core::input::RestartTarget;
+use crate::core::ops::armed::ArmedOn;
+use crate::core::ops::pause::PauseView;
+use crate::core::roster::nodes::SlotRef;
+use crate::fault::{At, Kind};
+use crate::ids::{Incarnation, InstanceId, Role};
+use crate::job::Mode;
+use serde::{Deserialize, Serialize};
+
+/// What a request led to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// A fault strikes this life.
+    Struck {
+        /// Place.
+        id: InstanceId,
+        /// Which life.
+        incarnation: Incarnation,
+        /// The slot that is lost with it.
+        slot: Option<SlotRef>,
+    },
+    /// A fault waits for its moment, or for the role to do it.
+    Armed {
+        /// Place.
+        id: InstanceId,
+        /// The only life it may strike; none: one that is still to come.
+        life: Option<Incarnation>,
+        /// Its number.
+        number: u64,
+        /// Its moment.
+        at: Option<At>,
+    },
+    /// Faults do not wait any more.
+    Disarmed {
+        /// Which.
+        faults: Vec<ArmedOn>,
+    },
+    /// A fault strikes a node or the leader.
+    Afflicted {
+        /// The node's name.
+        node: String,
+    },
+    /// A slot is there again.
+    SlotRestored {
+        /// Which.
+        slot: SlotRef,
+    },
+    /// The job gets this many instances of a role.
+    Scaled {
+        /// Which role.
+        role: Role,
+        /// How many it had.
+        from: u32,
+        /// How many it gets.
+        to: u32,
+        /// When, in words.
+        when: String,
+    },
+    /// A role is restarted with new values.
+    Updated {
+        /// Which role.
+        role: Role,
+        /// The job file's revision.
+        revision: u32,
+        /// When, in words.
+        when: String,
+    },
+    /// An engine gets no traffic any more, or again.
+    Quarantined {
+        /// Which.
+        id: InstanceId,
+        /// Whether it is out.
+        out: bool,
+    },
+    /// Nothing is begun beyond a step, or again.
+    Paused {
+        /// From now on; none: the job goes on.
+        pause: Option<PauseView>,
+        /// When nothing runs any more, in words.
+        when: String,
+    },
+    /// Processes are replaced.
+    Restarting {
+        /// Whose.
+        target: RestartTarget,
+        /// When, in words.
+        when: String,
+    },
+    /// Nothing new is started on a node any more, or again.
+    Cordoned {
+        /// Its name.
+        node: String,
+        /// Whether it is out.
+        out: bool,
+    },
+}
+
+/// Why a request was refused, and what to do instead. The job is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// No such instance.
+    #[error("there is no {role} {index}; the job has {count} (0 to {})", count.saturating_sub(1))]
+    UnknownIndex {
+        /// The role asked for.
+        role: Role,
+        /// The index asked for.
+        index: u32,
+        /// How many the job has.
+        count: u32,
+    },
+    /// It is not running.
+    #[error("{id} is not running ({state}); try again when it is")]
+    NotRunning {
+        /// Whom.
+        id: InstanceId,
+        /// Its state.
+        state: String,
+    },
+    /// Another life runs there by now.
+    #[error("{id} is {now} by now, not {asked}; look again at what would be struck")]
+    OtherLife {
+        /// Whom.
+        id: InstanceId,
+        /// The life asked for.
+        asked: Incarnation,
+        /// The present one.
+        now: Incarnation,
+    },
+    /// The job is over or ending.
+    #[error("the job is {state}; nothing can be asked of it")]
+    JobOver {
+        /// Its state.
+        state: String,
+    },
+    /// Fewer than the role may have.
+    #[error(
+        "{role} cannot be {count}: its minimum is {min}; ask for at least {min} or lower `{role}.min`"
+    )]
+    BelowMinimum {
+        /// The role.
+        role: Role,
+        /// What was asked for.
+        count: u32,
+        /// Its minimum.
+        min: u32,
+    },
+    /// More than the role may have.
+    #[error(
+        "{role} cannot be {count}: its maximum is {max}; ask for at most {max} or raise `{role}.max`"
+    )]
+    AboveMaximum {
+        /// The role.
+        role: Role,
+        /// What was asked for.
+        count: u32,
+        /// Its maximum.
+        max: u32,
+    },
+    /// Ranks that do not divide a batch.
+    #[error(
+        "{count} ranks do not divide the {samples} samples of a step; ask for one of {}",
+        numbers(fits)
+    )]
+    NotDivisible {
+        /// What was asked for.
+        count: u32,
+        /// Samples of a step.
+        samples: u64,
+        /// What would fit, nearest first.
+        fits: Vec<u32>,
+    },
+    /// No slot is free.
+    #[error(
+        "{role} needs {missing} more free slots of pool `{pool}` and no node has them ({has}); add a node, restore a slot or scale down a role of that pool"
+    )]
+    NoSlot {
+        /// The role.
+        role: Role,
+        /// Its pool.
+        pool: String,
+        /// How many are missing.
+        missing: u32,
+        /// What each node has, in words.
+        has: String,
+    },
+    /// The fault does not befall this role.
+    #[error("`{kind}` does not befall a {role}; it befalls {}", names(kind.roles()))]
+    NotForRole {
+        /// The fault.
+        kind: Kind,
+        /// The role asked for.
+        role: Role,
+    },
+    /// The fault strikes no instance, or nothing else.
+    #[error("`{kind}` strikes {strikes}")]
+    WrongTarget {
+        /// The fault.
+        kind: Kind,
+        /// What it does strike, in words.
+        strikes: String,
+    },
+    /// The moment never comes.
+    #[error("{why}")]
+    NotItsMoment {
+        /// Why.
+        why: String,
+    },
+    /// The instance that the fault is about too is not one that it can be about.
+    #[error("{peer} cannot be the other end of that for {id}: {why}")]
+    NotAPeer {
+        /// Whom.
+        id: InstanceId,
+        /// The other one.
+        peer: InstanceId,
+        /// Why.
+        why: String,
+    },
+    /// No fault of this number waits.
+    #[error("no fault {number} is armed; `robustctl status` shows those that are")]
+    NotArmed {
+        /// The number asked for.
+        number: u64,
+    },
+    /// Nobody would generate any more.
+    #[error("{id} is the last rollout that serves; add one first (`robustctl scale rollout 2`)")]
+    LastRollout {
+        /// Whom.
+        id: InstanceId,
+    },
+    /// The job's mode has no use for it.
+    #[error("this is not possible in {} mode: {why}", mode.name())]
+    WrongMode {
+        /// The mode.
+        mode: Mode,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The role has no use for it.
+    #[error("a {role} cannot be asked for this: {why}")]
+    WrongRole {
+        /// The role.
+        role: Role,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// No such node.
+    #[error("there is no node `{node}`; {instead}")]
+    UnknownNode {
+        /// The name asked for.
+        node: String,
+        /// What may have been meant.
+        instead: String,
+    },
+    /// No such slot.
+    #[error("node `{node}` has no slot {index} of pool `{pool}`; it has {has}")]
+    UnknownSlot {
+        /// The node's name.
+        node: String,
+        /// The pool asked for.
+        pool: String,
+        /// The slot asked for.
+        index: u32,
+        /// What it has, in words.
+        has: String,
+    },
+    /// It is as it shall be.
+    #[error("nothing to do: {what}")]
+    AlreadyThere {
+        /// What is so already.
+        what: String,
+    },
+    /// Something else is under way that it would disturb.
+    #[error("{what} is under way; try again when it is over")]
+    Busy {
+        /// What.
+        what: String,
+    },
+    /// New values that the job cannot have.
+    #[error("{problem}")]
+    BadValue {
+        /// Which, and what to do.
+        problem: String,
+    },
+}
+
+/// "trainer, rollout"
+fn names(roles: &[Role]) -> String {
+    let names: Vec<&str> = roles.iter().map(|r| r.name()).collect();
+    names.join(", ")
+}
+
+/// "4, 2 or 1"
+fn numbers(numbers: &[u32]) -> String {
+    let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    match words.split_last() {
+        Some((only, [])) => only.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => "none".to_owned(),
+    }
+}

@@ -1,0 +1,226 @@
+//! More or fewer instances of a role while the job runs.
+//!
+//! ```text
+//!  up:   new places ──► slots ──► spawned
+//!  down: the highest ──► retiring (nothing new for it) ──► idle ──► asked to end, place gone
+//!  trainer: waits for a step boundary, then a planned restart of the gang (`planned`)
+//! ```
+use crate::core::ops::refusal::{Refusal, Reply};
+use crate::core::output::{Output, Severity};
+use crate::core::roster::instance::Life;
+use crate::core::{Core, Mutation};
+use crate::ids::{InstanceId, Role};
+
+/// Ranks that a refusal offers instead.
+const OFFERED: usize = 4;
+/// Nodes that a refusal names.
+const NODES_NAMED: usize = 8;
+
+impl Core {
+    pub(in crate::core) fn on_scale(
+        &mut self,
+        role: Role,
+        count: u32,
+        revision: u32,
+    ) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let spec = self.config.role(role);
+        let (min, max) = (spec.min.max(1), spec.max);
+        if role == Role::Hybrid {
+            let why = "it comes and goes with the trainer's ranks; scale `trainer`".to_owned();
+            return Err(Refusal::WrongRole { role, why });
+        }
+        if count < min {
+            return Err(Refusal::BelowMinimum { role, count, min });
+        }
+        if count > max {
+            return Err(Refusal::AboveMaximum { role, count, max });
+        }
+        self.sync();
+        match role {
+            Role::Trainer => self.scale_gang(count, revision),
+            _ => self.scale_free(role, count, revision),
+        }
+    }
+
+    fn scale_free(&mut self, role: Role, count: u32, revision: u32) -> Result<Reply, Refusal> {
+        let (from, places) = (self.s.instances.wanted(role), self.s.instances.count(role));
+        if count == from {
+            let what = format!("{role} has {count} already");
+            return Err(Refusal::AlreadyThere { what });
+        }
+        self.enough_slots(role, count.saturating_sub(places))?;
+        self.note_revision(revision);
+        for index in 0..places {
+            if let Some(i) = self.s.instances.get_mut(InstanceId { role, index }) {
+                i.retiring = index >= count;
+            }
+        }
+        let idle = self.s.instances.role(role).filter(|i| i.retiring);
+        let idle = idle.filter(|i| !i.has_process() && i.life != Life::None);
+        for id in idle.map(|i| i.id).collect::<Vec<_>>() {
+            self.vacate(id);
+        }
+        // One that was to go and is gone already comes back as a new one would.
+        let gone = self.s.instances.role(role);
+        let gone = gone.filter(|i| !i.retiring && i.life == Life::None);
+        let mut new: Vec<_> = gone.map(|i| i.id).collect();
+        new.extend((places..count).map(|_| self.s.instances.push(role)));
+        self.config.set_count(role, count);
+        self.issue(&new);
+        let when = match count > from {
+            true => "now".to_owned(),
+            false => "when they have finished what they hold".to_owned(),
+        };
+        let text = format!("{role} is scaled from {from} to {count}");
+        self.event(Severity::Info, "scale", None, text);
+        let to = count;
+        Ok(Reply::Scaled {
+            role,
+            from,
+            to,
+            when,
+        })
+    }
+
+    fn scale_gang(&mut self, count: u32, revision: u32) -> Result<Reply, Refusal> {
+        let (role, from) = (Role::Trainer, self.s.instances.count(Role::Trainer));
+        if count == from && self.s.planned.is_none() {
+            let what = format!("{role} has {count} already");
+            return Err(Refusal::AlreadyThere { what });
+        }
+        // New values that wait for the same boundary come with the change, and ranks divide those.
+        self.divides(self.next_config.as_deref().unwrap_or(&self.config), count)?;
+        self.sync();
+        match self.ranks_without_slot(count) {
+            0 => {}
+            missing => return Err(self.no_slot(role, missing)),
+        }
+        let why = format!("it is scaled from {from} to {count} ranks");
+        let when = self.plan_change(count, revision, why)?;
+        let to = count;
+        Ok(Reply::Scaled {
+            role,
+            from,
+            to,
+            when,
+        })
+    }
+
+    /// The numbers of ranks that divide a step's samples, nearest first.
+    pub(in crate::core) fn fitting_ranks(&self, samples: u64, count: u32) -> Vec<u32> {
+        let spec = self.config.role(Role::Trainer);
+        let most = spec.max.min(u32::try_from(samples).unwrap_or(u32::MAX));
+        let mut fits: Vec<u32> = (spec.min.max(1)..=most.min(count.saturating_mul(2)))
+            .filter(|n| samples.is_multiple_of(u64::from(*n)))
+            .collect();
+        fits.sort_by_key(|n| (n.abs_diff(count), *n));
+        fits.truncate(OFFERED);
+        fits
+    }
+
+    fn enough_slots(&self, role: Role, wanted: u32) -> Result<(), Refusal> {
+        let spec = self.config.role(role);
+        let pinned = |node: &str| spec.node.as_ref().is_none_or(|pin| pin == node);
+        let nodes = &self.s.nodes;
+        let on = |slot: &&crate::core::SlotRef| {
+            let node = nodes.get(slot.node);
+            node.is_some_and(|n| pinned(&n.spec.name))
+        };
+        let homeless = self.s.instances.role(role);
+        let homeless = homeless.filter(|i| i.life == Life::Homeless).count();
+        let free = self.index_now().slots().free(role).filter(on).count();
+        let free = u32::try_from(free.saturating_sub(homeless)).unwrap_or(u32::MAX);
+        match wanted.saturating_sub(free) {
+            0 => Ok(()),
+            missing => Err(self.no_slot(role, missing)),
+        }
+    }
+
+    fn no_slot(&self, role: Role, missing: u32) -> Refusal {
+        let nodes = &self.s.nodes;
+        let each = nodes.ids().zip(nodes.iter()).map(|(id, n)| {
+            let free = self.index_now().slots().free(role);
+            let here = free.filter(|s| s.node == id);
+            let state = match (n.open(), n.cordoned) {
+                (true, _) => format!("{} free", here.count()),
+                (false, true) => "cordoned".to_owned(),
+                (false, false) => n.state.word().to_owned(),
+            };
+            format!("`{}`: {state}", n.spec.name)
+        });
+        let mut has = each.take(NODES_NAMED).collect::<Vec<_>>().join(", ");
+        match nodes.ids().count().saturating_sub(NODES_NAMED) {
+            0 => {}
+            more => has.push_str(&format!(", and {more} more nodes")),
+        }
+        Refusal::NoSlot {
+            role,
+            pool: self.config.pool(role).to_owned(),
+            missing,
+            has,
+        }
+    }
+
+    /// Ends those that are to go and have nothing left to do.
+    pub(in crate::core) fn retire_idle(&mut self) {
+        self.sync();
+        if !std::mem::take(&mut self.retire_due) {
+            return;
+        }
+        for id in self.index.going() {
+            let idle = self.index().is_idle(id) || self.config.mutant(Mutation::DropWork);
+            let ends = self.s.instances.get(id).filter(|i| i.has_process());
+            let ends = ends.map(|i| (i.incarnation, i.retiring));
+            if let (true, Some((_, false))) = (idle, ends) {
+                self.move_on(id);
+            } else if let (true, Some((life, true))) = (idle, ends) {
+                self.retire(id);
+                self.vacate(id);
+                let text = format!("{id} {life} is asked to end: it is not needed any more");
+                self.event(Severity::Info, "retired", Some(id), text);
+            }
+        }
+        for role in [Role::Rollout, Role::Agent] {
+            self.drop_vacated(role);
+        }
+    }
+
+    /// One that was to go anyway is gone: no fault, no new life.
+    pub(in crate::core) fn gone_early(&mut self, id: InstanceId, ended: bool) {
+        let Some(i) = self.s.instances.get(id) else {
+            return;
+        };
+        let (incarnation, node) = (i.incarnation, i.slot.as_ref().map(|s| s.node));
+        if !ended {
+            let reason = format!("{id} {incarnation} was to go and failed");
+            self.out.push_back(Output::Kill {
+                id,
+                incarnation,
+                node,
+                reason,
+            });
+        }
+        self.forget_life(id, incarnation);
+        self.vacate(id);
+    }
+
+    /// Nothing runs there any more and nothing will.
+    pub(in crate::core) fn vacate(&mut self, id: InstanceId) {
+        self.disarm_place(id, "its place is gone");
+        let (none, now) = (Default::default(), self.now);
+        let reborn = self.s.instances.reborn(id, none, Default::default(), now);
+        if let Some(i) = reborn {
+            (i.life, i.slot, i.retiring) = (Life::None, None, true);
+        }
+        self.close_recoveries_of(id);
+    }
+
+    /// Places are numbered without gaps, so they go from the highest down.
+    pub(in crate::core) fn drop_vacated(&mut self, role: Role) {
+        let vacated = |i: &crate::core::roster::instance::Instance| i.retiring && !i.has_process();
+        while self.s.instances.last(role).is_some_and(vacated) {
+            self.s.instances.pop(role);
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Restart: what a fault costs, decided by one pure function, and how it is carried out.
+//!
+//! ```text
+//!  fault ──► Case ──► decide ──► Plan ──┬─ RestartInstance  new life of the one place
+//!                                       ├─ RestartGang      kill all ranks, new generation
+//!                                       ├─ RestartTask      kill all, from the committed step
+//!                                       └─ FailJob          no restart can help
+//! ```
+use crate::core::config::Policy;
+use crate::core::gang::context::Context;
+use crate::core::gang::prepare::Prepared;
+use crate::core::output::{Outcome, Output, Record, Severity};
+use crate::core::recover::budget::{Budget, FaultKind};
+use crate::core::roster::instance::Life;
+use crate::core::roster::nodes::{Move, NodeState};
+use crate::core::state::Stage;
+use crate::core::{Core, Mutation};
+use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role, Step};
+use std::fmt;
+use std::time::Duration;
+
+/// What is known when a fault is decided on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What a fault may cost.
+    pub policy: Policy,
+    /// Who failed.
+    pub who: InstanceId,
+    /// By what kind of fault.
+    pub kind: FaultKind,
+    /// What was seen of it.
+    pub seen: String,
+    /// The last committed step.
+    pub committed: Step,
+    /// Its words, where it ended with a code other than 0 before it linked.
+    pub startup_error: Option<String>,
+    /// Whether any instance of this role ever linked.
+    pub role_proven: bool,
+    /// Trainer: gangs in a row, this one included, that ended before they were restored.
+    pub failed_restarts: u32,
+    /// Trainer: faults of restored gangs since the last commit, this one included.
+    pub faults_in_step: u32,
+    /// Trainer: this gang was restored, has not finished a step, and its first one is a first iteration.
+    pub first_iteration: Option<FirstIteration>,
+    /// Failures of this kind in a row without useful work (a committed step, for the trainer), this
+    /// one included.
+    pub failures: u32,
+    /// What this kind of fault may cost.
+    pub budget: Budget,
+    /// The trainer's program tells no steps: what is said of a step is said of none of its.
+    pub is_silent: bool,
+    /// Task restarts since the last commit.
+    pub task_restarts: u32,
+    /// How many of those are borne.
+    pub max_task_restarts: u32,
+    /// The changes of slots that a restart brings.
+    pub moves: Vec<Move>,
+}
+
+/// What a step is the first one of (paper 5.1.2): a fault there says that the code or its configuration
+/// does not work, which no restart of one role mends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstIteration {
+    /// The job, since it began or went on after its end.
+    OfJob,
+    /// A gang that replaced one that failed.
+    AfterRestart,
+}
+
+impl fmt::Display for FirstIteration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FirstIteration::OfJob => "the first step since the job began or went on failed",
+            FirstIteration::AfterRestart => "the first iteration after a restart failed",
+        })
+    }
+}
+
+/// What a fault costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A new life for the one that failed.
+    RestartInstance,
+    /// A new generation of the trainer.
+    RestartGang,
+    /// New lives for all, from the committed step.
+    RestartTask,
+    /// The end.
+    FailJob,
+}
+
+/// A sentence names so many changes of slots.
+const MOVES_SHOWN: usize = 4;
+
+/// A decision with its reason; `Display` is the sentence shown to operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What is done.
+    pub action: Action,
+    /// Who failed.
+    pub who: InstanceId,
+    /// The last committed step.
+    pub committed: Step,
+    /// The trainer's program tells no steps.
+    pub is_silent: bool,
+    /// Between the kill and the new life: restarts that follow each other wait.
+    pub wait: Duration,
+    /// Why it costs more than a role restart; empty for one.
+    pub why: String,
+    /// The changes of slots it brings.
+    pub moves: Vec<Move>,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (who, committed, why) = (self.who, self.committed, &self.why);
+        let wait = match self.wait.as_millis() {
+            0 => String::new(),
+            ms => format!(" after a wait of {ms} ms"),
+        };
+        match (self.action, who.role) {
+            (Action::RestartGang, _) if self.is_silent => {
+                write!(
+                    f,
+                    "restart the trainer gang{wait}; its program goes on where it can"
+                )?;
+            }
+            (Action::RestartGang, _) => write!(
+                f,
+                "restart the trainer gang{wait} from step {committed} and train step {} again; rollouts and agents go on",
+                committed.next()
+            )?,
+            (Action::RestartInstance, Role::Agent) => write!(
+                f,
+                "restart {who} only{wait}; its trajectories go on elsewhere from their last stored turn"
+            )?,
+            (Action::RestartInstance, _) => write!(
+                f,
+                "restart {who} only{wait}; its requests go on elsewhere, and it is admitted when it \
+                 verified the published weights"
+            )?,
+            (Action::RestartTask, _) => {
+                write!(
+                    f,
+                    "restart the whole task{wait} from step {committed}: {why}"
+                )?;
+            }
+            (Action::FailJob, _) => write!(f, "fail the job: {why}")?,
+        }
+        for change in self.moves.iter().take(MOVES_SHOWN) {
+            write!(f, "; {change}")?;
+        }
+        match self.moves.len().saturating_sub(MOVES_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more moves"),
+        }
+    }
+}
+
+/// The decision table (design section 7).
+pub fn decide(case: &Case) -> Plan {
+    let plan = |action, why| Plan {
+        action,
+        who: case.who,
+        committed: case.committed,
+        is_silent: case.is_silent,
+        wait: wait_before(case, action),
+        why,
+        moves: match action {
+            Action::FailJob => Vec::new(),
+            _ => case.moves.clone(),
+        },
+    };
+    if let Some(error) = &case.startup_error
+        && !case.role_proven
+    {
+        let (who, role) = (case.who, case.who.role);
+        let why = format!(
+            "{who} failed in start-up and no {role} ever ran, so a restart cannot help: {error}"
+        );
+        return plan(Action::FailJob, why);
+    }
+    let Some(why) = task_restart_reason(case) else {
+        let action = match case.who.role {
+            Role::Trainer => Action::RestartGang,
+            Role::Hybrid | Role::Rollout | Role::Agent => Action::RestartInstance,
+        };
+        return plan(action, String::new());
+    };
+    if case.task_restarts >= case.max_task_restarts {
+        let count = case.task_restarts;
+        let brought = match case.is_silent {
+            true => "did not help",
+            false => "brought no committed step",
+        };
+        let (who, seen) = (case.who, &case.seen);
+        let why = format!(
+            "{why}, and {count} task restarts in a row {brought}; the last fault, of {who}: {seen}"
+        );
+        return plan(Action::FailJob, why);
+    }
+    plan(Action::RestartTask, why)
+}
+
+/// The first restart is at once; those that follow without success between wait.
+fn wait_before(case: &Case, action: Action) -> Duration {
+    let in_a_row = match action {
+        Action::RestartInstance => case.failures,
+        Action::RestartGang => case.failed_restarts + 1,
+        Action::RestartTask => case.task_restarts + 1,
+        Action::FailJob => 0,
+    };
+    case.budget.wait_after(in_a_row)
+}
+
+fn task_restart_reason(case: &Case) -> Option<String> {
+    let who = case.who;
+    if case.policy == Policy::Task {
+        return Some("the policy is `task`".to_owned());
+    }
+    if who.role != Role::Trainer {
+        return over_budget(case);
+    }
+    if let Some(error) = &case.startup_error {
+        return Some(format!("{who} ended its start-up with an error: {error}"));
+    }
+    if case.failed_restarts >= 2 {
+        return Some(format!(
+            "the restart of the trainer failed {} times",
+            case.failed_restarts
+        ));
+    }
+    if case.is_silent {
+        return over_budget(case);
+    }
+    if case.faults_in_step >= 2 {
+        let step = case.committed.next();
+        return Some(format!(
+            "fault {} of the trainer in step {step}",
+            case.faults_in_step
+        ));
+    }
+    if let Some(first) = case.first_iteration.filter(|_| case.failed_restarts == 0) {
+        return Some(first.to_string());
+    }
+    over_budget(case)
+}
+
+fn over_budget(case: &Case) -> Option<String> {
+    let (who, kind, failures, max) = (case.who, case.kind, case.failures, case.budget.max);
+    let times = if failures == 1 { "time" } else { "times" };
+    (failures > max).then(|| {
+        format!(
+            "{who} failed {failures} {times} in a row ({kind}) without useful work (limit {max})"
+        )
+    })
+}
+
+impl Core {
+    /// First start of the job: every place, one generation.
+    pub(in crate::core) fn spawn_everything(&mut self) {
+        self.new_generation(false);
+        let ids: Vec<_> = self.s.instances.iter().map(|i| i.id).collect();
+        self.issue(&ids);
+    }
+
+    pub(in crate::core) fn new_generation(&mut self, restarted: bool) {
+        let generation = self.s.next_generation;
+        self.s.next_generation = generation.next();
+        let gang = &mut self.s.gang;
+        gang.generation = generation;
+        gang.stage = Stage::Forming;
+        if !self.config.mutant(Mutation::KeepServes) {
+            gang.serves = None;
+        }
+        gang.stepped = false;
+        gang.prepared = Prepared::default();
+        gang.restarted = restarted;
+    }
+
+    /// New lives: all numbers are on record before any process is started, in one go, so that the
+    /// driver makes one durable write of it.
+    pub(in crate::core) fn issue(&mut self, ids: &[InstanceId]) {
+        let mut spawns = Vec::new();
+        for &id in ids {
+            let Some(slot) = self.house(id) else {
+                self.make_homeless(id);
+                continue;
+            };
+            let incarnation = self.s.next_incarnation;
+            self.s.next_incarnation = incarnation.next();
+            let generation = match id.role {
+                Role::Trainer => self.s.gang.generation,
+                Role::Hybrid | Role::Rollout | Role::Agent => Generation(0),
+            };
+            let until = self.now + self.config.rules.attach_overdue.window.of(id.role);
+            let reborn = self
+                .s
+                .instances
+                .reborn(id, incarnation, generation, self.now);
+            if let Some(i) = reborn {
+                i.life = Life::Spawning { until };
+                i.quarantined &= !self.config.mutant(Mutation::QuarantineLost);
+            }
+            self.out
+                .push_back(Output::Record(Record::Issued { id, incarnation }));
+            spawns.push(Output::Spawn {
+                id,
+                incarnation,
+                generation,
+                node: slot.node,
+                slot,
+                revision: self.revision_of(id.role),
+            });
+        }
+        if self.config.mutant(Mutation::SkipRecord) {
+            spawns
+                .drain(..)
+                .rev()
+                .for_each(|spawn| self.out.push_front(spawn));
+        }
+        self.out.extend(spawns);
+        if ids.iter().any(|id| id.role == Role::Trainer) {
+            self.rehouse_hybrids();
+        }
+    }
+
+    /// No slot is free: the place waits for one.
+    fn make_homeless(&mut self, id: InstanceId) {
+        let (none, generation) = (Incarnation(0), self.s.gang.generation);
+        let reborn = self.s.instances.reborn(id, none, generation, self.now);
+        if let Some(i) = reborn {
+            (i.life, i.slot) = (Life::Homeless, None);
+        }
+        let text = format!("{id} waits for a slot");
+        self.event(Severity::Warn, "slot", Some(id), text);
+    }
+
+    /// Does what was decided. `ended`: the life whose process is known to be gone.
+    pub(in crate::core) fn carry_out(&mut self, plan: &Plan, ended: Option<Incarnation>) {
+        let of = |core: &Self, role: Option<Role>| -> Vec<InstanceId> {
+            let all = core.s.instances.iter().map(|i| i.id);
+            all.filter(|id| role.is_none_or(|r| r == id.role)).collect()
+        };
+        match plan.action {
+            Action::RestartInstance => {
+                self.renew(&[plan.who], ended, plan.wait);
+            }
+            Action::RestartGang => {
+                self.lose_step();
+                self.new_generation(true);
+                self.renew(&of(self, Some(Role::Trainer)), ended, plan.wait);
+            }
+            Action::RestartTask => {
+                self.lose_step();
+                self.discard_generated();
+                self.new_generation(true);
+                (self.s.gang.context, self.s.gang.context_since) = (Context::Training, self.now);
+                self.s.gang.failed_restarts = 0;
+                self.s.gang.faults_in_step = 0;
+                self.renew(&of(self, None), ended, plan.wait);
+            }
+            Action::FailJob => self.finish(Outcome::Failed {
+                reason: plan.why.clone(),
+            }),
+        }
+    }
+
+    /// Kills what lives of these places and starts new lives, at once the first time and after a
+    /// backoff when restarts follow each other. Nobody waits for the old ones to be gone: they are
+    /// fenced by their number (I-1).
+    fn renew(&mut self, ids: &[InstanceId], ended: Option<Incarnation>, wait: Duration) {
+        let retiring = |id: &InstanceId| self.s.instances.get(*id).is_some_and(|i| i.retiring);
+        let (going, ids): (Vec<_>, Vec<_>) = ids.iter().copied().partition(retiring);
+        for id in going {
+            self.gone_early(id, false);
+        }
+        let ids = ids.as_slice();
+        for &id in ids {
+            let restarted = self.fault_of(id);
+            let Some(i) = self.s.instances.get_mut(id) else {
+                continue;
+            };
+            let (old, alive) = (
+                i.incarnation,
+                i.has_process() && ended != Some(i.incarnation),
+            );
+            i.note_restart(restarted);
+            let there = |node: NodeId| self.s.nodes.get(node).map(|n| n.state);
+            let node = i.slot.as_ref().map(|s| s.node);
+            // A lost node hears nothing; what it still runs is fenced when it comes back.
+            if alive && node.and_then(there).is_none_or(|s| s == NodeState::Here) {
+                let node = i.slot.as_ref().map(|s| s.node);
+                let reason = format!("{id} {old} is replaced");
+                self.note_leaving(id);
+                self.out.push_back(Output::Kill {
+                    id,
+                    incarnation: old,
+                    node,
+                    reason,
+                });
+            }
+            if old != Incarnation(0) {
+                self.sweep(id, old);
+            }
+            self.forget_life(id, old);
+            if let Some(i) = self.s.instances.get_mut(id) {
+                // Whoever gets its slot in what follows has nobody to ask to end any more.
+                i.life = Life::Waiting { until: self.now };
+            }
+        }
+        if wait == Duration::ZERO {
+            return self.issue(ids);
+        }
+        let (until, generation) = (self.now + wait, self.s.gang.generation);
+        for &id in ids {
+            let reborn = self
+                .s
+                .instances
+                .reborn(id, Incarnation(0), generation, self.now);
+            if let Some(i) = reborn {
+                i.life = Life::Waiting { until };
+            }
+        }
+    }
+
+    /// Asks a process to end gently; what it held goes on elsewhere. It is no fault.
+    pub(in crate::core) fn retire(&mut self, id: InstanceId) {
+        let Some(i) = self.s.instances.get(id).filter(|i| i.has_process()) else {
+            return;
+        };
+        let incarnation = i.incarnation;
+        self.note_leaving(id);
+        // After a record: a daemon that dies in between must not take its end for a fault.
+        self.note_revision(0);
+        self.out.push_back(Output::Retire { incarnation });
+        self.forget_life(id, incarnation);
+    }
+
+    /// Leases, routes and pulls of a life that is over are void.
+    pub(in crate::core) fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
+        self.disarm_dead(id, old);
+        match id.role {
+            Role::Trainer => self.drop_pulls_from_trainer(),
+            Role::Hybrid | Role::Rollout => {
+                self.routes.drop_rollout(old);
+                self.drop_pulls_from(old);
+            }
+            Role::Agent => {
+                let broken = self.routes.drop_agent(old);
+                self.broken_off(broken);
+                if !self.config.mutant(Mutation::KeepLeases) {
+                    self.s.trajectories.void(old);
+                }
+            }
+        }
+    }
+
+    /// Starts the lives whose backoff is over.
+    pub(in crate::core) fn respawn_due(&mut self, fallen: &[InstanceId]) {
+        let due = |life: Life| matches!(life, Life::Waiting { until } if until <= self.now);
+        let instances = &self.s.instances;
+        let waits = |id: &InstanceId| instances.get(*id).is_some_and(|i| due(i.life));
+        let ids = fallen.iter().copied().filter(waits);
+        let retiring = |id: &InstanceId| instances.get(*id).is_some_and(|i| i.retiring);
+        let (gone, ids): (Vec<_>, Vec<_>) = ids.partition(retiring);
+        for id in gone {
+            self.vacate(id);
+        }
+        if !ids.is_empty() {
+            self.issue(&ids);
+        }
+    }
+
+    /// The running step will be done again: its training so far was for nothing.
+    fn lose_step(&mut self) {
+        let begun = matches!(self.s.gang.stage, Stage::Training(_) | Stage::Preparing(_));
+        if !begun && self.s.gang.prepared == Prepared::default() {
+            return;
+        }
+        if self.config.own_loop.is_some_and(|own| !own.commits) {
+            // Where its program begins again nobody else knows.
+            return;
+        }
+        for waste in self.s.ledger.step_lost(self.now, self.trainer_share()) {
+            self.out.push_back(Output::Record(Record::Interval(waste)));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Whether the index says what a full scan says.
+use super::Index;
+use crate::core::Core;
+use crate::core::timers::TimerKey;
+
+impl Core {
+    /// Compares everything derived with what a full scan derives. For tests and searches: its cost
+    /// grows with the job.
+    pub fn check(&self) -> Result<(), String> {
+        if !self.s.instances.untouched() {
+            return Err("something was touched and not derived anew".to_owned());
+        }
+        self.routes.check()?;
+        let table = self.s.trajectories.clone().settled();
+        let scanned = self.s.trajectories.derived_anew().settled();
+        if !table.is_same(&scanned) {
+            return Err(difference(&table, &scanned));
+        }
+        let mut fresh = self.clone();
+        fresh.index = Index::default();
+        drop(fresh.s.instances.iter_mut());
+        fresh.s.nodes = fresh.s.nodes.all_changed();
+        fresh.sync();
+        if fresh.index != self.index {
+            return Err(difference(&self.index, &fresh.index));
+        }
+        for node in self.s.nodes.ids() {
+            let timer = self.timers.get(TimerKey::Node(node));
+            if let Some(due) = self.node_deadline(node)
+                && timer.is_none_or(|at| at > due)
+            {
+                return Err(format!(
+                    "{node}'s deadline {due} has its timer at {timer:?}"
+                ));
+            }
+        }
+        for i in self.s.instances.iter() {
+            let timer = self.timers.get(TimerKey::Instance(i.id));
+            if let Some(due) = self.own_deadline(i)
+                && timer.is_none_or(|at| at > due)
+            {
+                return Err(format!(
+                    "{}'s deadline {due} has its timer at {timer:?}",
+                    i.id
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The part in which two values differ.
+pub fn difference(known: &impl std::fmt::Debug, scanned: &impl std::fmt::Debug) -> String {
+    let (known, scanned) = (format!("{known:?}"), format!("{scanned:?}"));
+    let same = known
+        .bytes()
+        .zip(scanned.bytes())
+        .take_while(|(a, b)| a == b);
+    let from = same.count().saturating_sub(200);
+    let part = |text: &str| text.chars().skip(from).take(400).collect::<String>();
+    format!(
+        "known ..{}.., a scan says ..{}..",
+        part(&known),
+        part(&scanned)
+    )
+}

@@ -1,0 +1,156 @@
+//! What processes report of their life: spawned, linked, unlinked, phases and samples.
+use crate::core::output::Severity;
+use crate::core::roster::instance::Life;
+use crate::core::roster::instances::Current;
+use crate::core::state::Stage;
+use crate::core::{Core, Hello, Sample};
+use crate::ids::{Role, Step};
+use crate::phase::Phase;
+
+impl Core {
+    pub(in crate::core) fn on_spawned(&mut self, current: Current, pid: u32) {
+        let i = self.s.instances.of_mut(current);
+        let rules = &self.config.rules;
+        let until = self.now + rules.attach_overdue.window.of(i.id.role);
+        i.pid = pid;
+        if matches!(i.life, Life::Spawning { .. }) {
+            i.life = Life::Starting { until };
+            i.last_sign = self.now;
+        }
+        self.mark_spawned();
+    }
+
+    pub(in crate::core) fn on_attached(&mut self, current: Current, hello: &Hello) {
+        let now = self.now;
+        let Current {
+            id, incarnation, ..
+        } = current;
+        let i = self.s.instances.of_mut(current);
+        let again = i.was_attached();
+        i.greet(hello, now);
+        if !self.s.proven.contains(&id.role) {
+            self.s.proven.push(id.role);
+        }
+        let verb = if again { "linked again" } else { "attached" };
+        self.event(
+            Severity::Info,
+            "attached",
+            Some(id),
+            format!("{id} {incarnation} {verb}"),
+        );
+        if !again {
+            // Whoever links for the first time is in its `init`: what waits for that comes before
+            // anything that it is told to do.
+            self.spring(current);
+        }
+        match id.role {
+            Role::Trainer => self.on_rank_attached(hello, again),
+            Role::Hybrid | Role::Rollout => {
+                if !again {
+                    self.begin_health(id);
+                }
+                self.on_rollout_attached(current);
+            }
+            Role::Agent => self.reconcile_leases(incarnation, &hello.leases),
+        }
+        self.hand_over_again(current);
+    }
+
+    /// A rank that links again may have lost the call it was given with its link.
+    fn on_rank_attached(&mut self, hello: &Hello, again: bool) {
+        if again && self.s.gang.stage == Stage::Ready && hello.step.is_none() {
+            // The record that it was restored outlived the fact: restore it (again).
+            self.s.gang.stage = Stage::Forming;
+            return;
+        }
+        self.sync();
+        if again && self.started && self.gang_attached() {
+            self.call_again();
+        }
+    }
+
+    fn on_rollout_attached(&mut self, current: Current) {
+        let published = self.s.published;
+        let i = self.s.instances.of_mut(current);
+        i.admitted |= !i.quarantined && i.version.is_some() && i.version >= published;
+        // Its pull is done, as its version says, or goes on; the command may be lost with the link.
+        // The source stays taken meanwhile (I-6).
+        i.pull.take_if(|p| Some(p.version) <= i.version);
+        i.readable.take_if(|readable| Some(*readable) <= i.version);
+        let puller = current.incarnation;
+        let out = |pull: &crate::core::roster::instance::Pull| {
+            let mut sources = pull.sources.iter();
+            sources.any(|s| self.s.instances.life(*s).is_some_and(|s| s.quarantined))
+        };
+        let pull = self.s.instances.of(current).pull.clone();
+        // Nobody is told to pull from one that was taken out since: it goes on, or elsewhere.
+        if let Some(pull) = pull.filter(|pull| !out(pull)) {
+            let crate::core::roster::instance::Pull {
+                version,
+                sources,
+                from_trainer,
+                ..
+            } = pull;
+            self.out.push_back(crate::core::Output::AssignPull {
+                puller,
+                version,
+                sources,
+                from_trainer,
+            });
+        }
+        self.supply_whole(current);
+    }
+
+    pub(in crate::core) fn on_detached(&mut self, current: Current) {
+        let i = self.s.instances.of_mut(current);
+        let rules = &self.config.rules;
+        let until = self.now + rules.link_lost.window.of(i.id.role);
+        if self.config.mutant(crate::core::Mutation::LeaseTwice) {
+            self.s.trajectories.void(current.incarnation);
+        }
+        if i.attached() {
+            i.life = Life::Unlinked { until };
+        }
+    }
+
+    pub(in crate::core) fn on_phase(&mut self, current: Current, phase: Phase, step: Step) {
+        let now = self.now;
+        let i = self.s.instances.of(current);
+        let (role, left, took) = (i.id.role, i.phase, now.since(i.phase_since));
+        let changes = (i.phase, i.phase_step) != (phase, step);
+        let i = self.s.instances.enter(current, phase, step, now);
+        let (id, trains) = (
+            i.id,
+            i.id.role == Role::Trainer && phase.is_trainer_compute(),
+        );
+        if trains {
+            // A gang that is being restored computes nothing new: it trains committed steps again.
+            let again = self.s.gang.stage == Stage::Restoring;
+            // One with a loop of its own is in it as soon as it has its state, before all of them have.
+            if !(again && phase == Phase::Loop) {
+                self.mark(id, if again { "replay" } else { "compute" });
+            }
+        }
+        if changes {
+            self.learn_phase(role, left, took);
+        }
+        self.spring(current);
+    }
+
+    pub(in crate::core) fn on_sample(&mut self, current: Current, sample: Sample) {
+        let now = self.now;
+        if sample.running == 0 {
+            self.routes.seen_idle(current.incarnation);
+        }
+        let tokens = self.s.instances.of(current).sample.tokens_total;
+        let i = self.s.instances.measure(current, sample, now);
+        if i.sample.tokens_total > tokens && i.id.role.is_engine() {
+            // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
+            // that generates is none.
+            if !i.strikes.is_empty() {
+                self.s.instances.of_mut(current).strikes.clear();
+            }
+            self.generates(current);
+        }
+    }
+}

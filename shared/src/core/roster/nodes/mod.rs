@@ -1,0 +1,266 @@
+//! The machines of the job and their slots: who is there, what is lost, where everybody lives.
+//!
+//! ```text
+//!            NodeJoined               no beat for the rule's window
+//!  awaited ────────────► here ───────────────────────────────────────► lost
+//!                         ▲  │ NodeLeft                                  │
+//!                         │  └──────────► left                           │
+//!                         └────────────────┴──── NodeJoined ─────────────┘
+//! ```
+//! The leader's own node is always here. What runs on a node that comes back and is over is fenced
+//! (I-1); what is current goes on.
+mod drain;
+mod homes;
+mod slots;
+mod spec;
+mod table;
+
+pub(in crate::core) use homes::Given;
+pub use homes::{Home, Move, NoHome};
+pub(in crate::core) use slots::Slots;
+pub use spec::{Labels, NodeSpec, SlotRef};
+pub use table::{Node, NodeState, NodeTable};
+
+use crate::core::detect::{Verdict, node_lost};
+use crate::core::input::Exit;
+use crate::core::ops::refusal::{Refusal, Reply};
+use crate::core::output::{Output, Severity};
+use crate::core::roster::instance::Life;
+use crate::core::state::JobState;
+use crate::core::timers::TimerKey;
+use crate::core::{Core, Mutation};
+use crate::ids::{Incarnation, InstanceId, NodeId};
+use crate::time::Time;
+
+impl Core {
+    /// A node of the job.
+    pub fn node(&self, id: NodeId) -> Option<&NodeSpec> {
+        self.s.nodes.get(id).map(|n| &n.spec)
+    }
+
+    /// Where a node is in its life with the job.
+    pub fn node_state(&self, id: NodeId) -> Option<NodeState> {
+        self.s.nodes.get(id).map(|n| n.state)
+    }
+
+    /// A slot, with its node's name.
+    pub(in crate::core) fn named(&self, slot: &SlotRef) -> String {
+        let node = self.node(slot.node).map_or("?", |n| n.name.as_str());
+        format!("slot {} of pool `{}` on {node}", slot.index, slot.pool)
+    }
+
+    /// The node of that name.
+    pub fn node_id(&self, name: &str) -> Option<NodeId> {
+        self.s.nodes.by_name(name)
+    }
+
+    pub(in crate::core) fn on_node_joined(&mut self, spec: NodeSpec, running: &[Incarnation]) {
+        let name = spec.name.clone();
+        let node = self.s.nodes.join(spec, self.now);
+        self.arm_node(node);
+        for &incarnation in running {
+            let current = self.s.instances.life(incarnation);
+            let there = current.and_then(|i| i.slot.as_ref()).map(|s| s.node);
+            if there != Some(node) && !self.config.mutant(Mutation::ForgetStale) {
+                self.out.push_back(Output::Fence { node, incarnation });
+            }
+        }
+        self.sync();
+        for id in self.index.slots().on_node(node) {
+            let Some(i) = self.s.instances.get(id) else {
+                continue;
+            };
+            // An order to start may still be on its way; a process that runs is named.
+            let ran = i.has_process() && !matches!(i.life, Life::Spawning { .. });
+            if ran && !running.contains(&i.incarnation) {
+                let current = i.current();
+                self.on_exited(current, None, &Exit::Gone, "gone while its node was away");
+            }
+        }
+        let text = format!("node {name} joined");
+        self.event(Severity::Info, "node", None, text);
+    }
+
+    pub(in crate::core) fn on_node_left(&mut self, node: NodeId, reason: &str) {
+        self.node_gone(node, NodeState::Left, &format!("left: {reason}"));
+    }
+
+    /// Nobody listened meanwhile: what nodes said waits to be heard.
+    pub(in crate::core) fn stood_still(&mut self) {
+        for node in self.s.nodes.ids() {
+            self.s.nodes.beat(node, self.now);
+            self.arm_node(node);
+        }
+    }
+
+    /// Nodes whose time is over are lost before anything else that is heard now is decided on, or its
+    /// consequence would be started on them.
+    pub(in crate::core) fn lose_silent_nodes(&mut self) {
+        if self.started && self.s.job == JobState::Running {
+            let fallen = self.timers.fallen_nodes(self.now);
+            self.check_nodes(&fallen);
+        }
+    }
+
+    /// Nodes whose heartbeat stopped for the rule's window are lost.
+    pub(in crate::core) fn check_nodes(&mut self, fallen: &[NodeId]) {
+        let silent = |node: &NodeId| self.node_deadline(*node).is_some_and(|at| at <= self.now);
+        let (lost, heard): (Vec<_>, Vec<_>) = fallen.iter().copied().partition(silent);
+        for node in heard {
+            self.arm_node(node);
+        }
+        // All are lost before anything is started anew: not on another one of them.
+        for &node in &lost {
+            if let Some(known) = self.s.nodes.get_mut(node) {
+                known.state = NodeState::Lost;
+            }
+        }
+        for node in lost {
+            let silent = self.s.nodes.get(node).map(|n| self.now.since(n.beat_at));
+            let seconds = silent.unwrap_or_default().as_secs_f64();
+            let why = format!("was not heard for {seconds:.1} s");
+            self.node_gone(node, NodeState::Lost, &why);
+        }
+    }
+
+    fn node_gone(&mut self, node: NodeId, state: NodeState, why: &str) {
+        let Some(known) = self.s.nodes.get_mut(node) else {
+            return;
+        };
+        known.state = state;
+        let reason = format!("its node {} {why}", known.spec.name);
+        let text = format!("node {} {why}", known.spec.name);
+        self.event(Severity::Fault, "node", None, text);
+        self.sync();
+        let lives = |core: &Self, id: InstanceId| {
+            let i = core.s.instances.get(id).filter(|i| i.has_process())?;
+            Some(i.incarnation)
+        };
+        let there = self.index.slots().on_node(node);
+        let there: Vec<_> = there
+            .into_iter()
+            .filter_map(|id| Some((id, lives(self, id)?)))
+            .collect();
+        for (who, life) in there {
+            // The first rank's verdict takes its peers along.
+            if lives(self, who) != Some(life) || self.s.outcome().is_some() {
+                continue;
+            }
+            match self.s.instances.get(who).and_then(|i| i.condemned) {
+                // Its fault is counted and decided on already.
+                Some(_) => self.execute(who, lives(self, who)),
+                None => {
+                    let verdict = Verdict::new(who, &node_lost::RULE, reason.clone());
+                    self.fault(verdict.ended());
+                }
+            }
+        }
+    }
+
+    /// When a node counts as lost, if it is not heard.
+    pub(in crate::core) fn node_deadline(&self, node: NodeId) -> Option<Time> {
+        let rules = &self.config.rules;
+        let watched = node != NodeId::LEADER && !rules.is_off(&node_lost::RULE);
+        let here = |n: &&Node| watched && n.state == NodeState::Here;
+        let window = || rules.node_lost.window.get();
+        let node = self.s.nodes.get(node).filter(here);
+        node.map(|n| n.beat_at + window())
+    }
+
+    pub(in crate::core) fn arm_node(&mut self, node: NodeId) {
+        let due = self.node_deadline(node);
+        self.timers.arm(TimerKey::Node(node), due, self.now);
+    }
+
+    /// Nothing new is started on a node, or again; what runs there goes on.
+    pub(in crate::core) fn on_cordon(&mut self, name: &str, out: bool) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let id = self.known_node(name)?;
+        // Looked at before it is touched: a request that is refused changes nothing.
+        if self.s.nodes.get(id).map(|n| n.cordoned) == Some(out) {
+            let what = match out {
+                true => format!("node `{name}` is cordoned already"),
+                false => format!("node `{name}` is not cordoned"),
+            };
+            return Err(Refusal::AlreadyThere { what });
+        }
+        let ignored = self.config.mutant(Mutation::IgnoreCordon);
+        if let Some(known) = self.s.nodes.get_mut(id) {
+            known.cordoned = out && !ignored;
+        }
+        self.note_revision(0);
+        let text = match out {
+            true => format!("nothing new is started on node {name} from now on"),
+            false => format!("node {name} may be used again"),
+        };
+        self.event(Severity::Info, "node", None, text);
+        let node = name.to_owned();
+        Ok(Reply::Cordoned { node, out })
+    }
+
+    /// A lost slot is there again.
+    pub(in crate::core) fn on_restore_slot(
+        &mut self,
+        name: &str,
+        pool: &str,
+        index: u32,
+    ) -> Result<Reply, Refusal> {
+        self.running_job()?;
+        let node = self.known_node(name)?;
+        let slot = SlotRef {
+            node,
+            pool: pool.to_owned(),
+            index,
+        };
+        let (has, words) = self
+            .s
+            .nodes
+            .get(node)
+            .map(|n| (n.has(pool, index), n.slots_in_words()))
+            .unwrap_or_default();
+        if !has {
+            return Err(Refusal::UnknownSlot {
+                node: name.to_owned(),
+                pool: pool.to_owned(),
+                index,
+                has: words,
+            });
+        }
+        let key = (pool.to_owned(), index);
+        let out = |n: &Node| n.lost.contains(&key) || n.draining.contains(&key);
+        if !self.s.nodes.get(node).is_some_and(out) {
+            let what = format!("slot {index} of pool `{pool}` on node `{name}` is not out of use");
+            return Err(Refusal::AlreadyThere { what });
+        }
+        if let Some(known) = self.s.nodes.get_mut(node) {
+            known.lost.remove(&key);
+            known.draining.remove(&key);
+        }
+        self.note_revision(0);
+        self.event(
+            Severity::Info,
+            "slot",
+            None,
+            format!("{} is there again", self.named(&slot)),
+        );
+        Ok(Reply::SlotRestored { slot })
+    }
+
+    /// Takes a slot out of use, with whoever is in it.
+    pub(in crate::core) fn lose_slot(&mut self, slot: &SlotRef) -> Vec<InstanceId> {
+        self.sync();
+        let takers: Vec<_> = self.index.slots().takers(slot).collect();
+        let kept = self.config.mutant(Mutation::KeepLostSlot);
+        if let Some(node) = self.s.nodes.get_mut(slot.node).filter(|_| !kept) {
+            node.lost.insert((slot.pool.clone(), slot.index));
+        }
+        takers
+    }
+
+    pub(in crate::core) fn known_node(&self, name: &str) -> Result<NodeId, Refusal> {
+        self.node_id(name).ok_or_else(|| Refusal::UnknownNode {
+            node: name.to_owned(),
+            instead: self.s.nodes.instead_of(name),
+        })
+    }
+}
