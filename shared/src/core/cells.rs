@@ -266,7 +266,14 @@ impl Core {
     }
 
     fn trajectory_row(&self, trajectory: TrajectoryId, from: Incarnation) -> usize {
-        match self.s.trajectories.get(trajectory).map(|t| t.place) {
+        match self
+            .s
+            .work
+            .requests
+            .table()
+            .get(trajectory)
+            .map(|t| t.place)
+        {
             None => 0,
             Some(Place::Pending(_)) => 1,
             Some(Place::Leased(holder)) if holder == from => 2,

@@ -48,7 +48,8 @@ impl Core {
             }
             Input::NodeJoined { node, running } => self.on_node_joined(node, &running),
             Input::ClientRouteRequested { ticket, avoid } => {
-                self.on_client_route_requested(ticket, avoid);
+                let (work, mut cx) = self.work();
+                work.rollouts.client_requested(&mut cx, ticket, avoid);
             }
             Input::RouteReleased { ticket, broken } => self.on_route_released(ticket, broken),
             Input::ServiceLost { reason } => self.finish(Outcome::Failed { reason }),
@@ -77,7 +78,7 @@ impl Core {
             Input::Operator(ticket, request) => self.on_request(ticket, request),
             Input::Start => {
                 if !std::mem::replace(&mut self.started, true) {
-                    self.out.push_back(Output::Finish { outcome });
+                    self.out.push(Output::Finish { outcome });
                 }
             }
             // Processes and machines go their ways, and nothing follows from it any more.
@@ -137,7 +138,7 @@ impl Core {
                 by,
             } => self.on_returned(from, trajectory, &reason, by),
             RoleEvent::RouteRequested { ticket, trajectory } => {
-                self.on_route_requested(ticket, from, trajectory);
+                self.on_route_requested(ticket, from.incarnation, trajectory);
             }
             RoleEvent::FaultStruck { number, refused } => {
                 self.on_fault_struck(from, number, refused.as_deref());

@@ -52,6 +52,7 @@ mod cells;
 mod config;
 mod detect;
 mod door;
+mod effects;
 mod entries;
 mod gang;
 mod input;
@@ -60,6 +61,7 @@ mod ops;
 mod output;
 mod recover;
 mod roster;
+mod router;
 mod start;
 mod state;
 mod timers;
@@ -98,20 +100,17 @@ pub use work::trajectories::staleness;
 
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::time::Time;
+use effects::Effects;
 use roster::index::Index;
 use state::{JobState, Stage};
-use std::collections::VecDeque;
 use std::time::Duration;
 use timers::Timers;
-use work::routes::Routes;
 
 /// The controller. Sans I/O: no clock, no randomness; the same inputs give the same outputs.
 #[derive(Clone, Debug)]
 pub struct Core {
     config: CoreConfig,
     s: State,
-    /// Not persisted: callers ask again when their connection breaks.
-    routes: Routes,
     /// Derived from all of the above.
     index: Index,
     timers: Timers,
@@ -127,7 +126,7 @@ pub struct Core {
     retire_due: bool,
     /// The values that the gang has from the next step boundary on.
     next_config: Option<Box<CoreConfig>>,
-    out: VecDeque<Output>,
+    out: Effects,
     now: Time,
     /// Between restore and [`Input::Start`] only facts are taken in, nothing is wanted.
     started: bool,
@@ -164,7 +163,6 @@ impl Core {
         let mut core = Self {
             config,
             s,
-            routes: Routes::default(),
             index: Index::default(),
             timers: Timers::default(),
             rearm: Vec::new(),
@@ -173,7 +171,7 @@ impl Core {
             slots_due: true,
             retire_due: true,
             next_config: None,
-            out: VecDeque::new(),
+            out: Effects::default(),
             now,
             started: false,
             rejoin,
@@ -211,7 +209,7 @@ impl Core {
 
     /// The next thing to do, in order; none when all is done.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.out.pop_front()
+        self.out.pop()
     }
 
     /// What it knows of the job, the rules in force among it.
@@ -275,14 +273,7 @@ impl Core {
     }
 
     fn event(&mut self, severity: Severity, kind: &str, id: Option<InstanceId>, text: String) {
-        let at = self.now;
-        self.out.push_back(Output::Event(Event {
-            at,
-            severity,
-            kind: kind.to_owned(),
-            id,
-            text,
-        }));
+        self.out.event(self.now, severity, kind, id, text);
     }
 
     fn finish(&mut self, outcome: Outcome) {
@@ -291,10 +282,10 @@ impl Core {
         // On record before anybody acts on it, also where no interval ends with it: to a restarted
         // daemon every process that was ended for it would have failed.
         match self.s.ledger.close(self.now) {
-            Some(closed) => self.out.push_back(Output::Record(Record::Interval(closed))),
+            Some(closed) => self.out.push(Output::Record(Record::Interval(closed))),
             None => self.note_revision(0),
         }
-        self.out.push_back(Output::Finish { outcome });
+        self.out.push(Output::Finish { outcome });
     }
 
     /// Tells the ETTR ledger what this instant counts (design section 10).
@@ -305,7 +296,7 @@ impl Core {
         self.sync();
         let (value, cause) = self.moment().worth();
         if let Some(closed) = self.s.ledger.turn(self.now, value, cause) {
-            self.out.push_back(Output::Record(Record::Interval(closed)));
+            self.out.push(Output::Record(Record::Interval(closed)));
         }
     }
 }

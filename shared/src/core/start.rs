@@ -34,12 +34,13 @@ impl Core {
         }
         if self.s.job == JobState::Running {
             if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
-                self.out.push_back(Output::Record(Record::Interval(closed)));
+                self.out.push(Output::Record(Record::Interval(closed)));
             }
             self.open_batches();
         }
         let there = self.s.instances.engines().filter(|i| i.has_process());
-        self.routes.adopt(there.map(|i| i.incarnation));
+        let there = there.map(|i| i.incarnation);
+        self.s.work.rollouts.adopt(there);
         let rules = &self.config.rules;
         let attach = |i: &Instance| rules.attach_overdue.window.of(i.id.role);
         for i in self.s.instances.iter_mut() {

@@ -13,8 +13,7 @@ use crate::core::recover::recoveries::Recoveries;
 use crate::core::recover::restart::FirstIteration;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
-use crate::core::work::rewards::Rewards;
-use crate::core::work::trajectories::Trajectories;
+use crate::core::work::Work;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -54,37 +53,19 @@ pub struct State {
     /// When the last pause ended.
     #[serde(default)]
     pub(super) resumed_at: Time,
-    /// Engines enough have served once: generation began.
-    #[serde(default)]
-    pub(super) begun: bool,
     /// Its machines.
     #[serde(default)]
     pub(super) nodes: NodeTable,
     pub(super) instances: Instances,
-    pub(super) trajectories: Trajectories,
+    #[serde(flatten)]
+    pub(super) work: Work,
     /// The last incidents, open ones included.
     pub(super) incidents: Incidents,
     /// Recoveries under way.
     pub(super) recoveries: Recoveries,
     pub(super) ledger: crate::ettr::Ledger,
-    pub(super) rewards: Rewards,
     pub(super) committed_at: Option<Time>,
     pub(super) step_duration: Duration,
-    /// Trajectories finished since the last commit.
-    #[serde(default)]
-    pub(super) finished_since: u64,
-    /// Trajectories whose work was thrown away (policy `task`).
-    #[serde(default)]
-    pub(super) discarded: u64,
-    /// Trajectories that ended too old to train on.
-    #[serde(default)]
-    pub(super) stale: u64,
-    /// Trajectories that took engines along and are trained on by no step.
-    #[serde(default)]
-    pub(super) set_aside: u64,
-    /// Times that a trajectory was given back unfinished.
-    #[serde(default)]
-    pub(super) given_back: u64,
     /// Engines that died with requests in flight, and nobody is to blame yet.
     #[serde(default)]
     pub(super) deaths: Deaths,
@@ -281,21 +262,14 @@ impl State {
             rolling: Vec::new(),
             pause: None,
             resumed_at: Time(0),
-            begun: false,
             nodes: NodeTable::default(),
             instances: Instances::default(),
-            trajectories: Trajectories::default(),
+            work: Work::default(),
             incidents: Incidents::default(),
             recoveries: Recoveries::default(),
             ledger: crate::ettr::Ledger::default(),
-            rewards: Rewards::default(),
             committed_at: None,
             step_duration: Duration::ZERO,
-            finished_since: 0,
-            discarded: 0,
-            stale: 0,
-            set_aside: 0,
-            given_back: 0,
             deaths: Deaths::default(),
             task_restarts: 0,
             next_fault: 1,
@@ -333,7 +307,7 @@ impl State {
         // It may be a copy: whoever goes on from it writes all of it down first.
         self.last_taken = LastTaken::default();
         self.instances = self.instances.all_touched();
-        self.trajectories = self.trajectories.derived_anew();
+        self.work.requests.derived_anew();
         self.nodes = match self.nodes.is_empty() {
             true => NodeTable::new(config.first_nodes()),
             false => self.nodes.all_changed(),
@@ -343,7 +317,7 @@ impl State {
         }
         // Open batches keep their shape, so ranks that do not divide them come when those are consumed, as
         // they would have if nobody had stopped the job.
-        let ranks = match self.trajectories.divides(config.ranks) {
+        let ranks = match self.work.requests.table().divides(config.ranks) {
             true => config.ranks,
             false => self.instances.count(Role::Trainer),
         };
@@ -375,7 +349,7 @@ impl State {
         self.rolling.clear();
         self.recoveries = Recoveries::default();
         if !config.mutant(super::Mutation::ForgetResume) {
-            self.trajectories.return_leases();
+            self.work.requests.return_leases();
         }
         self
     }

@@ -90,7 +90,7 @@ impl Core {
         if !self.started || self.s.job != JobState::Running {
             return None;
         }
-        let returned = self.s.trajectories.next_due();
+        let returned = self.s.work.requests.table().next_due();
         self.timers.first().into_iter().chain(returned).min()
     }
 

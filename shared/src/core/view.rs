@@ -132,7 +132,8 @@ impl Core {
     /// The job at `now`, for status and console.
     pub fn view(&self, now: Time) -> View {
         let s = &self.s;
-        let (in_flight, finished) = s.trajectories.counts();
+        let tally = s.work.requests.tally();
+        let (in_flight, finished) = s.work.requests.table().counts();
         View {
             state: self.job_word().to_owned(),
             reason: s.job.reason().to_owned(),
@@ -143,15 +144,15 @@ impl Core {
             },
             version: s.published,
             weight_bytes: s.weight_bytes,
-            reward: s.rewards.last().unwrap_or_default(),
-            reward_history: s.rewards.iter().collect(),
+            reward: s.work.rewards.last().unwrap_or_default(),
+            reward_history: s.work.rewards.iter().collect(),
             step_duration: s.step_duration,
             in_flight,
             finished,
-            discarded: s.discarded,
-            stale: s.stale,
-            set_aside: s.set_aside,
-            given_back: s.given_back,
+            discarded: tally.discarded,
+            stale: tally.stale,
+            set_aside: tally.set_aside,
+            given_back: tally.given_back,
             context: (self.config.hybrids > 0).then_some(s.gang.context),
             pause: self.pause_view(),
             started: s.started_at,
@@ -209,8 +210,11 @@ impl Core {
             callers_refused: i.callers_refused_before + i.sample.callers_refused,
             tokens_per_s: if sampled_lately { i.tokens_per_s } else { 0.0 },
             running: match i.id.role {
-                Role::Hybrid | Role::Rollout => i.sample.running.max(self.running(i.incarnation)),
-                Role::Agent => self.s.trajectories.leases(i.incarnation),
+                Role::Hybrid | Role::Rollout => i
+                    .sample
+                    .running
+                    .max(self.s.work.rollouts.running(i.incarnation)),
+                Role::Agent => self.s.work.requests.table().leases(i.incarnation),
                 Role::Trainer => 0,
             },
             restarts: i.restarts,

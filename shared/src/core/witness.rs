@@ -20,7 +20,7 @@ impl Core {
     /// Whoever holds what others wait for must be the one that is there now.
     fn holder_that_is_gone(&self) -> Option<String> {
         let there = |life| self.s.instances.life(life).is_some_and(|i| i.has_process());
-        let held = self.s.trajectories.leased();
+        let held = self.s.work.requests.table().leased();
         let mut orphans = held.iter().filter(|(_, agent)| !there(*agent));
         if let Some((trajectory, agent)) = orphans.next() {
             return Some(format!(

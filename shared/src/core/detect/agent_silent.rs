@@ -37,7 +37,7 @@ settings! {
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let applies = i.id.role == Role::Agent && i.was_attached() && i.condemned.is_none();
     let tools = i.phase == Phase::AwaitingTool && !core.config.mutant(Mutation::KillInTool);
-    let works = !tools && core.s.trajectories.leases(i.incarnation) > 0;
+    let works = !tools && core.s.work.requests.table().leases(i.incarnation) > 0;
     let since = i.moved_at.max(i.phase_since);
     let window = || {
         let rules = &core.config.rules;
@@ -56,7 +56,7 @@ impl Core {
             if due(self, i).is_none_or(|at| at > now) {
                 continue;
             }
-            let held = self.s.trajectories.leases(i.incarnation);
+            let held = self.s.work.requests.table().leases(i.incarnation);
             let still = now.since(i.moved_at).as_secs_f64();
             let reason = format!("no processor time at all for {still:.1} s with {held} leases");
             self.fault(Verdict::new(who, &RULE, reason).hanging());

@@ -150,7 +150,7 @@ impl Core {
             i.suspect = Some(until);
         }
         let (incarnation, suspect) = (i.incarnation, i.suspect.is_some());
-        self.out.push_back(Output::Probe {
+        self.out.push(Output::Probe {
             incarnation,
             timeout,
             suspect,

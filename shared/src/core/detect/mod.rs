@@ -171,7 +171,7 @@ impl Core {
                 until,
                 wait,
             });
-            self.out.push_back(Output::CollectEvidence {
+            self.out.push(Output::CollectEvidence {
                 incarnation,
                 incident,
             });

@@ -30,7 +30,7 @@ use crate::core::output::{Output, Record, Severity};
 use crate::core::recover::budget::FaultKind;
 use crate::core::recover::deaths::{Death, InFlight, Taken};
 use crate::core::work::trajectories::Place;
-use crate::core::{Core, Mutation};
+use crate::core::{Core, CoreConfig, Mutation};
 use crate::ids::{IncidentId, Role, TrajectoryId};
 use std::time::Duration;
 
@@ -77,26 +77,27 @@ impl Blame {
     }
 }
 
-impl Core {
+impl CoreConfig {
     /// Engines that one trajectory may take along; 0: any number.
     pub(crate) fn poison_after(&self) -> usize {
-        let rules = &self.config.rules;
-        match rules.is_off(&RULE) {
+        match self.rules.is_off(&RULE) {
             true => 0,
-            false => rules.poison.engines.get() as usize,
+            false => self.rules.poison.engines.get() as usize,
         }
     }
+}
 
+impl Core {
     /// Looks at who was in flight on an engine that died. Whoever is to blame is named in the verdict,
     /// and the engines that died before have their strikes back.
     pub(super) fn blame(&mut self, verdict: &mut Verdict) -> Blame {
-        let engines = self.poison_after();
+        let engines = self.config.poison_after();
         if engines == 0 || !self.fails_by_itself(verdict) {
             return Blame::default();
         }
         let in_flight = self.died_with(verdict);
         let live = |id: TrajectoryId| {
-            let place = self.s.trajectories.get(id).map(|t| t.place);
+            let place = self.s.work.requests.table().get(id).map(|t| t.place);
             matches!(place, Some(Place::Pending(_) | Place::Leased(_)))
         };
         let enough = match self.config.mutant(Mutation::PoisonTakesInnocent) {
@@ -145,7 +146,7 @@ impl Core {
         match culprit {
             Some((id, before)) => self.set_aside(id, &before, last),
             None if in_flight != InFlight::default() => {
-                let (kind, engines): (FaultKind, _) = (verdict.kind, self.poison_after());
+                let (kind, engines): (FaultKind, _) = (verdict.kind, self.config.poison_after());
                 self.s.deaths.add(last, kind, in_flight, engines);
             }
             None => {}
@@ -166,8 +167,7 @@ impl Core {
     fn died_with(&self, verdict: &Verdict) -> InFlight {
         let since = verdict.exited.unwrap_or(self.now) - BROKEN_OFF;
         let engine = self.s.instances.get(verdict.who).map(|i| i.incarnation);
-        let known = engine.filter(|life| !self.routes.is_blind(*life));
-        let given = known.map(|life| self.routes.in_flight(life, since));
+        let given = engine.and_then(|life| self.s.work.rollouts.in_flight(life, since));
         given.into_iter().flatten().collect()
     }
 
@@ -176,12 +176,7 @@ impl Core {
         if self.config.mutant(Mutation::PoisonIgnored) {
             return;
         }
-        let holder = match self.s.trajectories.get(id).map(|t| t.place) {
-            Some(Place::Leased(agent)) => Some(agent),
-            _ => None,
-        };
-        self.s.trajectories.set(id, Place::SetAside);
-        self.s.set_aside += 1;
+        let holder = self.s.work.requests.set_aside(id);
         let who = last.who;
         let text = format!(
             "{who} {} died with trajectory {id} in flight{}, and no other was on all of them: it is \
@@ -191,12 +186,12 @@ impl Core {
             id.batch
         );
         let engines = before.iter().map(|d| d.engine.clone());
-        self.out.push_back(Output::Record(Record::SetAside {
+        self.out.push(Output::Record(Record::SetAside {
             trajectory: id,
             engines: engines.chain([last]).collect(),
         }));
         if let Some(agent) = holder {
-            self.out.push_back(Output::Revoke {
+            self.out.push(Output::Revoke {
                 agent,
                 trajectory: id,
             });

@@ -52,9 +52,11 @@ fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
     let paused = i.phase == Phase::Paused;
     let loaded = match i.phase {
         _ if i.turn != Turn::Rolls => false,
-        Phase::Generating => i.sample.running > 0 || core.running(i.incarnation) > 0,
+        Phase::Generating => {
+            i.sample.running > 0 || core.s.work.rollouts.running(i.incarnation) > 0
+        }
         Phase::AwaitingTool | Phase::Paused => false,
-        _ => core.running(i.incarnation) > 0,
+        _ => core.s.work.rollouts.running(i.incarnation) > 0,
     };
     let pulls = i.pull.is_some() || !i.avoid.is_empty();
     let since = match (loaded, pulls) {
@@ -89,7 +91,7 @@ impl Core {
                 if let Some(i) = self.s.instances.get_mut(id) {
                     i.suspect = Some(until);
                 }
-                self.out.push_back(Output::Probe {
+                self.out.push(Output::Probe {
                     incarnation,
                     timeout,
                     suspect: true,

@@ -2,6 +2,7 @@
 use super::super::state::{JobState, State};
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
+use crate::core::work::trajectories::Tally;
 use crate::ids::{Generation, Incarnation, IncidentId, Role, Step, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -55,17 +56,18 @@ impl Now {
     pub fn of(s: &State) -> Self {
         Self {
             last: s.last_now,
-            finished: s.finished_since,
+            finished: s.work.requests.tally().finished_since,
         }
     }
 
-    pub fn put_back(self, s: &mut State) {
-        (s.last_now, s.finished_since) = (self.last, self.finished);
+    pub fn put_back(self, s: &mut State, tally: &mut Tally) {
+        (s.last_now, tally.finished_since) = (self.last, self.finished);
     }
 }
 
 impl Head {
     pub fn of(s: &State) -> Self {
+        let tally = s.work.requests.tally();
         Self {
             job: s.job.clone(),
             started_at: s.started_at,
@@ -79,17 +81,17 @@ impl Head {
             published: s.published,
             weight_bytes: s.weight_bytes,
             resumed_at: s.resumed_at,
-            begun: s.begun,
+            begun: tally.begun,
             restored: s.restored,
-            discarded: s.discarded,
-            stale: s.stale,
-            set_aside: s.set_aside,
-            given_back: s.given_back,
+            discarded: tally.discarded,
+            stale: tally.stale,
+            set_aside: tally.set_aside,
+            given_back: tally.given_back,
             task_restarts: s.task_restarts,
         }
     }
 
-    pub fn put_back(self, s: &mut State) {
+    pub fn put_back(self, s: &mut State, tally: &mut Tally) {
         s.job = self.job;
         s.started_at = self.started_at;
         s.next_incarnation = self.next_incarnation;
@@ -102,12 +104,12 @@ impl Head {
         s.published = self.published;
         s.weight_bytes = self.weight_bytes;
         s.resumed_at = self.resumed_at;
-        s.begun = self.begun;
+        tally.begun = self.begun;
         s.restored = self.restored;
-        s.discarded = self.discarded;
-        s.stale = self.stale;
-        s.set_aside = self.set_aside;
-        s.given_back = self.given_back;
+        tally.discarded = self.discarded;
+        tally.stale = self.stale;
+        tally.set_aside = self.set_aside;
+        tally.given_back = self.given_back;
         s.task_restarts = self.task_restarts;
     }
 }

@@ -9,7 +9,7 @@ use crate::core::recover::recoveries::Recoveries;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
 use crate::core::work::rewards::Rewards;
-use crate::core::work::trajectories::Trajectories;
+use crate::core::work::trajectories::{RequestManager, Tally, Trajectories};
 use crate::ettr::{Ledger, Part, PartKey};
 use crate::ids::Role;
 use crate::phase::Phase;
@@ -149,20 +149,21 @@ impl Read {
             gang: self.gang.ok_or(missing(EntryKey::Gang))?,
             nodes: self.nodes.into_iter().collect::<NodeTable>(),
             instances: self.instances.into_iter().collect::<Instances>(),
-            trajectories: self.trajectories,
             incidents: self.incidents.into_iter().collect::<Incidents>(),
             recoveries: self.recoveries.into_iter().collect::<Recoveries>(),
             ledger: Ledger::from_parts(self.ledger).ok_or(missing(EntryKey::Ledger(ledger)))?,
-            rewards: self.rewards.into_iter().collect::<Rewards>(),
             deaths: self.deaths,
             durations: self.durations.into_iter().collect(),
             ..State::empty()
         };
         let (now, head) = (missing(EntryKey::Now), missing(EntryKey::Head));
-        self.now.ok_or(now)?.put_back(&mut state);
-        self.head.ok_or(head)?.put_back(&mut state);
+        let mut tally = Tally::default();
+        self.now.ok_or(now)?.put_back(&mut state, &mut tally);
+        self.head.ok_or(head)?.put_back(&mut state, &mut tally);
         let plans = missing(EntryKey::Plans);
         self.plans.ok_or(plans)?.put_back(&mut state);
+        state.work.requests = RequestManager::of(self.trajectories, tally);
+        state.work.rewards = self.rewards.into_iter().collect::<Rewards>();
         Ok(state)
     }
 }

@@ -114,7 +114,7 @@ impl State {
     }
 
     fn take_trajectories(&mut self, changes: &mut Changes) {
-        let table = &mut self.trajectories;
+        let table = self.work.requests.changes();
         let (batches, changed) = match table.take_changed() {
             Some(both) if !changes.whole => both,
             _ => {
@@ -154,12 +154,12 @@ impl State {
     }
 
     fn take_figures(&mut self, changes: &mut Changes) {
-        let rewards: Vec<u64> = match self.rewards.take_changed() {
+        let rewards: Vec<u64> = match self.work.rewards.take_changed() {
             Some(changed) if !changes.whole => changed,
-            _ => self.rewards.numbers().collect(),
+            _ => self.work.rewards.numbers().collect(),
         };
         for number in rewards {
-            let value = self.rewards.get(number).map(Value::Reward);
+            let value = self.work.rewards.get(number).map(Value::Reward);
             changes.note(EntryKey::Reward(number), value);
         }
         if self.deaths.take_changed() || changes.whole {

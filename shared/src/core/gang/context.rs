@@ -155,7 +155,7 @@ impl Core {
         if before.switches() && !next.switches() {
             let took = self.now.since(since).as_millis();
             let step = self.s.committed.next();
-            let finished = self.s.trajectories.finished_prompts(step);
+            let finished = self.s.work.requests.table().finished_prompts(step);
             let prompts = self.prompts_of(step);
             let text = format!(
                 "the trainer's slots went over to {}: {took} ms, at {finished} of {prompts} prompts \
@@ -173,13 +173,13 @@ impl Core {
             return true;
         }
         let prompts = f64::from(self.prompts_of(step));
-        let finished = f64::from(self.s.trajectories.finished_prompts(step));
+        let finished = f64::from(self.s.work.requests.table().finished_prompts(step));
         finished >= prompts || finished >= prompts * self.switching_point()
     }
 
     /// Prompts of a batch: one that is open keeps the shape it began with.
     fn prompts_of(&self, step: Step) -> u32 {
-        let open = self.s.trajectories.batch_prompts(step.0);
+        let open = self.s.work.requests.table().batch_prompts(step.0);
         open.unwrap_or(self.config.prompts)
     }
 
@@ -253,13 +253,13 @@ impl Core {
         match due {
             Some(true) => {
                 i.turn = Turn::Resuming { since };
-                self.out.push_back(Output::Resume { engine });
+                self.out.push(Output::Resume { engine });
             }
             Some(false) => {
                 i.turn = Turn::Pausing { since };
                 // A probe would be sent away like any request; its answer is what it is judged by now.
                 i.suspect = None;
-                self.out.push_back(Output::Pause { engine });
+                self.out.push(Output::Pause { engine });
             }
             None => {}
         }

@@ -58,11 +58,11 @@ impl Core {
                 let step = self.s.committed.next();
                 let early = self.config.mutant(Mutation::StepBeforeSlots);
                 let have = early || self.ranks_have_their_slots();
-                if !have || !self.may_begin(step.0) {
+                if !have || step > self.last_to_begin() {
                     return;
                 }
                 let own = self.config.own_loop.is_some();
-                match own || self.s.trajectories.is_complete(step) {
+                match own || self.s.work.requests.table().is_complete(step) {
                     true => self.begin_step(step),
                     false => self.prepare(step),
                 }
@@ -76,7 +76,7 @@ impl Core {
     }
 
     fn begin_step(&mut self, step: Step) {
-        if self.config.own_loop.is_none() && self.s.trajectories.trained(step).is_empty() {
+        if self.config.own_loop.is_none() && self.s.work.requests.table().trained(step).is_empty() {
             let reason = format!(
                 "every trajectory of step {step} took engines along and was set aside: there is \
                  nothing to train on"
@@ -93,7 +93,7 @@ impl Core {
     /// What the ranks compute from now on is wasted if the step has to be done again.
     pub(in crate::core) fn step_begins(&mut self) {
         if let Some(closed) = self.s.ledger.step_begins(self.now) {
-            self.out.push_back(Output::Record(Record::Interval(closed)));
+            self.out.push(Output::Record(Record::Interval(closed)));
         }
     }
 
@@ -114,7 +114,7 @@ impl Core {
             },
             Stage::Preparing(step) => self.prepare_call(step),
             Stage::Training(step) => {
-                let trajectories = self.s.trajectories.trained(step);
+                let trajectories = self.s.work.requests.table().trained(step);
                 Output::TrainStep {
                     generation,
                     ranks,
@@ -124,7 +124,7 @@ impl Core {
             }
             Stage::Forming | Stage::Ready => return,
         };
-        self.out.push_back(call);
+        self.out.push(call);
     }
 
     pub(in crate::core) fn on_restored(&mut self, step: Step) {
@@ -151,7 +151,7 @@ impl Core {
         if self.s.published < Some(version) {
             self.s.published = Some(version);
             let record = Record::Published { version };
-            self.out.push_back(Output::Record(record));
+            self.out.push(Output::Record(record));
         }
         self.mark(Self::any_rank(), "published");
     }
@@ -172,7 +172,7 @@ impl Core {
         }
         let trajectories = match self.config.own_loop {
             Some(_) => Some(Vec::new()),
-            None => self.s.trajectories.complete(step),
+            None => self.s.work.requests.table().complete(step),
         };
         let Some(trajectories) = trajectories else {
             return;
@@ -194,17 +194,13 @@ impl Core {
             self.call_again();
         }
         self.s.gang.prepared = Prepared::default();
-        if !self.config.mutant(Mutation::ConsumeTwice) {
-            self.s.trajectories.consume(step);
-        }
         self.s.deaths.consume(step);
-        let (_, ahead) = self.s.trajectories.counts();
-        let since = std::mem::take(&mut self.s.finished_since).max(1);
-        let ahead = (ahead as f64 / since as f64).min(1.0);
+        let (work, cx) = self.work();
+        let ahead = work.requests.committed(&cx, step);
         if let Some(closed) = self.s.ledger.step_kept(self.now, ahead) {
-            self.out.push_back(Output::Record(Record::Interval(closed)));
+            self.out.push(Output::Record(Record::Interval(closed)));
         }
-        self.s.rewards.push(metrics.reward);
+        self.s.work.rewards.push(metrics.reward);
         if let Some(before) = self.s.committed_at.replace(self.now) {
             self.s.step_duration = self.now.since(before);
         }
@@ -214,7 +210,7 @@ impl Core {
             trajectories,
             metrics,
         };
-        self.out.push_back(Output::Record(record));
+        self.out.push(Output::Record(record));
         let (reward, loss) = (metrics.reward, metrics.loss);
         let text = match self.config.own_loop {
             _ if !metrics.are_told() => format!("step {step} committed"),

@@ -29,11 +29,11 @@ impl Core {
     /// Issues the call for prompts that are finished and were not asked for, if there are any.
     pub(in crate::core) fn prepare(&mut self, step: Step) {
         let done = &self.s.gang.prepared.prompts;
-        let more = self.s.trajectories.finished_prompts(step) as usize > done.len();
+        let more = self.s.work.requests.table().finished_prompts(step) as usize > done.len();
         if !more || !self.prepares() || !self.enough_is_finished() {
             return;
         }
-        let finished = self.s.trajectories.prompts_finished(step);
+        let finished = self.s.work.requests.table().prompts_finished(step);
         let new = |prompt: &u32| !done.contains(prompt) && self.any_trained(step, *prompt);
         let asked: Vec<u32> = finished.into_iter().filter(new).collect();
         if asked.is_empty() {
@@ -67,7 +67,7 @@ impl Core {
             member,
         };
         let all = (0..self.config.responses).map(of);
-        all.filter(|id| self.s.trajectories.is_trained(*id))
+        all.filter(|id| self.s.work.requests.table().is_trained(*id))
     }
 
     fn any_trained(&self, step: Step, group: u32) -> bool {

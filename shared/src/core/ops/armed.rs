@@ -146,12 +146,12 @@ impl Core {
 
     fn record_armed(&mut self, id: InstanceId, number: u64, armed: bool) {
         let record = Record::Armed { id, number, armed };
-        self.out.push_back(Output::Record(record));
+        self.out.push(Output::Record(record));
     }
 
     fn hand_over(&mut self, incarnation: Incarnation, armed: &Armed) {
         let peer = armed.fault.peer().and_then(|p| self.s.instances.get(p));
-        self.out.push_back(Output::Carry {
+        self.out.push(Output::Carry {
             incarnation,
             number: armed.number,
             fault: armed.fault.clone(),
@@ -311,7 +311,7 @@ impl Core {
             self.take_armed(on.id, on.armed.number);
             let told = on.armed.is_carried() && on.armed.after.is_none();
             if let Some(incarnation) = on.life.filter(|_| told) {
-                self.out.push_back(Output::TakeBack {
+                self.out.push(Output::TakeBack {
                     incarnation,
                     number: on.armed.number,
                 });

@@ -91,7 +91,7 @@ impl Core {
         };
         let text = format!("{what} is {} on request", fault.done());
         self.event(Severity::Warn, "inject", None, text);
-        self.out.push_back(Output::Afflict { node, fault });
+        self.out.push(Output::Afflict { node, fault });
         Ok(Reply::Afflicted { node: name })
     }
 
@@ -121,7 +121,7 @@ impl Core {
     fn strike(&mut self, id: InstanceId, incarnation: Incarnation, fault: &Fault) {
         self.note_struck(id, incarnation, fault);
         let fault = fault.clone();
-        self.out.push_back(Output::Strike { incarnation, fault });
+        self.out.push(Output::Strike { incarnation, fault });
     }
 
     pub(in crate::core) fn note_struck(

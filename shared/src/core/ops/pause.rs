@@ -72,7 +72,7 @@ impl Core {
         }
         let next = self.s.committed.next();
         let begun = matches!(self.s.gang.stage, Stage::Preparing(_) | Stage::Training(_))
-            || self.s.trajectories.is_begun(next);
+            || self.s.work.requests.table().is_begun(next);
         let after = if begun { next } else { self.s.committed };
         self.s.pause = Some(Pause {
             after,
@@ -109,10 +109,11 @@ impl Core {
         Ok(Reply::Paused { pause, when })
     }
 
-    /// Whether work for the batch of this step may be begun.
-    pub(in crate::core) fn may_begin(&self, step: u64) -> bool {
-        let begins = |pause: Pause| step <= pause.after.0;
-        self.s.pause.is_none_or(begins) || self.config.mutant(Mutation::BeginPaused)
+    /// The last step for which work may be begun.
+    pub(in crate::core) fn last_to_begin(&self) -> Step {
+        let pause = self.s.pause;
+        let pause = pause.filter(|_| !self.config.mutant(Mutation::BeginPaused));
+        pause.map_or(Step(u64::MAX), |pause| pause.after)
     }
 
     /// Whether the last step before the pause is over.

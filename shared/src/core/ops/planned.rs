@@ -210,7 +210,7 @@ impl Core {
         let revision = self.s.revision;
         let record = Record::Revised { revision };
         if !self.config.mutant(Mutation::ForgetRequest) {
-            self.out.push_back(Output::Record(record));
+            self.out.push(Output::Record(record));
         }
     }
 
@@ -262,7 +262,7 @@ impl Core {
         }
         let Some(planned) = self.s.planned.take_if(|planned| {
             // Batches that are open keep their shape: ranks that do not divide them wait.
-            self.s.trajectories.divides(planned.ranks)
+            self.s.work.requests.table().divides(planned.ranks)
         }) else {
             return;
         };

@@ -5,7 +5,7 @@
 //! goes on pulling, so that it is current when it is let in; restarts do not end a quarantine.
 use crate::core::Core;
 use crate::core::ops::refusal::{Refusal, Reply};
-use crate::core::output::{Output, Record, Severity};
+use crate::core::output::{Record, Severity};
 use crate::core::roster::instance::Instance;
 use crate::core::state::JobState;
 use crate::ids::{InstanceId, Role};
@@ -34,8 +34,7 @@ impl Core {
         self.recoveries_due = true;
         i.admitted = !out && i.version.is_some() && i.version >= published;
         // It is to survive the daemon: an operator's word is not forgotten.
-        self.out
-            .push_back(Output::Record(Record::Quarantined { id, out }));
+        self.out.record(Record::Quarantined { id, out });
         let text = match out {
             true => format!("{id} is quarantined on request: no new requests, no pulls from it"),
             false => format!("{id} is readmitted on request"),

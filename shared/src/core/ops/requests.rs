@@ -10,7 +10,7 @@ use crate::fault::At;
 impl Core {
     pub(in crate::core) fn on_request(&mut self, ticket: Ticket, request: Request) {
         let result = self.answer(request);
-        self.out.push_back(Output::Reply { ticket, result });
+        self.out.push(Output::Reply { ticket, result });
     }
 
     fn answer(&mut self, request: Request) -> Result<Reply, Refusal> {

@@ -194,7 +194,7 @@ impl Core {
         let (incarnation, node) = (i.incarnation, i.slot.as_ref().map(|s| s.node));
         if !ended {
             let reason = format!("{id} {incarnation} was to go and failed");
-            self.out.push_back(Output::Kill {
+            self.out.push(Output::Kill {
                 id,
                 incarnation,
                 node,

@@ -121,7 +121,7 @@ impl Core {
     pub(in crate::core) fn record_incident(&mut self, id: IncidentId) {
         if let Some(incident) = self.s.incidents.get(id) {
             let record = Record::Incident(Box::new(incident.clone()));
-            self.out.push_back(Output::Record(record));
+            self.out.push(Output::Record(record));
         }
     }
 
@@ -268,8 +268,9 @@ impl Core {
             }
             (Scope::Instance, Role::Agent) => {
                 let agent = self.s.instances.get(recovery.who);
-                let leases = agent.map_or(0, |a| self.s.trajectories.leases(a.incarnation));
-                leases > 0 || self.s.pause.is_some() || !self.s.trajectories.any_pending()
+                let leases =
+                    agent.map_or(0, |a| self.s.work.requests.table().leases(a.incarnation));
+                leases > 0 || self.s.pause.is_some() || !self.s.work.requests.table().any_pending()
             }
         }
     }

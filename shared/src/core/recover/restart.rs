@@ -302,8 +302,7 @@ impl Core {
                 i.life = Life::Spawning { until };
                 i.quarantined &= !self.config.mutant(Mutation::QuarantineLost);
             }
-            self.out
-                .push_back(Output::Record(Record::Issued { id, incarnation }));
+            self.out.record(Record::Issued { id, incarnation });
             spawns.push(Output::Spawn {
                 id,
                 incarnation,
@@ -317,9 +316,11 @@ impl Core {
             spawns
                 .drain(..)
                 .rev()
-                .for_each(|spawn| self.out.push_front(spawn));
+                .for_each(|spawn| self.out.push_first(spawn));
         }
-        self.out.extend(spawns);
+        for spawn in spawns {
+            self.out.push(spawn);
+        }
         if ids.iter().any(|id| id.role == Role::Trainer) {
             self.rehouse_hybrids();
         }
@@ -393,7 +394,7 @@ impl Core {
                 let node = i.slot.as_ref().map(|s| s.node);
                 let reason = format!("{id} {old} is replaced");
                 self.note_leaving(id);
-                self.out.push_back(Output::Kill {
+                self.out.push(Output::Kill {
                     id,
                     incarnation: old,
                     node,
@@ -433,7 +434,7 @@ impl Core {
         self.note_leaving(id);
         // After a record: a daemon that dies in between must not take its end for a fault.
         self.note_revision(0);
-        self.out.push_back(Output::Retire { incarnation });
+        self.out.push(Output::Retire { incarnation });
         self.forget_life(id, incarnation);
     }
 
@@ -443,15 +444,12 @@ impl Core {
         match id.role {
             Role::Trainer => self.drop_pulls_from_trainer(),
             Role::Hybrid | Role::Rollout => {
-                self.routes.drop_rollout(old);
+                self.s.work.rollouts.drop_rollout(old);
                 self.drop_pulls_from(old);
             }
             Role::Agent => {
-                let broken = self.routes.drop_agent(old);
-                self.broken_off(broken);
-                if !self.config.mutant(Mutation::KeepLeases) {
-                    self.s.trajectories.void(old);
-                }
+                let (work, mut cx) = self.work();
+                work.agent_is_gone(&mut cx, old);
             }
         }
     }
@@ -483,7 +481,7 @@ impl Core {
             return;
         }
         for waste in self.s.ledger.step_lost(self.now, self.trainer_share()) {
-            self.out.push_back(Output::Record(Record::Interval(waste)));
+            self.out.push(Output::Record(Record::Interval(waste)));
         }
     }
 }

@@ -51,7 +51,12 @@ impl Core {
                 }
                 self.on_rollout_attached(current);
             }
-            Role::Agent => self.reconcile_leases(incarnation, &hello.leases),
+            Role::Agent => {
+                let last = self.last_to_begin();
+                let (work, mut cx) = self.work();
+                let held = &hello.leases;
+                work.requests.reconcile(&mut cx, incarnation, held, last);
+            }
         }
         self.hand_over_again(current);
     }
@@ -91,7 +96,7 @@ impl Core {
                 from_trainer,
                 ..
             } = pull;
-            self.out.push_back(crate::core::Output::AssignPull {
+            self.out.push(crate::core::Output::AssignPull {
                 puller,
                 version,
                 sources,
@@ -102,12 +107,13 @@ impl Core {
     }
 
     pub(in crate::core) fn on_detached(&mut self, current: Current) {
-        let i = self.s.instances.of_mut(current);
         let rules = &self.config.rules;
-        let until = self.now + rules.link_lost.window.of(i.id.role);
+        let until = self.now + rules.link_lost.window.of(current.id.role);
         if self.config.mutant(crate::core::Mutation::LeaseTwice) {
-            self.s.trajectories.void(current.incarnation);
+            let (work, cx) = self.work();
+            work.requests.void(&cx, current.incarnation);
         }
+        let i = self.s.instances.of_mut(current);
         if i.attached() {
             i.life = Life::Unlinked { until };
         }
@@ -140,7 +146,7 @@ impl Core {
     pub(in crate::core) fn on_sample(&mut self, current: Current, sample: Sample) {
         let now = self.now;
         if sample.running == 0 {
-            self.routes.seen_idle(current.incarnation);
+            self.s.work.rollouts.seen_idle(current.incarnation);
         }
         let tokens = self.s.instances.of(current).sample.tokens_total;
         let i = self.s.instances.measure(current, sample, now);

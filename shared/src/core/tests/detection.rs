@@ -165,7 +165,7 @@ fn a_stopped_agent_is_replaced_and_its_work_goes_on() {
     let mut w = World::new(small(Mode::Async, 6), 1);
     let who = id(Role::Agent, 0);
     w.until("leases", LONG, |w| {
-        w.core.s.trajectories.leases(w.life(who)) > 0
+        w.core.s.work.requests.table().leases(w.life(who)) > 0
     });
     w.inject(Fault::Hang, Role::Agent, 0);
     found(&mut w, "agent silent", LONG);

@@ -249,9 +249,9 @@ fn an_agents_death_hands_its_trajectories_to_others_at_once() {
     w.timing.turn = Span::always(ms(500));
     let who = id(Role::Agent, 0);
     w.until("leases", LONG, |w| {
-        w.core.s.trajectories.leases(w.life(who)) > 0
+        w.core.s.work.requests.table().leases(w.life(who)) > 0
     });
-    let held = w.core.s.trajectories.held_by(w.life(who));
+    let held = w.core.s.work.requests.table().held_by(w.life(who));
     w.kill(who);
     w.until("verdict", LONG, |w| !w.incidents().is_empty());
     let other = w.life(id(Role::Agent, 1));

@@ -62,7 +62,7 @@ impl Core {
     /// Requests the engine in a place is given.
     fn routes_of(&self, id: InstanceId) -> u32 {
         let engine = self.s.instances.get(id).map(|i| i.incarnation);
-        engine.map_or(0, |engine| self.running(engine))
+        engine.map_or(0, |engine| self.s.work.rollouts.running(engine))
     }
 }
 
@@ -171,7 +171,7 @@ fn a_stopped_job_goes_on_after_its_last_committed_step_when_it_is_restored() {
     );
     assert!(core.state().committed() >= Step(2));
     assert_eq!(
-        core.state().trajectories.counts().0,
+        core.state().work.requests.table().counts().0,
         0,
         "nobody holds anything"
     );

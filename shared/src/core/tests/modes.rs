@@ -81,7 +81,7 @@ fn sync_with_hybrids_switches_when_the_whole_batch_is_finished() {
         assert_eq!(w.violation(), None);
         if context(&w) == Context::ToTraining {
             let next = Step(w.committed() + 1);
-            let all = next.0 > 4 || w.core.s.trajectories.complete(next).is_some();
+            let all = next.0 > 4 || w.core.s.work.requests.table().complete(next).is_some();
             assert!(all, "the slots are taken while engines have work");
         }
     }

@@ -151,7 +151,11 @@ fn two_that_were_on_two_engines_that_died_are_on_none_together_before_a_request_
     assert_eq!(s.ask(other), None);
     s.flight(ENGINE, &[later]);
     s.release(poison, false);
-    assert_eq!(s.core.running(s.life(ENGINE)), 2, "the other has its turn");
+    assert_eq!(
+        s.core.s.work.rollouts.running(s.life(ENGINE)),
+        2,
+        "the other has its turn"
+    );
     s.flight(ENGINE, &[poison]);
 }
 
@@ -358,7 +362,7 @@ fn a_death_before_the_daemon_restarted_counts_and_one_of_which_it_knows_not_all_
     dies_with(&mut s, &[t(1, 0, 1)]);
     let before = s.core.state().clone();
     s.restart_daemon(&[]);
-    assert_eq!(s.core.s.trajectories, before.trajectories);
+    assert_eq!(s.core.s.work, before.work);
     assert_eq!(s.core.view(s.now).set_aside, 1);
 }
 

@@ -45,7 +45,9 @@ fn release(core: &mut Core, now: Time, ticket: u64) {
 fn rollouts(core: &Core) -> Vec<(u32, Incarnation)> {
     let lives = (0..3).filter_map(|n| core.state().instances.get(id(Role::Rollout, n)));
     let lives = lives.map(|i| i.incarnation);
-    lives.map(|life| (core.running(life), life)).collect()
+    lives
+        .map(|life| (core.s.work.rollouts.running(life), life))
+        .collect()
 }
 
 fn total(core: &Core) -> u32 {
@@ -116,8 +118,8 @@ fn a_rollouts_death_ends_its_clients_tickets() {
     let (mut core, now) = serving(small(Mode::Async, 6));
     let dead = ask(&mut core, now, CLIENT, None).unwrap();
     core.handle(now, exited(dead, now));
-    assert!(core.routes.get(CLIENT).is_none());
-    assert_eq!(core.running(dead), 0);
+    assert!(core.s.work.rollouts.table().get(CLIENT).is_none());
+    assert_eq!(core.s.work.rollouts.running(dead), 0);
     // The client's connection breaks, and it comes back: the end of the first request is late.
     let next = ask(&mut core, now, CLIENT | 1, Some(dead));
     assert!(next.is_some_and(|next| next != dead), "{next:?}");
@@ -132,7 +134,7 @@ fn a_client_waits_while_no_rollout_serves_and_leaves_nothing_when_it_goes() {
     core.handle(Time(1), Input::Start);
     assert_eq!(ask(&mut core, Time(1), CLIENT, None), None);
     release(&mut core, Time(2), CLIENT);
-    assert!(core.routes.get(CLIENT).is_none());
+    assert!(core.s.work.rollouts.table().get(CLIENT).is_none());
     assert_eq!(answer(&mut core, CLIENT), None);
 }
 
@@ -160,18 +162,25 @@ fn agents_that_wait_go_before_clients_that_waited_longer() {
     let mut w = World::new(config, 4);
     let agent_waits = |w: &World| {
         let full = rollouts(&w.core).iter().all(|(load, _)| *load == 1);
-        full && w.core.routes.next_waiting((0, 0)).is_some()
+        full && w
+            .core
+            .s
+            .work
+            .rollouts
+            .table()
+            .next_waiting((0, 0))
+            .is_some()
     };
     w.until("a request that waits", Duration::from_secs(60), agent_waits);
     let (mut core, now) = (w.core.clone(), w.now);
     assert_eq!(ask(&mut core, now, CLIENT, None), None);
-    let (_, _, agents) = core.routes.next_waiting((0, 0)).unwrap();
+    let (_, _, agents) = core.s.work.rollouts.table().next_waiting((0, 0)).unwrap();
     assert_ne!(agents, CLIENT);
     let (_, busy) = rollouts(&core)[0];
-    let served = core.routes.of(busy).unwrap();
+    let served = core.s.work.rollouts.table().of(busy).unwrap();
     release(&mut core, now, served);
     assert_eq!(answer(&mut core, CLIENT), None, "the agent's came first");
-    assert_eq!(core.running(busy), 1);
+    assert_eq!(core.s.work.rollouts.running(busy), 1);
 }
 
 #[test]
@@ -187,7 +196,7 @@ fn a_client_gets_the_newest_version_that_is_served_where_the_mode_demands_it() {
     };
     w.until("two versions", Duration::from_secs(120), mixed);
     let (mut core, now) = (w.core.clone(), w.now);
-    let newest = core.index().newest_served();
+    let newest = core.s.work.rollouts.newest_served();
     let chosen = ask(&mut core, now, CLIENT, None).unwrap();
     let version = core.state().instances.life(chosen).and_then(|i| i.version);
     assert_eq!(version, newest);

@@ -111,7 +111,7 @@ fn one_that_is_to_go_stays_when_it_is_wanted_again() {
     let before = lives(&w, Role::Agent);
     w.until("the last agent works", MINUTE, |w| {
         let last = w.core.s.instances.last(Role::Agent).unwrap();
-        w.core.s.trajectories.leases(last.incarnation) > 0
+        w.core.s.work.requests.table().leases(last.incarnation) > 0
     });
     scale(&mut w, Role::Agent, 1).unwrap();
     scale(&mut w, Role::Agent, 2).unwrap();
@@ -350,7 +350,9 @@ const R1: InstanceId = InstanceId {
 #[test]
 fn a_rollout_leaves_a_slot_that_is_about_to_fail_when_its_turns_are_done() {
     let mut w = world(roomy(Mode::Async, 40));
-    w.until("it works", MINUTE, |w| w.core.running(w.life(R1)) > 0);
+    w.until("it works", MINUTE, |w| {
+        w.core.s.work.rollouts.running(w.life(R1)) > 0
+    });
     let old = w.life(R1);
     let left = shows(&mut w, FindingKind::EccCorrectedRising, R1);
     assert_eq!(w.life(R1), old, "it finishes its turns");

@@ -145,7 +145,7 @@ impl Core {
             supply,
         });
         let puller = i.incarnation;
-        self.out.push_back(Output::AssignPull {
+        self.out.push(Output::AssignPull {
             puller,
             version,
             sources,

@@ -10,19 +10,18 @@ impl Core {
         if !self.s.instances.untouched() {
             return Err("something was touched and not derived anew".to_owned());
         }
-        self.routes.check()?;
-        let table = self.s.trajectories.clone().settled();
-        let scanned = self.s.trajectories.derived_anew().settled();
-        if !table.is_same(&scanned) {
-            return Err(difference(&table, &scanned));
-        }
+        self.s.work.check()?;
         let mut fresh = self.clone();
         fresh.index = Index::default();
+        fresh.s.work.forget_offers();
         drop(fresh.s.instances.iter_mut());
         fresh.s.nodes = fresh.s.nodes.all_changed();
         fresh.sync();
         if fresh.index != self.index {
             return Err(difference(&self.index, &fresh.index));
+        }
+        if !fresh.s.work.has_same_offers(&self.s.work) {
+            return Err(difference(&self.s.work, &fresh.s.work));
         }
         for node in self.s.nodes.ids() {
             let timer = self.timers.get(TimerKey::Node(node));

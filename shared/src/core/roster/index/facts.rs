@@ -3,6 +3,7 @@ use super::near::Rack;
 use super::{Counts, Place};
 use crate::core::gang::context::Turn;
 use crate::core::roster::instance::{Instance, Life, Pull};
+use crate::core::work::Takes;
 use crate::core::{Core, Mutation};
 use crate::ids::{Incarnation, Role, WeightVersion};
 use crate::phase::Phase;
@@ -25,10 +26,8 @@ pub(in crate::core) struct Facts {
     pub works: bool,
     /// An engine gets requests, as far as it can be linked to.
     pub serves: bool,
-    /// An engine's version and requests, if it may get more.
-    pub open: Option<(WeightVersion, u32)>,
-    /// An agent worker's leases, if it may get more.
-    pub free: Option<u32>,
+    /// Which work it takes.
+    pub takes: Option<Takes>,
     /// An agent worker holds trajectories.
     pub holds: bool,
     /// Where an engine is.
@@ -120,10 +119,10 @@ impl Core {
             },
             Role::Hybrid | Role::Rollout => self.engine_facts(i, common),
             Role::Agent => {
-                let leases = self.s.trajectories.leases(i.incarnation);
-                let free = sound && !i.going() && leases < self.config.agent_concurrency;
+                let leases = self.s.work.requests.table().leases(i.incarnation);
+                let takes = sound && !i.going();
                 Facts {
-                    free: free.then_some(leases),
+                    takes: takes.then_some(Takes::Trajectories),
                     holds: leases > 0,
                     idle: i.going() && leases == 0,
                     ..common
@@ -149,12 +148,9 @@ impl Core {
         let (has, growing) = self.has_published(i);
         Facts {
             works: common.linked && i.suspect.is_none() && i.phase == Phase::Generating,
-            idle: i.going() && pullers == 0 && self.running(i.incarnation) == 0,
+            idle: i.going() && pullers == 0 && self.s.work.rollouts.running(i.incarnation) == 0,
             serves: i.admitted && i.suspect.is_none(),
-            open: i
-                .version
-                .filter(|_| self.eligible(i))
-                .map(|v| (v, self.running(i.incarnation))),
+            takes: i.version.filter(|_| self.eligible(i)).map(Takes::Requests),
             place: self.place_of(i),
             behind: behind.then_some((!self.is_urgent(i), i.admitted, i.version)),
             has,
@@ -186,6 +182,17 @@ impl Core {
         let growing = !whole && pulls.is_some() && pulls == published && readable;
         let all = i.pull.as_ref().is_some_and(|p| !p.reads());
         (serves && (whole || growing), growing && !all)
+    }
+
+    /// Whether requests may be routed to it, whatever its version.
+    pub(in crate::core) fn eligible(&self, r: &Instance) -> bool {
+        r.id.role.is_engine()
+            && r.attached()
+            && r.admitted
+            && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
+            && r.condemned.is_none()
+            && self.has_its_turn(r)
+            && !r.going()
     }
 
     fn place_of(&self, i: &Instance) -> Place {

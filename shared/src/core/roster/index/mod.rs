@@ -23,8 +23,7 @@ use crate::core::state::Stage;
 use crate::core::timers::TimerKey;
 use crate::hash::IdMap;
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::collections::BTreeSet;
 
 /// Counts of a role's instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,9 +75,6 @@ struct Globals {
     context: Context,
 }
 
-/// A request count, a place and the life that is there.
-type Loaded = (u32, InstanceId, Incarnation);
-
 /// An engine that is to pull: whether it can wait, whether it gets traffic, what it has.
 pub(in crate::core) type Behind = (bool, bool, Option<WeightVersion>, InstanceId);
 
@@ -90,10 +86,6 @@ type Relay = (bool, u32, InstanceId, Incarnation);
 pub struct Index {
     facts: [Vec<Facts>; ROLES],
     counts: [Counts; ROLES],
-    /// Engines that may get requests, by version, the idlest first.
-    engines: BTreeMap<WeightVersion, BTreeSet<Loaded>>,
-    /// Agent workers that may get trajectories, the idlest first.
-    agents: BTreeSet<Loaded>,
     /// Engines that are to pull; those that others wait for, then those without traffic come first.
     behind: Nearby<Behind>,
     /// Engines that may serve a puller more; those that have everything, then the idlest come first.
@@ -149,33 +141,6 @@ impl Index {
     pub(in crate::core) fn has(&self, id: InstanceId, reached: fn(&Counts) -> u32) -> bool {
         let facts = self.facts[id.role as usize].get(id.index as usize);
         facts.is_some_and(|f| reached(&f.counts()) > 0)
-    }
-
-    /// The agent worker with the fewest trajectories, below its limit.
-    pub fn idlest_agent(&self) -> Option<Incarnation> {
-        self.agents.first().map(|(.., agent)| *agent)
-    }
-
-    /// The engine with the fewest requests, below the limit, among those at such a version, but not
-    /// the one to be avoided.
-    pub fn idlest_engine(
-        &self,
-        fit: RangeInclusive<WeightVersion>,
-        limit: u32,
-        avoid: Option<Incarnation>,
-    ) -> Option<Incarnation> {
-        let others = |engine: &&Loaded| Some(engine.2) != avoid;
-        let idlest = self.engines.range(fit);
-        let idlest = idlest.filter_map(|(_, e)| e.iter().find(others));
-        let idlest = idlest.filter(|(requests, ..)| *requests < limit).min();
-        idlest.map(|(.., engine)| *engine)
-    }
-
-    /// The newest version of engines that may get requests.
-    pub fn newest_served(&self) -> Option<WeightVersion> {
-        let served = self.engines.iter().rev();
-        let mut served = served.filter(|(_, engines)| !engines.is_empty());
-        served.next().map(|(version, _)| *version)
     }
 
     /// Engines that are to pull the published version, in the order they are served.
@@ -272,17 +237,6 @@ impl Index {
         }
         let life = |facts: &Facts| facts.incarnation;
         let reborn = life(old) != life(new);
-        if reborn || old.open != new.open {
-            self.note_open(id, old, false);
-            self.note_open(id, new, true);
-        }
-        if reborn || old.free != new.free {
-            for (facts, there) in [(old, false), (new, true)] {
-                if let Some(leases) = facts.free {
-                    put(&mut self.agents, (leases, id, life(facts)), there);
-                }
-            }
-        }
         let moved = old.place != new.place;
         if moved || old.behind != new.behind {
             for (facts, there) in [(old, false), (new, true)] {
@@ -303,16 +257,6 @@ impl Index {
         if old.pull != new.pull {
             self.note_pull(id, old, false);
             self.note_pull(id, new, true);
-        }
-    }
-
-    fn note_open(&mut self, id: InstanceId, facts: &Facts, there: bool) {
-        if let Some((version, load)) = facts.open {
-            let same = self.engines.entry(version).or_default();
-            put(same, (load, id, facts.incarnation), there);
-            if same.is_empty() {
-                self.engines.remove(&version);
-            }
         }
     }
 
@@ -400,14 +344,25 @@ impl Core {
     /// Leases and requests that changed touch whoever holds or serves them.
     fn touch_by_others(&mut self) {
         loop {
-            let agent = self.s.trajectories.next_changed();
-            let Some(life) = agent.or_else(|| self.routes.next_changed()) else {
+            let Some(life) = self.s.work.next_changed() else {
                 return;
             };
             if let Some(id) = self.s.instances.life(life).map(|i| i.id) {
                 self.s.instances.touch(id);
             }
         }
+    }
+
+    /// Tells the work which incarnation takes more of it.
+    fn offer(&mut self, id: InstanceId, old: &Facts, new: &Facts) {
+        let same = old.incarnation == new.incarnation;
+        if same && old.takes == new.takes {
+            return;
+        }
+        if !same {
+            self.s.work.offer(id, old.incarnation, None);
+        }
+        self.s.work.offer(id, new.incarnation, new.takes);
     }
 
     fn globals(&self) -> Globals {
@@ -473,6 +428,7 @@ impl Core {
         self.slots_due |= (old.linked, old.homeless) != (facts.linked, facts.homeless);
         self.recoveries_due |= old.recovery() != facts.recovery();
         self.index.change(id, &old, &facts);
+        self.offer(id, &old, &facts);
         if id.role == Role::Trainer && old.incarnation != facts.incarnation {
             for engine in self.index.avoid_ranks.clone() {
                 self.s.instances.touch(engine);

@@ -62,7 +62,7 @@ impl Core {
             let current = self.s.instances.life(incarnation);
             let there = current.and_then(|i| i.slot.as_ref()).map(|s| s.node);
             if there != Some(node) && !self.config.mutant(Mutation::ForgetStale) {
-                self.out.push_back(Output::Fence { node, incarnation });
+                self.out.push(Output::Fence { node, incarnation });
             }
         }
         self.sync();

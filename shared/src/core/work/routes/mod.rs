@@ -1,12 +1,12 @@
 //! RolloutManager: which requests go to which rollout.
 //!
 //! ```text
-//!  RouteRequested ───────┬─► waiting ── an eligible rollout ──► served (counts) ─┬─► gone
+//!  RouteRequested ───────┬─► waiting ── an engine that is fit ──► served (counts) ─┬─► gone
 //!  ClientRouteRequested ─┘                             RouteReleased, its end ───┘
 //! ```
-//! Eligible: linked, admitted, no suspect, on a slot whose turn it has (`context`), and at a version
-//! fit for the trajectory's batch. In sync
-//! mode that is exactly the version of the step before; else at most `route_staleness` older. Among
+//! An engine takes requests while the roster says so ([`super::Takes`]): linked, admitted, no suspect, on a
+//! slot whose turn it has (`context`). It is fit for a request if it is at a version fit for the trajectory's
+//! batch: in sync mode exactly the version of the step before; else at most `route_staleness` older. Among
 //! those the one with the fewest requests is taken, if it has room for one more. Trajectories that are
 //! suspected to take engines along (`poison`) are never together on one.
 //!
@@ -17,192 +17,233 @@ mod table;
 
 pub use table::{Asked, Asker, Routes};
 
-use crate::core::config::Mode;
+use super::idlest::Idlest;
+use super::trajectories::RequestManager;
+use crate::core::effects::Cx;
 use crate::core::output::Output;
-use crate::core::roster::instance::Instance;
-use crate::core::roster::instances::Current;
-use crate::core::{Core, Mutation};
-use crate::ids::{Incarnation, TrajectoryId, WeightVersion};
+use crate::core::recover::deaths::Deaths;
+use crate::ids::{Incarnation, InstanceId, TrajectoryId, WeightVersion};
 use crate::time::Time;
-use std::ops::RangeInclusive;
 
-impl Core {
+/// Sends requests to engines.
+#[derive(Clone, Debug, Default)]
+pub struct RolloutManager {
+    routes: Routes,
+    /// Engines that may get requests, by version.
+    engines: Idlest<WeightVersion>,
+    /// Engines whose number of requests changed, for the roster.
+    changed: Vec<Incarnation>,
+}
+
+/// Nothing of it is remembered, so any two are equal.
+impl PartialEq for RolloutManager {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl RolloutManager {
+    /// The requests that wait and that are served.
+    #[cfg(test)]
+    pub fn table(&self) -> &Routes {
+        &self.routes
+    }
+
     /// Requests a rollout is serving, by the tickets given.
-    pub(in crate::core) fn running(&self, rollout: Incarnation) -> u32 {
+    pub fn running(&self, rollout: Incarnation) -> u32 {
         self.routes.load(rollout)
     }
 
-    pub(in crate::core) fn on_route_requested(
+    /// The newest version of engines that may get requests.
+    pub fn newest_served(&self) -> Option<WeightVersion> {
+        self.engines.last_key()
+    }
+
+    /// An agent worker wants an engine for the next turn of a trajectory whose lease it should hold.
+    pub fn requested(
         &mut self,
+        cx: &mut Cx<'_>,
         ticket: u64,
-        Current {
-            incarnation: agent, ..
-        }: Current,
-        trajectory: TrajectoryId,
+        (agent, trajectory): (Incarnation, TrajectoryId),
+        leases: &RequestManager,
     ) {
-        if self.has_asked(ticket) {
+        if self.has_asked(cx, ticket) {
             return;
         }
-        if !self.holds_lease(agent, trajectory) {
+        if !leases.is_leased(agent, trajectory) {
             // The driver ends the waiting call of an agent that is told to drop the trajectory.
-            return self.out.push_back(Output::Revoke { agent, trajectory });
+            return cx.out.push(Output::Revoke { agent, trajectory });
         }
         // Its end is still on the way, and is not heard of any more.
         let before = self.routes.ask(ticket, Asker::Agent { agent, trajectory });
-        self.broken_off(before);
+        self.broken_off(cx, before);
     }
 
-    pub(in crate::core) fn on_client_route_requested(
-        &mut self,
-        ticket: u64,
-        avoid: Option<Incarnation>,
-    ) {
-        if !self.has_asked(ticket) {
+    /// A client of the router wants one, but not the one that failed it.
+    pub fn client_requested(&mut self, cx: &mut Cx<'_>, ticket: u64, avoid: Option<Incarnation>) {
+        if !self.has_asked(cx, ticket) {
             // A client's request ends no other.
             self.routes.ask(ticket, Asker::Client { avoid });
         }
     }
 
     /// Whether the request came before; its answer, if it has one, is given again.
-    fn has_asked(&mut self, ticket: u64) -> bool {
+    fn has_asked(&self, cx: &mut Cx<'_>, ticket: u64) -> bool {
         let Some(asked) = self.routes.get(ticket) else {
             return false;
         };
         if let Some(rollout) = asked.rollout {
-            self.out.push_back(Output::Route { ticket, rollout });
+            cx.out.push(Output::Route { ticket, rollout });
         }
         true
     }
 
+    /// A request is over: it ended well, or it was `broken` off. Returns it.
+    pub fn released(&mut self, cx: &Cx<'_>, ticket: u64, broken: bool) -> Option<Asked> {
+        let asked = self.routes.end(ticket)?;
+        if broken {
+            self.broken_off(cx, [asked]);
+        }
+        Some(asked)
+    }
+
     /// Remembers what rollouts may have died of.
-    pub(in crate::core) fn broken_off(&mut self, requests: impl IntoIterator<Item = Asked>) {
-        if self.poison_after() > 0 {
-            let now = self.now;
+    fn broken_off(&mut self, cx: &Cx<'_>, requests: impl IntoIterator<Item = Asked>) {
+        if cx.config.poison_after() > 0 {
             let each = requests.into_iter();
-            each.for_each(|asked| self.routes.break_off(asked, now));
+            each.for_each(|asked| self.routes.break_off(asked, cx.now));
         }
     }
 
-    pub(in crate::core) fn on_route_released(&mut self, ticket: u64, broken: bool) {
-        let Some(asked) = self.routes.end(ticket) else {
-            return;
-        };
-        match broken {
-            true => self.broken_off([asked]),
-            false => {
-                let finished = asked.trajectory().into_iter();
-                finished.for_each(|trajectory| self.s.deaths.clear(trajectory));
-            }
-        }
-        if let Some(rollout) = asked.rollout {
-            self.load_turns(rollout);
-        }
-    }
-
-    /// Answers the requests that wait, oldest first, as far as rollouts are fit for them.
-    pub(in crate::core) fn answer_routes(&mut self) {
-        if self.is_paused() {
-            return;
-        }
-        let mut from = (0, 0);
+    /// Answers the requests that wait, oldest first, as far as engines are fit for them. Engines that had none
+    /// before.
+    pub fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        leases: &RequestManager,
+        deaths: &Deaths,
+    ) -> Vec<Incarnation> {
+        self.settle();
+        let (mut from, mut first) = ((0, 0), Vec::new());
         while let Some((batch, age, ticket)) = self.routes.next_waiting(from) {
             let Some(Asked { asker, .. }) = self.routes.get(ticket).copied() else {
-                return;
+                break;
             };
             if let Asker::Agent { agent, trajectory } = asker
-                && !self.holds_lease(agent, trajectory)
+                && !leases.is_leased(agent, trajectory)
             {
                 self.routes.end(ticket);
                 continue;
             }
-            let Some(rollout) = self.rollout_for(asker) else {
+            let Some(rollout) = self.rollout_for(cx, asker, deaths) else {
                 from = match asker {
-                    Asker::Agent { trajectory, .. } if self.s.deaths.is_suspect(trajectory) => {
+                    Asker::Agent { trajectory, .. } if deaths.is_suspect(trajectory) => {
                         (batch, age + 1)
                     }
                     Asker::Agent { .. } => (batch + 1, 0),
                     // What one client has to wait for, all of them have.
-                    Asker::Client { .. } => return,
+                    Asker::Client { .. } => break,
                 };
                 continue;
             };
-            self.load_turns(rollout);
+            if self.running(rollout) == 0 {
+                first.push(rollout);
+            }
             self.routes.serve(ticket, rollout);
-            self.out.push_back(Output::Route { ticket, rollout });
+            self.settle();
+            cx.out.push(Output::Route { ticket, rollout });
         }
+        first
     }
 
-    fn rollout_for(&mut self, asker: Asker) -> Option<Incarnation> {
-        let limit = self.config.engine_requests;
+    fn rollout_for(&self, cx: &Cx<'_>, asker: Asker, deaths: &Deaths) -> Option<Incarnation> {
+        let limit = cx.config.engine_requests;
         match asker {
             Asker::Agent { trajectory, .. } => {
-                let fit = self.fit_versions(trajectory.batch);
-                match self.s.deaths.is_suspect(trajectory) {
-                    true => self.engine_without_suspects(fit, limit),
-                    false => self.index().idlest_engine(fit, limit, None),
-                }
+                let fit = cx.config.fit_versions(trajectory.batch);
+                let suspect = deaths.is_suspect(trajectory);
+                // Nobody is there who took engines along, as far as is known.
+                let fits = |engine| !suspect || !self.serves_suspects(engine, deaths);
+                self.engines.idlest(fit, limit, fits)
             }
             Asker::Client { avoid } => {
-                let newest = self.index().newest_served()?;
-                let fit = self.fit_versions(newest.0.saturating_add(1));
-                let index = self.index();
-                let other = index.idlest_engine(fit.clone(), limit, avoid);
-                other.or_else(|| index.idlest_engine(fit, limit, None))
+                let newest = self.newest_served()?;
+                let fit = cx.config.fit_versions(newest.0.saturating_add(1));
+                let other = |engine| Some(engine) != avoid;
+                let other = self.engines.idlest(fit.clone(), limit, other);
+                other.or_else(|| self.engines.idlest(fit, limit, |_| true))
             }
         }
     }
 
-    /// The idlest engine on which nobody is who took engines along, as far as is known (`poison`).
-    fn engine_without_suspects(
-        &mut self,
-        fit: RangeInclusive<WeightVersion>,
-        limit: u32,
-    ) -> Option<Incarnation> {
-        self.sync();
-        let free = |r: &&Instance| {
-            let life = r.incarnation;
-            let mut served = self.routes.in_flight(life, Time::FAR);
-            self.eligible(r)
-                && r.version.is_some_and(|v| fit.contains(&v))
-                && self.running(life) < limit
-                && !served.any(|other| self.s.deaths.is_suspect(other))
-        };
-        let engines = self.s.instances.engines().filter(free);
-        let idlest = engines.min_by_key(|r| (self.running(r.incarnation), r.id));
-        idlest.map(|r| r.incarnation)
+    fn serves_suspects(&self, engine: Incarnation, deaths: &Deaths) -> bool {
+        let mut served = self.routes.in_flight(engine, Time::FAR);
+        served.any(|other| deaths.is_suspect(other))
     }
 
-    /// The silent rule counts from the first request a rollout gets, and anew after its last.
-    fn load_turns(&mut self, rollout: Incarnation) {
-        let (now, idle) = (self.now, self.running(rollout) == 0);
-        if idle {
-            self.s.instances.load_begins(rollout, now);
+    /// What an engine serves, and what it broke off since then; none where it may serve requests that are not
+    /// known here.
+    pub fn in_flight(
+        &self,
+        engine: Incarnation,
+        since: Time,
+    ) -> Option<impl Iterator<Item = TrajectoryId>> {
+        let known = !self.routes.is_blind(engine);
+        known.then(|| self.routes.in_flight(engine, since))
+    }
+
+    /// An agent worker is gone, and with it whoever would use its answers.
+    pub fn drop_agent(&mut self, cx: &Cx<'_>, agent: Incarnation) {
+        let broken = self.routes.drop_agent(agent);
+        self.broken_off(cx, broken);
+    }
+
+    /// An engine is gone: who was served notices by the broken stream and asks again.
+    pub fn drop_rollout(&mut self, rollout: Incarnation) {
+        self.routes.drop_rollout(rollout);
+    }
+
+    /// These were here before this daemon.
+    pub fn adopt(&mut self, rollouts: impl Iterator<Item = Incarnation>) {
+        self.routes.adopt(rollouts);
+    }
+
+    /// It serves nothing: what it is given from now on is known.
+    pub fn seen_idle(&mut self, rollout: Incarnation) {
+        self.routes.seen_idle(rollout);
+    }
+
+    /// An engine takes requests for its version, or none any more.
+    pub fn offer(&mut self, id: InstanceId, engine: Incarnation, serves: Option<WeightVersion>) {
+        match serves {
+            Some(version) => self.engines.add(engine, id, version, self.running(engine)),
+            None => self.engines.remove(engine),
         }
     }
 
-    /// The versions whose tokens a batch may have.
-    pub(in crate::core) fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
-        let newest = batch.saturating_sub(1);
-        if self.config.mutant(Mutation::StaleWeights) {
-            return WeightVersion(0)..=WeightVersion(u64::MAX);
-        }
-        match self.config.mode {
-            Mode::Sync => WeightVersion(newest)..=WeightVersion(newest),
-            Mode::SemiSync | Mode::Async => {
-                let oldest = newest.saturating_sub(self.config.route_staleness());
-                WeightVersion(oldest)..=WeightVersion(u64::MAX)
-            }
+    /// One of the engines whose number of requests changed.
+    pub fn next_changed(&mut self) -> Option<Incarnation> {
+        self.settle();
+        self.changed.pop()
+    }
+
+    /// Those whose requests changed are in order again.
+    fn settle(&mut self) {
+        while let Some(engine) = self.routes.next_changed() {
+            self.engines.loads(engine, self.routes.load(engine));
+            self.changed.push(engine);
         }
     }
 
-    /// Whether requests may be routed to it, whatever its version.
-    pub(in crate::core) fn eligible(&self, r: &Instance) -> bool {
-        r.id.role.is_engine()
-            && r.attached()
-            && r.admitted
-            && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
-            && r.condemned.is_none()
-            && self.has_its_turn(r)
-            && !r.going()
+    pub(super) fn forget_offers(&mut self) {
+        self.engines = Idlest::default();
+    }
+
+    pub(super) fn has_same_offers(&self, other: &Self) -> bool {
+        self.engines == other.engines
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.routes.check()
     }
 }

@@ -3,9 +3,11 @@
 //! ```text
 //!            dispatch                finish (durable)          commit of its batch
 //!  pending ───────────► leased ───────────────────► finished ───────────────────► (gone)
-//!     ▲                   │
-//!     └───────────────────┘ given back (its tool or environment failed: no sample), or its agent
-//!                           worker died; what is stored stays (I-2)
+//!     ▲                   │                            │
+//!     │                   │                            └─ policy `task`: a task restart (`discard`)
+//!     ├───────────────────┴ given back (its tool or environment failed: no sample), or its agent
+//!     │                     worker died; what is stored stays (I-2)
+//!     └──── too old to train on (`stale`): thrown away
 //!
 //!  pending, leased ── took engines along (`poison`) ──► set aside ── commit of its batch ──► (gone)
 //! ```
@@ -17,203 +19,377 @@ mod table;
 pub use stale::staleness;
 pub use table::{Place, Shape, Trajectories, Trajectory};
 
+use super::idlest::Idlest;
+use crate::core::Mutation;
 use crate::core::config::Mode;
-use crate::core::detect::agent_unable::GivenBack;
+use crate::core::effects::Cx;
 use crate::core::input::ReturnedBy;
 use crate::core::output::{Output, Record, Severity};
-use crate::core::roster::instances::Current;
-use crate::core::{Core, JobState, Mutation};
-use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Wait before a trajectory that was given back is handed out again, per time it was given back.
 const RETURN_DELAY: Duration = Duration::from_millis(200);
 
-impl Core {
-    /// Whether this agent worker holds the lease of this trajectory now. The driver asks before it
-    /// stores a turn: a void lease is refused at the store's door (I-2).
-    pub fn holds_lease(&self, agent: Incarnation, id: TrajectoryId) -> bool {
-        self.is_leased(agent, id) && self.s.instances.life(agent).is_some()
-    }
+/// When one is handed out again that came back for the how-manieth time.
+fn delayed(now: Time) -> impl Fn(u32) -> Time {
+    move |times| now + RETURN_DELAY * times.min(25)
+}
 
-    fn is_leased(&self, agent: Incarnation, id: TrajectoryId) -> bool {
-        self.s.trajectories.get(id).map(|t| t.place) == Some(Place::Leased(agent))
-    }
+/// Hands out trajectories and takes them in.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RequestManager {
+    #[serde(rename = "trajectories")]
+    table: Trajectories,
+    #[serde(flatten)]
+    tally: Tally,
+    /// Agent workers that may get trajectories.
+    #[serde(skip)]
+    agents: Idlest<()>,
+    /// Agent workers whose number of leases changed, for the roster.
+    #[serde(skip)]
+    changed: Vec<Incarnation>,
+}
 
-    /// Whether generation may begin: it waits for `n_init` engines once, at the job's start.
-    fn begin(&mut self) -> bool {
-        if !self.s.begun {
-            let wanted = self.config.role(Role::Rollout).n_init;
-            let index = self.index();
-            let serves = index.counts(Role::Rollout).serves + index.counts(Role::Hybrid).serves;
-            let most = self.s.instances.engines().count();
-            self.s.begun = serves as usize >= (wanted as usize).min(most);
+/// What became of trajectories since the job began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Engines enough have served once: generation began.
+    #[serde(default)]
+    pub begun: bool,
+    /// Finished since the last commit.
+    #[serde(default)]
+    pub finished_since: u64,
+    /// Their work was thrown away (policy `task`).
+    #[serde(default)]
+    pub discarded: u64,
+    /// They ended too old to train on.
+    #[serde(default)]
+    pub stale: u64,
+    /// They took engines along and are trained on by no step.
+    #[serde(default)]
+    pub set_aside: u64,
+    /// Times that one was given back unfinished.
+    #[serde(default)]
+    pub given_back: u64,
+}
+
+/// What generation depends on besides the work.
+#[derive(Clone, Copy, Debug)]
+pub struct Supply {
+    /// Engines that serve.
+    pub serving: u32,
+    /// Engines that the job has.
+    pub engines: usize,
+    /// The newest version that engines can have.
+    pub published: Option<WeightVersion>,
+    /// The last batch that may be begun: a job that is to pause begins none beyond it.
+    pub last: Step,
+}
+
+/// Equal are those that remember the same.
+impl PartialEq for RequestManager {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.table, self.tally) == (&other.table, other.tally)
+    }
+}
+
+impl RequestManager {
+    /// As they were written down.
+    pub fn of(table: Trajectories, tally: Tally) -> Self {
+        Self {
+            table,
+            tally,
+            ..Self::default()
         }
-        self.s.begun
     }
 
-    /// Everything that is leased, and to whom.
-    pub fn leases(&self) -> Vec<(TrajectoryId, Incarnation)> {
-        self.s.trajectories.leased()
+    /// The trajectories of open batches.
+    pub fn table(&self) -> &Trajectories {
+        &self.table
     }
 
-    /// Prompts of a batch that is open: batches keep the shape they began with.
-    pub fn batch_prompts(&self, batch: u64) -> Option<u32> {
-        self.s.trajectories.batch_prompts(batch)
+    /// What became of trajectories since the job began.
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
-    /// Whether anything published is fit to generate for a batch. Agent workers full of trajectories
-    /// that wait for weights would have no room for those that the step before still needs.
-    fn weights_exist(&self, batch: u64) -> bool {
-        let oldest = *self.fit_versions(batch).start();
-        self.config.mode == Mode::Sync || self.s.published.unwrap_or_default() >= oldest
+    /// Whether this agent worker holds the lease of this trajectory.
+    pub fn is_leased(&self, agent: Incarnation, id: TrajectoryId) -> bool {
+        self.table.get(id).map(|t| t.place) == Some(Place::Leased(agent))
+    }
+
+    /// Makes the table hold the batches that may be generated after this step.
+    pub fn open_batches(&mut self, cx: &Cx<'_>, committed: Step) {
+        if cx.config.own_loop.is_some() {
+            return;
+        }
+        let first = committed.0 + 1;
+        let last = (first + cx.config.ahead).min(cx.config.steps);
+        for batch in first..=last {
+            self.table
+                .open(batch, cx.config.prompts, cx.config.responses);
+        }
     }
 
     /// Hands pending trajectories to the agent workers with the fewest, below their concurrency.
-    pub(in crate::core) fn dispatch(&mut self) {
-        self.open_batches();
+    pub fn dispatch(&mut self, cx: &mut Cx<'_>, supply: Supply) {
         // Before anything is waited for: what is due and stays so would wake the driver again and again.
-        self.s.trajectories.take_due(self.now);
-        if !self.begin() {
+        self.table.take_due(cx.now);
+        self.settle();
+        if !self.begins(cx, supply) {
             return;
         }
-        while let Some(id) = self.s.trajectories.next_pending() {
-            if !self.weights_exist(id.batch) || !self.may_begin(id.batch) {
+        while let Some(id) = self.table.next_pending() {
+            if id.batch > supply.last.0 || !weights_exist(cx, supply, id.batch) {
                 return;
             }
-            let Some(agent) = self.index().idlest_agent() else {
+            let most = cx.config.agent_concurrency;
+            let Some(agent) = self.agents.idlest(.., most, |_| true) else {
                 return;
             };
-            self.s.trajectories.lease(id, agent);
-            self.out.push_back(Output::Dispatch {
+            self.table.lease(id, agent);
+            self.settle();
+            cx.out.push(Output::Dispatch {
                 agent,
                 trajectory: id,
             });
         }
     }
 
+    /// Whether generation may begin: it waits for `n_init` engines once, at the job's start.
+    fn begins(&mut self, cx: &Cx<'_>, supply: Supply) -> bool {
+        if !self.tally.begun {
+            let wanted = cx.config.role(Role::Rollout).n_init as usize;
+            self.tally.begun = supply.serving as usize >= wanted.min(supply.engines);
+        }
+        self.tally.begun
+    }
+
     /// An agent worker stored a finished trajectory. It counts even from one that died since: it is
-    /// durable, and must not be generated again (I-2).
-    pub(in crate::core) fn on_finished(
+    /// durable, and must not be generated again (I-2). Whether it is work of the one that brought it. A daemon
+    /// that starts (`restores`) hears of all that is stored, whoever held it.
+    pub fn finished(
         &mut self,
-        agent: Incarnation,
-        present: Option<Current>,
-        id: TrajectoryId,
-        reward: f64,
-        oldest: WeightVersion,
-    ) {
-        let starting = !self.started;
-        let now = self.now;
-        let Some(t) = self.s.trajectories.get(id) else {
-            return;
+        cx: &mut Cx<'_>,
+        restores: bool,
+        (agent, id): (Incarnation, TrajectoryId),
+        (reward, oldest): (f64, WeightVersion),
+    ) -> bool {
+        let Some(t) = self.table.get(id) else {
+            return false;
         };
         let over = matches!(t.place, Place::Finished { .. } | Place::SetAside);
-        if over || !(starting || t.holders.contains(&agent)) {
-            return;
+        if over || !(restores || t.holders.contains(&agent)) {
+            return false;
         }
-        // It brought one to its end, which is useful work, though the weights that its engines had may
-        // make it too old to train on.
-        if let Some(present) = present {
-            let a = self.s.instances.of_mut(present);
-            a.strikes.clear();
-            a.given_back = GivenBack::default();
-            a.last_sign = now;
-        }
-        if self.is_stale(id, oldest) {
-            return self.drop_stale(id, oldest);
+        // That it was brought to its end is useful work, though the weights that its engines had may make
+        // it too old to train on.
+        if cx.config.is_stale(id, oldest) {
+            self.drop_stale(cx, id, oldest);
+            return true;
         }
         let holder = match t.place {
             Place::Leased(holder) if holder != agent => Some(holder),
             _ => None,
         };
-        let finished = Place::Finished { reward, oldest };
-        self.s.trajectories.set(id, finished);
-        self.s.finished_since += 1;
-        if let Some(holder) = holder {
-            self.out.push_back(Output::Revoke {
-                agent: holder,
-                trajectory: id,
-            });
+        self.table.set(id, Place::Finished { reward, oldest });
+        self.tally.finished_since += 1;
+        if let Some(agent) = holder {
+            let trajectory = id;
+            cx.out.push(Output::Revoke { agent, trajectory });
         }
+        true
+    }
+
+    /// Throws away one that ended too old. Whoever holds it by now is told to drop it.
+    fn drop_stale(&mut self, cx: &mut Cx<'_>, id: TrajectoryId, oldest: WeightVersion) {
+        if let Some(Place::Leased(agent)) = self.table.get(id).map(|t| t.place) {
+            let trajectory = id;
+            cx.out.push(Output::Revoke { agent, trajectory });
+        }
+        self.tally.stale += 1;
+        let most = cx.config.max_staleness.unwrap_or_default();
+        let text = stale::words(id, oldest, most);
+        cx.event(Severity::Warn, "stale", None, text);
+        self.begin_again(cx, id);
+    }
+
+    /// What is stored of it is thrown away, on record.
+    fn begin_again(&mut self, cx: &mut Cx<'_>, id: TrajectoryId) {
+        self.table.begin_again(id, delayed(cx.now));
+        let trajectories = vec![id];
+        cx.out.record(Record::Discarded { trajectories });
     }
 
     /// An agent worker gave a trajectory back: an infrastructure failure is never a sample, so it has
     /// no reward and its step waits for it. It is generated on from what is stored, unless just that is
-    /// what cannot be done.
-    pub(in crate::core) fn on_returned(
+    /// what cannot be done. Whether it held it.
+    pub fn returned(
         &mut self,
-        agent: Current,
+        cx: &mut Cx<'_>,
+        (agent, who): (Incarnation, InstanceId),
         id: TrajectoryId,
         reason: &str,
         by: ReturnedBy,
-    ) {
-        if !self.is_leased(agent.incarnation, id) {
-            return;
+    ) -> bool {
+        if !self.is_leased(agent, id) {
+            return false;
         }
-        let now = self.now;
-        let until = |returns: u32| now + RETURN_DELAY * returns.min(25);
         match by {
-            _ if self.config.mutant(Mutation::LoseReturned) => {}
-            ReturnedBy::Worker | ReturnedBy::Daemon => self.s.trajectories.give_back(id, until),
-            ReturnedBy::Diverged => {
-                self.s.trajectories.begin_again(id, until);
-                let trajectories = vec![id];
-                let discarded = Record::Discarded { trajectories };
-                self.out.push_back(Output::Record(discarded));
-            }
+            _ if cx.config.mutant(Mutation::LoseReturned) => {}
+            ReturnedBy::Worker | ReturnedBy::Daemon => self.table.give_back(id, delayed(cx.now)),
+            ReturnedBy::Diverged => self.begin_again(cx, id),
         }
-        if self.config.mutant(Mutation::TrainReturned) {
+        if cx.config.mutant(Mutation::TrainReturned) {
             let (reward, oldest) = (0.0, WeightVersion(id.batch.saturating_sub(1)));
-            let finished = Place::Finished { reward, oldest };
-            self.s.trajectories.set(id, finished);
+            self.table.set(id, Place::Finished { reward, oldest });
         }
-        let who = Some(agent.id);
         let text = format!("trajectory {id} given back, no sample: {reason}");
-        self.event(Severity::Warn, "returned", who, text);
-        self.s.given_back += 1;
-        if by != ReturnedBy::Daemon {
-            self.note_given_back(agent, reason);
-        }
+        cx.event(Severity::Warn, "returned", Some(who), text);
+        self.tally.given_back += 1;
+        true
     }
 
-    /// An agent worker linked: what it holds and what the table says are brought together.
-    pub(in crate::core) fn reconcile_leases(&mut self, agent: Incarnation, held: &[TrajectoryId]) {
-        for id in self.s.trajectories.held_by(agent) {
-            if held.contains(&id) {
+    /// An agent worker linked: what it holds and what the table says are brought together. It is told to
+    /// begin nothing of a batch beyond the `last` one.
+    pub fn reconcile(
+        &mut self,
+        cx: &mut Cx<'_>,
+        agent: Incarnation,
+        held: &[TrajectoryId],
+        last: Step,
+    ) {
+        for trajectory in self.table.held_by(agent) {
+            if held.contains(&trajectory) {
                 continue;
             }
-            let trajectory = id;
-            if self.may_begin(id.batch) {
-                self.out.push_back(Output::Dispatch { agent, trajectory });
+            if trajectory.batch <= last.0 {
+                cx.out.push(Output::Dispatch { agent, trajectory });
             } else {
                 // The command was lost before the job was to pause: it was not begun.
-                self.s.trajectories.set(id, Place::Pending(Time(0)));
-                self.out.push_back(Output::Revoke { agent, trajectory });
+                self.table.set(trajectory, Place::Pending(Time(0)));
+                cx.out.push(Output::Revoke { agent, trajectory });
             }
         }
-        for &id in held {
-            match self.s.trajectories.get(id).map(|t| t.place) {
+        for &trajectory in held {
+            match self.table.get(trajectory).map(|t| t.place) {
                 Some(Place::Leased(holder)) if holder == agent => {}
-                Some(Place::Pending(_)) => self.s.trajectories.lease(id, agent),
-                _ => self.out.push_back(Output::Revoke {
-                    agent,
-                    trajectory: id,
-                }),
+                Some(Place::Pending(_)) => self.table.lease(trajectory, agent),
+                _ => cx.out.push(Output::Revoke { agent, trajectory }),
             }
         }
     }
 
-    /// Makes the table hold what a restored job may be told of before [`crate::core::Input::Start`].
-    pub(in crate::core) fn open_batches(&mut self) {
-        if self.s.job == JobState::Running && self.config.own_loop.is_none() {
-            let first = self.s.committed.0 + 1;
-            let last = (first + self.config.ahead).min(self.config.steps);
-            for batch in first..=last {
-                self.s
-                    .trajectories
-                    .open(batch, self.config.prompts, self.config.responses);
-            }
+    /// The leases of an agent worker are nobody's any more.
+    pub fn void(&mut self, cx: &Cx<'_>, agent: Incarnation) {
+        if !cx.config.mutant(Mutation::KeepLeases) {
+            self.table.void(agent);
         }
     }
+
+    /// It is handed out no more, and its step does without it. Who held it.
+    pub fn set_aside(&mut self, id: TrajectoryId) -> Option<Incarnation> {
+        let place = self.table.get(id).map(|t| t.place);
+        self.table.set(id, Place::SetAside);
+        self.tally.set_aside += 1;
+        match place {
+            Some(Place::Leased(agent)) => Some(agent),
+            _ => None,
+        }
+    }
+
+    /// A step is committed: its batch is consumed, once (I-3). The share of what finished since the step before
+    /// that is for later steps, in 0..=1.
+    pub fn committed(&mut self, cx: &Cx<'_>, step: Step) -> f64 {
+        if !cx.config.mutant(Mutation::ConsumeTwice) {
+            self.table.consume(step);
+        }
+        let (_, ahead) = self.table.counts();
+        let since = std::mem::take(&mut self.tally.finished_since).max(1);
+        (ahead as f64 / since as f64).min(1.0)
+    }
+
+    /// Policy `task`, the baseline: a fault costs the rollout work of every uncommitted batch. Trajectories
+    /// under way and those that finished go back to their prompts and are generated again, as they are
+    /// where rollouts live in the process that restarts. Counted, and subtracted from goodput.
+    ///
+    /// The record comes before anything that follows from it, and whoever stores turns takes the leases
+    /// away first: no late word of an agent worker brings back what was thrown away. I-2 holds under
+    /// policy `role`; here it is given up on purpose.
+    pub fn discard(&mut self, cx: &mut Cx<'_>) {
+        let trajectories: Vec<TrajectoryId> = self.table.discard();
+        if trajectories.is_empty() {
+            return;
+        }
+        let count = trajectories.len();
+        self.tally.discarded += count as u64;
+        self.tally.finished_since = 0;
+        let text = format!("{count} trajectories are thrown away and generated again");
+        cx.event(Severity::Warn, "discarded", None, text);
+        cx.out.record(Record::Discarded { trajectories });
+    }
+
+    /// What is derived from the table is derived anew: it may be a copy of one.
+    pub fn derived_anew(&mut self) {
+        *self = Self::of(self.table.derived_anew(), self.tally);
+    }
+
+    /// Nobody holds anything any more: every process of the job has ended.
+    pub fn return_leases(&mut self) {
+        self.table.return_leases();
+    }
+
+    /// The table, for whoever writes down what changed in it.
+    pub fn changes(&mut self) -> &mut Trajectories {
+        &mut self.table
+    }
+
+    /// An agent worker takes trajectories, or none any more.
+    pub fn offer(&mut self, id: InstanceId, agent: Incarnation, takes: bool) {
+        match takes {
+            true => self.agents.add(agent, id, (), self.table.leases(agent)),
+            false => self.agents.remove(agent),
+        }
+    }
+
+    /// One of the agent workers whose number of leases changed.
+    pub fn next_changed(&mut self) -> Option<Incarnation> {
+        self.settle();
+        self.changed.pop()
+    }
+
+    /// Those whose leases changed are in order again.
+    fn settle(&mut self) {
+        while let Some(agent) = self.table.next_changed() {
+            self.agents.loads(agent, self.table.leases(agent));
+            self.changed.push(agent);
+        }
+    }
+
+    pub(super) fn forget_offers(&mut self) {
+        self.agents = Idlest::default();
+    }
+
+    pub(super) fn has_same_offers(&self, other: &Self) -> bool {
+        self.agents == other.agents
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let table = self.table.clone().settled();
+        let scanned = self.table.derived_anew().settled();
+        match table.is_same(&scanned) {
+            true => Ok(()),
+            false => Err(crate::core::difference(&table, &scanned)),
+        }
+    }
+}
+
+/// Whether anything published is fit to generate for a batch. Agent workers full of trajectories that
+/// wait for weights would have no room for those that the step before still needs.
+fn weights_exist(cx: &Cx<'_>, supply: Supply, batch: u64) -> bool {
+    let oldest = *cx.config.fit_versions(batch).start();
+    cx.config.mode == Mode::Sync || supply.published.unwrap_or_default() >= oldest
 }

@@ -8,43 +8,44 @@
 //! consumes it (I-3). Requests are only routed to weights that are new enough; what still comes in too
 //! old is from an engine that swaps late or serves other weights than it says. Each is generated again
 //! after a wait that grows, as one that was given back.
-use super::{Place, RETURN_DELAY};
-use crate::core::output::{Output, Record, Severity};
-use crate::core::{Core, Mutation};
+use crate::core::Mutation;
+use crate::core::config::{CoreConfig, Mode};
 use crate::ids::{TrajectoryId, WeightVersion};
+use std::ops::RangeInclusive;
 
 /// Versions from the oldest weights of a trajectory's tokens to those that its step trains.
 pub fn staleness(id: TrajectoryId, oldest: WeightVersion) -> u64 {
     id.batch.saturating_sub(1).saturating_sub(oldest.0)
 }
 
-impl Core {
-    pub(super) fn is_stale(&self, id: TrajectoryId, oldest: WeightVersion) -> bool {
-        let most = self.config.max_staleness;
-        let too_old = most.is_some_and(|most| staleness(id, oldest) > most);
-        too_old && !self.config.mutant(Mutation::TrainStale)
+impl CoreConfig {
+    /// Whether a trajectory that has tokens of these weights is too old for its step to train on.
+    pub(in crate::core) fn is_stale(&self, id: TrajectoryId, oldest: WeightVersion) -> bool {
+        let too_old = |most| staleness(id, oldest) > most;
+        self.max_staleness.is_some_and(too_old) && !self.mutant(Mutation::TrainStale)
     }
 
-    /// Throws away one that ended too old. Whoever holds it by now is told to drop it.
-    pub(super) fn drop_stale(&mut self, id: TrajectoryId, oldest: WeightVersion) {
-        if let Some(Place::Leased(agent)) = self.s.trajectories.get(id).map(|t| t.place) {
-            self.out.push_back(Output::Revoke {
-                agent,
-                trajectory: id,
-            });
+    /// The versions whose tokens a batch may have.
+    pub(in crate::core) fn fit_versions(&self, batch: u64) -> RangeInclusive<WeightVersion> {
+        let newest = batch.saturating_sub(1);
+        if self.mutant(Mutation::StaleWeights) {
+            return WeightVersion(0)..=WeightVersion(u64::MAX);
         }
-        self.s.stale += 1;
-        let (now, most) = (self.now, self.config.max_staleness.unwrap_or_default());
-        let text = format!(
-            "trajectory {id} has tokens of {oldest}, {} versions before those its step trains, at \
-             most {most} are allowed: it is generated again",
-            staleness(id, oldest)
-        );
-        self.event(Severity::Warn, "stale", None, text);
-        let until = |times: u32| now + RETURN_DELAY * times.min(25);
-        self.s.trajectories.begin_again(id, until);
-        let trajectories = vec![id];
-        self.out
-            .push_back(Output::Record(Record::Discarded { trajectories }));
+        match self.mode {
+            Mode::Sync => WeightVersion(newest)..=WeightVersion(newest),
+            Mode::SemiSync | Mode::Async => {
+                let oldest = newest.saturating_sub(self.route_staleness());
+                WeightVersion(oldest)..=WeightVersion(u64::MAX)
+            }
+        }
     }
+}
+
+/// Why one is thrown away.
+pub(super) fn words(id: TrajectoryId, oldest: WeightVersion, most: u64) -> String {
+    format!(
+        "trajectory {id} has tokens of {oldest}, {} versions before those its step trains, at \
+         most {most} are allowed: it is generated again",
+        staleness(id, oldest)
+    )
 }

@@ -32,7 +32,7 @@ impl Poisoning {
 impl World {
     /// A trajectory is set aside durably: on evidence, once, and not after its step.
     pub(super) fn check_set_aside(&mut self, t: TrajectoryId, engines: &[Taken]) {
-        let least = self.core.poison_after();
+        let least = self.core.config().poison_after();
         self.must(least > 0 && engines.len() >= least, "poison", || {
             format!("{t} is set aside after {} deaths", engines.len())
         });

@@ -1,0 +1,2 @@
+//! What the router hands to a machine, and what it does with the facts that come back. A file a machine.
+mod work;

@@ -1,0 +1,157 @@
+//! The work (`core/work`): what the other machines know is told to it, and what it found out is told to them.
+use crate::core::config::Policy;
+use crate::core::detect::agent_unable::GivenBack;
+use crate::core::effects::Cx;
+use crate::core::input::ReturnedBy;
+use crate::core::output::{Output, Record};
+use crate::core::roster::instances::Current;
+use crate::core::work::Work;
+use crate::core::work::trajectories::Supply;
+use crate::core::{Core, JobState};
+use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
+
+impl Core {
+    /// Whether this agent worker holds the lease of this trajectory now. The driver asks before it
+    /// stores a turn: a void lease is refused at the store's door (I-2).
+    pub fn holds_lease(&self, agent: Incarnation, id: TrajectoryId) -> bool {
+        self.s.work.requests.is_leased(agent, id) && self.s.instances.life(agent).is_some()
+    }
+
+    /// Everything that is leased, and to whom.
+    pub fn leases(&self) -> Vec<(TrajectoryId, Incarnation)> {
+        self.s.work.requests.table().leased()
+    }
+
+    /// Prompts of a batch that is open: batches keep the shape they began with.
+    pub fn batch_prompts(&self, batch: u64) -> Option<u32> {
+        self.s.work.requests.table().batch_prompts(batch)
+    }
+
+    /// The work, and what it is given with whatever it is to take in.
+    pub(in crate::core) fn work(&mut self) -> (&mut Work, Cx<'_>) {
+        let cx = Cx {
+            now: self.now,
+            config: &self.config,
+            out: &mut self.out,
+        };
+        (&mut self.s.work, cx)
+    }
+
+    /// Makes the table hold what a restored job may be told of before [`crate::core::Input::Start`].
+    pub(in crate::core) fn open_batches(&mut self) {
+        if self.s.job == JobState::Running {
+            let committed = self.s.committed;
+            let (work, cx) = self.work();
+            work.requests.open_batches(&cx, committed);
+        }
+    }
+
+    pub(in crate::core) fn dispatch(&mut self) {
+        self.open_batches();
+        let index = self.index();
+        let supply = Supply {
+            serving: index.counts(Role::Rollout).serves + index.counts(Role::Hybrid).serves,
+            engines: self.s.instances.engines().count(),
+            published: self.s.published,
+            last: self.last_to_begin(),
+        };
+        let (work, mut cx) = self.work();
+        work.requests.dispatch(&mut cx, supply);
+    }
+
+    pub(in crate::core) fn answer_routes(&mut self) {
+        if self.is_paused() {
+            return;
+        }
+        self.sync();
+        let mut cx = Cx {
+            now: self.now,
+            config: &self.config,
+            out: &mut self.out,
+        };
+        let Work {
+            requests, rollouts, ..
+        } = &mut self.s.work;
+        for engine in rollouts.answer(&mut cx, requests, &self.s.deaths) {
+            self.s.instances.load_begins(engine, self.now);
+        }
+    }
+
+    pub(in crate::core) fn on_finished(
+        &mut self,
+        agent: Incarnation,
+        present: Option<Current>,
+        id: TrajectoryId,
+        reward: f64,
+        oldest: WeightVersion,
+    ) {
+        let restores = !self.started;
+        let (work, mut cx) = self.work();
+        let brought = (reward, oldest);
+        let useful = work
+            .requests
+            .finished(&mut cx, restores, (agent, id), brought);
+        if let Some(present) = present.filter(|_| useful) {
+            let a = self.s.instances.of_mut(present);
+            a.strikes.clear();
+            a.given_back = GivenBack::default();
+            a.last_sign = self.now;
+        }
+    }
+
+    pub(in crate::core) fn on_returned(
+        &mut self,
+        agent: Current,
+        id: TrajectoryId,
+        reason: &str,
+        by: ReturnedBy,
+    ) {
+        let (work, mut cx) = self.work();
+        let whose = (agent.incarnation, agent.id);
+        let held = work.requests.returned(&mut cx, whose, id, reason, by);
+        if held && by != ReturnedBy::Daemon {
+            self.note_given_back(agent, reason);
+        }
+    }
+
+    pub(in crate::core) fn on_route_requested(
+        &mut self,
+        ticket: u64,
+        agent: Incarnation,
+        trajectory: TrajectoryId,
+    ) {
+        let (work, mut cx) = self.work();
+        let Work {
+            requests, rollouts, ..
+        } = work;
+        rollouts.requested(&mut cx, ticket, (agent, trajectory), requests);
+    }
+
+    pub(in crate::core) fn on_route_released(&mut self, ticket: u64, broken: bool) {
+        let (work, cx) = self.work();
+        let Some(asked) = work.rollouts.released(&cx, ticket, broken) else {
+            return;
+        };
+        if let Some(trajectory) = asked.trajectory().filter(|_| !broken) {
+            self.s.deaths.clear(trajectory);
+        }
+        // The silent rule counts from the first request that a rollout gets, and anew after its last.
+        let idle = |engine: &Incarnation| self.s.work.rollouts.running(*engine) == 0;
+        if let Some(engine) = asked.rollout.filter(idle) {
+            self.s.instances.load_begins(engine, self.now);
+        }
+    }
+
+    /// Throws away what was generated and not consumed, if that is what a task restart costs.
+    pub(in crate::core) fn discard_generated(&mut self) {
+        if self.config.policy != Policy::Task {
+            return;
+        }
+        let share = self.trainer_share();
+        for waste in self.s.ledger.generation_lost(self.now, share) {
+            self.out.push(Output::Record(Record::Interval(waste)));
+        }
+        let (work, mut cx) = self.work();
+        work.requests.discard(&mut cx);
+    }
+}
