@@ -74,7 +74,9 @@ fn anchors(page: &Path) -> BTreeSet<String> {
         (text.len() < line.len() && text.starts_with(' ')).then(|| text.trim().to_lowercase())
     });
     let name = |heading: String| {
-        let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         kept.map(|c| if c == ' ' { '-' } else { c }).collect()
     };
     headings.map(name).collect()
