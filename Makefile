@@ -7,6 +7,7 @@
 # make test   set up, run every test; says at its end which of them did not run here, and why
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode
+# make docs   the book of docs/ as HTML, in target/docs
 # make man    build, then manual pages and completions in target/share
 # make install [PREFIX=/usr/local] [DESTDIR=]   programs, manual pages, completions
 SHELL := /bin/bash
@@ -17,7 +18,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast soak asan bench bench-engines fmt lint doc deny clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast soak asan bench bench-engines fmt lint doc docs deny clean
 
 all: build
 
@@ -137,6 +138,10 @@ lint: setup
 
 doc: setup
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+# The book of docs/, as HTML.
+docs:
+	@scripts/docs.sh "$(TARGET_DIR)/docs"
 
 deny:
 	$(CARGO) deny check licenses bans sources

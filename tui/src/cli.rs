@@ -37,7 +37,7 @@ pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimComma
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 pub use store::StoreCommand;
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
-pub use tui::{ThemeName, TuiArgs};
+pub use tui::{PictureArgs, ThemeName, TuiArgs};
 pub use values::Who;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};

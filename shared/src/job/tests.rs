@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const DEMO: &str = include_str!("../../../fixtures/jobs/demo.toml");
 const TEST: &str = include_str!("../../../fixtures/jobs/test.toml");
-pub(super) const README: &str = include_str!("../../../README.md");
+pub(super) const PAGE: &str = include_str!("../../../docs/reference/job-file.md");
 
 /// A valid job with nothing but what has no default.
 pub(crate) fn minimal() -> Job {
@@ -55,7 +55,7 @@ const OPTIONAL: [&str; 4] = [
     "service.NAME",
 ];
 
-/// The README's table of keys as a job file: a row for each section, its keys with commas between.
+/// The table of keys in the documents as a job file: a row for each section, its keys with commas between.
 /// Those of the optional tables, or of the others.
 fn documented(optional: bool) -> String {
     let row = |line: &str| {
@@ -73,7 +73,7 @@ fn documented(optional: bool) -> String {
         let keys = keys.replace(", ", "\n");
         Some(format!("[{section}]\n{must}{keys}\n"))
     };
-    README.lines().filter_map(row).collect()
+    PAGE.lines().filter_map(row).collect()
 }
 
 /// The dotted names of all values that are no tables.
@@ -91,7 +91,7 @@ fn leaves(value: &toml::Value, path: &str) -> Vec<String> {
 fn the_readme_has_every_default() {
     let text = documented(false);
     let data = "[data]\nprompts = \"p.jsonl\"\ntokenizer = \"t.json\"\n";
-    let job = Job::parse(&(text.clone() + data), Path::new("README.md")).unwrap();
+    let job = Job::parse(&(text.clone() + data), Path::new("job-file.md")).unwrap();
     assert_eq!(job, minimal());
     let table: toml::Table = text.parse().unwrap();
     let mut written = leaves(&toml::Value::Table(table), "");
@@ -105,7 +105,7 @@ fn the_readme_has_every_default() {
 #[test]
 fn the_readme_has_every_default_of_commands_and_services() {
     let data = "[data]\nprompts = \"p.jsonl\"\ntokenizer = \"t.json\"\n";
-    let read = |text: &str| Job::parse(&format!("{data}{text}"), Path::new("README.md")).unwrap();
+    let read = |text: &str| Job::parse(&format!("{data}{text}"), Path::new("job-file.md")).unwrap();
     let bare = "[rollout.command]\nkind = \"vllm\"\nargv = [\"x\", \"{port}\"]\n[service.NAME]\n\
                 argv = [\"x\"]\n[service.NAME.health]\npath = \"/health\"\n\
                 [trainer.command]\nargv = [\"x\"]\n[agent.command]\nargv = [\"x\"]\n";

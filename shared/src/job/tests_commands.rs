@@ -1,15 +1,15 @@
 //! Jobs with commands and services.
 #![allow(clippy::unwrap_used)]
-use super::tests::README;
+use super::tests::PAGE;
 use super::*;
 use crate::core::CoreConfig;
 
 pub(super) const FAKE: &str = include_str!("../../../fixtures/jobs/engines-fake.toml");
 
-/// A row of the README for each placeholder, with those that may use it.
+/// A row of the page for each placeholder, with those that may use it.
 #[test]
 fn the_readme_has_every_placeholder_with_whose_it_is() {
-    let rows = README
+    let rows = PAGE
         .lines()
         .skip_while(|line| !line.starts_with("| placeholder"));
     let rows = rows.skip(2).take_while(|line| line.starts_with("| `{"));

@@ -5,7 +5,7 @@
 //!                                                  the weakest of all roles is the job's ──┘
 //! ```
 //! Nothing is silently weaker: who runs a role otherwise than the built-in way finds here, and so in
-//! `status`, the report and the README, what that costs.
+//! `status`, the report and the documents, what that costs.
 mod hosting;
 mod words;
 

@@ -3,7 +3,7 @@ use super::*;
 use crate::job::{EngineKind, EngineWeights, Level as ProgramLevel, Needed};
 use std::path::Path;
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/reference/your-programs.md");
 
 fn job(more: &str) -> Job {
     let text = format!("[data]\nprompts='p'\ntokenizer='t'\n{more}");
@@ -35,7 +35,7 @@ fn program(level: ProgramLevel, keeps_state: bool) -> Hosting {
     Hosting::Program(Program { level, keeps_state })
 }
 
-/// The README's table, a column for each way of hosting.
+/// The documents' table, a column for each way of hosting.
 fn table() -> String {
     let columns = [
         ("built-in", Hosting::BuiltIn),
@@ -84,8 +84,8 @@ fn table() -> String {
 fn the_readme_has_the_table_of_what_is_promised() {
     let table = table();
     assert!(
-        README.contains(&table),
-        "the README's table is to be:\n{table}"
+        PAGE.contains(&table),
+        "the table of docs/reference/your-programs.md is to be:\n{table}"
     );
 }
 

@@ -29,9 +29,43 @@ pub struct TuiArgs {
     /// Play a recording instead of looking at a daemon
     #[arg(long, value_name = "FILE", conflicts_with_all = ["exit_when_done", "wait_for_daemon"])]
     pub replay: Option<PathBuf>,
+    /// Write a frame of the recording as a picture (SVG) to this file, instead of opening the console
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "replay",
+        conflicts_with = "record"
+    )]
+    pub svg: Option<PathBuf>,
+    /// What is in the picture.
+    #[command(flatten)]
+    pub picture: PictureArgs,
     /// Folder of the drill files [default: fixtures/drills, here or above robustctl]
     #[arg(long, value_name = "DIR")]
     pub drills: Option<PathBuf>,
+}
+
+/// Which frame `--svg` draws, and how.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct PictureArgs {
+    /// Seconds from the recording's begin [default: its end]
+    #[arg(long, value_name = "SECONDS", requires = "svg")]
+    pub frame: Option<f64>,
+    /// Screen by its number
+    #[arg(long, value_name = "N", requires = "svg", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub screen: u8,
+    /// Columns and lines
+    #[arg(long, value_name = "COLUMNSxLINES", requires = "svg", default_value = "80x24", value_parser = size)]
+    pub size: (u16, u16),
+}
+
+/// `80x24`.
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let parts = text.split_once('x');
+    let parts = parts.and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
+    let within = |(w, h): &(u16, u16)| (60..=400).contains(w) && (16..=200).contains(h);
+    let wanted = "a size is COLUMNSxLINES, from 60x16 to 400x200";
+    parts.filter(within).ok_or_else(|| wanted.to_owned())
 }
 
 /// Colour themes of the console.

@@ -25,6 +25,7 @@ mod keys;
 mod link;
 mod logs;
 mod mouse;
+mod picture;
 mod record;
 mod replay;
 mod runner;

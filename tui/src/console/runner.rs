@@ -4,6 +4,7 @@ use super::event::{Action, Event, Play, Quit};
 use super::feed;
 use super::inputs::{inputs, ticks, unix_ms};
 use super::logs;
+use super::picture;
 use super::record::{Recorder, Recording};
 use super::replay::{Due, Player};
 use super::state::State;
@@ -29,6 +30,9 @@ const BURST: usize = 256;
 /// Opens the console and stays until it is left. The terminal is restored in every case: panics by a
 /// hook, signals as events, and all else by the end of [`Screen`].
 pub async fn run(endpoint: Endpoint, args: TuiArgs) -> Result<(), CliError> {
+    if let Some(to) = &args.svg {
+        return picture::write(&args, &args.picture, to);
+    }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(CliError::Usage(
             "the console needs a terminal; use `robustctl watch` without one".to_owned(),

@@ -1,0 +1,173 @@
+//! The documents: what they link to is there, what they tell to run runs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use robust_tests::{bin, cache, processes_naming};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// Every page: those beside the README, and all below `docs`.
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> = ["README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"]
+        .iter()
+        .map(|name| root().join(format!("{name}.md")))
+        .collect();
+    let mut folders = vec![root().join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|ext| ext == "md") => pages.push(path),
+                false => {}
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// The lines of a page that are no code.
+fn prose(page: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let mut code = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        if !code && !fence {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// Where the links of a page lead, but for those out of the repository.
+fn links(page: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(page) {
+        let mut rest = line.as_str();
+        while let Some((_, after)) = rest.split_once("](") {
+            let (target, after) = after.split_once(')').unwrap_or((after, ""));
+            rest = after;
+            if !target.contains("://") {
+                found.push(target.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The names by which the headings of a page are linked to.
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let headings = prose(page).into_iter();
+    let headings = headings.filter_map(|line| {
+        let text = line.trim_start_matches('#');
+        (text.len() < line.len() && text.starts_with(' ')).then(|| text.trim().to_lowercase())
+    });
+    let name = |heading: String| {
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(name).collect()
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading_that_are_there() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        for link in links(&page) {
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file.is_empty() {
+                true => page.clone(),
+                false => page.parent().unwrap().join(file),
+            };
+            let there = target.exists()
+                && (anchor.is_empty() || target.is_file() && anchors(&target).contains(anchor));
+            if !there {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_book_has_every_page_once() {
+    let docs = root().join("docs");
+    let listed: Vec<PathBuf> = links(&docs.join("SUMMARY.md"))
+        .iter()
+        .map(|link| docs.join(link))
+        .collect();
+    let distinct: BTreeSet<_> = listed.iter().cloned().collect();
+    assert_eq!(distinct.len(), listed.len(), "a page is listed twice");
+    let own = |page: &PathBuf| page.starts_with(&docs) && !page.ends_with("SUMMARY.md");
+    let there: BTreeSet<_> = pages().into_iter().filter(own).collect();
+    assert_eq!(distinct, there);
+}
+
+#[test]
+fn the_readme_is_short_enough_to_be_read() {
+    let lines = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(lines.lines().count() <= 150);
+}
+
+#[test]
+fn the_runbook_has_a_section_for_every_alert_and_for_no_other() {
+    let alerts = root().join("fixtures/ops/prometheus/alerts.yaml");
+    let alerts = std::fs::read_to_string(alerts).unwrap();
+    let named = alerts
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let named: BTreeSet<String> = named.map(str::to_owned).collect();
+    let sections = prose(&root().join("docs/operate/runbook.md"));
+    let sections = sections.iter().filter_map(|line| line.strip_prefix("## "));
+    assert_eq!(named, sections.map(str::to_owned).collect());
+}
+
+/// The shell commands of a page, in their order: blocks that say `bash`.
+fn script(page: &str) -> String {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    let blocks = text.split("```bash\n").skip(1);
+    blocks
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect()
+}
+
+/// Runs the commands of a page one after the other, as somebody who copies them in; only where the programs
+/// are differs.
+#[test]
+fn the_first_fault_in_five_minutes_is_as_its_page_says() {
+    let home = tempfile::tempdir().unwrap();
+    let programs = bin("robustctl");
+    let programs = programs.parent().unwrap().to_str().unwrap();
+    let script = script("docs/start/first-fault.md");
+    assert!(script.contains("inject --kill trainer --wait"), "{script}");
+    let script = script.replace("$PWD/target/release", programs);
+    let out = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &script])
+        .current_dir(root())
+        .env("TMPDIR", home.path())
+        .env("ROBUST_CACHE", cache())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    for (pid, _) in processes_naming(home.path()) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    let said = String::from_utf8_lossy(&out.stdout);
+    let failed = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}\n{failed}");
+    assert_eq!(said.matches("outcome     recovered").count(), 2, "{said}");
+    assert!(said.contains("drill kill-agent"), "{said}");
+}
