@@ -166,14 +166,14 @@ impl Core {
         let older = self.index().trainer_pulls().iter();
         let mut older: Vec<_> = older.take_while(|(v, _)| *v < version).copied().collect();
         for id in self.index().outdated() {
-            let index = self.index_now();
             if let Some(relay) = self.s.instances.get(id).map(|i| i.incarnation) {
-                // One without its link would not hear of it.
-                let sound = |(_, id): &&(WeightVersion, InstanceId)| index.has(*id, |c| c.sound);
-                let pulls = index.pulls_of(relay);
-                older.extend(pulls.filter(|(v, _)| *v < version).filter(sound).copied());
+                let pulls = self.index_now().pulls_of(relay);
+                older.extend(pulls.filter(|(v, _)| *v < version).copied());
             }
         }
+        // One without its link would not hear of it, and goes on reading what it reads.
+        let index = self.index_now();
+        older.retain(|(_, id)| index.has(*id, |c| c.sound));
         for (_, id) in older {
             self.assign_pull(id, version);
         }
