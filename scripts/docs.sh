@@ -59,4 +59,5 @@ for folder, _, names in os.walk(book):
             file.write("\n".join(lines))
 PY
 "$mdbook" build --dest-dir "$out" "$book"
+rm -f "$out/book.toml"
 say "the book is $out/index.html"

@@ -26,13 +26,15 @@ const BASE: f64 = 13.5;
 /// Around the cells.
 const MARGIN: f64 = 12.0;
 
-/// Colours by what they mean, on light and on dark.
+/// Colours by what they mean, on light and on dark. Classes, since not all that draws pictures knows variables.
 const STYLE: &str = "\
-svg{--bg:#ffffff;--fg:#1f2328;--good:#1a7f37;--warn:#9a6700;--bad:#cf222e;--accent:#0969da;--faint:#656d76}\
+text{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\
+.strong{font-weight:bold}.line{text-decoration:underline}\
+.bg{fill:#ffffff}.fg{fill:#1f2328}.good{fill:#1a7f37}.warn{fill:#9a6700}.bad{fill:#cf222e}\
+.accent{fill:#0969da}.faint{fill:#656d76}\
 @media(prefers-color-scheme:dark){\
-svg{--bg:#0d1117;--fg:#e6edf3;--good:#56d364;--warn:#e3b341;--bad:#ff7b72;--accent:#79c0ff;--faint:#9198a1}}\
-text{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:var(--fg)}\
-.b{font-weight:bold}.u{text-decoration:underline}";
+.bg{fill:#0d1117}.fg{fill:#e6edf3}.good{fill:#56d364}.warn{fill:#e3b341}.bad{fill:#ff7b72}\
+.accent{fill:#79c0ff}.faint{fill:#9198a1}}";
 
 /// Draws a frame of the recording that is to be replayed, and writes it to its file.
 pub fn write(args: &TuiArgs, picture: &PictureArgs, to: &Path) -> Result<(), CliError> {
@@ -105,13 +107,15 @@ impl Style {
         }
     }
 
-    fn class(self) -> &'static str {
-        match (self.bold, self.underlined) {
-            (true, true) => " class=\"b u\"",
-            (true, false) => " class=\"b\"",
-            (false, true) => " class=\"u\"",
-            (false, false) => "",
+    fn classes(self) -> String {
+        let mut classes = self.ink.to_owned();
+        if self.bold {
+            classes += " strong";
         }
+        if self.underlined {
+            classes += " line";
+        }
+        classes
     }
 }
 
@@ -124,7 +128,7 @@ fn svg(buffer: &Buffer) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.1} {height:.1}\" role=\"img\" \
          aria-label=\"The console of RobustRL\">\n<style>{STYLE}</style>\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"var(--bg)\"/>\n"
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" class=\"bg\"/>\n"
     );
     for y in 0..area.height {
         let mut x = 0;
@@ -148,34 +152,32 @@ fn run(out: &mut String, (x, y): (u16, u16), cells: u16, style: Style, text: &st
     if let Some(fill) = style.fill {
         let _ = writeln!(
             out,
-            "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{}\" fill=\"var(--{fill})\"/>",
+            "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{}\" class=\"{fill}\"/>",
             CELL.1
         );
     }
-    let written = text.trim_end();
-    if written.is_empty() && !style.underlined {
+    let written = text.trim();
+    if written.is_empty() {
         return;
     }
-    // The length holds columns together in whatever font there is.
-    let ink = match style.ink {
-        "fg" => String::new(),
-        ink => format!(" style=\"fill:var(--{ink})\""),
-    };
+    // Blanks around it are left out, and the length holds columns together in whatever font there is.
+    let blanks = text.len() - text.trim_start().len();
+    let around = text.len() - written.len();
     let _ = writeln!(
         out,
-        "<text x=\"{left:.1}\" y=\"{:.1}\" textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\"{}{ink}>{}</text>",
+        "<text x=\"{:.1}\" y=\"{:.1}\" textLength=\"{:.1}\" lengthAdjust=\"spacingAndGlyphs\" class=\"{}\">{}</text>",
+        left + blanks as f64 * CELL.0,
         top + BASE,
-        style.class(),
-        escaped(text)
+        width - around as f64 * CELL.0,
+        style.classes(),
+        escaped(written)
     );
 }
 
-/// Text as it stands between tags. Blanks at the end count for its length, which an ordinary one would not.
+/// Text as it stands between tags. Of ordinary blanks some who draw pictures keep only one.
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    let kept = text.trim_end_matches(' ').len();
-    let blanks = text.len() - kept;
-    format!("{}{}", &text[..kept], "\u{a0}".repeat(blanks))
+    text.replace(' ', "\u{a0}")
 }
 
 #[cfg(test)]
@@ -246,6 +248,6 @@ mod tests {
 
     #[test]
     fn markup_in_what_is_shown_stays_text() {
-        assert_eq!(escaped("a<b&c  "), "a&lt;b&amp;c\u{a0}\u{a0}");
+        assert_eq!(escaped("a<b &c"), "a&lt;b\u{a0}&amp;c");
     }
 }
