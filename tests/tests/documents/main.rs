@@ -1,5 +1,7 @@
 //! The documents: what they link to is there, what they tell to run runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod reference;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use robust_tests::{bin, cache, processes_naming};
