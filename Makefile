@@ -7,6 +7,7 @@
 # make test   set up, run every test; says at its end which of them did not run here, and why
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode
+# make dist   a tarball and a .deb with all that they need, in target/dist; make dist-test   tries them in a chroot
 # make docs   the book of docs/ as HTML, in target/docs
 # make man    build, then manual pages and completions in target/share
 # make install [PREFIX=/usr/local] [DESTDIR=]   programs, manual pages, completions
@@ -18,7 +19,7 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast soak asan bench bench-engines fmt lint doc docs deny clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast soak asan bench bench-engines dist dist-test fmt lint doc docs deny clean
 
 all: build
 
@@ -129,6 +130,13 @@ bench-engines: setup
 	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
 	@mkdir -p "$(TARGET_DIR)/bench"
 	@BENCH_LARGE=1 scripts/engines.sh --run scripts/bench_hosting.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json" vllm sglang
+
+# A tarball and a .deb in target/dist; dist-test tries both on a plain Debian in a chroot (root, debootstrap).
+dist: man
+	@scripts/dist.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/dist"
+
+dist-test: dist
+	@scripts/dist_test.sh "$(TARGET_DIR)/dist"
 
 fmt:
 	$(CARGO) fmt --all -- --check

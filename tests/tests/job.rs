@@ -16,6 +16,16 @@ fn a_job_runs_to_its_end_and_leaves_no_process_behind() {
 }
 
 #[test]
+fn a_job_runs_where_the_system_has_no_certificates() {
+    let none = tempfile::tempdir().unwrap();
+    let none = none.path().to_str().unwrap();
+    let empty = "/dev/null";
+    let env = [("SSL_CERT_DIR", none), ("SSL_CERT_FILE", empty)];
+    let mut daemon = Daemon::start_with(&JobFile::small().set("job", "steps", 2), &env);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+}
+
+#[test]
 fn an_interrupted_job_ends_in_order_and_goes_on_where_it_was() {
     let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 6));
     let before = daemon.until_step(2)["step"].as_u64().unwrap();

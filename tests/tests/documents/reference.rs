@@ -26,6 +26,8 @@ fn said(program: &str, args: &[&str]) -> String {
     let out = Command::new(bin(program))
         .args(args)
         .env_remove("RUST_LOG")
+        .env_remove("ROBUST_WORKER")
+        .env_remove("ROBUST_LOG_FORMAT")
         .env("NO_COLOR", "1")
         .output()
         .unwrap();
