@@ -6,7 +6,7 @@
 # make demo-trl   TRL's asynchronous GRPO trainer beside vLLM engines; make test-trl   its tests (0.1 GB more, once)
 # make test   set up, run every test; says at its end which of them did not run here, and why
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
-# make build  set up, build robustd, robustctl and robust-worker in release mode
+# make build  set up, build robustd, robustctl and robust-worker in release mode (V=1: with cargo's own lines)
 # make dist   a tarball and a .deb with all that they need, in target/dist; make dist-test   tries them in a chroot
 # make docs   the book of docs/ as HTML, in target/docs
 # make man    build, then manual pages and completions in target/share
@@ -31,7 +31,7 @@ python: setup
 	@scripts/torch.sh
 
 build: setup
-	$(CARGO) build --locked --release $(BINS) --bins
+	@CARGO="$(CARGO)" scripts/build.py --locked --release $(BINS) --bins
 
 man: build
 	@scripts/man.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/share"
