@@ -116,7 +116,7 @@ impl Core {
         // make it too old to train on.
         if let Some(present) = present {
             let a = self.s.instances.of_mut(present);
-            a.strikes.clear();
+            a.succeeded();
             a.given_back = GivenBack::default();
             a.last_sign = now;
         }
