@@ -161,6 +161,14 @@ impl CoreConfig {
         self.max_staleness.unwrap_or(ROUTE_STALENESS)
     }
 
+    /// Where the limit of one cause came from.
+    pub fn source_of_same_cause(&self) -> &'static str {
+        match self.same_cause == Self::default().same_cause {
+            true => "default",
+            false => "job file: restart.same_cause",
+        }
+    }
+
     /// How many instances of a role the job has.
     pub fn count(&self, role: Role) -> u32 {
         match role {

@@ -225,6 +225,11 @@ fn a_hostile_name_is_said_and_does_nothing() {
     for i in &mut report.incidents {
         (i.role, i.rule, i.reason) = (name(), name(), name());
         (i.plan, i.outcome, i.evidence) = (name(), name(), name());
+        i.cause = Some(v1::Cause {
+            fingerprint: name(),
+            words: name(),
+            count: 2,
+        });
         i.stages[0].name = name();
     }
     let history = report.history.as_mut().unwrap();

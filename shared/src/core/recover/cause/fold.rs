@@ -10,6 +10,31 @@ const CHANGES: usize = 3;
 /// Folders in which names are made up.
 const TEMPORARY: [&str; 4] = ["/tmp/", "/var/tmp/", "/dev/shm/", "/run/"];
 
+/// The lines as a terminal shows them: without escapes of colours, and of a progress bar that is drawn
+/// over the last drawing.
+pub(super) fn bare(text: &str) -> String {
+    let shown = |line: &str| {
+        let line = line.trim_end_matches('\r').rsplit('\r').next();
+        uncoloured(line.unwrap_or_default())
+    };
+    let lines: Vec<String> = text.split('\n').map(shown).collect();
+    lines.join("\n")
+}
+
+/// An escape is ESC, `[`, and what follows up to a letter (ECMA-48, CSI).
+fn uncoloured(line: &str) -> String {
+    let mut parts = line.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default();
+    let ends = |c: char| ('@'..='~').contains(&c);
+    let rest = parts.map(|part| match part.split_once(ends) {
+        Some((_, text)) => text,
+        None => "",
+    });
+    let all = std::iter::once(first).chain(rest);
+    let visible = |c: &char| *c == '\t' || !c.is_control();
+    all.flat_map(str::chars).filter(visible).collect()
+}
+
 /// The words without what differs each time.
 pub(super) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
@@ -75,6 +100,12 @@ fn fold_word(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_taken_as_a_terminal_shows_it() {
+        let log = "\u{1b}[1;31mKeyError\u{1b}[0m: 'a'\u{7}\r\n 3%|#  |\r99%|###|\tdone";
+        assert_eq!(bare(log), "KeyError: 'a'\n99%|###|\tdone");
+    }
 
     #[test]
     fn what_differs_each_time_is_folded_and_the_rest_stays() {

@@ -20,7 +20,7 @@ mod tests;
 
 use crate::core::input::Exit;
 use crate::time::Time;
-use fold::fold;
+use fold::{bare, fold};
 use raised::Raised;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -82,9 +82,10 @@ impl Cause {
         if !ended_itself {
             return None;
         }
-        let raised = Raised::last_in(log);
+        let log = bare(log);
+        let raised = Raised::last_in(&log);
         // What a process wrote before a signal struck it explains nothing, unless it says so.
-        let said = last_words(log).filter(|line| match exit {
+        let said = last_words(&log).filter(|line| match exit {
             Exit::Code(_) => raised.is_none() || is_error(line),
             _ => false,
         });
@@ -93,11 +94,12 @@ impl Cause {
 
     /// Of a call that ended with this error.
     pub fn of_error(error: &str) -> Option<Self> {
-        let raised = Raised::last_in(error);
+        let error = bare(error);
+        let raised = Raised::last_in(&error);
         let said = match raised {
             // The frames further out are how it was come to.
             Some(_) => error.trim().lines().next(),
-            None => Some(error),
+            None => Some(error.as_str()),
         };
         Self::new("", said, raised)
     }
@@ -173,7 +175,6 @@ fn cut(text: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recurring {
     /// What it is.
-    #[serde(flatten)]
     pub cause: Cause,
     /// Times in a row that one instance (or the gang) died of it, this one included.
     pub count: u32,
