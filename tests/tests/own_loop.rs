@@ -291,7 +291,7 @@ fn a_program_that_dies_of_one_exception_each_time_ends_the_job_with_its_words() 
     let mut daemon = Daemon::start(&job);
     assert_eq!(daemon.finish(), 1);
     let said = std::fs::read_to_string(daemon.stderr()).unwrap() + &daemon.stdout();
-    let words = "this will not heal: exit code 1: KeyError: 'prompt'";
+    let words = "this will not heal: exit code 6: KeyError: 'prompt'; the trainer, last trainer-";
     assert!(said.contains(words), "{said}");
     let all = incidents(&daemon);
     let counts: Vec<_> = all.iter().map(|i| i["cause"]["count"].as_u64()).collect();
