@@ -297,3 +297,16 @@ fn parts_are_put_together_in_their_order() {
     }
     assert_eq!(whole, history);
 }
+
+#[test]
+fn an_incident_says_what_it_came_of() {
+    let mut report = report();
+    assert!(!page(&report).contains("Cause:"), "no incident has one");
+    report.incidents[0].cause = Some(v1::Cause {
+        fingerprint: "91b2a947f85fabd6".to_owned(),
+        words: "exit code 1: no layer <7>".to_owned(),
+        count: 3,
+    });
+    let says = "<p>Cause: exit code 1: no layer &lt;7&gt;, 3 times in a row (91b2a947f85fabd6)</p>";
+    assert!(page(&report).contains(says));
+}
