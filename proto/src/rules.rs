@@ -20,6 +20,8 @@ impl From<&CoreConfig> for v1::Rules {
         Self {
             rules,
             budgets: budgets.into(),
+            same_cause: config.same_cause,
+            same_cause_source: config.source_of_same_cause().to_owned(),
         }
     }
 }
@@ -75,6 +77,8 @@ mod tests {
         let rules = v1::Rules::from(&config);
         assert_eq!(rules.rules.len(), RULES.len());
         assert_eq!(rules.budgets.len(), FaultKind::ALL.len());
+        assert_eq!(rules.same_cause, 3);
+        assert_eq!(rules.same_cause_source, "default");
         let idle = rules.rules.iter().find(|r| r.name == "trainer idle");
         let value = idle.map(|r| (r.values[0].value, r.values[0].source.as_str()));
         assert_eq!(value, Some((7.0, "set by program")));

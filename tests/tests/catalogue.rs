@@ -100,6 +100,8 @@ drills! {
     a_rollouts_slot_for_the_trainer = "warm-standby";
     a_second_fault_in_a_step = "second-fault-in-step";
     a_restart_that_fails_twice = "restart-fails-twice";
+    one_cause_again_and_again = "same-cause";
+    two_causes_in_turns = "causes-in-turns";
     #[ignore = "takes minutes"] kills_at_random = "random-kills";
     #[ignore = "takes minutes; `make bench` runs it"] the_papers_experiment = "paper";
     #[ignore = "its own test says more: drill.rs"] both_policies = "quick";
@@ -214,7 +216,7 @@ fn every_rule_is_shown_by_a_drill_that_expects_it_and_fails_without_it() {
 }
 
 /// Rows of the design's tables and the faults that can be injected.
-const ROWS: [&str; 60] = [
+const ROWS: [&str; 62] = [
     "detect exit",
     "detect spawn",
     "detect attach overdue",
@@ -244,6 +246,8 @@ const ROWS: [&str; 60] = [
     "restart second fault in a step",
     "restart failed twice",
     "restart budget",
+    "restart same cause",
+    "restart another cause",
     "reconnect relay",
     "reconnect source",
     "reconnect digest",

@@ -1,9 +1,9 @@
 //! Trainers whose loop is their own, at each level: real programs, really killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Daemon, JobFile, example, roles, start_torch, torch_python};
+use robust_tests::{Daemon, JobFile, bin, example, roles, start_torch, torch_python};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// A model for the job's engines, in a folder of its own.
@@ -249,6 +249,66 @@ fn a_program_that_ends_with_an_error_is_told_with_its_last_line_and_fails_in_the
         said.contains("no module named torhc") && said.contains("code 3"),
         "{said}"
     );
+}
+
+/// A program that writes a traceback of this exception in life `$life` and ends, with other numbers each time.
+fn raises(exception: &str) -> String {
+    format!(
+        "life=$TORCHELASTIC_RESTART_COUNT; sleep 1; echo \"loss 0.$$\"; \
+         echo 'Traceback (most recent call last):'; \
+         echo \"  File \\\"/tmp/tmp$$/train.py\\\", line 4$life, in step\"; echo '    take(batch)'; \
+         {exception}; exit 1"
+    )
+}
+
+/// The incidents of a job that is over, as they are on disk.
+fn incidents(daemon: &Daemon) -> Vec<Value> {
+    let mut shown = Command::new(bin("robustd"))
+        .arg("--inspect")
+        .arg("--state-dir")
+        .arg(daemon.state_dir())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    daemon.wait_for("the job to be shown", |d| {
+        d.ctl(&["status"]).status.success()
+    });
+    let report = daemon.json(&["report"]);
+    shown.kill().unwrap();
+    shown.wait().unwrap();
+    report["incidents"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_program_that_dies_of_one_exception_each_time_ends_the_job_with_its_words() {
+    let job = plain(&["sh", "-c"], &raises("echo \"KeyError: 'prompt'\"")).set(
+        "restart",
+        "max_task_restarts",
+        20,
+    );
+    let mut daemon = Daemon::start(&job);
+    assert_eq!(daemon.finish(), 1);
+    let said = std::fs::read_to_string(daemon.stderr()).unwrap() + &daemon.stdout();
+    let words = "this will not heal: exit code 6: KeyError: 'prompt'; the trainer, last trainer-";
+    assert!(said.contains(words), "{said}");
+    let all = incidents(&daemon);
+    let counts: Vec<_> = all.iter().map(|i| i["cause"]["count"].as_u64()).collect();
+    assert_eq!(counts, [1, 2, 3, 4].map(Some), "{all:#?}");
+    let first = &all[0]["cause"]["fingerprint"];
+    assert!(all.iter().all(|i| i["cause"]["fingerprint"] == *first));
+}
+
+#[test]
+fn a_program_that_dies_of_two_exceptions_in_turns_goes_on() {
+    let turns = "case $life in 0|2) echo \"KeyError: 'prompt'\";; 1|3) echo 'ValueError: no key';; *) exit 0;; esac";
+    let job = plain(&["sh", "-c"], &raises(turns)).set("restart", "max_task_restarts", 20);
+    let mut daemon = Daemon::start(&job);
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    let all = incidents(&daemon);
+    let counts: Vec<_> = all.iter().map(|i| i["cause"]["count"].as_u64()).collect();
+    assert_eq!(counts, [1, 1, 2, 2].map(Some), "{all:#?}");
 }
 
 #[test]

@@ -115,6 +115,19 @@ pub fn ratio(v: f64) -> String {
     }
 }
 
+/// What a process died of, how often in a row, and what it is known again by.
+pub fn cause(cause: &v1::Cause) -> String {
+    let v1::Cause {
+        fingerprint,
+        words,
+        count,
+    } = cause;
+    match count {
+        0 | 1 => format!("{words} ({fingerprint})"),
+        _ => format!("{words}, {count} times in a row ({fingerprint})"),
+    }
+}
+
 /// `role-index`.
 pub fn who(role: &str, index: u32) -> String {
     if role.is_empty() {
@@ -182,6 +195,24 @@ pub fn is_engine(role: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_says_how_often_it_was_met_once_that_is_more_than_once() {
+        let shown = [1, 3].map(|count| {
+            cause(&v1::Cause {
+                fingerprint: "91b2a947f85fabd6".to_owned(),
+                words: "exit code 1: KeyError: 'prompt'".to_owned(),
+                count,
+            })
+        });
+        assert_eq!(
+            shown,
+            [
+                "exit code 1: KeyError: 'prompt' (91b2a947f85fabd6)",
+                "exit code 1: KeyError: 'prompt', 3 times in a row (91b2a947f85fabd6)"
+            ]
+        );
+    }
 
     #[test]
     fn durations_read_naturally_at_every_size() {

@@ -1,8 +1,8 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
 use robust_shared::core::{
-    ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, Restarted,
-    SlotRef, View,
+    ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, Recurring,
+    Restarted, SlotRef, View,
 };
 use robust_shared::job::Job;
 use robust_shared::promises::Promises;
@@ -270,6 +270,15 @@ pub fn incident(i: &Incident) -> v1::Incident {
         evidence: i.evidence.clone(),
         stages: stages.collect(),
         swept: i.swept.iter().map(|life| life.0).collect(),
+        cause: i.cause.as_ref().map(cause),
+    }
+}
+
+fn cause(recurring: &Recurring) -> v1::Cause {
+    v1::Cause {
+        fingerprint: recurring.cause.fingerprint.to_string(),
+        words: recurring.cause.words.clone(),
+        count: recurring.count,
     }
 }
 

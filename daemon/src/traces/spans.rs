@@ -112,6 +112,14 @@ fn attributes(i: &v1::Incident, identity: &Identity) -> Vec<KeyValue> {
         KeyValue::new("robust.incarnation", number(i.incarnation)),
         KeyValue::new("robust.step", number(i.step)),
     ];
+    if let Some(cause) = &i.cause {
+        let fingerprint = cause.fingerprint.clone();
+        all.push(KeyValue::new("robust.incident.cause", fingerprint));
+        let words = StringValue::from(cut(&cause.words).to_owned());
+        all.push(KeyValue::new("robust.incident.cause_words", words));
+        let count = i64::from(cause.count);
+        all.push(KeyValue::new("robust.incident.cause_count", count));
+    }
     if !i.evidence.is_empty() {
         let evidence = StringValue::from(cut(&i.evidence).to_owned());
         all.push(KeyValue::new("robust.incident.evidence", evidence));

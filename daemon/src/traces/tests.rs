@@ -48,6 +48,7 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
         step: 7,
         evidence: "é".repeat(4000),
         swept: vec![13],
+        cause: None,
         stages: stages.collect(),
     }
 }

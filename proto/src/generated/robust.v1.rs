@@ -2262,6 +2262,12 @@ pub struct Rules {
     pub rules: ::prost::alloc::vec::Vec<Rule>,
     #[prost(message, repeated, tag = "2")]
     pub budgets: ::prost::alloc::vec::Vec<RestartBudget>,
+    /// times in a row that one cause is borne; 0: any number
+    #[prost(uint32, tag = "3")]
+    pub same_cause: u32,
+    /// default | job file: KEY
+    #[prost(string, tag = "4")]
+    pub same_cause_source: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2787,6 +2793,24 @@ pub struct Incident {
     /// incarnations that were restarted along with the one that failed
     #[prost(uint64, repeated, tag = "17")]
     pub swept: ::prost::alloc::vec::Vec<u64>,
+    /// absent: it came from outside, or nobody knows
+    #[prost(message, optional, tag = "20")]
+    pub cause: ::core::option::Option<Cause>,
+}
+/// What a process died of, or a call failed of: known again though numbers, addresses and times differ.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cause {
+    /// hexadecimal
+    #[prost(string, tag = "1")]
+    pub fingerprint: ::prost::alloc::string::String,
+    /// at most a line
+    #[prost(string, tag = "2")]
+    pub words: ::prost::alloc::string::String,
+    /// times in a row without useful work between, this one included; 0: it was not counted
+    #[prost(uint32, tag = "3")]
+    pub count: u32,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -111,6 +111,9 @@ pub struct CoreConfig {
     pub budgets: Budgets,
     /// Task restarts in a row without a committed step between, before the job fails.
     pub max_task_restarts: u32,
+    /// Times in a row that one cause is borne: the last of them restarts the task, one more ends the job;
+    /// 0: any number.
+    pub same_cause: u32,
     /// The seeded bug that is switched on.
     #[cfg(feature = "mutations")]
     pub mutation: Option<super::Mutation>,
@@ -146,6 +149,7 @@ impl Default for CoreConfig {
             evidence_timeout: Duration::from_secs(2),
             budgets: Budgets::default(),
             max_task_restarts: 3,
+            same_cause: 3,
         }
     }
 }
@@ -155,6 +159,14 @@ impl CoreConfig {
     /// generates for a batch: what would be thrown away in the end is not begun.
     pub fn route_staleness(&self) -> u64 {
         self.max_staleness.unwrap_or(ROUTE_STALENESS)
+    }
+
+    /// Where the limit of one cause came from.
+    pub fn source_of_same_cause(&self) -> &'static str {
+        match self.same_cause == Self::default().same_cause {
+            true => "default",
+            false => "job file: restart.same_cause",
+        }
     }
 
     /// How many instances of a role the job has.
@@ -313,6 +325,7 @@ impl From<&Job> for CoreConfig {
             evidence_timeout: job.detect.evidence(),
             budgets: job.restart.budgets(),
             max_task_restarts: job.restart.max_task_restarts,
+            same_cause: job.restart.same_cause,
             #[cfg(feature = "mutations")]
             mutation: None,
         }

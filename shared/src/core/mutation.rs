@@ -99,11 +99,17 @@ pub enum Mutation {
     ForgetHomeless,
     /// A source that was passed over is not tried again.
     ForgetAvoided,
+    /// Useful work does not end a row of one cause.
+    CauseOutlivesWork,
+    /// Of whatever a role dies, it counts as the same.
+    OneCause,
+    /// A cause that is met again after it restarted the task restarts it again.
+    CauseWithoutEnd,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 47] = [
+    pub const ALL: [Mutation; 50] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -151,6 +157,9 @@ impl Mutation {
         Mutation::UncountedTask,
         Mutation::ForgetHomeless,
         Mutation::ForgetAvoided,
+        Mutation::CauseOutlivesWork,
+        Mutation::OneCause,
+        Mutation::CauseWithoutEnd,
     ];
 }
 

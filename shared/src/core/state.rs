@@ -7,6 +7,7 @@ use crate::core::gang::prepare::Prepared;
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
 use crate::core::recover::budget::Strikes;
+use crate::core::recover::cause::Causes;
 use crate::core::recover::deaths::Deaths;
 use crate::core::recover::incident::Incidents;
 use crate::core::recover::recoveries::Recoveries;
@@ -151,6 +152,9 @@ pub struct Gang {
     /// All its faults since then, kind by kind.
     #[serde(default)]
     pub strikes: Strikes,
+    /// The same, cause by cause.
+    #[serde(default)]
+    pub causes: Causes,
     /// Whose turn its slots are; always the ranks' where there are no hybrid engines.
     #[serde(default)]
     pub context: Context,
@@ -167,6 +171,7 @@ impl Gang {
     pub(super) fn succeeded(&mut self) {
         self.failed_restarts = 0;
         self.strikes.clear();
+        self.causes.clear();
     }
 
     /// What the step of this life is the first one of, until it is finished. A planned restart replaces
@@ -255,6 +260,7 @@ impl State {
                 context_since: Time(0),
                 prepared: Prepared::default(),
                 strikes: Strikes::default(),
+                causes: Causes::default(),
             },
             revision: 0,
             revisions: BTreeMap::new(),

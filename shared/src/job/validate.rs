@@ -221,6 +221,7 @@ impl Job {
             0,
             1000,
         )?;
+        whole("restart.same_cause", r.same_cause.into(), 0, 1000)?;
         for kind in FaultKind::ALL {
             let (own, key) = (r.own(kind), |k| format!("restart.{kind}.{k}"));
             whole(&key("max"), own.max.unwrap_or(0).into(), 0, 1000)?;

@@ -165,6 +165,7 @@ impl Schedule {
         schedule.draw_start_ups(&config);
         schedule.draw_poison();
         schedule.draw_tools(&config);
+        schedule.draw_causes(&config);
         schedule.draw_swarm();
         schedule
     }
@@ -322,6 +323,7 @@ impl Schedule {
             responses: s.responses,
             agent_concurrency: 8,
             max_task_restarts: s.max_task_restarts,
+            same_cause: s.same_cause,
             max_staleness: s.max_staleness,
             rules: quick_rules().with(|r| r.poison.engines.set(s.poison)),
             evidence_timeout: Duration::from_secs(1),

@@ -8,6 +8,7 @@
 //! ```
 //! One thread, no clock, no randomness but [`dice::Dice`]: the same seed gives the same journal,
 //! byte for byte.
+mod causes;
 pub mod cluster;
 pub mod coverage;
 pub mod dice;

@@ -47,6 +47,9 @@ pub struct Shape {
     /// Engines that one trajectory may take along; 0: any number.
     #[serde(default)]
     pub poison: u32,
+    /// Times in a row that one cause is borne; 0: any number.
+    #[serde(default)]
+    pub same_cause: u32,
     /// The trainer's loop is its own.
     #[serde(default)]
     pub own: Option<OwnLoop>,
@@ -139,6 +142,7 @@ impl Shape {
             shared: dice.chance(150),
             max_staleness: None,
             poison: 0,
+            same_cause: 0,
             own: None,
             policy: match dice.chance(100) {
                 true => Policy::Task,

@@ -3,7 +3,7 @@ use super::{put, put_json};
 use crate::cli::{InjectArgs, Which};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{bar, locale_is_utf8, millis, who};
+use crate::format::{self, bar, locale_is_utf8, millis, who};
 use crate::paint::Paint;
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_proto::v1;
@@ -172,11 +172,14 @@ fn text(kind: Kind, r: &v1::InjectReply, paint: Paint) -> String {
     };
     let Some(i) = &r.incident else { return struck };
     let mut text = struck;
+    let cause = i.cause.as_ref().map(format::cause);
+    let cause = cause.map_or_else(String::new, |cause| format!("cause       {cause}\n"));
     text += &format!(
-        "incident {}  {}: {}\nplan        {}\noutcome     {}\n",
+        "incident {}  {}: {}\n{}plan        {}\noutcome     {}\n",
         i.id,
         i.rule,
         i.reason,
+        cause,
         i.plan,
         paint.word(&i.outcome)
     );

@@ -57,6 +57,7 @@ fn text(rules: &v1::Rules, paint: Paint) -> String {
     let mut text = watched(rules).render(paint);
     text += &format!("\n{}", values(rules).render(paint));
     text += &format!("\n{}", budgets(rules).render(paint));
+    text += &format!("\none cause: {}\n", same_cause(rules));
     text += "\nsignals\n";
     for rule in &rules.rules {
         text += &format!("  {}: {}\n", rule.name, rule.signal);
@@ -111,6 +112,17 @@ fn budgets(rules: &v1::Rules) -> Table {
         ]);
     }
     table
+}
+
+fn same_cause(rules: &v1::Rules) -> String {
+    let source = &rules.same_cause_source;
+    match rules.same_cause {
+        0 => format!("borne any number of times ({source})"),
+        most => format!(
+            "the task is restarted when it is met {most} times in a row, and the job ends when it is met once \
+             more ({source})"
+        ),
+    }
 }
 
 fn or_dash(text: &str) -> String {

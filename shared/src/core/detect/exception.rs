@@ -6,6 +6,7 @@
 //! may pass, and nobody else is to blame; one that fails so again and again, with nothing between, would
 //! be told to pull for ever.
 use super::{Rule, Verdict};
+use crate::core::recover::cause::Cause;
 use crate::core::roster::instances::Current;
 use crate::core::state::Stage;
 use crate::core::{CallFault, Core, FaultKind};
@@ -44,8 +45,9 @@ impl Core {
         i.own_failures += 1;
         let (who, failures) = (i.id, i.own_failures);
         if failures >= OWN_FAILURES && i.condemned.is_none() {
+            let cause = Cause::of_error(reason);
             let reason = format!("{failures} pulls in a row failed by themselves: {reason}");
-            self.fault(Verdict::new(who, &RULE, reason));
+            self.fault(Verdict::new(who, &RULE, reason).came_of(cause));
         }
     }
 
@@ -63,7 +65,10 @@ impl Core {
         let rank = rank.and_then(|rank| self.s.instances.life(rank));
         let who = rank.map_or(Self::any_rank(), |i| i.id);
         match fault {
-            CallFault::Exception => self.fault(Verdict::new(who, &RULE, reason)),
+            CallFault::Exception => {
+                let cause = Cause::of_error(&reason);
+                self.fault(Verdict::new(who, &RULE, reason).came_of(cause));
+            }
             CallFault::Numeric => self.numeric(who, reason),
         }
     }

@@ -1,5 +1,6 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
 use super::{Rule, Verdict};
+use crate::core::recover::cause::{Cause, last_words};
 use crate::core::roster::instances::Current;
 use crate::core::{Core, Exit, FaultKind};
 use crate::ids::{Role, Step};
@@ -40,15 +41,7 @@ const WRONG_WEIGHTS: i32 = 7;
 /// The exit in words. Only a process that ended itself had something to say: its last `error:` line,
 /// else its last line; what one wrote before a signal struck it explains nothing.
 fn words(exit: &Exit, detail: &str) -> String {
-    let mut lines = detail
-        .lines()
-        .rev()
-        .map(str::trim)
-        .filter(|l| !l.is_empty());
-    let said = lines
-        .clone()
-        .find(|l| l.starts_with("error:"))
-        .or_else(|| lines.next());
+    let said = last_words(detail);
     match (exit, said) {
         (Exit::Code(code), Some(line)) if *code != 0 => format!("{exit}: {line}"),
         _ => exit.to_string(),
@@ -77,7 +70,9 @@ impl Core {
             // An engine takes minutes to come up, and its process attaches long before that.
             Exit::Code(code) => !i.was_attached() || *code == COULD_NOT_START,
         };
-        let mut verdict = Verdict::new(i.id, &RULE, words.clone()).ended();
+        let mut verdict = Verdict::new(i.id, &RULE, words.clone())
+            .came_of(Cause::of_exit(exit, detail))
+            .ended();
         if !i.was_attached() || failed_start {
             verdict.kind = FaultKind::Start;
         }

@@ -147,12 +147,13 @@ impl Core {
             return self.execute(hung, life.filter(|_| verdict.ended));
         }
         let blame = self.blame(&mut verdict);
-        let plan = decide(&self.count_fault(&verdict, blame.is_found()));
+        let case = self.count_fault(&verdict, blame.is_found());
+        let plan = decide(&case);
         if plan.action == Action::RestartTask {
             // When it is decided, not when it is done: another may be decided before it is (I-7).
             self.s.task_restarts += u32::from(!self.config.mutant(Mutation::UncountedTask));
         }
-        let incident = self.open_incident(&verdict, &plan);
+        let incident = self.open_incident(&verdict, &plan, case.cause);
         self.settle(blame, &verdict, incident);
         self.judged(&verdict, &plan, incident);
     }
@@ -238,9 +239,9 @@ impl Core {
         let budget = self.config.budgets.of(verdict.kind);
         let is_silent = self.config.own_loop.is_some_and(|own| !own.commits);
         if is_silent && self.s.gang.ran(budget.window, self.now) {
-            self.s.gang.succeeded();
-            self.s.task_restarts = 0;
+            self.gang_succeeded();
         }
+        let cause = self.count_cause(verdict, poisoned);
         let (now, kind, gang) = (self.now, verdict.kind, &mut self.s.gang);
         let failures = if verdict.who.role == Role::Trainer {
             match restored {
@@ -265,6 +266,8 @@ impl Core {
             who: verdict.who,
             kind,
             seen: verdict.reason.clone(),
+            cause,
+            same_cause: self.config.same_cause,
             committed: self.s.committed,
             startup_error: verdict.startup_error.clone(),
             role_proven: self.s.proven.contains(&verdict.who.role) && !verdict.never_served,

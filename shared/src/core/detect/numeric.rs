@@ -2,6 +2,7 @@
 //! its weights; a trainer that does not and reports such figures is caught here, before its step is
 //! committed. Either way the gang goes back to the committed step, so no broken weights are published.
 use super::{Rule, Verdict};
+use crate::core::recover::cause::Cause;
 use crate::core::{Core, FaultKind, StepMetrics};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
@@ -30,6 +31,7 @@ pub(in crate::core) fn not_a_number(metrics: &StepMetrics) -> Option<String> {
 
 impl Core {
     pub(in crate::core) fn numeric(&mut self, who: InstanceId, reason: String) {
-        self.fault(Verdict::new(who, &RULE, reason));
+        let cause = Cause::of_error(&reason);
+        self.fault(Verdict::new(who, &RULE, reason).came_of(cause));
     }
 }

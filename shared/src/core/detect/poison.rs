@@ -27,7 +27,6 @@
 //! batch of which nothing is left fails the job: no restart can help.
 use super::{ForAll, Rule, Setting, Verdict, exit, health_probe, rollout_silent, settings};
 use crate::core::output::{Output, Record, Severity};
-use crate::core::recover::budget::FaultKind;
 use crate::core::recover::deaths::{Death, InFlight, Taken};
 use crate::core::work::trajectories::Place;
 use crate::core::{Core, CoreConfig, Mutation};
@@ -117,6 +116,9 @@ impl Core {
             let (kind, at) = (death.kind, death.engine.at);
             if let Some(i) = self.s.instances.get_mut(death.engine.who) {
                 i.strikes.take_back(kind, at);
+                if let Some(cause) = death.cause {
+                    i.causes.take_back(cause, at);
+                }
             }
         }
         let how = verdict.reason.clone();
@@ -146,8 +148,10 @@ impl Core {
         match culprit {
             Some((id, before)) => self.set_aside(id, &before, last),
             None if in_flight != InFlight::default() => {
-                let (kind, engines): (FaultKind, _) = (verdict.kind, self.config.poison_after());
-                self.s.deaths.add(last, kind, in_flight, engines);
+                let cause = verdict.cause.as_ref().map(|cause| cause.fingerprint);
+                let death = Death::new(last, verdict.kind, cause, in_flight);
+                let engines = self.config.poison_after();
+                self.s.deaths.add(death, engines);
             }
             None => {}
         }

@@ -1,6 +1,7 @@
 //! A rule's finding.
 use super::Rule;
 use crate::core::FaultKind;
+use crate::core::recover::cause::Cause;
 use crate::ids::InstanceId;
 use crate::time::Time;
 
@@ -15,6 +16,8 @@ pub struct Verdict {
     pub kind: FaultKind,
     /// What was seen.
     pub reason: String,
+    /// What it came of; none where it came from outside, or nobody knows.
+    pub cause: Option<Cause>,
     /// Its words, where it ended in start-up with an error.
     pub startup_error: Option<String>,
     /// That it attached before proves nothing of its role: no instance of it ever served.
@@ -37,6 +40,7 @@ impl Verdict {
             rule,
             kind: rule.kind.unwrap_or(FaultKind::Exit),
             reason: reason.into(),
+            cause: None,
             startup_error: None,
             never_served: false,
             ended: false,
@@ -52,6 +56,11 @@ impl Verdict {
             ended: true,
             ..self
         }
+    }
+
+    /// What it came of.
+    pub fn came_of(self, cause: Option<Cause>) -> Self {
+        Self { cause, ..self }
     }
 
     /// It hangs.

@@ -156,6 +156,16 @@ impl Core {
         self.mark(Self::any_rank(), "published");
     }
 
+    /// The gang did useful work.
+    pub(in crate::core) fn gang_succeeded(&mut self) {
+        let causes = self.s.gang.causes.clone();
+        self.s.gang.succeeded();
+        self.s.task_restarts = 0;
+        if self.config.mutant(Mutation::CauseOutlivesWork) {
+            self.s.gang.causes = causes;
+        }
+    }
+
     pub(in crate::core) fn on_step_done(
         &mut self,
         from: Generation,
@@ -185,8 +195,7 @@ impl Core {
         let progress = gang.stepped || !own_state;
         (gang.stepped, gang.fresh, gang.faults_in_step) = (true, false, 0);
         if progress {
-            gang.succeeded();
-            self.s.task_restarts = 0;
+            self.gang_succeeded();
         }
         self.s.committed = step;
         if self.config.mutant(Mutation::PublishBeforeCommit) {

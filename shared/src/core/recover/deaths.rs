@@ -4,6 +4,7 @@
 //! batch is still open: a consumed one is never in flight again.
 use crate::changed::Changed;
 use crate::core::recover::budget::FaultKind;
+use crate::core::recover::cause::Fingerprint;
 use crate::ids::{Incarnation, IncidentId, InstanceId, Step, TrajectoryId};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -34,8 +35,28 @@ pub struct Death {
     pub engine: Taken,
     /// The budget that it counts against.
     pub kind: FaultKind,
+    /// What it came of, which is counted, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Fingerprint>,
     /// Keys of the trajectories in flight.
     in_flight: BTreeSet<u64>,
+}
+
+impl Death {
+    /// Of an engine, with what was in flight on it.
+    pub fn new(
+        engine: Taken,
+        kind: FaultKind,
+        cause: Option<Fingerprint>,
+        in_flight: InFlight,
+    ) -> Self {
+        Self {
+            engine,
+            kind,
+            cause,
+            in_flight: in_flight.0,
+        }
+    }
 }
 
 /// From so many deaths on a trajectory is suspected: no other suspect goes to the engine that it is on,
@@ -105,17 +126,13 @@ impl Deaths {
     }
 
     /// Remembers a death; `engines` are what a rule looks at.
-    pub fn add(&mut self, engine: Taken, kind: FaultKind, in_flight: InFlight, engines: usize) {
+    pub fn add(&mut self, death: Death, engines: usize) {
         self.changed.note(());
         while self.all.len() >= KEPT.max(engines) {
             self.all.pop_front();
         }
-        self.cleared.retain(|key| !in_flight.0.contains(key));
-        self.all.push_back(Death {
-            engine,
-            kind,
-            in_flight: in_flight.0,
-        });
+        self.cleared.retain(|key| !death.in_flight.contains(key));
+        self.all.push_back(death);
     }
 
     /// Forgets trajectories that are consumed, and deaths that nobody else can be blamed for.
@@ -192,7 +209,7 @@ mod tests {
             how: "killed by SIGKILL".to_owned(),
             incident: IncidentId(number),
         };
-        deaths.add(engine, FaultKind::Exit, with(members), 2);
+        deaths.add(Death::new(engine, FaultKind::Exit, None, with(members)), 2);
     }
 
     fn blamed(deaths: &Deaths, members: &[u32]) -> Option<u32> {

@@ -1,5 +1,6 @@
 //! One fault and its recovery, with the instants that the timings are made of.
 use crate::changed::Changed;
+use crate::core::recover::cause::Recurring;
 use crate::ids::{Incarnation, IncidentId, InstanceId, Step};
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,6 +20,9 @@ pub struct Incident {
     pub rule: String,
     /// What was seen.
     pub reason: String,
+    /// What it came of; none where it came from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Recurring>,
     /// What was decided, as a sentence.
     pub plan: String,
     /// The committed step when it struck.

@@ -2,6 +2,7 @@
 use crate::core::Core;
 use crate::core::detect::Verdict;
 use crate::core::output::{Output, Record, Severity};
+use crate::core::recover::cause::Recurring;
 use crate::core::recover::incident::{Incident, IncidentOutcome};
 use crate::core::recover::restart::{Action, Plan};
 use crate::core::roster::index::Counts;
@@ -17,7 +18,12 @@ const EVIDENCE_KEPT: usize = 10;
 
 impl Core {
     /// Opens an incident for a verdict and its plan.
-    pub(in crate::core) fn open_incident(&mut self, verdict: &Verdict, plan: &Plan) -> IncidentId {
+    pub(in crate::core) fn open_incident(
+        &mut self,
+        verdict: &Verdict,
+        plan: &Plan,
+        cause: Option<Recurring>,
+    ) -> IncidentId {
         let id = self.s.next_incident;
         self.s.next_incident = id.next();
         let failed = plan.action == Action::FailJob;
@@ -30,6 +36,7 @@ impl Core {
             incarnation: life.map(|i| i.incarnation).unwrap_or_default(),
             rule: verdict.rule.name.to_owned(),
             reason: verdict.reason.clone(),
+            cause,
             plan: plan.to_string(),
             step: self.s.committed,
             struck,

@@ -1,5 +1,6 @@
 //! From a verdict to what is done about it: the decision, the restarts, and the incident that tells of them.
 pub(in crate::core) mod budget;
+pub(in crate::core) mod cause;
 pub(in crate::core) mod deaths;
 pub(in crate::core) mod incident;
 mod incidents;

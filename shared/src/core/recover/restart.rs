@@ -11,6 +11,7 @@ use crate::core::gang::context::Context;
 use crate::core::gang::prepare::Prepared;
 use crate::core::output::{Outcome, Output, Record, Severity};
 use crate::core::recover::budget::{Budget, FaultKind};
+use crate::core::recover::cause::Recurring;
 use crate::core::roster::instance::Life;
 use crate::core::roster::nodes::{Move, NodeState};
 use crate::core::state::Stage;
@@ -30,6 +31,11 @@ pub struct Case {
     pub kind: FaultKind,
     /// What was seen of it.
     pub seen: String,
+    /// What it came of, this time included; none where it came from outside.
+    pub cause: Option<Recurring>,
+    /// Times in a row that one cause is borne: the last of them restarts the task, and one more ends the
+    /// job; 0: any number.
+    pub same_cause: u32,
     /// The last committed step.
     pub committed: Step,
     /// Its words, where it ended with a code other than 0 before it linked.
@@ -180,6 +186,9 @@ pub fn decide(case: &Case) -> Plan {
         );
         return plan(Action::FailJob, why);
     }
+    if let Some(why) = will_not_heal(case) {
+        return plan(Action::FailJob, why);
+    }
     let Some(why) = task_restart_reason(case) else {
         let action = match case.who.role {
             Role::Trainer => Action::RestartGang,
@@ -218,6 +227,14 @@ fn task_restart_reason(case: &Case) -> Option<String> {
     if case.policy == Policy::Task {
         return Some("the policy is `task`".to_owned());
     }
+    if let Some(again) = case.recurring(case.same_cause) {
+        let Recurring { cause, count } = again;
+        let (words, most) = (&cause.words, case.same_cause);
+        return Some(format!(
+            "{who} failed {count} times in a row of the same cause without useful work (limit {most}): \
+             {words}"
+        ));
+    }
     if who.role != Role::Trainer {
         return over_budget(case);
     }
@@ -244,6 +261,30 @@ fn task_restart_reason(case: &Case) -> Option<String> {
         return Some(first.to_string());
     }
     over_budget(case)
+}
+
+impl Case {
+    /// Its cause, where that was met so often in a row.
+    fn recurring(&self, times: u32) -> Option<&Recurring> {
+        let is_limited = self.same_cause > 0;
+        self.cause
+            .as_ref()
+            .filter(|cause| is_limited && cause.count >= times)
+    }
+}
+
+/// One that is met once more after it restarted the task is met for ever, and every further try costs hours.
+fn will_not_heal(case: &Case) -> Option<String> {
+    let Recurring { cause, count } = case.recurring(case.same_cause.saturating_add(1))?;
+    let (words, most) = (&cause.words, case.same_cause);
+    let whom = match case.who.role {
+        Role::Trainer => format!("the trainer, last {},", case.who),
+        Role::Hybrid | Role::Rollout | Role::Agent => case.who.to_string(),
+    };
+    Some(format!(
+        "this will not heal: {words}; {whom} failed of it {count} times in a row without useful work \
+         (`restart.same_cause` is {most}), so mend what it says, or raise the limit if it passes with time"
+    ))
 }
 
 fn over_budget(case: &Case) -> Option<String> {

@@ -4,6 +4,7 @@ use crate::core::gang::context::Turn;
 use crate::core::input::{Hello, Sample};
 use crate::core::ops::armed::Armed;
 use crate::core::recover::budget::Strikes;
+use crate::core::recover::cause::Causes;
 use crate::core::roster::nodes::SlotRef;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVersion};
 use crate::phase::Phase;
@@ -202,6 +203,9 @@ pub struct Instance {
     /// Failures in a row without useful work between them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub strikes: Strikes,
+    /// The same, cause by cause.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub causes: Causes,
     /// Anything heard or seen of it last: the instant a fault counts from.
     pub last_sign: Time,
     /// When an injected fault struck this life.
@@ -296,6 +300,7 @@ impl Instance {
             replaced: 0,
             restarted: VecDeque::new(),
             strikes: Strikes::default(),
+            causes: Causes::default(),
             last_sign: Time(0),
             struck: None,
             armed: Vec::new(),
@@ -340,6 +345,7 @@ impl Instance {
             replaced: self.replaced,
             restarted: std::mem::take(&mut self.restarted),
             strikes: std::mem::take(&mut self.strikes),
+            causes: std::mem::take(&mut self.causes),
             quarantined: self.quarantined,
             retiring: self.retiring,
             leaving: self.leaving,
@@ -363,6 +369,17 @@ impl Instance {
     pub fn bytes_of(&self, version: WeightVersion) -> u64 {
         let seen = self.pull_seen.filter(|seen| seen.version == version);
         seen.map_or(0, |seen| seen.bytes)
+    }
+
+    /// It did useful work: what fails from now on is not in a row with what failed before.
+    pub fn succeeded(&mut self) {
+        self.strikes.clear();
+        self.causes.clear();
+    }
+
+    /// Whether anything is counted against it.
+    pub fn has_failed(&self) -> bool {
+        !self.strikes.is_empty() || !self.causes.is_empty()
     }
 
     /// Its process is about to be replaced.

@@ -153,8 +153,8 @@ impl Core {
         if i.sample.tokens_total > tokens && i.id.role.is_engine() {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
-            if !i.strikes.is_empty() {
-                self.s.instances.of_mut(current).strikes.clear();
+            if i.has_failed() {
+                self.s.instances.of_mut(current).succeeded();
             }
             self.generates(current);
         }

@@ -93,7 +93,7 @@ impl Core {
             .finished(&mut cx, restores, (agent, id), brought);
         if let Some(present) = present.filter(|_| useful) {
             let a = self.s.instances.of_mut(present);
-            a.strikes.clear();
+            a.succeeded();
             a.given_back = GivenBack::default();
             a.last_sign = self.now;
         }

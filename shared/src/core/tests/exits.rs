@@ -14,6 +14,8 @@ fn config() -> CoreConfig {
         rollouts: 2,
         agents: 1,
         ranks: 1,
+        // The budgets by kind are looked at.
+        same_cause: 0,
         ..small(Mode::Sync, 3)
     }
 }

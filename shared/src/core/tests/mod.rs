@@ -1,6 +1,7 @@
 //! The controller in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod armed;
+mod causes;
 mod control;
 mod detection;
 mod door;

@@ -7,6 +7,8 @@ fn case(role: Role) -> Case {
         who: id(role, 1),
         kind: FaultKind::Exit,
         seen: "killed by SIGKILL".to_owned(),
+        cause: None,
+        same_cause: 3,
         committed: Step(5),
         startup_error: None,
         role_proven: true,
@@ -241,4 +243,56 @@ fn restarts_in_a_row_wait_and_the_plan_says_how_long() {
         sentence(&task),
         "restart the whole task after a wait of 100 ms from step 5: fault 2 of the trainer in step 6"
     );
+}
+
+/// A case that came of the same cause for the so manieth time in a row.
+fn again(case: Case, count: u32) -> Case {
+    let cause = Cause::of_exit(&Exit::Code(1), "error: no tensor `lm_head`");
+    let recurring = |cause| Recurring { cause, count };
+    Case {
+        cause: cause.map(recurring),
+        ..case
+    }
+}
+
+#[test]
+fn the_same_cause_for_the_third_time_restarts_the_task() {
+    assert_eq!(
+        decide(&again(case(Role::Rollout), 2)).action,
+        Action::RestartInstance
+    );
+    assert_eq!(
+        sentence(&again(case(Role::Rollout), 3)),
+        "restart the whole task from step 5: rollout-1 failed 3 times in a row of the same cause \
+         without useful work (limit 3): exit code 1: no tensor `lm_head`"
+    );
+}
+
+#[test]
+fn the_same_cause_once_more_after_that_fails_the_job() {
+    let once_more = again(case(Role::Rollout), 4);
+    let says = "fail the job: this will not heal: exit code 1: no tensor `lm_head`; rollout-1 failed of \
+                it 4 times in a row without useful work (`restart.same_cause` is 3), so mend what it \
+                says, or raise the limit if it passes with time";
+    assert_eq!(sentence(&once_more), says);
+    let of_ranks = Case {
+        faults_in_step: 4,
+        ..again(case(Role::Trainer), 4)
+    };
+    let whom = says.replace("rollout-1", "the trainer, last trainer-1,");
+    assert_eq!(sentence(&of_ranks), whom);
+    let under_policy = Case {
+        policy: Policy::Task,
+        ..once_more
+    };
+    assert_eq!(sentence(&under_policy), says);
+}
+
+#[test]
+fn a_limit_of_none_bears_the_same_cause_as_often_as_the_other_budgets_do() {
+    let case = Case {
+        same_cause: 0,
+        ..again(case(Role::Agent), 100)
+    };
+    assert_eq!(decide(&case).action, Action::RestartInstance);
 }

@@ -175,6 +175,9 @@ pub struct Restart {
     pub backoff_ms: u64,
     /// Task restarts in a row without a committed step between, before the job fails.
     pub max_task_restarts: u32,
+    /// Times in a row, without useful work between, that one cause is borne: the last of them restarts the
+    /// task, and one more ends the job; 0: any number.
+    pub same_cause: u32,
     /// A linked process ended or lost its link.
     pub exit: KindBudget,
     /// A process did not come up.
@@ -256,6 +259,7 @@ impl Default for Restart {
             window_s: 600.0,
             backoff_ms: 100,
             max_task_restarts: 3,
+            same_cause: 3,
             exit: none,
             start: none,
             hang: none,

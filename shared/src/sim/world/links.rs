@@ -130,7 +130,7 @@ impl World {
             // It tries again when its node has joined.
             return;
         }
-        if !p.alive || p.linked || p.start != super::Start::Fine || !self.daemon.up {
+        if !p.alive || p.linked || !p.start.links() || !self.daemon.up {
             return;
         }
         if p.halted() || self.daemon.writing || p.cut_until > now {

@@ -17,6 +17,7 @@
 //! with their processes; operators (`office`) ask for changes and remember what they were promised.
 mod act;
 mod agents;
+mod ailment;
 mod check;
 mod daemon;
 mod ghosts;
@@ -35,6 +36,7 @@ mod timing;
 mod tools;
 mod trainer;
 
+pub use ailment::Ailment;
 pub use check::{Checker, Violation};
 pub use journal::Journal;
 pub use process::{Proc, Start, Work};
@@ -73,6 +75,8 @@ enum Happening {
     Told(Incarnation, u64, Order),
     /// A process that came up badly ends.
     Dies(Incarnation, i32),
+    /// A process ends of what it has.
+    DiesOf(Incarnation, Ailment),
     /// A stopped or slowed process goes on as before.
     Heals(Incarnation),
     Gang(Generation, Call, u32),
@@ -384,6 +388,7 @@ impl World {
             Happening::Said(life, link, input) => self.heard(life, link, input),
             Happening::Told(life, link, order) => self.told(life, link, order),
             Happening::Dies(life, code) => self.ends(life, crate::core::Exit::Code(code)),
+            Happening::DiesOf(life, of) => self.dies_of(life, of),
             Happening::Heals(life) => self.heal_one(life),
             Happening::Gang(generation, call, part) => self.gang_goes_on(generation, call, part),
             Happening::Pull(puller, serial) => self.pull_goes_on(puller, serial),

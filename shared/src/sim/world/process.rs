@@ -1,4 +1,5 @@
 //! One virtual process of a role.
+use super::ailment::Ailment;
 use super::machines::SpawnOrder;
 use crate::core::SlotRef;
 use crate::ids::{Generation, InstanceId, Role, Step, TrajectoryId, WeightVersion};
@@ -24,6 +25,17 @@ pub enum Start {
     Dies(i32),
     /// The system refuses to start it.
     Refused,
+    /// It ends of this cause instead of linking.
+    Says(Ailment),
+    /// It links, and ends of this cause a moment later.
+    Ails(Ailment),
+}
+
+impl Start {
+    /// Whether it comes to link.
+    pub fn links(self) -> bool {
+        matches!(self, Start::Fine | Start::Ails(_))
+    }
 }
 
 /// What an agent worker knows of a trajectory it holds.

@@ -224,6 +224,12 @@ impl World {
         match start {
             Start::Fine => self.after(takes, Happening::Link(life)),
             Start::Dies(code) => self.after(takes, Happening::Dies(life, code)),
+            Start::Says(of) => self.after(takes, Happening::DiesOf(life, of)),
+            Start::Ails(of) => {
+                let ailing = self.dice.up_to(ms(600));
+                self.after(takes, Happening::Link(life));
+                self.after(takes + ailing, Happening::DiesOf(life, of));
+            }
             Start::Mute | Start::Refused => {}
         }
     }
@@ -234,14 +240,19 @@ impl World {
 
     /// A process ends; the daemon hears of it a little later.
     pub(super) fn ends(&mut self, life: Incarnation, exit: Exit) {
+        let detail = match exit {
+            Exit::Code(_) => "error: it cannot start",
+            _ => "",
+        };
+        self.ends_with(life, exit, detail.to_owned());
+    }
+
+    /// A process ends, and these are the last lines of its log.
+    pub(super) fn ends_with(&mut self, life: Incarnation, exit: Exit, detail: String) {
         if !self.falls(life) {
             return;
         }
         let at = self.procs.get(&life).map_or(0, |p| p.machine);
-        let detail = match exit {
-            Exit::Code(_) => "error: it cannot start".to_owned(),
-            _ => String::new(),
-        };
         let ended = self.timing.teardown.draw(&mut self.dice);
         let told = self.timing.told.draw(&mut self.dice);
         let input = Input::Role(

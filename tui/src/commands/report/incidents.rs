@@ -1,7 +1,7 @@
 //! Incidents of the page: each with its stages, what was decided, and the evidence.
 use super::escape::esc;
 use super::run::{Run, whom};
-use crate::format::millis;
+use crate::format::{self, millis};
 use robust_proto::v1;
 
 /// Incidents that are told one by one.
@@ -30,10 +30,14 @@ fn card(run: &Run<'_>, i: &v1::Incident) -> String {
             esc(&i.evidence)
         ),
     };
+    let cause = match &i.cause {
+        None => String::new(),
+        Some(cause) => format!("<p>Cause: {}</p>", esc(&format::cause(cause))),
+    };
     format!(
         "<article class=\"{}\"><h3><span class=\"number\">{}</span> {}: {} \
          <small>at {}, step {}, {}</small></h3>\
-         <p>{}</p><p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th>\
+         <p>{}</p>{cause}<p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th>\
          <th>reconnect</th><th>total</th></tr><tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr></table>\
          <p class=\"stages\">{stages}</p>{evidence}</article>\n",
         if i.outcome == "recovered" {

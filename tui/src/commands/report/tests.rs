@@ -225,6 +225,11 @@ fn a_hostile_name_is_said_and_does_nothing() {
     for i in &mut report.incidents {
         (i.role, i.rule, i.reason) = (name(), name(), name());
         (i.plan, i.outcome, i.evidence) = (name(), name(), name());
+        i.cause = Some(v1::Cause {
+            fingerprint: name(),
+            words: name(),
+            count: 2,
+        });
         i.stages[0].name = name();
     }
     let history = report.history.as_mut().unwrap();
@@ -291,4 +296,17 @@ fn parts_are_put_together_in_their_order() {
         join(&mut whole, part);
     }
     assert_eq!(whole, history);
+}
+
+#[test]
+fn an_incident_says_what_it_came_of() {
+    let mut report = report();
+    assert!(!page(&report).contains("Cause:"), "no incident has one");
+    report.incidents[0].cause = Some(v1::Cause {
+        fingerprint: "91b2a947f85fabd6".to_owned(),
+        words: "exit code 1: no layer <7>".to_owned(),
+        count: 3,
+    });
+    let says = "<p>Cause: exit code 1: no layer &lt;7&gt;, 3 times in a row (91b2a947f85fabd6)</p>";
+    assert!(page(&report).contains(says));
 }

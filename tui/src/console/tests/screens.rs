@@ -101,6 +101,23 @@ fn the_incidents_screen() {
 }
 
 #[test]
+fn an_incident_shows_what_it_came_of_in_a_line() {
+    let mut status = recovering();
+    let incident = status.incidents.last_mut().unwrap();
+    incident.cause = Some(robust_proto::v1::Cause {
+        fingerprint: "91b2a947f85fabd6".into(),
+        words: "exit code 1: KeyError: 'prompt'".into(),
+        count: 3,
+    });
+    let mut state = showing(status);
+    let _ = state.handle(state.now, press('6'));
+    let shown = screen(&state, 120, 40);
+    let cause = shown.lines().find(|line| line.contains("cause ")).unwrap();
+    let words = "cause    exit code 1: KeyError: 'prompt', 3 times in a row (91b2a947f85fabd6)";
+    assert!(cause.contains(words), "{cause}");
+}
+
+#[test]
 fn the_nodes_screen() {
     check_screen("nodes", '7');
 }

@@ -2,7 +2,7 @@
 use super::super::screen::TableId;
 use super::super::state::State;
 use super::{Drawn, grid, incidents, section, split, text, wrapped};
-use crate::format::{bar, millis, time_of_day_at, who};
+use crate::format::{self, bar, millis, time_of_day_at, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -83,6 +83,7 @@ fn words(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
         [one] => format!("incarnation {one}"),
         all => format!("incarnations {}", all.join(", ")),
     };
+    let cause = i.cause.as_ref().map(|c| ("cause", format::cause(c)));
     let facts = [
         ("rule", i.rule.clone()),
         ("seen", i.reason.clone()),
@@ -100,9 +101,10 @@ fn words(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
     ];
     let room = width.saturating_sub(12);
     let mut lines = Vec::new();
-    for (name, value) in facts {
-        let mut name = name;
-        for text in wrapped(&state.look.fit(&value, room * 3), room) {
+    let (seen, rest) = facts.split_at(2);
+    for (name, value) in seen.iter().chain(&cause).chain(rest) {
+        let mut name = *name;
+        for text in wrapped(&state.look.fit(value, room * 3), room) {
             lines.push(Line::from(vec![
                 Span::styled(format!(" {name:<8} "), state.look.faint()),
                 Span::raw(text),

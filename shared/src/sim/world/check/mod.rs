@@ -16,6 +16,7 @@
 //! | dispatch, step | nothing beyond the last step before a pause |
 //! | set aside | on evidence, once; handed out no more, trained on by no step, consumed by its own |
 //! | request | refused: nothing changed; accepted: kept after every crash |
+mod causes;
 mod outputs;
 mod places;
 mod poison;
@@ -185,6 +186,7 @@ impl Checker {
 
     /// What the controller is about to be told.
     pub(super) fn told(&mut self, core: &Core, input: &Input) {
+        self.verdicts.causes.told(input);
         match input {
             Input::Role(incarnation, RoleEvent::TrajectoryFinished { trajectory, .. }) => {
                 // One that another brought to its end before is of no use.

@@ -1,5 +1,6 @@
 //! Verdicts and what they cost, held against the truth (I-7, I-8).
 use super::super::{Proc, Start, World};
+use super::causes::Causes;
 use crate::core::{Incident, Policy, Taken};
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role};
 use crate::time::Time;
@@ -49,6 +50,8 @@ pub(super) struct Verdicts {
     /// Those that fell and are not on record yet: their kills need not wait for that.
     decided: BTreeMap<IncidentId, (InstanceId, Scope)>,
     newest: IncidentId,
+    /// What processes really died of.
+    pub(super) causes: Causes,
     rows: Rows,
     /// As they are on record. That one did something useful ends a row, but is no record of its own: a
     /// controller that dies before the next one counts on as if it had not been.
@@ -91,6 +94,7 @@ impl Verdicts {
         self.on_record.clone_from(&self.linked);
         self.training_on_record.clone_from(&self.training);
         self.rows_on_record.clone_from(&self.rows);
+        self.causes.written();
     }
 
     /// A verdict fell.
@@ -107,17 +111,20 @@ impl Verdicts {
         self.linked.clone_from(&self.on_record);
         self.training.clone_from(&self.training_on_record);
         self.rows.clone_from(&self.rows_on_record);
+        self.causes.restored();
     }
 
     /// A stopped job goes on: nothing counts any more.
     pub fn begin_anew(&mut self) {
         self.rows.clear();
+        self.causes.begin_anew();
         (self.all, self.tasks) = (0, 0);
         self.proven = false;
     }
 
     /// A death was not the engine's fault: it counts no more, or will not.
     pub fn charge(&mut self, engine: &Taken) {
+        self.causes.charge(engine);
         self.charged.insert(engine.incident);
         let Some((who, kind, at)) = self.counted.remove(&engine.incident) else {
             return;
@@ -160,11 +167,13 @@ impl Verdicts {
     /// Only these places are there. Whoever comes where one was given up begins its own row.
     pub fn keep_places(&mut self, is_there: impl Fn(InstanceId) -> bool) {
         self.rows.retain(|who, _| is_there(*who));
+        self.causes.keep_places(is_there);
     }
 
     /// An instance did something useful.
     pub fn useful(&mut self, id: InstanceId) {
         self.rows.remove(&id);
+        self.causes.useful(id);
     }
 
     /// A step was committed. Of a gang whose program keeps its state to itself the first one may be
@@ -176,6 +185,7 @@ impl Verdicts {
         if !(keeps_own_state && is_its_first) {
             (self.all, self.tasks) = (0, 0);
             self.rows.retain(|who, _| who.role != Role::Trainer);
+            self.causes.useful(super::super::id(Role::Trainer, 0));
         }
     }
 }
@@ -214,6 +224,7 @@ impl World {
 
     /// Neither too little (I-7) nor too much (I-8).
     fn check_cost(&mut self, incident: &Incident, scope: Scope) {
+        let recurs = self.check_cause(incident);
         let (who, now, plan) = (incident.who, self.now, &incident.plan);
         let budget = self.config.budgets.general;
         let (window, borne) = (budget.window, budget.max);
@@ -241,7 +252,9 @@ impl World {
             Scope::Instance | Scope::Gang => false,
         };
         let first_step = who.role == Role::Trainer && !self.checker.verdicts.proven;
-        let explained = !dear || all >= 2 || ever > borne || first_step && scope == Scope::Task;
+        let same = self.config.same_cause > 0 && recurs >= self.config.same_cause;
+        let often = all >= 2 || ever > borne || same;
+        let explained = !dear || often || first_step && scope == Scope::Task;
         self.must(explained, "I-8", || {
             format!("for its first fault {who} costs: {plan}")
         });
