@@ -89,6 +89,8 @@ pub use recover::budget::{Budget, Budgets, FaultKind, Strikes};
 pub use recover::deaths::Taken;
 pub use recover::incident::*;
 pub use recover::restart::{Action, Case, FirstIteration, Plan, decide};
+pub use recover::root::{Root, root};
+pub use recover::testimony::{Answer, ProcessState, Seen, Testimony};
 pub use roster::index::check::difference;
 pub use roster::instance::Restarted;
 pub use roster::nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};

@@ -99,11 +99,15 @@ pub enum Mutation {
     ForgetHomeless,
     /// A source that was passed over is not tried again.
     ForgetAvoided,
+    /// A gang's hang stays with the rank that the rule named.
+    RootIgnored,
+    /// What follows from another fault counts against a budget, too.
+    FoldedCounts,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 47] = [
+    pub const ALL: [Mutation; 49] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -151,6 +155,8 @@ impl Mutation {
         Mutation::UncountedTask,
         Mutation::ForgetHomeless,
         Mutation::ForgetAvoided,
+        Mutation::RootIgnored,
+        Mutation::FoldedCounts,
     ];
 }
 

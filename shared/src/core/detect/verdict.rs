@@ -1,7 +1,7 @@
 //! A rule's finding.
 use super::Rule;
 use crate::core::FaultKind;
-use crate::ids::InstanceId;
+use crate::ids::{IncidentId, InstanceId};
 use crate::time::Time;
 
 /// A rule's finding about one instance: it failed.
@@ -27,6 +27,8 @@ pub struct Verdict {
     pub explained: bool,
     /// It hangs: stacks are worth taking before it is killed.
     pub hangs: bool,
+    /// The incident that it is a consequence of: it counts against no budget.
+    pub under: Option<IncidentId>,
 }
 
 impl Verdict {
@@ -43,6 +45,15 @@ impl Verdict {
             exited: None,
             explained: false,
             hangs: false,
+            under: None,
+        }
+    }
+
+    /// It follows from what another incident tells of.
+    pub fn under(self, first: Option<IncidentId>) -> Self {
+        Self {
+            under: first,
+            ..self
         }
     }
 
