@@ -48,7 +48,9 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
         step: 7,
         evidence: "é".repeat(4000),
         swept: vec![13],
+        root: "trainer-1 is stopped".to_owned(),
         stages: stages.collect(),
+        ..Default::default()
     }
 }
 
