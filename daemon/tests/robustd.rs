@@ -6,6 +6,7 @@ mod collector;
 mod crash;
 mod fake;
 mod full;
+mod hung;
 mod lost;
 mod manual;
 mod routed;

@@ -6,6 +6,7 @@
 //!  console (`tui`) ─────────────┘    gRPC                └─► State ─► draw
 //! ```
 //! Exit codes are listed in [`error::CliError::exit_code`].
+mod cascade;
 mod cli;
 mod commands;
 mod console;

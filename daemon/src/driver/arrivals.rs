@@ -3,7 +3,7 @@
 use super::Driver;
 use super::event::{Event, ProcessEvent, StoreEvent, TimerEvent};
 use crate::control::{GangWorkEvent, StepOutcome};
-use crate::launcher::LaunchEvent;
+use crate::launcher::{Evidence, LaunchEvent};
 use crate::nodes::NodeLinkEvent;
 use robust_shared::core::{Exit, Input, RoleEvent};
 use robust_shared::ids::Incarnation;
@@ -78,8 +78,9 @@ impl Driver {
                 paused,
                 ok,
             } => (incarnation, RoleEvent::Switched { paused, ok }),
-            ProcessEvent::Evidence { incarnation, text } => {
-                (incarnation, RoleEvent::Evidence { text })
+            ProcessEvent::Evidence { incarnation, found } => {
+                let Evidence { text, seen } = found;
+                (incarnation, RoleEvent::Evidence { text, seen })
             }
             ProcessEvent::Overstayed { incarnation } => return self.kill(incarnation),
         };

@@ -65,7 +65,11 @@ impl Driver {
                 timeout,
                 ..
             } => self.probe(incarnation, timeout),
-            Output::CollectEvidence { incarnation, .. } => self.collect_evidence(incarnation),
+            Output::CollectEvidence {
+                incarnation,
+                gently,
+                ..
+            } => self.collect_evidence(incarnation, gently),
             Output::Restore {
                 generation,
                 ranks,

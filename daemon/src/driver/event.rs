@@ -12,7 +12,7 @@ use super::dispatched::Loaded;
 use super::logs::LogAnswer;
 use crate::ckpt::CkptEvent;
 use crate::control::GangWorkEvent;
-use crate::launcher::{LaunchEvent, Running};
+use crate::launcher::{self, LaunchEvent, Running};
 use crate::links::{LinkEvent, RouteEvent};
 use crate::nodes::NodeLinkEvent;
 use crate::services::ServiceEvent;
@@ -139,7 +139,7 @@ pub enum ProcessEvent {
         /// Of whom.
         incarnation: Incarnation,
         /// Stacks and states.
-        text: String,
+        found: launcher::Evidence,
     },
     /// A process that was asked to end has had its time.
     Overstayed {

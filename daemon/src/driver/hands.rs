@@ -42,6 +42,15 @@ pub(super) struct SpawnOrder {
     pub job: Option<Arc<str>>,
 }
 
+/// How evidence is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Collect {
+    /// What tools may take.
+    pub limit: Duration,
+    /// The process goes on afterwards: nothing may stop it.
+    pub gently: bool,
+}
+
 /// What can be done to the processes of one node.
 pub(super) trait Hands {
     /// Has a process started; an event tells its id, or why it is not.
@@ -50,8 +59,8 @@ pub(super) trait Hands {
     fn kill(&mut self, incarnation: Incarnation);
     /// Does an injected fault to it; an error says why that is known to have failed.
     fn strike(&mut self, incarnation: Incarnation, fault: &Fault) -> Result<(), String>;
-    /// Has its stacks and states taken; an event brings them.
-    fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration);
+    /// Has its stacks and states taken, as this says; an event brings them.
+    fn collect(&mut self, incarnation: Incarnation, pid: u32, how: Collect);
 }
 
 /// Hands on this node's processes.
@@ -136,12 +145,12 @@ impl Hands for Here {
         self.afflictions.strike(&self.launcher, incarnation, fault)
     }
 
-    fn collect(&mut self, incarnation: Incarnation, pid: u32, limit: Duration) {
+    fn collect(&mut self, incarnation: Incarnation, pid: u32, how: Collect) {
         let events = self.events.clone();
         tokio::task::spawn_blocking(move || {
-            let text = launcher::evidence(pid, limit);
+            let found = launcher::evidence(pid, how.limit, how.gently);
             // When the driver is gone nobody wants to know.
-            let _ = events.send(ProcessEvent::Evidence { incarnation, text }.into());
+            let _ = events.send(ProcessEvent::Evidence { incarnation, found }.into());
         });
     }
 }
@@ -216,7 +225,7 @@ impl Driver {
         self.hands(node).kill(incarnation);
     }
 
-    pub(super) fn collect_evidence(&mut self, incarnation: Incarnation) {
+    pub(super) fn collect_evidence(&mut self, incarnation: Incarnation, gently: bool) {
         // What a tool wrote until it is cut off is to arrive before the core waits no longer.
         let limit = self.core.config().evidence_timeout * 4 / 5;
         if let Some(&Process {
@@ -224,7 +233,8 @@ impl Driver {
             pid: Some(pid),
         }) = self.processes.get(&incarnation)
         {
-            self.hands(node).collect(incarnation, pid, limit);
+            let how = Collect { limit, gently };
+            self.hands(node).collect(incarnation, pid, how);
         }
     }
 

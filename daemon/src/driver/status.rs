@@ -1,8 +1,8 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
 use robust_shared::core::{
-    ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView, Recurring,
-    Restarted, SlotRef, View,
+    Answer, ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView,
+    Recurring, Restarted, Root, SlotRef, Testimony, View,
 };
 use robust_shared::job::Job;
 use robust_shared::promises::Promises;
@@ -271,6 +271,10 @@ pub fn incident(i: &Incident) -> v1::Incident {
         stages: stages.collect(),
         swept: i.swept.iter().map(|life| life.0).collect(),
         cause: i.cause.as_ref().map(cause),
+        root: i.root.as_ref().map(Root::to_string).unwrap_or_default(),
+        testimony: i.testimony.iter().map(testimony).collect(),
+        judged: i.judged.map(|who| who.to_string()).unwrap_or_default(),
+        under: i.under.map_or(0, |first| first.0),
     }
 }
 
@@ -279,6 +283,22 @@ fn cause(recurring: &Recurring) -> v1::Cause {
         fingerprint: recurring.cause.fingerprint.to_string(),
         words: recurring.cause.words.clone(),
         count: recurring.count,
+    }
+}
+
+fn testimony(of: &Testimony) -> v1::Testimony {
+    v1::Testimony {
+        role: of.who.role.name().to_owned(),
+        index: of.who.index,
+        incarnation: of.incarnation.0,
+        node: of.node.clone(),
+        state: match &of.answer {
+            Answer::Seen(seen) => seen.state.word(),
+            Answer::Late => "late",
+            Answer::Awaited | Answer::Unheard => "unheard",
+        }
+        .to_owned(),
+        place: of.place(),
     }
 }
 

@@ -13,23 +13,33 @@ const OUTPUT_LIMIT: u64 = 32 * 1024;
 const DRAIN: Duration = Duration::from_millis(50);
 
 /// The stacks of all threads, or why there are none. Blocks for up to `limit`.
-pub(super) fn stacks(pid: u32, limit: Duration, path: &OsStr) -> String {
-    match tool(pid, path) {
+///
+/// `gently`: the process is stopped at no time, so what only a debugger can show is not shown.
+pub(super) fn stacks(pid: u32, limit: Duration, path: &OsStr, gently: bool) -> String {
+    match tool(pid, path, gently) {
         Some(command) => run_limited(command, limit),
+        None if gently => "user stacks: not taken, for the process goes on\n".to_owned(),
         None => "user stacks: neither py-spy nor gdb is installed\n".to_owned(),
     }
 }
 
 /// py-spy for Python, as gdb would show the interpreter's frames; gdb for all else.
-fn tool(pid: u32, path: &OsStr) -> Option<Command> {
+fn tool(pid: u32, path: &OsStr, gently: bool) -> Option<Command> {
     let pid_text = pid.to_string();
     let is_python = std::fs::read_link(format!("/proc/{pid}/exe"))
         .is_ok_and(|exe| exe.to_string_lossy().contains("python"));
     if let Some(py_spy) = find("py-spy", path).filter(|_| is_python) {
         let mut command = Command::new(py_spy);
-        // Also the frames of native code: a rank hangs in a collective, not in Python.
-        command.args(["dump", "--nonblocking", "--native", "--pid", &pid_text]);
+        command.args(["dump", "--nonblocking"]);
+        if !gently {
+            // Also the frames of native code: a rank hangs in a collective, not in Python.
+            command.arg("--native");
+        }
+        command.args(["--pid", &pid_text]);
         return Some(command);
+    }
+    if gently {
+        return None;
     }
     let mut command = Command::new(find("gdb", path)?);
     // Names from the symbol table only: debug information of gigabytes, or a server asked for it,
@@ -41,7 +51,8 @@ fn tool(pid: u32, path: &OsStr) -> Option<Command> {
         "-iex",
         "set auto-load off",
     ]);
-    command.args(["-p", &pid_text, "-ex", "thread apply all -q bt 30"]);
+    // The main thread first: what is too long is cut off at its end.
+    command.args(["-p", &pid_text, "-ex", "thread apply all -ascending bt 30"]);
     Some(command)
 }
 

@@ -1,7 +1,8 @@
 //! What a hung process is doing.
-use super::debugger;
 use super::patience::Patience;
 use super::proc_stat::{ProcStat, SHIM, hosted_by};
+use super::{debugger, frames};
+use robust_shared::core::{ProcessState, Seen};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{Read, Seek, SeekFrom};
@@ -25,12 +26,30 @@ const STATUS_LINES: [&str; 5] = [
     "nonvoluntary_ctxt_switches:",
 ];
 
+/// What was found of a process that hangs, or that others may wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// For people.
+    pub text: String,
+    /// What can be compared with what was found of its peers.
+    pub seen: Seen,
+}
+
+/// One process of it.
+#[derive(Default)]
+pub(super) struct Looked {
+    pub text: String,
+    seen: Seen,
+    ticks: u64,
+}
+
 /// States, wait channels and stacks of all threads, from `/proc` and, where installed, py-spy or
 /// gdb, and the end of its log. Of a shim it is the program's that it hosts. Blocks for up to `limit`;
-/// call it where blocking is allowed.
-pub fn evidence(pid: u32, limit: Duration) -> String {
+/// call it where blocking is allowed. `gently`: without what stops the process for a while.
+pub fn evidence(pid: u32, limit: Duration, gently: bool) -> Evidence {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let shim = ProcStat::read(pid).is_ok_and(|stat| stat.name == SHIM);
+    let own = ProcStat::read(pid).ok();
+    let shim = own.as_ref().is_some_and(|stat| stat.name == SHIM);
     let mut all = if shim { hosted_by(pid) } else { Vec::new() };
     if all.is_empty() {
         all.push(pid);
@@ -39,10 +58,26 @@ pub fn evidence(pid: u32, limit: Duration) -> String {
     let each = limit / all.len() as u32;
     let log = Patience::default().read(limit / LOG_SHARE, move || log_end(pid));
     let mut text = log.unwrap_or_default();
-    all.iter()
-        .for_each(|of| text.push_str(&evidence_with(*of, each, &path)));
+    let looked = all.iter().map(|of| evidence_with(*of, each, &path, gently));
+    let looked: Vec<Looked> = looked.collect();
+    looked.iter().for_each(|of| text.push_str(&of.text));
     truncate(&mut text, TEXT_LIMIT);
-    text
+    let shim = own.map(|stat| ProcessState::from_letter(stat.state));
+    let seen = as_one(looked, shim);
+    Evidence { text, seen }
+}
+
+/// What is said of several processes of one role: where the busiest is. One that is stopped, the shim
+/// before them among these, stops them all.
+fn as_one(all: Vec<Looked>, shim: Option<ProcessState>) -> Seen {
+    let states = all.iter().map(|of| of.seen.state).chain(shim);
+    let stopped = states.clone().any(|state| state == ProcessState::Stopped);
+    let busiest = all.into_iter().max_by_key(|of| of.ticks);
+    let mut seen = busiest.map(|of| of.seen).unwrap_or_default();
+    if stopped {
+        seen.state = ProcessState::Stopped;
+    }
+    seen
 }
 
 /// The last lines that a process wrote to its log.
@@ -65,21 +100,49 @@ fn log_end(pid: u32) -> String {
 }
 
 /// The same, with tools from this search path.
-pub(super) fn evidence_with(pid: u32, limit: Duration, path: &OsStr) -> String {
-    let mut text = match ProcStat::read(pid) {
-        Ok(stat) => format!("process {pid} ({}) is in state {}\n", stat.name, stat.state),
-        Err(e) => return format!("process {pid} cannot be read: {e}\n"),
+pub(super) fn evidence_with(pid: u32, limit: Duration, path: &OsStr, gently: bool) -> Looked {
+    let stat = match ProcStat::read(pid) {
+        Ok(stat) => stat,
+        Err(e) => {
+            let state = match e.kind() {
+                std::io::ErrorKind::NotFound => ProcessState::Dead,
+                _ => ProcessState::default(),
+            };
+            let text = format!("process {pid} cannot be read: {e}\n");
+            let frames = Vec::new();
+            let seen = Seen { state, frames };
+            return Looked {
+                text,
+                seen,
+                ticks: 0,
+            };
+        }
     };
+    let mut text = format!("process {pid} ({}) is in state {}\n", stat.name, stat.state);
     let mut threads: Vec<PathBuf> = std::fs::read_dir(format!("/proc/{pid}/task"))
         .map(|entries| entries.flatten().map(|e| e.path()).collect())
         .unwrap_or_default();
     threads.sort();
+    let ticks: Vec<(u32, u64)> = threads.iter().filter_map(|t| ticks_of(t)).collect();
     for thread in &threads {
         describe_thread(thread, &mut text);
     }
-    text.push_str(&debugger::stacks(pid, limit, path));
+    let stacks = debugger::stacks(pid, limit, path, gently);
+    text.push_str(&stacks);
     truncate(&mut text, TEXT_LIMIT);
-    text
+    let seen = Seen {
+        state: ProcessState::from_letter(stat.state),
+        frames: frames::of_busiest(&stacks, &ticks),
+    };
+    let ticks = stat.user_ticks + stat.system_ticks;
+    Looked { text, seen, ticks }
+}
+
+/// A thread's number, and the processor time that it used.
+fn ticks_of(task: &Path) -> Option<(u32, u64)> {
+    let number = task.file_name()?.to_str()?.parse().ok()?;
+    let stat = ProcStat::read_from(task.join("stat").to_str()?).ok()?;
+    Some((number, stat.user_ticks + stat.system_ticks))
 }
 
 fn describe_thread(task: &Path, text: &mut String) {

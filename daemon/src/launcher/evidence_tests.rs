@@ -61,18 +61,25 @@ fn a_python_process_is_shown_by_py_spy_and_any_other_by_gdb() {
     let python = dir.path().join("python3.99");
     std::fs::copy(sleep_program(), &python).unwrap();
     let sleeper = Sleeper::start(&python);
-    let text = evidence_with(sleeper.pid(), LIMIT, &path);
+    let text = evidence_with(sleeper.pid(), LIMIT, &path, false).text;
     let pid = sleeper.pid();
     let said = format!("py-spy says dump --nonblocking --native --pid {pid}");
+    assert!(text.contains(&said), "{text}");
+    // One that goes on is stopped by no tool.
+    let text = evidence_with(pid, LIMIT, &path, true).text;
+    let said = format!("py-spy says dump --nonblocking --pid {pid}");
     assert!(text.contains(&said), "{text}");
 
     let (_dir, path) = tool("gdb", "echo gdb says \"$@\"");
     let other = Sleeper::start(sleep_program());
-    let text = evidence_with(other.pid(), LIMIT, &path);
+    let text = evidence_with(other.pid(), LIMIT, &path, false).text;
     assert!(
         text.contains("gdb says") && text.contains("bt 30"),
         "{text}"
     );
+    let gently = evidence_with(other.pid(), LIMIT, &path, true).text;
+    assert!(!gently.contains("gdb says"), "{gently}");
+    assert!(gently.contains("is in state S"), "{gently}");
 }
 
 #[test]
@@ -80,7 +87,7 @@ fn a_tool_that_hangs_is_cut_off_with_all_it_started_and_what_it_said_is_kept() {
     let (_dir, path) = tool("gdb", "echo frame one; sleep 100; echo too late");
     let sleeper = Sleeper::start(sleep_program());
     let began = Instant::now();
-    let text = evidence_with(sleeper.pid(), LIMIT, &path);
+    let text = evidence_with(sleeper.pid(), LIMIT, &path, false).text;
     assert!(began.elapsed() < LIMIT * 10, "{:?}", began.elapsed());
     assert!(text.contains("(cut off after 400 ms)"), "{text}");
     assert!(
@@ -93,7 +100,7 @@ fn a_tool_that_hangs_is_cut_off_with_all_it_started_and_what_it_said_is_kept() {
 fn a_tool_that_fails_says_why() {
     let (_dir, path) = tool("gdb", "echo ptrace: not permitted >&2; exit 3");
     let sleeper = Sleeper::start(sleep_program());
-    let text = evidence_with(sleeper.pid(), Duration::from_secs(20), &path);
+    let text = evidence_with(sleeper.pid(), Duration::from_secs(20), &path, false).text;
     assert!(text.contains("exit status: 3"), "{text}");
     assert!(text.contains("ptrace: not permitted"), "{text}");
 }
@@ -101,7 +108,7 @@ fn a_tool_that_fails_says_why() {
 #[test]
 fn without_tools_states_and_wait_channels_of_all_threads_are_there() {
     let sleeper = Sleeper::start(sleep_program());
-    let text = evidence_with(sleeper.pid(), LIMIT, "/nonexistent".as_ref());
+    let text = evidence_with(sleeper.pid(), LIMIT, "/nonexistent".as_ref(), false).text;
     for part in [
         "is in state S",
         "thread ",
@@ -125,7 +132,7 @@ fn the_real_gdb_shows_where_a_stopped_process_is() {
     assert!(stopped.success());
     sleeper.wait_for('T');
     let folder = gdb.parent().unwrap().as_os_str();
-    let text = evidence_with(sleeper.pid(), Duration::from_secs(60), folder);
+    let text = evidence_with(sleeper.pid(), Duration::from_secs(60), folder, false).text;
     assert!(text.contains("is in state T"), "{text}");
     if text.contains("not permitted") {
         return robust_needs::skip(
@@ -154,7 +161,7 @@ fn of_a_shim_it_is_what_it_hosts_that_is_looked_at_and_the_end_of_its_log() {
         assert!(Instant::now() < deadline, "it hosts nothing");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let text = evidence(child.id(), LIMIT);
+    let text = evidence(child.id(), LIMIT, false).text;
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     child.wait().unwrap();

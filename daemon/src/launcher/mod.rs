@@ -17,6 +17,7 @@ mod evidence;
 #[cfg(test)]
 mod evidence_tests;
 mod find;
+mod frames;
 mod page;
 mod patience;
 pub mod proc_stat;
@@ -29,7 +30,7 @@ mod tests;
 mod watch;
 
 pub use afflict::Afflictions;
-pub use evidence::evidence;
+pub use evidence::{Evidence, evidence};
 pub use find::owned_by;
 pub use page::{LogPage, PAGE_BYTES, page};
 pub use rustix::process::Signal;

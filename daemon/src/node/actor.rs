@@ -2,7 +2,7 @@
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
-use crate::launcher::{Afflictions, LaunchEvent, Launcher, Running};
+use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Running};
 use crate::nodes::JobToken;
 use crate::state::{StateDir, give_back};
 use crate::telemetry::{Samples, Telemetry};
@@ -30,7 +30,7 @@ pub(super) enum Event {
     /// From the link.
     Link(LinkEvent),
     /// Evidence was taken.
-    Evidence(Incarnation, String),
+    Evidence(Incarnation, launcher::Evidence),
     /// A second passed.
     Tick,
     /// A signal asked for the end.
@@ -61,7 +61,7 @@ pub(super) struct Actor {
     pub(super) upstream: watch::Sender<Option<Upstream>>,
     /// Copies of other nodes' shards.
     pub(super) held: Held,
-    pub(super) evidence: mpsc::UnboundedSender<(Incarnation, String)>,
+    pub(super) evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
     /// Ends that no leader was told of, and those told to one that has not answered yet.
     ended: Vec<v1::RoleExited>,
     told: Vec<v1::RoleExited>,
@@ -84,7 +84,7 @@ pub(super) struct ActorParts {
     pub start_telemetry: StartTelemetry,
     pub seen_devices: SeenDevices,
     pub upstream: watch::Sender<Option<Upstream>>,
-    pub evidence: mpsc::UnboundedSender<(Incarnation, String)>,
+    pub evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
 }
 
 impl Actor {
@@ -154,9 +154,11 @@ impl Actor {
                 ..
             }) => self.on_exited(incarnation, &exit, tail_of_log),
             Event::Samples(samples) => self.say(Up::Samples(super::orders::samples(samples))),
-            Event::Evidence(incarnation, text) => self.say(Up::Evidence(v1::RoleEvidence {
+            Event::Evidence(incarnation, found) => self.say(Up::Evidence(v1::RoleEvidence {
                 incarnation: incarnation.0,
-                text,
+                text: found.text,
+                state: found.seen.state.word().to_owned(),
+                frames: found.seen.frames,
             })),
             Event::Tick => self.on_tick(),
             Event::Stop(end) => self.on_stop(end),

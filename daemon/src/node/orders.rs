@@ -164,10 +164,10 @@ impl Actor {
         };
         let incarnation = Incarnation(order.incarnation);
         let limit = Duration::from_millis(order.limit_ms.into());
-        let (pid, evidence) = (started.pid, self.evidence.clone());
+        let (pid, gently, evidence) = (started.pid, order.gently, self.evidence.clone());
         tokio::task::spawn_blocking(move || {
             // When the node ends nobody wants to know.
-            let _ = evidence.send((incarnation, launcher::evidence(pid, limit)));
+            let _ = evidence.send((incarnation, launcher::evidence(pid, limit, gently)));
         });
     }
 

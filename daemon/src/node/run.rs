@@ -6,7 +6,7 @@ use super::memory::MemoryError;
 use super::proxy::RoleProxy;
 use super::shards::Shards;
 use crate::grpc::{ListenError, bind_unix, serve_roles};
-use crate::launcher::Launcher;
+use crate::launcher::{Evidence, Launcher};
 use crate::nodes::Secret;
 use crate::state::{StateDir, StateDirError};
 use crate::store::StoreError;
@@ -159,7 +159,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
 struct World {
     launches: UnboundedReceiver<crate::launcher::LaunchEvent>,
     samples: UnboundedReceiver<crate::telemetry::Samples>,
-    collected: UnboundedReceiver<(robust_shared::ids::Incarnation, String)>,
+    collected: UnboundedReceiver<(robust_shared::ids::Incarnation, Evidence)>,
     link_events: UnboundedReceiver<super::LinkEvent>,
     ticks: Interval,
     interrupt: Signal,
@@ -175,7 +175,7 @@ impl World {
             Some(()) = self.terminate.recv() => Event::Stop(NodeEnd::Terminated),
             _ = self.ticks.tick() => Event::Tick,
             Some(event) = self.link_events.recv() => Event::Link(event),
-            Some((incarnation, text)) = self.collected.recv() => Event::Evidence(incarnation, text),
+            Some((incarnation, found)) = self.collected.recv() => Event::Evidence(incarnation, found),
             Some(samples) = self.samples.recv() => Event::Samples(samples),
         }
     }

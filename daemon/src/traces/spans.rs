@@ -107,6 +107,8 @@ fn attributes(i: &v1::Incident, identity: &Identity) -> Vec<KeyValue> {
         KeyValue::new("robust.incident.scope", scope(&i.plan)),
         KeyValue::new("robust.incident.outcome", i.outcome.clone()),
         KeyValue::new("robust.incident.swept", number(i.swept.len() as u64)),
+        KeyValue::new("robust.incident.root", i.root.clone()),
+        KeyValue::new("robust.incident.under", number(i.under)),
         KeyValue::new("robust.role", i.role.clone()),
         KeyValue::new("robust.index", i64::from(i.index)),
         KeyValue::new("robust.incarnation", number(i.incarnation)),

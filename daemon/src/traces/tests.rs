@@ -49,7 +49,9 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
         evidence: "é".repeat(4000),
         swept: vec![13],
         cause: None,
+        root: "trainer-1 is stopped".to_owned(),
         stages: stages.collect(),
+        ..Default::default()
     }
 }
 

@@ -29,6 +29,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 pub const LOG: &str = "FAKE_LOG";
 /// How many milliseconds an update takes.
 pub const UPDATE_MS: &str = "FAKE_UPDATE_MS";
+/// Set: ranks sleep through their update, as one does that waits for its peers.
+pub const WAITS: &str = "FAKE_WAITS";
 
 /// What every role may change while it runs; repeated in each hello.
 pub struct Fake {

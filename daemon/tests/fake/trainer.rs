@@ -193,6 +193,9 @@ fn read(shard: &v1::SnapshotReply) -> Result<Trained, String> {
 
 /// Computes for so long: a share of its core that nobody takes for idle.
 async fn compute(lasts: Duration) {
+    if std::env::var_os(super::WAITS).is_some() {
+        return tokio::time::sleep(lasts).await;
+    }
     let end = Instant::now() + lasts;
     loop {
         let left = end.saturating_duration_since(Instant::now());

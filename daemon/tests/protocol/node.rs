@@ -145,6 +145,7 @@ fn nonsense(down: &Sender) {
         Down::Collect(v1::CollectEvidence {
             incarnation,
             limit_ms,
+            gently: false,
         }),
     );
     tell(down, Down::Kill(v1::KillRole { incarnation: 99 }));

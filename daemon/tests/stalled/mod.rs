@@ -25,12 +25,18 @@ fn database() -> &'static Path {
     Path::new("db/db")
 }
 
-fn pid_of(status: &v1::Status, role: &str, index: u32) -> i32 {
+pub fn pid_of(status: &v1::Status, role: &str, index: u32) -> i32 {
     let found = status
         .roles
         .iter()
         .find(|r| r.role == role && r.index == index);
     i32::try_from(found.unwrap().pid).unwrap()
+}
+
+/// Whether so many ranks are in their update.
+pub fn trains(status: &v1::Status, ranks: usize) -> bool {
+    let all = status.roles.iter().filter(|r| r.role == "trainer");
+    all.filter(|r| r.phase == "update").count() == ranks
 }
 
 fn lives(pid: i32) -> bool {
@@ -132,11 +138,7 @@ async fn a_hung_gang_is_killed_while_the_disk_stands_still() {
     // The update is not over when the disk goes on. No debugger is found: how long one takes is not the
     // point here.
     let daemon = site.start_env(&[(fake::UPDATE_MS, "60000"), ("PATH", "/nonexistent")]);
-    let trains = |s: &v1::Status| {
-        let ranks = s.roles.iter().filter(|r| r.role == "trainer");
-        ranks.filter(|r| r.phase == "update").count() == 2
-    };
-    let before = site.wait_for("an update", trains).await;
+    let before = site.wait_for("an update", |s| trains(s, 2)).await;
     let ranks = [0, 1].map(|index| pid_of(&before, "trainer", index));
 
     let Some(disk) = stand_still(&site) else {
@@ -158,7 +160,7 @@ async fn a_hung_gang_is_killed_while_the_disk_stands_still() {
     }
     disk.go_on();
 
-    let again = |s: &v1::Status| trains(s) && pid_of(s, "trainer", 1) != ranks[1];
+    let again = |s: &v1::Status| trains(s, 2) && pid_of(s, "trainer", 1) != ranks[1];
     let after = site.wait_for("the update again", again).await;
     let [incident] = after.incidents.as_slice() else {
         panic!("{:#?}", after.incidents);

@@ -2794,8 +2794,20 @@ pub struct Incident {
     #[prost(uint64, repeated, tag = "17")]
     pub swept: ::prost::alloc::vec::Vec<u64>,
     /// absent: it came from outside, or nobody knows
-    #[prost(message, optional, tag = "20")]
+    #[prost(message, optional, tag = "22")]
     pub cause: ::core::option::Option<Cause>,
+    /// what a hang comes from, by its evidence, a sentence; empty where none was taken
+    #[prost(string, tag = "18")]
+    pub root: ::prost::alloc::string::String,
+    /// of each process that may be part of it, whoever is the root first
+    #[prost(message, repeated, tag = "19")]
+    pub testimony: ::prost::alloc::vec::Vec<Testimony>,
+    /// the instance that the rule had named, where the evidence shows another
+    #[prost(string, tag = "20")]
+    pub judged: ::prost::alloc::string::String,
+    /// the incident that it is a consequence of, which counts in its stead; 0: of none
+    #[prost(uint64, tag = "21")]
+    pub under: u64,
 }
 /// What a process died of, or a call failed of: known again though numbers, addresses and times differ.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -2811,6 +2823,26 @@ pub struct Cause {
     /// times in a row without useful work between, this one included; 0: it was not counted
     #[prost(uint32, tag = "3")]
     pub count: u32,
+}
+/// What was found of one process when a hang was looked into.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Testimony {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(string, tag = "4")]
+    pub node: ::prost::alloc::string::String,
+    /// lives | stopped | in_kernel | dead; late: nothing came in time; unheard: not waited for
+    #[prost(string, tag = "5")]
+    pub state: ::prost::alloc::string::String,
+    /// where it was: its exchange with its peers or its innermost function, phase and step
+    #[prost(string, tag = "6")]
+    pub place: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -4991,6 +5023,12 @@ pub struct RoleEvidence {
     pub incarnation: u64,
     #[prost(string, tag = "2")]
     pub text: ::prost::alloc::string::String,
+    /// of its process: lives | stopped | in_kernel | dead
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// functions that its busiest thread is in, the innermost first
+    #[prost(string, repeated, tag = "4")]
+    pub frames: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5177,6 +5215,9 @@ pub struct CollectEvidence {
     /// what tools may take
     #[prost(uint32, tag = "2")]
     pub limit_ms: u32,
+    /// it goes on afterwards: no debugger may stop it
+    #[prost(bool, tag = "3")]
+    pub gently: bool,
 }
 /// Answered with LogRead of the same ticket.
 #[derive(serde::Serialize, serde::Deserialize)]

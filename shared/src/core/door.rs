@@ -104,7 +104,7 @@ impl Core {
             RoleEvent::PhaseChanged { phase, step } => self.on_phase(from, phase, step),
             RoleEvent::Sampled { sample } => self.on_sample(from, sample),
             RoleEvent::Probed { ok } => self.on_probed(from, ok),
-            RoleEvent::Evidence { text } => self.on_evidence(from, text),
+            RoleEvent::Evidence { text, seen } => self.on_evidence(from, &text, &seen),
             RoleEvent::Switched { paused, ok } => self.on_switched(from, paused, ok),
             RoleEvent::PullStarted { version } => self.on_pull_started(from, version),
             RoleEvent::PullProgress {

@@ -92,6 +92,8 @@ pub use recover::cause::{Cause, Causes, Fingerprint, Recurring};
 pub use recover::deaths::Taken;
 pub use recover::incident::*;
 pub use recover::restart::{Action, Case, FirstIteration, Plan, decide};
+pub use recover::root::{Root, root};
+pub use recover::testimony::{Answer, ProcessState, Seen, Testimony};
 pub use roster::index::check::difference;
 pub use roster::instance::Restarted;
 pub use roster::nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};

@@ -105,11 +105,15 @@ pub enum Mutation {
     OneCause,
     /// A cause that is met again after it restarted the task restarts it again.
     CauseWithoutEnd,
+    /// A gang's hang stays with the rank that the rule named.
+    RootIgnored,
+    /// What follows from another fault counts against a budget, too.
+    FoldedCounts,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 50] = [
+    pub const ALL: [Mutation; 52] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -160,6 +164,8 @@ impl Mutation {
         Mutation::CauseOutlivesWork,
         Mutation::OneCause,
         Mutation::CauseWithoutEnd,
+        Mutation::RootIgnored,
+        Mutation::FoldedCounts,
     ];
 }
 

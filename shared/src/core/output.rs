@@ -105,12 +105,15 @@ pub enum Output {
         /// It gets no traffic until it answers.
         suspect: bool,
     },
-    /// Take stacks and states of a process that is about to be killed for a hang.
+    /// Take stacks and states of a process that may be part of a hang, before anything of it is killed.
+    /// Answered by [`super::RoleEvent::Evidence`].
     CollectEvidence {
         /// Which life.
         incarnation: Incarnation,
         /// For which incident.
         incident: IncidentId,
+        /// It goes on working afterwards: nothing may stop it meanwhile, as a debugger does.
+        gently: bool,
     },
     /// Restore every rank of the gang from the snapshot of `step` (0: the initial weights).
     Restore {

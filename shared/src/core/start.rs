@@ -78,5 +78,6 @@ impl Core {
         // Whoever drove the calls and kept their results is gone with them.
         gang.prepared = Prepared::default();
         self.forget_turns();
+        self.evidence_is_lost();
     }
 }

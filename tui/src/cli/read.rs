@@ -9,6 +9,9 @@ pub struct StatusArgs {
     /// How each role is hosted, and what is therefore promised of the job, I-1 to I-9, with reasons
     #[arg(long)]
     pub promises: bool,
+    /// Every incident, those that follow from another one below it (--json has all of them)
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// Options of `watch`.

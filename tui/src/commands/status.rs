@@ -1,5 +1,6 @@
 //! `robustctl status`.
 use super::{promises, put, put_json};
+use crate::cascade;
 use crate::cli::StatusArgs;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
@@ -21,12 +22,12 @@ pub async fn run(endpoint: &Endpoint, args: &StatusArgs, json: bool) -> Result<(
     let paint = Paint::stdout();
     match (json, args.promises) {
         (true, _) => put_json(&status),
-        (false, false) => put(&text(&status, paint)),
+        (false, false) => put(&text(&status, args.all, paint)),
         (false, true) => put(&promises::whole(&status.hosted, &status.promises, paint)),
     }
 }
 
-fn text(s: &v1::Status, paint: Paint) -> String {
+fn text(s: &v1::Status, all: bool, paint: Paint) -> String {
     let mut text = headline(s, paint);
     if !s.reason.is_empty() {
         text += &format!("reason   {}\n", s.reason);
@@ -76,7 +77,7 @@ fn text(s: &v1::Status, paint: Paint) -> String {
         text += &format!("\n{}", services(&s.services).render(paint));
     }
     if !s.incidents.is_empty() {
-        text += &format!("\n{}", incidents(&s.incidents).render(paint));
+        text += &format!("\n{}", incidents(&s.incidents, all).render(paint));
     }
     text
 }
@@ -328,8 +329,9 @@ fn seen(i: &v1::Incident) -> String {
     seen.map_or_else(|| "-".to_owned(), |s| millis(s.ms))
 }
 
-/// The incidents with their timings; `report` shows the same table.
-pub fn incidents(all: &[v1::Incident]) -> Table {
+/// The incidents with their timings. Those that follow from another one are shown below it where every
+/// one is wanted, and else counted.
+fn incidents(all: &[v1::Incident], every: bool) -> Table {
     let mut table = Table::new(&[
         ">ID",
         "ROLE",
@@ -342,10 +344,15 @@ pub fn incidents(all: &[v1::Incident]) -> Table {
         "OUTCOME",
         "REASON",
     ]);
-    for i in all {
+    for i in cascade::in_order(all) {
+        let folded = cascade::is_folded(all, i);
+        if folded && !every {
+            continue;
+        }
+        let below = if folded { "  " } else { "" };
         table.row([
             i.id.to_string(),
-            who(&i.role, i.index),
+            format!("{below}{}", who(&i.role, i.index)),
             i.rule.clone(),
             millis(i.detect_ms),
             seen(i),
@@ -353,7 +360,10 @@ pub fn incidents(all: &[v1::Incident]) -> Table {
             millis(i.reconnect_ms),
             millis(i.total_ms),
             i.outcome.clone(),
-            i.reason.clone(),
+            match every {
+                true => i.reason.clone(),
+                false => i.reason.clone() + &cascade::count(all, i.id),
+            },
         ]);
     }
     table
@@ -380,7 +390,7 @@ mod tests {
             services: vec![service],
             ..Default::default()
         };
-        let text = text(&status, Paint::plain());
+        let text = text(&status, false, Paint::plain());
         let line = text
             .lines()
             .find(|l| l.contains("judge"))
@@ -411,7 +421,7 @@ mod tests {
             roles: vec![role(0, 4 << 20), role(1, 2 << 20)],
             ..Default::default()
         };
-        let text = text(&status, Paint::plain());
+        let text = text(&status, false, Paint::plain());
         let pulls = text.split("PULLS").nth(1).unwrap_or_default();
         let rows: Vec<Vec<&str>> = pulls
             .lines()

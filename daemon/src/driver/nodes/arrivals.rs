@@ -7,7 +7,9 @@ use crate::nodes::{Joined, NodeRefused};
 use crate::telemetry::{DeviceUse, Usage};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, host_message, role_exited};
-use robust_shared::core::{Exit, Input, Labels, NodeEvent, NodeSpec, NodeState, RoleEvent};
+use robust_shared::core::{
+    Exit, Input, Labels, NodeEvent, NodeSpec, NodeState, ProcessState, RoleEvent, Seen,
+};
 use robust_shared::hardware::Finding;
 use robust_shared::ids::{Incarnation, NodeId, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,10 +194,15 @@ impl Driver {
             }
             Up::Exited(ended) => self.on_remote_exit(node, &ended),
             Up::Evidence(said) => {
-                let (incarnation, text) = (Incarnation(said.incarnation), said.text);
+                let incarnation = Incarnation(said.incarnation);
                 if self.runs_on(incarnation, node) {
+                    let seen = Seen {
+                        state: ProcessState::from_word(&said.state),
+                        frames: said.frames,
+                    };
+                    let text = said.text;
                     self.inputs
-                        .push_back(Input::Role(incarnation, RoleEvent::Evidence { text }));
+                        .push_back(Input::Role(incarnation, RoleEvent::Evidence { text, seen }));
                 }
             }
             Up::LogRead(read) => self.on_log_read(read),

@@ -8,7 +8,7 @@
 //! Whether a node is lost is the core's to decide; a broken stream alone decides nothing.
 mod arrivals;
 
-use super::hands::{Hands, SpawnOrder};
+use super::hands::{Collect, Hands, SpawnOrder};
 use crate::links::LinkId;
 use crate::nodes::Orders;
 use robust_proto::v1;
@@ -16,7 +16,6 @@ use robust_proto::v1::leader_message::Body as Down;
 use robust_shared::fault::Fault;
 use robust_shared::ids::{Incarnation, NodeId};
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 /// Hands on another node's processes.
 #[derive(Debug, Default)]
@@ -135,10 +134,11 @@ impl Hands for Remote {
         }
     }
 
-    fn collect(&mut self, incarnation: Incarnation, _pid: u32, limit: Duration) {
+    fn collect(&mut self, incarnation: Incarnation, _pid: u32, how: Collect) {
         self.order(Down::Collect(v1::CollectEvidence {
             incarnation: incarnation.0,
-            limit_ms: u32::try_from(limit.as_millis()).unwrap_or(u32::MAX),
+            limit_ms: u32::try_from(how.limit.as_millis()).unwrap_or(u32::MAX),
+            gently: how.gently,
         }));
     }
 }

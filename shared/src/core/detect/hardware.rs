@@ -6,7 +6,7 @@ use super::{Rule, Verdict};
 use crate::core::output::Severity;
 use crate::core::{Core, FaultKind};
 use crate::hardware::{Advice, Finding};
-use crate::ids::{Incarnation, InstanceId, NodeId, Role};
+use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Role};
 
 /// A device that fails, or is about to.
 pub const RULE: Rule = Rule {
@@ -58,7 +58,9 @@ impl Core {
             let i = instances.life(*life).or_else(next)?;
             Some((i.id, i.incarnation, i.slot.clone()?))
         };
-        let hit: Vec<_> = users.iter().filter_map(place).collect();
+        let mut hit: Vec<_> = users.iter().filter_map(place).collect();
+        // A rank's fault is the first: the others' are folded under it.
+        hit.sort_by_key(|(who, ..)| who.role != Role::Trainer);
         // All slots first: what one user's fault restarts must not come to another's.
         for (_, _, slot) in &hit {
             match advice {
@@ -67,8 +69,10 @@ impl Core {
                 Advice::Fault => drop(self.lose_slot(slot)),
             }
         }
+        let mut first = None;
         for (who, life, _) in hit.into_iter().filter(|_| advice == Advice::Fault) {
-            self.device_failed(who, life, &shown);
+            let opened = self.device_failed(who, life, &shown, first);
+            first = first.or(opened);
         }
     }
 
@@ -83,13 +87,20 @@ impl Core {
     }
 
     /// The first rank's verdict takes its peers along, so another user may be another life by now.
-    fn device_failed(&mut self, who: InstanceId, life: Incarnation, shown: &str) {
+    fn device_failed(
+        &mut self,
+        who: InstanceId,
+        life: Incarnation,
+        shown: &str,
+        first: Option<IncidentId>,
+    ) -> Option<IncidentId> {
         let same = |i: &&crate::core::roster::instance::Instance| i.incarnation == life;
         let there = self.s.instances.get(who).filter(same);
         let strikes =
             |i: &crate::core::roster::instance::Instance| i.has_process() && i.condemned.is_none();
-        if there.is_some_and(strikes) && self.s.outcome().is_none() {
-            self.fault(Verdict::new(who, &RULE, shown.to_owned()));
+        if !there.is_some_and(strikes) || self.s.outcome().is_some() {
+            return None;
         }
+        self.fault_of_rule(Verdict::new(who, &RULE, shown).under(first))
     }
 }

@@ -46,13 +46,11 @@ pub use ruleset::InForce;
 pub use setting::{LONGEST_S, Setting, Source};
 pub use verdict::Verdict;
 
-use super::output::Output;
 use super::state::{JobState, Scope, Stage};
 use super::timers::TimerKey;
 use crate::core::recover::restart::{Action, Case, Plan, decide};
 use crate::core::roster::instance::Condemned;
-use crate::core::roster::instances::Current;
-use crate::core::{Core, Mutation};
+use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 use rule::{Check, Watch};
 use ruleset::registry;
@@ -126,9 +124,15 @@ impl Core {
     }
 
     /// Counts a fault, decides on it and does what was decided.
-    pub(super) fn fault(&mut self, mut verdict: Verdict) {
+    pub(super) fn fault(&mut self, verdict: Verdict) {
+        // Whoever folds others under it asks for its number.
+        let _ = self.fault_of_rule(verdict);
+    }
+
+    /// The same; the number of the incident that was opened for it, if one was.
+    pub(super) fn fault_of_rule(&mut self, mut verdict: Verdict) -> Option<IncidentId> {
         if self.config.rules.is_off(verdict.rule) {
-            return;
+            return None;
         }
         if self
             .s
@@ -136,7 +140,8 @@ impl Core {
             .get(verdict.who)
             .is_some_and(|i| i.retiring)
         {
-            return self.gone_early(verdict.who, verdict.ended);
+            self.gone_early(verdict.who, verdict.ended);
+            return None;
         }
         if let Some(hung) = self
             .condemned_rank()
@@ -144,8 +149,10 @@ impl Core {
         {
             // Its peers give up on it, or it takes them along: one fault, and no time for evidence.
             let life = self.s.instances.get(verdict.who).map(|i| i.incarnation);
-            return self.execute(hung, life.filter(|_| verdict.ended));
+            self.execute(hung, life.filter(|_| verdict.ended));
+            return None;
         }
+        verdict.under = self.first_of(&verdict);
         let blame = self.blame(&mut verdict);
         let case = self.count_fault(&verdict, blame.is_found());
         let plan = decide(&case);
@@ -156,6 +163,20 @@ impl Core {
         let incident = self.open_incident(&verdict, &plan, case.cause);
         self.settle(blame, &verdict, incident);
         self.judged(&verdict, &plan, incident);
+        Some(incident)
+    }
+
+    /// The incident that the verdict is folded under: the first one of what both come from. A gang's is
+    /// under nobody's, for what its steps cost is counted there.
+    fn first_of(&self, verdict: &Verdict) -> Option<IncidentId> {
+        match verdict.who.role {
+            Role::Trainer => None,
+            _ => {
+                let first = verdict.under.or_else(|| self.rooted_in(verdict.who))?;
+                let of = self.s.incidents.get(first).and_then(|i| i.under);
+                Some(of.unwrap_or(first))
+            }
+        }
     }
 
     /// Does what was decided, for a hang after its evidence.
@@ -172,10 +193,7 @@ impl Core {
                 until,
                 wait,
             });
-            self.out.push(Output::CollectEvidence {
-                incarnation,
-                incident,
-            });
+            self.ask_for_evidence(verdict.who, incident);
             self.record_incident(incident);
         } else {
             self.record_incident(incident);
@@ -209,6 +227,7 @@ impl Core {
         let Some(condemned) = i.condemned.take() else {
             return;
         };
+        self.conclude(condemned.incident, condemned.until <= self.now);
         let scope = self.s.recoveries.get(condemned.incident);
         let action = match scope.map(|r| r.scope) {
             Some(Scope::Task) => Action::RestartTask,
@@ -226,10 +245,18 @@ impl Core {
         };
         self.carry_out(&plan, ended);
         self.mark(who, "killed");
+        self.record_incident(condemned.incident);
+    }
+
+    /// How many failures of a kind count in a row of an instance.
+    pub fn failures_in_a_row(&self, who: InstanceId, kind: FaultKind) -> u32 {
+        let window = self.config.budgets.of(kind).window;
+        let i = self.s.instances.get(who);
+        i.map_or(0, |i| i.strikes.in_a_row(kind, window, self.now))
     }
 
     /// The counters that the decision table looks at, this fault included unless its requests are to
-    /// blame.
+    /// blame, or what another incident tells of.
     fn count_fault(&mut self, verdict: &Verdict, poisoned: bool) -> Case {
         let moves = match verdict.who.role {
             Role::Trainer => self.moves(&self.s.instances.ids(Role::Trainer)),
@@ -241,7 +268,12 @@ impl Core {
         if is_silent && self.s.gang.ran(budget.window, self.now) {
             self.gang_succeeded();
         }
-        let cause = self.count_cause(verdict, poisoned);
+        let folded = verdict.under.is_some() && !self.config.mutant(Mutation::FoldedCounts);
+        let mut cause = self.count_cause(verdict, poisoned || folded);
+        if let Some(again) = cause.as_mut().filter(|_| folded) {
+            // Whatever was counted before, this is not what exceeds it.
+            again.count = again.count.min(self.config.same_cause.saturating_sub(1));
+        }
         let (now, kind, gang) = (self.now, verdict.kind, &mut self.s.gang);
         let failures = if verdict.who.role == Role::Trainer {
             match restored {
@@ -251,9 +283,11 @@ impl Core {
             gang.strikes.strike(kind, budget.window, now)
         } else {
             let i = self.s.instances.get_mut(verdict.who);
-            i.map_or(0, |i| match poisoned {
-                true => i.strikes.in_a_row(kind, budget.window, now),
-                false => i.strikes.strike(kind, budget.window, now),
+            i.map_or(0, |i| match (folded, poisoned) {
+                // Whatever was counted before, this is not what exceeds it.
+                (true, _) => i.strikes.in_a_row(kind, budget.window, now).min(budget.max),
+                (false, true) => i.strikes.in_a_row(kind, budget.window, now),
+                (false, false) => i.strikes.strike(kind, budget.window, now),
             })
         };
         let failures = match self.config.mutant(Mutation::ForgetBudget) {
@@ -282,20 +316,6 @@ impl Core {
             task_restarts: self.s.task_restarts,
             max_task_restarts: self.config.max_task_restarts,
             moves,
-        }
-    }
-
-    /// The stacks of a process that is about to be killed.
-    pub(super) fn on_evidence(&mut self, current: Current, text: String) {
-        let now = self.now;
-        let i = self.s.instances.of_mut(current);
-        let Some(condemned) = i.condemned.as_mut() else {
-            return;
-        };
-        condemned.until = now;
-        let incident = condemned.incident;
-        if let Some(incident) = self.incident_mut(incident) {
-            incident.evidence = text;
         }
     }
 }

@@ -2,7 +2,7 @@
 use super::Rule;
 use crate::core::FaultKind;
 use crate::core::recover::cause::Cause;
-use crate::ids::InstanceId;
+use crate::ids::{IncidentId, InstanceId};
 use crate::time::Time;
 
 /// A rule's finding about one instance: it failed.
@@ -30,6 +30,8 @@ pub struct Verdict {
     pub explained: bool,
     /// It hangs: stacks are worth taking before it is killed.
     pub hangs: bool,
+    /// The incident that it is a consequence of: it counts against no budget.
+    pub under: Option<IncidentId>,
 }
 
 impl Verdict {
@@ -47,6 +49,15 @@ impl Verdict {
             exited: None,
             explained: false,
             hangs: false,
+            under: None,
+        }
+    }
+
+    /// It follows from what another incident tells of.
+    pub fn under(self, first: Option<IncidentId>) -> Self {
+        Self {
+            under: first,
+            ..self
         }
     }
 

@@ -56,6 +56,9 @@ pub enum RoleEvent {
     Evidence {
         /// Stacks, wait channels, states.
         text: String,
+        /// What can be compared with others'.
+        #[serde(default)]
+        seen: crate::core::Seen,
     },
     /// A hybrid engine answered [`crate::core::Output::Pause`] or [`crate::core::Output::Resume`].
     Switched {

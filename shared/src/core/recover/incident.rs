@@ -1,6 +1,8 @@
 //! One fault and its recovery, with the instants that the timings are made of.
 use crate::changed::Changed;
 use crate::core::recover::cause::Recurring;
+use crate::core::recover::root::Root;
+use crate::core::recover::testimony::Testimony;
 use crate::ids::{Incarnation, IncidentId, InstanceId, Step};
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,8 +14,14 @@ use std::time::Duration;
 pub struct Incident {
     /// Its number.
     pub id: IncidentId,
-    /// Who failed.
+    /// Who failed; of a gang that hung the rank that it comes from, once that is known.
     pub who: InstanceId,
+    /// Whom the rule had named, where the evidence shows another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<InstanceId>,
+    /// The incident that it is a consequence of: it counts against no budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under: Option<IncidentId>,
     /// Which life of it.
     pub incarnation: Incarnation,
     /// The rule that found it: `exit`, `trainer idle`, `rollout silent`, ...
@@ -38,8 +46,14 @@ pub struct Incident {
     pub resumed: Option<Time>,
     /// How it ended.
     pub outcome: IncidentOutcome,
-    /// Stacks and states, taken before the kill of a hung process.
+    /// Stacks and states, taken before the kill of a hung process; of a gang those of all ranks.
     pub evidence: String,
+    /// What was found of each process that may be part of a hang.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub testimony: Vec<Testimony>,
+    /// What a hang comes from, by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<Root>,
     /// Other lives that ended with it: the gang's other ranks, or everything.
     #[serde(default)]
     pub swept: Vec<Incarnation>,
@@ -131,6 +145,7 @@ impl Incidents {
             && let Some(old) = self.all.get_mut(at).filter(|old| !old.evidence.is_empty())
         {
             old.evidence.clear();
+            old.testimony.clear();
             self.changed.note(old.id);
         }
     }

@@ -33,6 +33,8 @@ impl Core {
         let incident = Incident {
             id,
             who,
+            judged: None,
+            under: verdict.under,
             incarnation: life.map(|i| i.incarnation).unwrap_or_default(),
             rule: verdict.rule.name.to_owned(),
             reason: verdict.reason.clone(),
@@ -48,6 +50,8 @@ impl Core {
                 false => IncidentOutcome::Recovering,
             },
             evidence: String::new(),
+            testimony: Vec::new(),
+            root: None,
             swept: Vec::new(),
             marks: self.marks_of(verdict, struck),
         };
@@ -134,6 +138,11 @@ impl Core {
 
     /// Notes a life that ends with the recoveries that cover its place.
     pub(in crate::core) fn sweep(&mut self, id: InstanceId, life: Incarnation) {
+        let condemned = self.s.instances.get(id).and_then(|i| i.condemned);
+        if let Some(condemned) = condemned {
+            // Another fault restarts it, too: what was found of its hang until now is all there is.
+            self.conclude(condemned.incident, false);
+        }
         for incident in self.covering(id) {
             let known = self.s.incidents.get(incident);
             if known.is_some_and(|i| i.incarnation != life)
@@ -252,7 +261,7 @@ impl Core {
                 incident.outcome = IncidentOutcome::Recovered;
             }
             let took = incident.total().unwrap_or_default().as_millis();
-            let who = recovery.who;
+            let who = incident.who;
             self.s.recoveries.end(id);
             self.record_incident(id);
             let text = format!("{who} is back at work {took} ms after the fault (incident {id})");

@@ -38,7 +38,16 @@ fn a_trainer_stopped_in_compute_is_found_within_its_window_and_a_second() {
     );
     w.run_to_end();
     assert_eq!(w.committed(), 5);
-    assert_eq!(w.incidents()[0].evidence, "wchan do_signal_stop");
+    let incident = &w.incidents()[0];
+    assert_eq!(incident.who, id(Role::Trainer, 1));
+    for part in [
+        "root: trainer-1 is stopped",
+        "wchan do_signal_stop",
+        "== trainer-0 lives: update of step",
+        "wchan futex_wait",
+    ] {
+        assert!(incident.evidence.contains(part), "{}", incident.evidence);
+    }
 }
 
 #[test]

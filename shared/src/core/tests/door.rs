@@ -56,6 +56,7 @@ fn of_life(step: Step) -> Vec<RoleEvent> {
         RoleEvent::Probed { ok: false },
         RoleEvent::Evidence {
             text: "late".to_owned(),
+            seen: Seen::default(),
         },
         RoleEvent::Switched {
             paused: true,

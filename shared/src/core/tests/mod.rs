@@ -8,6 +8,7 @@ mod door;
 mod exits;
 mod faults;
 mod given_back;
+mod hangs;
 mod health;
 mod modes;
 mod nodes;

@@ -288,6 +288,17 @@ fn a_lost_node_is_one_incident_for_the_gang_and_one_for_every_other_instance() {
         "{rules:?}"
     );
     assert_eq!(incidents.len(), on_b.len());
+    // All come from the same loss: it counts for the gang, and for nobody a second time.
+    let first = incidents[0].id;
+    assert_eq!(
+        (incidents[0].who.role, incidents[0].under),
+        (Role::Trainer, None)
+    );
+    for folded in &incidents[1..] {
+        assert_eq!(folded.under, Some(first));
+        let counted = w.core.failures_in_a_row(folded.who, FaultKind::Node);
+        assert_eq!(counted, 0, "{folded:?}");
+    }
     let why = &incidents[0].reason;
     assert!(why.starts_with("its node b was not heard for 5."), "{why}");
     let rank = incidents.iter().find(|i| i.who.role == Role::Trainer);

@@ -380,8 +380,8 @@ fn an_engine_that_does_not_generate_any_more_dies_with_what_is_in_flight_too() {
         let incarnation = s.life(ENGINE);
         let ok = false;
         s.feed(Input::Role(incarnation, RoleEvent::Probed { ok }));
-        let text = "stacks".to_owned();
-        s.feed(Input::Role(incarnation, RoleEvent::Evidence { text }));
+        let (text, seen) = ("stacks".to_owned(), Seen::default());
+        s.feed(Input::Role(incarnation, RoleEvent::Evidence { text, seen }));
         s.feed(Input::Timeout);
     }
     assert_eq!(set_aside(&s).len(), 1);

@@ -2,12 +2,15 @@
 use super::machines::{NodeOrder, SpawnOrder};
 use super::trainer::Call;
 use super::{Happening, World, ms};
-use crate::core::{Input, Output, RoleEvent};
+use crate::core::{Input, Output, ProcessState, RoleEvent, Seen};
 use crate::fault::Fault;
-use crate::ids::Incarnation;
+use crate::ids::{Incarnation, IncidentId};
 
 /// A process that is asked to end takes up to so long.
 const GRACE: std::time::Duration = std::time::Duration::from_millis(120);
+
+/// So often, of a thousand, evidence does not come.
+const LOST_EVIDENCE: u64 = 50;
 
 impl World {
     pub(super) fn act(&mut self, output: Output) {
@@ -87,16 +90,40 @@ impl World {
                 let slow = self.procs.get(&incarnation).map_or(1, |p| p.slow);
                 self.after(ms(100) * slow, Happening::Probed(incarnation));
             }
-            Output::CollectEvidence { incarnation, .. } => {
-                let text = "wchan do_signal_stop".to_owned();
-                let input = Input::Role(incarnation, RoleEvent::Evidence { text });
-                let at = self.procs.get(&incarnation).map_or(0, |p| p.machine);
-                self.after(ms(40), Happening::Reported(at, input));
-            }
+            Output::CollectEvidence {
+                incarnation,
+                incident,
+                ..
+            } => self.collect(incarnation, incident),
             Output::Finish { outcome } => self.outcome = Some(outcome),
             Output::Reply { ticket, result } => self.answered_request(ticket, result),
             Output::Record(_) | Output::Event(_) => {}
         }
+    }
+
+    /// Looks at a process, which fails now and then.
+    fn collect(&mut self, life: Incarnation, incident: IncidentId) {
+        let state = match self.procs.get(&life) {
+            Some(p) if p.alive && (p.stopped || p.frozen) => ProcessState::Stopped,
+            Some(p) if p.alive => ProcessState::Lives,
+            _ => ProcessState::Dead,
+        };
+        self.checker.looked_at(incident, life, state);
+        if self.dice.chance(LOST_EVIDENCE) {
+            return;
+        }
+        let text = match state {
+            ProcessState::Stopped => "wchan do_signal_stop",
+            _ => "wchan futex_wait",
+        };
+        let seen = Seen {
+            state,
+            ..Seen::default()
+        };
+        let text = text.to_owned();
+        let input = Input::Role(life, RoleEvent::Evidence { text, seen });
+        let at = self.procs.get(&life).map_or(0, |p| p.machine);
+        self.after(ms(40), Happening::Reported(at, input));
     }
 
     /// What a node can do to a process.

@@ -1,6 +1,7 @@
 //! Incidents of the page: each with its stages, what was decided, and the evidence.
 use super::escape::esc;
 use super::run::{Run, whom};
+use crate::cascade;
 use crate::format::{self, millis};
 use robust_proto::v1;
 
@@ -13,7 +14,11 @@ pub fn section(run: &Run<'_>) -> String {
     if all.is_empty() {
         return "<p>There was none.</p>".to_owned();
     }
-    let told: String = all.iter().rev().take(TOLD).map(|i| card(run, i)).collect();
+    let newest = &all[all.len().saturating_sub(TOLD)..];
+    let told: String = cascade::firsts(newest)
+        .rev()
+        .map(|i| with_followers(run, newest, i))
+        .collect();
     let more = run.incidents_total() - all.len().min(TOLD) as u64;
     match more {
         0 => told,
@@ -21,7 +26,32 @@ pub fn section(run: &Run<'_>) -> String {
     }
 }
 
+/// An incident, and folded below it those that follow from it.
+fn with_followers(run: &Run<'_>, all: &[v1::Incident], first: &v1::Incident) -> String {
+    let below: Vec<String> = cascade::under(all, first.id)
+        .map(|i| card(run, i))
+        .collect();
+    match below.len() {
+        0 => card(run, first),
+        count => format!(
+            "{}<details><summary>{count} that followed from {}</summary>{}</details>\n",
+            card(run, first),
+            first.id,
+            below.concat()
+        ),
+    }
+}
+
 fn card(run: &Run<'_>, i: &v1::Incident) -> String {
+    let root = match (i.root.as_str(), i.judged.as_str()) {
+        ("", _) => String::new(),
+        (root, "") => format!("<p>Root: {}.</p>", esc(root)),
+        (root, judged) => format!(
+            "<p>Root: {} (the rule had named {}).</p>",
+            esc(root),
+            esc(judged)
+        ),
+    };
     let stages: String = i.stages.iter().map(stage).collect();
     let evidence = match i.evidence.is_empty() {
         true => String::new(),
@@ -37,7 +67,7 @@ fn card(run: &Run<'_>, i: &v1::Incident) -> String {
     format!(
         "<article class=\"{}\"><h3><span class=\"number\">{}</span> {}: {} \
          <small>at {}, step {}, {}</small></h3>\
-         <p>{}</p>{cause}<p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th>\
+         <p>{}</p>{root}{cause}<p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th>\
          <th>reconnect</th><th>total</th></tr><tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr></table>\
          <p class=\"stages\">{stages}</p>{evidence}</article>\n",
         if i.outcome == "recovered" {

@@ -118,6 +118,16 @@ impl<'a> Run<'a> {
             .max(self.report.incidents.len() as u64)
     }
 
+    /// ` (2 of them follow from another)`, or nothing.
+    pub fn incidents_folded(&self) -> String {
+        let all = &self.report.incidents;
+        match all.iter().filter(|i| i.under != 0).count() {
+            0 => String::new(),
+            1 => " (1 of them follows from another)".to_owned(),
+            more => format!(" ({more} of them follow from another)"),
+        }
+    }
+
     /// A note on what is too short to be seen, if anything is.
     pub fn lanes_note(&self) -> Option<String> {
         let s = self.history.lane_resolution_s;

@@ -215,6 +215,32 @@ fn the_page_has_every_part_and_asks_for_nothing() {
 }
 
 #[test]
+fn the_root_of_a_hang_is_told_and_what_follows_from_an_incident_is_folded_under_it() {
+    let mut report = report();
+    let first = &mut report.incidents[0];
+    first.root = "trainer-1 is stopped".to_owned();
+    first.judged = "trainer-0".to_owned();
+    report.incidents[1].under = report.incidents[0].id;
+    let text = text::report(&Run::of(&report), Paint::plain(), false);
+    for part in [
+        "incidents  2 (1 of them follows from another)",
+        "\n    root: trainer-1 is stopped\n",
+        "\n    with it, under 1: rollout-",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    let page = page(&report);
+    assert_whole(&page.replace("</html>", ""));
+    for part in [
+        "<p>Root: trainer-1 is stopped (the rule had named trainer-0).</p>",
+        "<details><summary>1 that followed from 1</summary><article",
+    ] {
+        assert!(page.contains(part), "{part} is missing in {page}");
+    }
+}
+
+#[test]
 fn a_hostile_name_is_said_and_does_nothing() {
     const NAME: &str =
         "</title><script>alert(1)</script>\"'&<img src=x onerror=alert(2)>\u{1b}[31m";
@@ -230,6 +256,7 @@ fn a_hostile_name_is_said_and_does_nothing() {
             words: name(),
             count: 2,
         });
+        (i.root, i.judged) = (name(), name());
         i.stages[0].name = name();
     }
     let history = report.history.as_mut().unwrap();

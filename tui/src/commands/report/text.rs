@@ -1,6 +1,7 @@
 //! The report for a terminal of 80 columns.
 use super::escape::printable;
 use super::run::{Came, Run, whom};
+use crate::cascade;
 use crate::commands::promises;
 use crate::format::{bytes, clock, millis, rate, ratio, time_of_day};
 use crate::paint::Paint;
@@ -49,7 +50,7 @@ fn summary(run: &Run<'_>, paint: Paint) -> String {
          reward     {} first 20 steps, {} last 20 steps{gain}\n\
          ettr       {} overall, goodput {}\n\
          generated  {} tokens in {} trajectories{}\n\
-         incidents  {}{mean}\n",
+         incidents  {}{}{mean}\n",
         paint.bold(&printable(&r.job)),
         printable(&r.mode),
         printable(&r.policy),
@@ -70,6 +71,7 @@ fn summary(run: &Run<'_>, paint: Paint) -> String {
             back => format!(", {back} times given back: a tool failed, no sample"),
         },
         run.incidents_total(),
+        run.incidents_folded(),
     );
     if !r.reason.is_empty() {
         text += &format!("reason     {}\n", printable(&r.reason));
@@ -208,6 +210,7 @@ fn came(t: &v1::TransferSum) -> String {
 fn incidents(run: &Run<'_>, paint: Paint) -> String {
     let all = &run.report.incidents;
     let newest = &all[all.len().saturating_sub(INCIDENTS)..];
+    let shown: Vec<_> = cascade::firsts(newest).collect();
     if newest.is_empty() {
         return String::new();
     }
@@ -221,7 +224,7 @@ fn incidents(run: &Run<'_>, paint: Paint) -> String {
         ">TOTAL",
         "OUTCOME",
     ]);
-    for i in newest {
+    for i in &shown {
         table.row([
             i.id.to_string(),
             run.elapsed(i.at_ms),
@@ -236,11 +239,17 @@ fn incidents(run: &Run<'_>, paint: Paint) -> String {
     let rendered = table.render(paint);
     let mut lines = rendered.lines();
     let mut text = lines.next().unwrap_or_default().to_owned() + "\n";
-    for (line, i) in lines.zip(newest) {
-        text += &format!(
-            "{line}\n{}\n",
-            cut(&format!("    {}: {}", i.rule, i.reason), LINE)
-        );
+    for (line, i) in lines.zip(&shown) {
+        let reason = format!("    {}: {}", i.rule, i.reason);
+        text += &format!("{line}\n{}\n", cut(&reason, LINE));
+        if !i.root.is_empty() {
+            text += &format!("{}\n", cut(&format!("    root: {}", i.root), LINE));
+        }
+        let follow: Vec<String> = cascade::under(newest, i.id).map(whom).collect();
+        if !follow.is_empty() {
+            let follow = format!("    with it, under {}: {}", i.id, follow.join(", "));
+            text += &format!("{}\n", cut(&follow, LINE));
+        }
     }
     match run.incidents_total() - newest.len() as u64 {
         0 => text,

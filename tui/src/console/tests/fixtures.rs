@@ -348,7 +348,7 @@ fn incident(id: u64, outcome: &str) -> v1::Incident {
             .into(),
         stages: if whole { stages() } else { Vec::new() },
         swept: vec![3],
-        cause: None,
+        ..Default::default()
     }
 }
 

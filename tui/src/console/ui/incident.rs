@@ -2,6 +2,7 @@
 use super::super::screen::TableId;
 use super::super::state::State;
 use super::{Drawn, grid, incidents, section, split, text, wrapped};
+use crate::cascade;
 use crate::format::{self, bar, millis, time_of_day_at, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -83,10 +84,25 @@ fn words(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
         [one] => format!("incarnation {one}"),
         all => format!("incarnations {}", all.join(", ")),
     };
-    let cause = i.cause.as_ref().map(|c| ("cause", format::cause(c)));
+    let cause = i.cause.as_ref().map(format::cause).unwrap_or_default();
+    let root = match i.judged.as_str() {
+        "" => i.root.clone(),
+        judged => format!("{} (the rule had named {judged})", i.root),
+    };
+    let first = match i.under {
+        0 => String::new(),
+        first => format!("follows from incident {first}, and counts against no budget"),
+    };
+    let below = cascade::under(state.incidents(), i.id);
+    let below = below.map(|f| format!("{} {} ({})", f.id, who(&f.role, f.index), f.outcome));
+    let below: Vec<String> = below.collect();
     let facts = [
         ("rule", i.rule.clone()),
         ("seen", i.reason.clone()),
+        ("cause", cause),
+        ("root", root),
+        ("under", first),
+        ("led to", below.join(", ")),
         (
             "at",
             format!(
@@ -101,10 +117,9 @@ fn words(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
     ];
     let room = width.saturating_sub(12);
     let mut lines = Vec::new();
-    let (seen, rest) = facts.split_at(2);
-    for (name, value) in seen.iter().chain(&cause).chain(rest) {
-        let mut name = *name;
-        for text in wrapped(&state.look.fit(value, room * 3), room) {
+    for (name, value) in facts.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let mut name = name;
+        for text in wrapped(&state.look.fit(&value, room * 3), room) {
             lines.push(Line::from(vec![
                 Span::styled(format!(" {name:<8} "), state.look.faint()),
                 Span::raw(text),

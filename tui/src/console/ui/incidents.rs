@@ -2,6 +2,7 @@
 use super::super::state::State;
 use super::super::table::{Cell, Column, Spec, figures, words};
 use super::grid;
+use crate::cascade;
 use crate::format::{millis_tight, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -21,7 +22,8 @@ pub static SPEC: Spec<Incident> = Spec {
 /// The newest first.
 pub fn draw_newest(state: &State, s: &Status, area: Rect, buf: &mut Buffer) {
     let room = usize::from(area.height.saturating_sub(1));
-    let newest: Vec<&Incident> = s.incidents.iter().rev().take(room).collect();
+    let firsts = cascade::firsts(&s.incidents);
+    let newest: Vec<&Incident> = firsts.rev().take(room).collect();
     grid::plain(&COLUMNS, &newest, state.look, area, buf);
     if newest.is_empty() && area.height > 1 {
         buf.set_string(area.x, area.y + 1, "none so far", state.look.faint());
@@ -42,8 +44,13 @@ const COLUMNS: [Column<Incident>; 10] = [
         |i, look| (i.id.to_string(), look.faint()),
         |i| i.id as f64,
     ),
-    words("FAULT", 10, 0, |i, look| {
-        (who(&i.role, i.index), look.strong())
+    words("FAULT", 10, 0, |i, look| match i.under {
+        0 => (who(&i.role, i.index), look.strong()),
+        // Of what follows from another one it is said which.
+        _ => {
+            let name = who(&i.role, i.index);
+            (look.glyph("└", "`").to_owned() + &name, look.faint())
+        }
     }),
     words("RULE", 14, 4, |i, _| plain(i.rule.clone())),
     figures(
@@ -77,7 +84,10 @@ const COLUMNS: [Column<Incident>; 10] = [
     words("OUTCOME", 10, 3, |i, look| {
         (i.outcome.clone(), look.tone(look.tone_of(&i.outcome)))
     }),
-    words("SEEN", 0, 5, |i, _| plain(i.reason.clone())),
+    words("SEEN", 0, 5, |i, _| match i.under {
+        0 => plain(i.reason.clone()),
+        first => plain(format!("follows from {first}: {}", i.reason)),
+    }),
 ];
 
 fn plain(text: String) -> Cell {

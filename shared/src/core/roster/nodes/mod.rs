@@ -29,7 +29,7 @@ use crate::core::roster::instance::Life;
 use crate::core::state::JobState;
 use crate::core::timers::TimerKey;
 use crate::core::{Core, Mutation};
-use crate::ids::{Incarnation, InstanceId, NodeId};
+use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use crate::time::Time;
 
 impl Core {
@@ -137,10 +137,13 @@ impl Core {
             Some(i.incarnation)
         };
         let there = self.index.slots().on_node(node);
-        let there: Vec<_> = there
+        let mut there: Vec<_> = there
             .into_iter()
             .filter_map(|id| Some((id, lives(self, id)?)))
             .collect();
+        // The gang's incident is the first, and the others' are folded under it.
+        there.sort_by_key(|(id, _)| id.role != Role::Trainer);
+        let mut first = None;
         for (who, life) in there {
             // The first rank's verdict takes its peers along.
             if lives(self, who) != Some(life) || self.s.outcome().is_some() {
@@ -151,7 +154,8 @@ impl Core {
                 Some(_) => self.execute(who, lives(self, who)),
                 None => {
                     let verdict = Verdict::new(who, &node_lost::RULE, reason.clone());
-                    self.fault(verdict.ended());
+                    let opened = self.fault_of_rule(verdict.ended().under(first));
+                    first = first.or(opened);
                 }
             }
         }

@@ -44,7 +44,6 @@ impl PartialEq for RolloutManager {
 
 impl RolloutManager {
     /// The requests that wait and that are served.
-    #[cfg(test)]
     pub fn table(&self) -> &Routes {
         &self.routes
     }

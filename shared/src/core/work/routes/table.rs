@@ -184,6 +184,12 @@ impl Routes {
         served.chain(self.broken.iter().filter(of).map(|(.., broken)| *broken))
     }
 
+    /// The rollouts that serve these.
+    pub fn engines_of(&self, of: impl Fn(&Asker) -> bool) -> BTreeSet<Incarnation> {
+        let asked = self.requests.values().filter(|asked| of(&asked.asker));
+        asked.filter_map(|asked| asked.rollout).collect()
+    }
+
     /// These were here before this daemon.
     pub fn adopt(&mut self, rollouts: impl Iterator<Item = Incarnation>) {
         self.blind.extend(rollouts);

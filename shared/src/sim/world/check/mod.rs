@@ -15,8 +15,10 @@
 //! | spawn | its slot is there, open and free; the gang's are of one kind |
 //! | dispatch, step | nothing beyond the last step before a pause |
 //! | set aside | on evidence, once; handed out no more, trained on by no step, consumed by its own |
+//! | incident of a hang | the root is who was stopped; folded is what follows from the first, and counts nowhere |
 //! | request | refused: nothing changed; accepted: kept after every crash |
 mod causes;
+mod hangs;
 mod outputs;
 mod places;
 mod poison;
@@ -25,11 +27,13 @@ mod verdicts;
 
 use super::World;
 use crate::core::{
-    Core, CoreConfig, Incident, Input, NodeEvent, Policy, Record, Request, RoleEvent, SlotRef,
+    Core, CoreConfig, Incident, Input, NodeEvent, Policy, ProcessState, Record, Request, RoleEvent,
+    SlotRef,
 };
 use crate::hardware::Advice;
-use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, IncidentId, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
+use hangs::Hangs;
 use poison::Poisoning;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,6 +115,7 @@ pub struct Checker {
     tokens_on_record: BTreeMap<Incarnation, u64>,
     verdicts: Verdicts,
     pub(super) poisoning: Poisoning,
+    hangs: Hangs,
 }
 
 impl Checker {
@@ -139,6 +144,7 @@ impl Checker {
             tokens_on_record: BTreeMap::new(),
             verdicts: Verdicts::default(),
             poisoning: Poisoning::default(),
+            hangs: Hangs::default(),
         }
     }
 
@@ -166,6 +172,7 @@ impl Checker {
         self.given.clear();
         self.tokens.clone_from(&self.tokens_on_record);
         self.verdicts.restored();
+        self.hangs.restored(self.verdicts.newest());
     }
 
     /// The state is on disk: what the controller knows now, its next life knows too.
@@ -177,6 +184,16 @@ impl Checker {
     /// The controller wants a verdict recorded.
     pub(super) fn decided(&mut self, incident: &Incident) {
         self.verdicts.decided(incident);
+    }
+
+    /// A process is looked at for an incident.
+    pub(super) fn looked_at(
+        &mut self,
+        incident: IncidentId,
+        life: Incarnation,
+        state: ProcessState,
+    ) {
+        self.hangs.looked_at(incident, life, state);
     }
 
     /// A stopped job goes on.

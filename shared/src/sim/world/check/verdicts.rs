@@ -105,6 +105,18 @@ impl Verdicts {
         }
     }
 
+    /// The last incident on record.
+    pub fn newest(&self) -> IncidentId {
+        self.newest
+    }
+
+    /// How many of a rule are counted in a row, of processes that linked and of those that did not.
+    fn in_a_row(&self, who: InstanceId, rule: &str) -> u32 {
+        let rows = self.rows.get(&who).into_iter().flatten();
+        let of_rule = rows.filter(|((of, _), _)| of == rule);
+        of_rule.map(|(_, row)| row.count).sum()
+    }
+
     /// A new life of the controller knows what was on record.
     pub fn restored(&mut self) {
         self.decided.clear();
@@ -197,6 +209,7 @@ const ECHO: Duration = Duration::from_secs(10);
 impl World {
     /// An incident is on record.
     pub(super) fn check_incident(&mut self, incident: &Incident) {
+        self.check_root(incident);
         let verdicts = &mut self.checker.verdicts;
         if incident.resumed.is_some() {
             verdicts.open.remove(&incident.id);
@@ -219,7 +232,13 @@ impl World {
                 incident.rule, incident.reason
             )
         });
-        self.check_cost(incident, scope);
+        match self.is_folded(incident) {
+            true => {
+                let counted = self.checker.verdicts.in_a_row(who, &incident.rule);
+                self.check_uncounted(incident, counted);
+            }
+            false => self.check_cost(incident, scope),
+        }
     }
 
     /// Neither too little (I-7) nor too much (I-8).
