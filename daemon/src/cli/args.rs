@@ -58,16 +58,13 @@ pub struct Args {
     /// from which the leader is reached]
     #[arg(long, value_name = "IP")]
     pub advertise: Option<IpAddr>,
-    /// Being a node.
-    #[command(flatten)]
-    pub join: JoinArgs,
     /// The robust-worker program [default: beside robustd]
     #[arg(long, value_name = "PATH", env = "ROBUST_WORKER")]
     pub worker: Option<PathBuf>,
     /// Run that many steps, whatever the job file says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
-    /// Discard what an earlier job left in the state directory
+    /// Discard what an earlier job left in the state directory, its checkpoints too
     #[arg(long)]
     pub fresh: bool,
     /// Keep serving status and report for so long after the job's end
@@ -90,6 +87,9 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", env = "ROBUST_NVML_STUCK_S", hide = true)]
     #[arg(default_value_t = 10.0, value_parser = positive)]
     pub nvml_stuck_after: f64,
+    /// Being a node. The last, for its heading stands over whatever follows it.
+    #[command(flatten)]
+    pub join: JoinArgs,
 }
 
 /// What else than a job is run.
