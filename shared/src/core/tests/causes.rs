@@ -33,8 +33,15 @@ fn dies(s: &mut Script, who: InstanceId, of: &str) {
     s.feed(Input::Timeout);
 }
 
+/// The deaths so far; whoever does nothing for so long while others die may be found by another rule.
+fn deaths(s: &Script) -> Vec<Incident> {
+    let mut all = s.incidents();
+    all.retain(|i| i.rule == "exit");
+    all
+}
+
 fn costs(s: &Script) -> Vec<&'static str> {
-    let all = s.incidents();
+    let all = deaths(s);
     let cost = |i: &Incident| match &i.plan {
         plan if plan.starts_with("restart the whole task") => "task",
         plan if plan.starts_with("fail the job") => "end",
@@ -44,7 +51,7 @@ fn costs(s: &Script) -> Vec<&'static str> {
 }
 
 fn counts(s: &Script) -> Vec<Option<u32>> {
-    let all = s.incidents();
+    let all = deaths(s);
     all.iter()
         .map(|i| i.cause.as_ref().map(|cause| cause.count))
         .collect()
