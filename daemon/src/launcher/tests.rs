@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::proc_stat::ProcStat;
 use super::*;
+use robust_shared::core::ProcessState;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -144,7 +145,9 @@ async fn a_stopped_process_is_killed_all_the_same() {
     while ProcStat::read(running.pid).unwrap().state != 'T' {
         assert!(Instant::now() < deadline);
     }
-    let text = evidence(running.pid, Duration::from_secs(2));
+    let found = evidence(running.pid, Duration::from_secs(2), false);
+    assert_eq!(found.seen.state, ProcessState::Stopped);
+    let text = found.text;
     assert!(
         text.contains("is in state T") && text.contains("wchan"),
         "{text}"

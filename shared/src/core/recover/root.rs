@@ -12,6 +12,7 @@
 use super::testimony::{Answer, ProcessState, Testimony};
 use crate::ids::{Incarnation, InstanceId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What a hang comes from.
@@ -135,15 +136,19 @@ fn apart(seen: &[&Testimony]) -> Option<Root> {
     if !busy.is_empty() && busy.len() < seen.len() {
         return Some(named(&busy, seen, "not in the exchange"));
     }
-    let most = seen.iter().max_by_key(|t| peers_of(t, seen))?;
-    let count = peers_of(most, seen);
+    // Once for each: a gang may have thousands of ranks.
+    let mut places = BTreeMap::<String, usize>::new();
+    for t in seen {
+        *places.entry(t.place()).or_default() += 1;
+    }
+    let (most, count) = places.into_iter().max_by_key(|(_, count)| *count)?;
     if count == seen.len() {
         let stuck = of(seen, |t| t.state() == Some(ProcessState::InKernel));
         let some = !stuck.is_empty() && stuck.len() < seen.len();
         return some.then(|| named(&stuck, seen, "in the kernel, where no signal reaches it"));
     }
     if count * 2 > seen.len() {
-        let odd = of(seen, |t| t.place() != most.place());
+        let odd = of(seen, |t| t.place() != most);
         return Some(named(&odd, seen, "in another place"));
     }
     Some(behind(seen).unwrap_or_else(|| Root::Unknown {
@@ -151,16 +156,17 @@ fn apart(seen: &[&Testimony]) -> Option<Root> {
     }))
 }
 
-/// How many are where this one is, itself among them.
-fn peers_of(t: &Testimony, seen: &[&Testimony]) -> usize {
-    seen.iter().filter(|p| p.place() == t.place()).count()
+/// Whether all of them are in the same place.
+fn are_together(all: &[&Testimony]) -> bool {
+    let first = all.first().map(|t| t.place());
+    all.iter().all(|t| Some(t.place()) == first)
 }
 
 /// The one who has not come as far as all of its peers.
 fn behind(seen: &[&Testimony]) -> Option<Root> {
     let at = |t: &&Testimony| (t.step, t.phase);
     let first = seen.iter().map(at).min()?;
-    let last = of(seen, |t| at(&t) == first);
+    let last = of(seen, |t| at(t) == first);
     (last.len() == 1).then(|| named(&last, seen, "behind"))
 }
 
@@ -173,14 +179,14 @@ fn named(found: &[&Testimony], all: &[&Testimony], how: &str) -> Root {
     let peers = of(all, |t| !found.iter().any(|f| f.who == t.who));
     let verb = if found.len() == 1 { "is" } else { "are" };
     let mut why = format!("{} {verb} {how}, in {}", names(found), found[0].place());
-    if found.len() > 1 && peers_of(found[0], found) < found.len() {
+    if !are_together(found) {
         why = format!("{} {verb} {how}", names(found));
     }
     if let Some(node) = one_node(found, &peers) {
         why += &format!(", all of them on node {node}");
     }
     if let Some(first) = heard(&peers).first() {
-        let same = peers_of(first, &peers) == peers.len();
+        let same = are_together(&peers);
         let (who, place) = (names(&peers), first.place());
         why += &match (same, peers.len()) {
             (true, 1) => format!(", while {who} is in {place}"),
