@@ -155,6 +155,7 @@ impl World {
             if result.is_ok() {
                 // The buffers change places.
                 let served = p.version.replace(t.version);
+                p.served_at = self.now;
                 p.spare = served.map(|version| (version, PARTS));
             }
         }

@@ -35,6 +35,8 @@ pub(super) struct Causes {
     died_of: BTreeMap<Incarnation, Option<String>>,
     counted: BTreeMap<IncidentId, (Key, Time)>,
     charged: BTreeSet<IncidentId>,
+    /// Places that were given up: what is still said of them is of before that.
+    gone: BTreeSet<InstanceId>,
 }
 
 impl Causes {
@@ -73,7 +75,15 @@ impl Causes {
 
     /// Only these places are there.
     pub fn keep_places(&mut self, is_there: impl Fn(InstanceId) -> bool) {
-        self.rows.retain(|(who, _), _| is_there(*who));
+        let places = self.rows.keys().map(|(who, _)| *who);
+        self.gone.extend(places.filter(|who| !is_there(*who)));
+    }
+
+    /// A new life of a place: where one was given up before, it begins its own rows.
+    pub fn issued(&mut self, who: InstanceId) {
+        if self.gone.remove(&who) {
+            self.rows.retain(|(other, _), _| *other != who);
+        }
     }
 
     /// An instance, or the gang, did something useful.

@@ -38,7 +38,9 @@ impl World {
         let looked = looked.unwrap_or_default();
         let false_one = incident.testimony.iter().find(|t| match &t.answer {
             Answer::Seen(seen) => looked.get(&t.incarnation) != Some(&seen.state),
-            Answer::Late | Answer::Unheard => !looked.contains_key(&t.incarnation),
+            Answer::Late => !looked.contains_key(&t.incarnation),
+            // A controller that died before it asked is among those that were not waited for.
+            Answer::Unheard => false,
             Answer::Awaited => true,
         });
         self.must(false_one.is_none(), "root", || {

@@ -342,8 +342,9 @@ impl World {
                 armed: false,
                 ..
             } => self.disarmed(*number),
-            Record::Issued { incarnation, .. } => {
+            Record::Issued { id, incarnation } => {
                 self.checker.issued.insert(*incarnation);
+                self.checker.verdicts.causes.issued(*id);
             }
             // One that waited for a start-up goes with the life that it was waiting for.
             Record::Armed { number, .. } => self.carried(*number),

@@ -186,6 +186,12 @@ impl World {
             .get(&generation)
             .and_then(|ranks| ranks.first());
         let rank = rank.copied().unwrap_or_default();
+        // One that was told to pull a newer version gives this one up, and the rank lets nobody read on from a
+        // buffer that it writes into; one without its link was told nothing.
+        let leaves = |life: &Incarnation, version: WeightVersion, linked: bool| {
+            let told = self.pullers.get(life).map(|ordered| ordered.version);
+            linked && told > Some(version)
+        };
         let reader = self.procs.iter().find(|(life, p)| {
             p.works()
                 && !p.over
@@ -195,6 +201,7 @@ impl World {
                     t.from_trainer
                         && p.holds(t.version) != Some(PARTS)
                         && t.version < version
+                        && !leaves(life, t.version, p.linked)
                         && t.version.0 % 2 == version.0 % 2
                         && self.gang.holds(generation, t.version)
                 })

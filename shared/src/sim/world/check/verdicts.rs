@@ -72,6 +72,8 @@ pub(super) struct Verdicts {
     stepped: Option<Generation>,
     /// A step was committed since the job began, or went on after its end.
     proven: bool,
+    /// The last gang of which a rank failed.
+    failed: Option<Generation>,
     /// Gangs that were told to train.
     training: BTreeSet<Generation>,
     /// Those of them of which the controller knows by its records.
@@ -273,13 +275,21 @@ impl World {
         let first_step = who.role == Role::Trainer && !self.checker.verdicts.proven;
         let same = self.config.same_cause > 0 && recurs >= self.config.same_cause;
         let often = all >= 2 || ever > borne || same;
-        let explained = !dear || often || first_step && scope == Scope::Task;
+        // What a gang commits after its verdict, while its stacks are taken, is no step of the next one's.
+        let gang = self.procs.get(&incident.incarnation).map(|p| p.generation);
+        let verdicts = &mut self.checker.verdicts;
+        let again = who.role == Role::Trainer
+            && verdicts.failed.is_some_and(|failed| Some(failed) < gang)
+            && verdicts.stepped != gang;
+        if who.role == Role::Trainer {
+            verdicts.failed = gang;
+        }
+        let explained = !dear || often || (first_step || again) && scope == Scope::Task;
         self.must(explained, "I-8", || {
             format!("for its first fault {who} costs: {plan}")
         });
         // A program that tells no steps has no first one.
         let has_steps = self.config.own_loop.is_none_or(|own| own.commits);
-        let gang = self.procs.get(&incident.incarnation).map(|p| p.generation);
         let trained = gang.is_some_and(|gang| self.checker.verdicts.training.contains(&gang));
         let cheap = matches!(scope, Scope::Instance | Scope::Gang);
         let too_cheap = first_step && has_steps && trained && cheap;
