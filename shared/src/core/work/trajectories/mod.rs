@@ -275,9 +275,12 @@ impl RequestManager {
             }
         }
         for &trajectory in held {
-            match self.table.get(trajectory).map(|t| t.place) {
-                Some(Place::Leased(holder)) if holder == agent => {}
-                Some(Place::Pending(_)) => self.table.lease(trajectory, agent),
+            let t = self.table.get(trajectory);
+            // Whoever held it after this one may have stored turns that this one does not know of.
+            let was_last = |t: &Trajectory| t.holders.last().is_none_or(|last| *last == agent);
+            match t.map(|t| (t.place, was_last(t))) {
+                Some((Place::Leased(holder), _)) if holder == agent => {}
+                Some((Place::Pending(_), true)) => self.table.lease(trajectory, agent),
                 _ => cx.out.push(Output::Revoke { agent, trajectory }),
             }
         }

@@ -13,7 +13,7 @@ pub struct Trajectory {
     pub place: Place,
     /// Times it was given back unfinished.
     pub returns: u32,
-    /// Agent workers that ever held it: what one of them stored is durable even if it died since.
+    /// Agent workers that ever held it, the last one last: what one of them stored is durable even if it died since.
     pub holders: Vec<Incarnation>,
 }
 
@@ -269,9 +269,8 @@ impl Trajectories {
 
     /// An agent worker holds it now.
     pub fn lease(&mut self, id: TrajectoryId, agent: Incarnation) {
-        if let Some(t) = self.get_mut(id)
-            && !t.holders.contains(&agent)
-        {
+        if let Some(t) = self.get_mut(id) {
+            t.holders.retain(|holder| *holder != agent);
             t.holders.push(agent);
         }
         self.set(id, Place::Leased(agent));
