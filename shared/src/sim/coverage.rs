@@ -144,11 +144,9 @@ const UNREACHABLE: &[Unreachable] = &[
     },
     Unreachable {
         machine: "instance",
-        states: &[
-            "spawning", "starting", "attached", "pulling", "suspect", "going", "unlinked",
-        ],
+        states: &["spawning", "starting"],
         inputs: &["evidence"],
-        why: "stacks are taken of one that is condemned, which it stays until it is replaced",
+        why: "whoever is looked at has linked",
     },
     Unreachable {
         machine: "instance",

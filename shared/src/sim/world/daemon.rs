@@ -104,7 +104,7 @@ impl World {
         self.journal.note(self.now, '<', &input);
         self.inputs += 1;
         self.coverage.note(&self.core, &input);
-        self.checker.told(&self.core, &input);
+        self.checker.told(&self.core, &input, &self.stored);
         self.note_drained();
         let attached = match &input {
             Input::Role(incarnation, RoleEvent::Attached { hello }) => {

@@ -201,13 +201,14 @@ impl Checker {
         self.verdicts.begin_anew();
     }
 
-    /// What the controller is about to be told.
-    pub(super) fn told(&mut self, core: &Core, input: &Input) {
+    /// What the controller is about to be told; `stored` are the trajectories whose rewards are on disk.
+    pub(super) fn told(&mut self, core: &Core, input: &Input, stored: &BTreeSet<TrajectoryId>) {
         self.verdicts.causes.told(input);
         match input {
             Input::Role(incarnation, RoleEvent::TrajectoryFinished { trajectory, .. }) => {
-                // One that another brought to its end before is of no use.
-                let is_news = self.finished.insert(*trajectory);
+                // One that another brought to its end before is of no use, and neither is one that was thrown
+                // away since.
+                let is_news = stored.contains(trajectory) && self.finished.insert(*trajectory);
                 if let Some(id) = core.is_current(*incarnation).filter(|_| is_news) {
                     self.verdicts.useful(id);
                 }
