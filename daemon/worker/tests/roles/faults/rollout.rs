@@ -130,13 +130,21 @@ fn a_replica_that_is_left_paused_says_so_and_goes_on_when_its_time_is_over() {
     let mut pause = fault(1, "pause-engine", "");
     pause.seconds = 0.3;
     arm(&scene.host, FIRST, &pause);
-    struck(&scene.host, FIRST, 1);
-    for expected in ["paused", "idle"] {
-        scene.host.wait(expected, |from, up| match up {
-            Up::Phase(phase) if from == FIRST && phase.phase == expected => Some(()),
-            _ => None,
+    // That it struck and that the engine is paused are told by two threads, in either order.
+    let (mut struck, mut phases) = (false, ["paused", "idle"].into_iter().peekable());
+    scene
+        .host
+        .wait("a strike, a pause and its end", |from, up| {
+            match up {
+                _ if from != FIRST => {}
+                Up::Struck(told) => struck = told.refused.is_empty() && told.id == 1,
+                Up::Phase(phase) => {
+                    phases.next_if(|expected| phase.phase == *expected);
+                }
+                _ => {}
+            }
+            (struck && phases.peek().is_none()).then_some(())
         });
-    }
     scene.end();
 }
 
