@@ -26,12 +26,17 @@ impl Core {
     /// left late in a round is what somebody on a drained one waits for, and nothing else may ever
     /// happen. It comes to an end: nobody who has a usable slot leaves it for another.
     pub(in crate::core) fn settle_slots(&mut self) {
+        let mut freed = false;
         loop {
-            self.leave_drained();
+            self.sync();
+            if freed || self.slots_due {
+                self.leave_drained();
+            }
             self.retire_idle();
             self.sync();
-            // Who waits for a slot takes it first; what is left of it those on drained ones hear of next.
-            let freed = self.slots_due;
+            // Who waits for a slot takes it first; what is left of it those on drained ones hear of in
+            // the next round, also where nobody waited.
+            freed = self.slots_due;
             self.house_homeless();
             self.sync();
             if !freed && !self.slots_due && !self.retire_due {
@@ -42,10 +47,6 @@ impl Core {
 
     /// Lets those leave whose slots are drained, as far as there is a place for them.
     fn leave_drained(&mut self) {
-        self.sync();
-        if !self.slots_due {
-            return;
-        }
         let slots = self.index.slots();
         let drained = slots.draining().flat_map(|slot| slots.takers(slot));
         for id in drained.collect::<Vec<_>>() {
