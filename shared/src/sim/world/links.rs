@@ -140,6 +140,11 @@ impl World {
         if self.core.is_current(life).is_none() {
             return self.die(life);
         }
+        let at = p.machine;
+        self.note_linking(at, life);
+        let Some(p) = self.procs.get_mut(&life) else {
+            return;
+        };
         (p.linked, p.linked_at, p.link) = (true, now, serial);
         (p.heard_at, p.told_at) = (Time(0), Time(0));
         let hello = Hello {

@@ -57,12 +57,26 @@ impl World {
             }
             return;
         }
-        if let Input::Role(incarnation, RoleEvent::Spawned { .. })
-        | Input::Role(incarnation, RoleEvent::SpawnFailed { .. }) = &input
-        {
-            m.pending.remove(incarnation);
+        match &input {
+            Input::Role(life, RoleEvent::Spawned { .. }) if m.pending.remove(life).is_none() => {
+                // Its link said so already, or it was given up since.
+            }
+            Input::Role(life, RoleEvent::SpawnFailed { .. }) => {
+                m.pending.remove(life);
+                self.feed(input);
+            }
+            _ => self.feed(input),
         }
-        self.feed(input);
+    }
+
+    /// A process that links is there, whether its node's word of it came or was lost: it is not to be
+    /// started again when that node joins anew.
+    pub(super) fn note_linking(&mut self, at: usize, life: Incarnation) {
+        let machine = self.machines.all.get_mut(at);
+        if machine.is_some_and(|m| m.pending.remove(&life).is_some()) {
+            let pid = super::daemon::pid_of(life);
+            self.feed(Input::Role(life, RoleEvent::Spawned { pid }));
+        }
     }
 
     /// The leader orders something of a node.
