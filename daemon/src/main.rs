@@ -3,6 +3,10 @@ use clap::Parser;
 use robustd::cli::{Args, run};
 use std::process::ExitCode;
 
+/// As `robustctl` has it: what its simulator says that an input costs is what it costs here.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let logs = args.log_format;
