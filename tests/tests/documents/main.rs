@@ -1,13 +1,12 @@
 //! The documents: what they link to is there, what they tell to run runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod fences;
+mod pages;
 mod reference;
+mod session;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use robust_tests::{bin, cache, processes_naming};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -54,8 +53,20 @@ fn prose(page: &Path) -> Vec<String> {
 
 /// Where the links of a page lead, but for those out of the repository.
 fn links(page: &Path) -> Vec<String> {
+    links_in(prose(page))
+}
+
+/// The pages that the book lists in one of its parts.
+fn links_of_part(part: &str) -> Vec<String> {
+    let lines = prose(&root().join("docs/SUMMARY.md")).into_iter();
+    let lines = lines.skip_while(|line| *line != format!("# {part}"));
+    let lines = lines.skip(1).take_while(|line| !line.starts_with("# "));
+    links_in(lines.collect())
+}
+
+fn links_in(lines: Vec<String>) -> Vec<String> {
     let mut found = Vec::new();
-    for line in prose(page) {
+    for line in lines {
         let mut rest = line.as_str();
         while let Some((_, after)) = rest.split_once("](") {
             let (target, after) = after.split_once(')').unwrap_or((after, ""));
@@ -135,41 +146,4 @@ fn the_runbook_has_a_section_for_every_alert_and_for_no_other() {
     let sections = prose(&root().join("docs/operate/runbook.md"));
     let sections = sections.iter().filter_map(|line| line.strip_prefix("## "));
     assert_eq!(named, sections.map(str::to_owned).collect());
-}
-
-/// The shell commands of a page, in their order: blocks that say `bash`.
-fn script(page: &str) -> String {
-    let text = std::fs::read_to_string(root().join(page)).unwrap();
-    let blocks = text.split("```bash\n").skip(1);
-    blocks
-        .map(|rest| rest.split("```").next().unwrap())
-        .collect()
-}
-
-/// Runs the commands of a page one after the other, as somebody who copies them in; only where the programs
-/// are differs.
-#[test]
-fn the_first_fault_in_five_minutes_is_as_its_page_says() {
-    let home = tempfile::tempdir().unwrap();
-    let programs = bin("robustctl");
-    let programs = programs.parent().unwrap().to_str().unwrap();
-    let script = script("docs/start/first-fault.md");
-    assert!(script.contains("inject --kill trainer --wait"), "{script}");
-    let script = script.replace("$PWD/target/release", programs);
-    let out = Command::new("bash")
-        .args(["-euo", "pipefail", "-c", &script])
-        .current_dir(root())
-        .env("TMPDIR", home.path())
-        .env("ROBUST_CACHE", cache())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    for (pid, _) in processes_naming(home.path()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-    let said = String::from_utf8_lossy(&out.stdout);
-    let failed = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{said}\n{failed}");
-    assert_eq!(said.matches("outcome     recovered").count(), 2, "{said}");
-    assert!(said.contains("drill kill-agent"), "{said}");
 }
