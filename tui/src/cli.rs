@@ -13,6 +13,7 @@ mod roles;
 mod run;
 mod sim;
 mod steer;
+mod stop;
 mod store;
 mod traj;
 mod tui;
@@ -35,6 +36,7 @@ pub use roles::RolesArgs;
 pub use run::RunArgs;
 pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, WeightsArgs};
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
+pub use stop::StopArgs;
 pub use store::StoreCommand;
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
@@ -149,7 +151,7 @@ pub enum Command {
     /// Check this machine before a job: driver, libraries, limits, disks, addresses, clocks
     Doctor(DoctorArgs),
     /// End the job and its daemon in order
-    Stop,
+    Stop(StopArgs),
     /// Print the manual's page of a command (robustctl man inject | man -l -)
     Man(ManArgs),
     /// Print a completion script for a shell

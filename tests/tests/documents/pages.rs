@@ -35,7 +35,19 @@ macro_rules! pages {
 }
 
 pages! {
-    the_page_of_the_first_fault_is_as_it_says: "docs/start/first-fault.md" prints ["outcome     recovered", "drill kill-agent"]
+    the_page_of_the_installation: "docs/start/install.md" prints ["ok "]
+    the_page_of_the_first_fault: "docs/start/first-fault.md" prints ["outcome     recovered", "drill kill-agent"]
+    the_page_of_your_own_trainer: "docs/your-own-trainer.md" prints ["outcome     recovered"]
+    the_page_of_your_own_loop: "docs/own-loop.md" prints ["outcome     recovered"]
+    the_page_of_your_own_environment: "docs/your-own-environment.md" prints ["outcome     recovered"]
+    the_page_of_the_console: "docs/operate/console.md" prints []
+    the_page_of_drills: "docs/operate/drills.md" prints ["outcome     recovered"]
+    the_page_of_pausing: "docs/operate/pausing.md" prints []
+    the_page_of_slots: "docs/operate/slots.md" prints []
+    the_page_of_nodes: "docs/operate/nodes.md" prints []
+    the_page_of_backups: "docs/operate/backup.md" prints []
+    the_page_of_reports: "docs/operate/reports.md" prints []
+    the_page_of_the_router: "docs/operate/router.md" prints []
 }
 
 #[test]

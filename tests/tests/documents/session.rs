@@ -22,7 +22,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the commands of one page may take. The longest takes a minute on two idle cores.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Runs the blocks of a page, and gives what they printed.
 ///
@@ -32,7 +32,7 @@ pub fn run(page: &str, fences: &[Fence]) -> String {
     let home = tempfile::Builder::new().prefix("page.").tempdir().unwrap();
     let checkout = lay_out(home.path());
     let script = with_free_ports(&script(page, fences));
-    let said = home.path().join("said.log");
+    let said = home.path().join("said");
     let log = File::create(&said).unwrap();
     let mut shell = Command::new("bash");
     shell
@@ -61,11 +61,34 @@ pub fn run(page: &str, fences: &[Fence]) -> String {
     end_processes_naming(home.path());
     let said = std::fs::read_to_string(&said).unwrap();
     match status {
-        Some(status) => assert!(status.success(), "{page}: {status}\n{said}"),
-        None => panic!("{page}: not done after {PATIENCE:?}\n{said}"),
+        Some(status) if status.success() => {}
+        Some(status) => panic!("{page}: {status}\n{said}\n{}", logs(home.path())),
+        None => panic!(
+            "{page}: not done after {PATIENCE:?}\n{said}\n{}",
+            logs(home.path())
+        ),
     }
     assert!(left.is_empty(), "{page} leaves {left:?}\n{said}");
     said
+}
+
+/// The ends of the logs that daemons and roles wrote.
+fn logs(home: &Path) -> String {
+    let (mut text, mut folders) = (String::new(), vec![home.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            if kind.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "log") {
+                let log = std::fs::read_to_string(&path).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let tail = lines[lines.len().saturating_sub(25)..].join("\n");
+                let _ = writeln!(text, "--- {}\n{tail}", path.display());
+            }
+        }
+    }
+    text
 }
 
 /// The folder in which a reader gives the commands.
