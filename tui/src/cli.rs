@@ -42,25 +42,24 @@ pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
 pub use values::Who;
 
+use crate::error::ExitCode;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 
-const EXIT_CODES: &str = "Exit codes:
-  0  done
-  1  it did not come out well: a recovery did not finish, the job failed
-  2  wrong use
-  3  no daemon reachable (the message names the socket that was tried)
-  4  refused by the daemon (the reason is printed)
-  5  protocol error: daemon and robustctl do not understand each other
-  129, 130, 143  a drill was ended by SIGHUP, SIGINT, SIGTERM
+const AFTER_EXIT_CODES: &str = "\
 `run` without --detach ends with the exit code of robustd (robustd --help), 0 when the job completed.
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
 else $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID.";
 
+fn after_help() -> String {
+    let lines = ExitCode::ALL.map(|code| format!("\n  {:<5}{}", code as u8, code.meaning()));
+    format!("Exit codes:{}\n{AFTER_EXIT_CODES}", lines.concat())
+}
+
 /// Shows and steers a training job that robustd keeps running.
 #[derive(Debug, Parser)]
-#[command(name = "robustctl", version, after_help = EXIT_CODES)]
+#[command(name = "robustctl", version, after_help = after_help())]
 pub struct Args {
     /// Options of every command.
     #[command(flatten)]

@@ -11,7 +11,7 @@
 use std::path::Path;
 
 /// Why a block cannot be run by a test.
-pub const NORUN: [(&str, &str); 6] = [
+pub const NORUN: [(&str, &str); 5] = [
     (
         "downloads",
         "it fetches or builds for minutes what tests find already made",
@@ -21,7 +21,6 @@ pub const NORUN: [(&str, &str); 6] = [
         "it draws until a key is pressed; tests/tests/console.rs does that",
     ),
     ("root", "it changes the machine"),
-    ("engine", "it needs vLLM or SGLang"),
     ("framework", "it needs a framework of others, or Ray"),
     ("machines", "it needs another machine, or systemd"),
 ];

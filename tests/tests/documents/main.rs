@@ -1,6 +1,7 @@
 //! The documents: what they link to is there, what they tell to run runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod fences;
+mod job_keys;
 mod pages;
 mod reference;
 mod session;
@@ -75,6 +76,11 @@ fn links_in(lines: Vec<String>) -> Vec<String> {
                 found.push(target.to_owned());
             }
         }
+        // A picture that is another one in the dark is said in HTML.
+        for source in ["src=\"", "srcset=\""] {
+            let file = line.split_once(source);
+            found.extend(file.and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned())));
+        }
     }
     found
 }
@@ -127,6 +133,21 @@ fn the_book_has_every_page_once() {
     let own = |page: &PathBuf| page.starts_with(&docs) && !page.ends_with("SUMMARY.md");
     let there: BTreeSet<_> = pages().into_iter().filter(own).collect();
     assert_eq!(distinct, there);
+}
+
+#[test]
+fn the_architecture_in_the_dark_differs_in_its_colours_only() {
+    let drawn = |name: &str| {
+        let picture = std::fs::read_to_string(root().join("docs/pictures").join(name)).unwrap();
+        let (style, other): (Vec<_>, Vec<_>) = picture
+            .lines()
+            .map(str::to_owned)
+            .partition(|line| line.starts_with("<style>"));
+        (style, other)
+    };
+    let (light, dark) = (drawn("architecture.svg"), drawn("architecture-dark.svg"));
+    assert_ne!(light.0, dark.0);
+    assert_eq!(light.1, dark.1);
 }
 
 #[test]

@@ -45,6 +45,7 @@ pages! {
     the_page_of_pausing: "docs/operate/pausing.md" prints []
     the_page_of_slots: "docs/operate/slots.md" prints []
     the_page_of_nodes: "docs/operate/nodes.md" prints []
+    the_page_of_production: "docs/operate/production.md" prints ["drill kill-agent"]
     the_page_of_backups: "docs/operate/backup.md" prints []
     the_page_of_reports: "docs/operate/reports.md" prints []
     the_page_of_the_router: "docs/operate/router.md" prints []

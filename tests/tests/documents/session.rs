@@ -21,8 +21,8 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the commands of one page may take. The longest takes a minute on two idle cores.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// How long the commands of one page may take. The longest takes a minute and a half on two idle cores.
+const PATIENCE: Duration = Duration::from_secs(540);
 
 /// Runs the blocks of a page, and gives what they printed.
 ///
