@@ -167,8 +167,8 @@ impl Page {
     fn kind(&self, names: &[String]) -> String {
         match names[0].as_str() {
             "Option" => self.kind(&names[1..]),
-            "Vec" => format!("list of {}", self.kind(&names[1..])),
-            "BTreeMap" => format!("table of {}", self.kind(&names[2..])),
+            "Vec" => format!("list: {}", self.kind(&names[1..])),
+            "BTreeMap" => format!("table: {}", self.kind(&names[2..])),
             "String" | "PathBuf" => "text".to_owned(),
             "bool" => "true or false".to_owned(),
             "f64" => "number".to_owned(),

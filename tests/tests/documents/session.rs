@@ -1,7 +1,7 @@
 //! One shell session in which the commands of a page are given, as by a reader who copies them in.
 //!
 //! ```text
-//!  HOME/                        a temporary folder, also TMPDIR; every process that names it ends with the session
+//!  HOME/                        a temporary folder, also TMPDIR; every process of that home ends with the session
 //!    .cache/robust ──► the cache with the python of `make python`
 //!    checkout/       ──► docs, examples, fixtures, .. of this checkout, and what the page writes beside them
 //!      target/release ──► the programs under test
@@ -9,9 +9,9 @@
 //! The page's text is run as it stands, but for ports of 127.0.0.1, which are free ones.
 use super::fences::Fence;
 use super::root;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use robust_tests::{bin, cache, end_processes_naming, processes_naming};
+use robust_tests::{bin, cache, end_processes_naming};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::net::TcpListener;
@@ -58,7 +58,7 @@ pub fn run(page: &str, fences: &[Fence]) -> String {
     }
     let status = wait(shell);
     let left = left_behind(home.path());
-    end_processes_naming(home.path());
+    end_all(home.path());
     let said = std::fs::read_to_string(&said).unwrap();
     match status {
         Some(status) if status.success() => {}
@@ -190,10 +190,86 @@ fn wait(mut shell: Command) -> Option<ExitStatus> {
 fn left_behind(home: &Path) -> Vec<(i32, String)> {
     let start = Instant::now();
     loop {
-        let left = processes_naming(home);
+        let left = at_home(home);
         if left.is_empty() || start.elapsed() > Duration::from_secs(10) {
             return left;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Living processes of this home, which all that the shell starts inherit: (pid, command line).
+fn at_home(home: &Path) -> Vec<(i32, String)> {
+    let mine = format!("HOME={}", home.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
+        let read = |name| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        if read("environ")
+            .split(|byte| *byte == 0)
+            .any(|set| set == mine.as_bytes())
+        {
+            let line = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+            found.push((pid, line));
+        }
+    }
+    found
+}
+
+/// Ends whatever is left of a page.
+fn end_all(home: &Path) {
+    // First those whose snapshots go with them.
+    end_processes_naming(home);
+    for (pid, _) in at_home(home) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+/// A page of one block.
+fn page_of(info: &str, text: &str) -> Vec<Fence> {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.md");
+    std::fs::write(&page, format!("```{info}\n{text}\n```\n")).unwrap();
+    super::fences::fences(&page)
+}
+
+#[test]
+fn commands_are_given_in_one_shell_with_the_files_and_ports_of_the_page() {
+    let page = [
+        page_of("toml file=job.toml", "a = 1"),
+        page_of("bash", "export A=2; cat job.toml"),
+        page_of("bash norun=root", "false"),
+        page_of("bash exit=3", "exit 3"),
+        page_of(
+            "bash",
+            "echo $A 127.0.0.1:1 127.0.0.1:1; robustctl --version",
+        ),
+    ];
+    let said = run("page", &page.into_iter().flatten().collect::<Vec<_>>());
+    assert!(said.contains("a = 1"), "{said}");
+    let line = said.lines().find(|line| line.starts_with("2 ")).unwrap();
+    let ports: Vec<&str> = line.split(' ').skip(1).collect();
+    assert_eq!(ports[0], ports[1], "one port stays one");
+    assert_ne!(ports[0], "127.0.0.1:1", "another one, which is free");
+    assert!(said.contains("robustctl 0"), "{said}");
+}
+
+#[test]
+#[should_panic(expected = "exit status: 1")]
+fn a_command_that_fails_in_the_middle_of_a_block_fails_its_page() {
+    run("page", &page_of("bash", "true\nfalse\ntrue"));
+}
+
+#[test]
+#[should_panic(expected = "exit code 0, not 3")]
+fn a_block_that_should_fail_and_does_not_fails_its_page() {
+    run("page", &page_of("bash exit=3", "true"));
+}
+
+#[test]
+#[should_panic(expected = "page leaves")]
+fn a_process_that_is_left_behind_fails_its_page() {
+    run("page", &page_of("bash", "sleep 60 &"));
 }
