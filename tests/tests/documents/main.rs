@@ -151,6 +151,27 @@ fn the_architecture_in_the_dark_differs_in_its_colours_only() {
 }
 
 #[test]
+fn the_page_of_production_gives_reasons_for_lines_that_the_unit_has() {
+    let unit = root().join("fixtures/ops/systemd/robustd@.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let page = prose(&root().join("docs/operate/production.md"));
+    let table = page
+        .iter()
+        .skip_while(|line| !line.starts_with("| line of the unit"));
+    let rows = table
+        .skip(2)
+        .map_while(|row| row.strip_prefix("| ")?.split_once(" |"));
+    let lines: Vec<&str> = rows
+        .flat_map(|(lines, _)| lines.split('`').skip(1).step_by(2))
+        .collect();
+    assert!(lines.len() > 5, "{lines:?}");
+    for line in lines {
+        let has = |of: &str| of == line || of.split_once('=').is_some_and(|(key, _)| key == line);
+        assert!(unit.lines().any(has), "{line}");
+    }
+}
+
+#[test]
 fn the_readme_is_short_enough_to_be_read() {
     let lines = std::fs::read_to_string(root().join("README.md")).unwrap();
     assert!(lines.lines().count() <= 150);
