@@ -55,6 +55,7 @@ pages! {
     the_page_of_slots: "docs/operate/slots.md" prints [];
     the_page_of_nodes: "docs/operate/nodes.md" prints [];
     the_page_of_production: "docs/operate/production.md" prints [("drill kill-agent", 1)];
+    the_page_of_checkpoints: "docs/operate/checkpoints.md" prints [("complete", 1)];
     the_page_of_backups: "docs/operate/backup.md" prints [];
     the_page_of_reports: "docs/operate/reports.md" prints [];
     the_page_of_the_router: "docs/operate/router.md" prints [];
