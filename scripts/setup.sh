@@ -5,7 +5,7 @@
 #             (or LIBTORCH=/path, which may be the folder of a python's own torch)
 # With --tests also what the tests look for. Without it they are skipped, so what cannot be had is said and no
 # error, unless CI is set:
-#   ip and tc, tmux, strace, gdb, kill   system packages iproute2, tmux, strace, gdb, procps
+#   ip and tc, tmux, strace, gdb, kill, curl   system packages iproute2, tmux, strace, gdb, procps, curl
 #   promtool  the one program of the system package prometheus, in the cache (or PROMTOOL=/path)
 #   moto      an S3 server, in the cache
 set -euo pipefail
@@ -92,7 +92,7 @@ get_promtool() {
 
 if [ -n "$for_tests" ]; then
   missing=()
-  for tool in ip:iproute2 tc:iproute2 tmux:tmux strace:strace gdb:gdb kill:procps; do
+  for tool in ip:iproute2 tc:iproute2 tmux:tmux strace:strace gdb:gdb kill:procps curl:curl; do
     PATH="$PATH:/usr/sbin:/sbin" type -P "${tool%:*}" >/dev/null || missing+=("${tool#*:}")
   done
   if [ "${#missing[@]}" -gt 0 ]; then

@@ -1,5 +1,5 @@
 //! Several daemons of one job on this machine, each with its own state directory.
-use crate::{Daemon, JobFile, Net, bin, kill_naming, processes_naming};
+use crate::{Daemon, JobFile, Net, bin, end_processes_naming, processes_naming};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -155,7 +155,7 @@ impl Drop for Cluster {
         let root = self.leader.dir.path().to_owned();
         for entry in std::fs::read_dir(&root).into_iter().flatten().flatten() {
             if entry.path().is_dir() {
-                kill_naming(&entry.path());
+                end_processes_naming(&entry.path());
                 crate::forget_snapshots(&entry.path());
             }
         }

@@ -151,7 +151,7 @@ impl Daemon {
         self.kill_daemon();
         // One that was being started is seen in the next round.
         while !processes_naming(&self.state_dir()).is_empty() {
-            kill_naming(&self.state_dir());
+            end_processes_naming(&self.state_dir());
             std::thread::sleep(Duration::from_millis(10));
         }
         forget_snapshots(&self.state_dir());
@@ -338,7 +338,7 @@ fn parent(process: &Path) -> Option<i32> {
 }
 
 /// Kills every process that names `dir`, and removes its snapshots.
-fn kill_naming(dir: &Path) {
+pub fn end_processes_naming(dir: &Path) {
     for (pid, line) in processes_naming(dir) {
         // A role leads a group: what it started goes with it.
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
@@ -360,7 +360,7 @@ impl Drop for Daemon {
             let _ = child.wait();
         }
         // A daemon killed a moment ago may have left roles; nothing else names this directory.
-        kill_naming(&self.state_dir());
+        end_processes_naming(&self.state_dir());
         forget_snapshots(&self.state_dir());
     }
 }

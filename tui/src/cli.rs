@@ -13,6 +13,7 @@ mod roles;
 mod run;
 mod sim;
 mod steer;
+mod stop;
 mod store;
 mod traj;
 mod tui;
@@ -35,30 +36,30 @@ pub use roles::RolesArgs;
 pub use run::RunArgs;
 pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, WeightsArgs};
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
+pub use stop::StopArgs;
 pub use store::StoreCommand;
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
 pub use values::Who;
 
+use crate::error::ExitCode;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 
-const EXIT_CODES: &str = "Exit codes:
-  0  done
-  1  it did not come out well: a recovery did not finish, the job failed
-  2  wrong use
-  3  no daemon reachable (the message names the socket that was tried)
-  4  refused by the daemon (the reason is printed)
-  5  protocol error: daemon and robustctl do not understand each other
-  129, 130, 143  a drill was ended by SIGHUP, SIGINT, SIGTERM
+const AFTER_EXIT_CODES: &str = "\
 `run` without --detach ends with the exit code of robustd (robustd --help), 0 when the job completed.
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
 else $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID.";
 
+fn after_help() -> String {
+    let lines = ExitCode::ALL.map(|code| format!("\n  {:<5}{}", code as u8, code.meaning()));
+    format!("Exit codes:{}\n{AFTER_EXIT_CODES}", lines.concat())
+}
+
 /// Shows and steers a training job that robustd keeps running.
 #[derive(Debug, Parser)]
-#[command(name = "robustctl", version, after_help = EXIT_CODES)]
+#[command(name = "robustctl", version, after_help = after_help())]
 pub struct Args {
     /// Options of every command.
     #[command(flatten)]
@@ -149,7 +150,7 @@ pub enum Command {
     /// Check this machine before a job: driver, libraries, limits, disks, addresses, clocks
     Doctor(DoctorArgs),
     /// End the job and its daemon in order
-    Stop,
+    Stop(StopArgs),
     /// Print the manual's page of a command (robustctl man inject | man -l -)
     Man(ManArgs),
     /// Print a completion script for a shell

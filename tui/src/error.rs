@@ -2,6 +2,69 @@
 use std::error::Error as _;
 use tonic::Code;
 
+/// How the program ends; the numbers are part of its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Nothing to complain about.
+    Done = 0,
+    /// It did not come out well.
+    Failed = 1,
+    /// The arguments make no sense.
+    Usage = 2,
+    /// Nobody listens.
+    NoDaemon = 3,
+    /// The daemon said no.
+    Refused = 4,
+    /// The daemon cannot be understood.
+    Protocol = 5,
+    /// Ended after SIGHUP.
+    HungUp = 129,
+    /// Ended after SIGINT.
+    Interrupted = 130,
+    /// Ended after SIGTERM.
+    Terminated = 143,
+}
+
+impl ExitCode {
+    /// All of them, by number.
+    pub const ALL: [Self; 9] = [
+        Self::Done,
+        Self::Failed,
+        Self::Usage,
+        Self::NoDaemon,
+        Self::Refused,
+        Self::Protocol,
+        Self::HungUp,
+        Self::Interrupted,
+        Self::Terminated,
+    ];
+
+    /// What it tells whoever started the program; the help and the documents have these words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => {
+                "it did not come out well: a recovery did not finish, the job failed, a check (`doctor`, \
+                 `ckpt verify`, `store check`), an expectation of a drill or an invariant in `sim` does not hold"
+            }
+            Self::Usage => {
+                "wrong usage; a file that is named cannot be read, a checkpoint is not there"
+            }
+            Self::NoDaemon => {
+                "no daemon reachable (the message names what was tried), or none that answers within 10 s"
+            }
+            Self::Refused => {
+                "refused by the daemon (the reason is printed); a protected job without --i-know"
+            }
+            Self::Protocol => "protocol error: daemon and robustctl do not understand each other",
+            Self::HungUp => "a drill was ended by SIGHUP",
+            Self::Interrupted => "a drill, `run` or `doctor` was ended by SIGINT",
+            Self::Terminated => "a drill or `run` was ended by SIGTERM",
+        }
+    }
+}
+
 /// Every way a command can end without success.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -50,12 +113,12 @@ impl CliError {
     /// 0 is success; the numbers are part of the command's interface (`robustctl --help`).
     pub fn exit_code(&self) -> u8 {
         match self {
-            CliError::OutputClosed => 0,
-            CliError::Failed(_) => 1,
-            CliError::Usage(_) => 2,
-            CliError::NoDaemon { .. } => 3,
-            CliError::Refused(_) => 4,
-            CliError::Protocol(_) => 5,
+            CliError::OutputClosed => ExitCode::Done as u8,
+            CliError::Failed(_) => ExitCode::Failed as u8,
+            CliError::Usage(_) => ExitCode::Usage as u8,
+            CliError::NoDaemon { .. } => ExitCode::NoDaemon as u8,
+            CliError::Refused(_) => ExitCode::Refused as u8,
+            CliError::Protocol(_) => ExitCode::Protocol as u8,
             CliError::Interrupted { code } | CliError::JobEnded { code, .. } => *code,
         }
     }

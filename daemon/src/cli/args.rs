@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Runs an RL post-training job on this node and keeps it running through the failures of its
 /// roles.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "robustd", version, after_help = EXIT_CODES)]
+#[command(name = "robustd", version, after_help = exit_codes())]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct Args {
     /// What else than a job is run.
@@ -120,20 +120,6 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What each exit code means.
-pub const EXIT_CODES: &str = "\
-Exit codes:
-  0    the job completed (or was completed before)
-  1    the job failed, or was stopped through the control API
-  2    wrong usage, or a bad job file or dataset
-  3    the state directory is in use, or belongs to another job
-  4    the store or the state directory cannot be used
-  5    the address is in use or refused
-  6    something the job needs is missing (worker program, model, dataset, tokenizer, token)
-  7    leader and node do not agree (token, name, slots)
-  130  ended in order after SIGINT
-  143  ended in order after SIGTERM";
-
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -160,17 +146,60 @@ pub enum ExitCode {
     Terminated = 143,
 }
 
+impl ExitCode {
+    /// All of them, by number.
+    pub const ALL: [Self; 10] = [
+        Self::Completed,
+        Self::Failed,
+        Self::BadJob,
+        Self::InUse,
+        Self::Store,
+        Self::Address,
+        Self::Environment,
+        Self::NotJoined,
+        Self::Interrupted,
+        Self::Terminated,
+    ];
+
+    /// What it tells whoever started the program; the help and the documents have these words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Completed => "the job completed (or was completed before)",
+            Self::Failed => {
+                "the job failed (or failed before: --fresh begins anew), or was stopped through the control API; \
+                 old processes cannot be killed"
+            }
+            Self::BadJob => "wrong usage, or a bad job file or dataset",
+            Self::InUse => "the state directory is in use, or belongs to another job",
+            Self::Store => "the store or the state directory cannot be used",
+            Self::Address => "the address is in use or refused",
+            Self::Environment => {
+                "something the job needs is missing (worker program, model, dataset, tokenizer, token, \
+                 the file of SSL_CERT_FILE), the object store cannot be opened, or the warm-up failed"
+            }
+            Self::NotJoined => "leader and node do not agree (token, name, slots)",
+            Self::Interrupted => "ended in order after SIGINT",
+            Self::Terminated => "ended in order after SIGTERM",
+        }
+    }
+}
+
+/// What each exit code means, for the help.
+fn exit_codes() -> String {
+    let lines = ExitCode::ALL.map(|code| format!("\n  {:<5}{}", code as u8, code.meaning()));
+    format!("Exit codes:{}", lines.concat())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent_and_every_exit_code_is_documented() {
+    fn the_command_line_is_consistent_and_every_exit_code_is_listed_once() {
         use clap::CommandFactory;
         Args::command().debug_assert();
-        for code in [0, 1, 2, 3, 4, 5, 6, 7, 130, 143] {
-            assert!(EXIT_CODES.contains(&format!("\n  {code:<5}")), "{code}");
-        }
+        let listed = ExitCode::ALL.map(|code| code as u8);
+        assert!(listed.is_sorted_by(|a, b| a < b), "{listed:?}");
     }
 }

@@ -11,6 +11,6 @@ mod sampled;
 mod signals;
 mod warmup;
 
-pub use args::{Args, EXIT_CODES, ExitCode};
+pub use args::{Args, ExitCode};
 pub use failure::Failure;
 pub use run::run;

@@ -1,13 +1,13 @@
 //! The documents: what they link to is there, what they tell to run runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod fences;
+mod job_keys;
+mod pages;
 mod reference;
+mod session;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use robust_tests::{bin, cache, processes_naming};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -54,8 +54,20 @@ fn prose(page: &Path) -> Vec<String> {
 
 /// Where the links of a page lead, but for those out of the repository.
 fn links(page: &Path) -> Vec<String> {
+    links_in(prose(page))
+}
+
+/// The pages that the book lists in one of its parts.
+fn links_of_part(part: &str) -> Vec<String> {
+    let lines = prose(&root().join("docs/SUMMARY.md")).into_iter();
+    let lines = lines.skip_while(|line| *line != format!("# {part}"));
+    let lines = lines.skip(1).take_while(|line| !line.starts_with("# "));
+    links_in(lines.collect())
+}
+
+fn links_in(lines: Vec<String>) -> Vec<String> {
     let mut found = Vec::new();
-    for line in prose(page) {
+    for line in lines {
         let mut rest = line.as_str();
         while let Some((_, after)) = rest.split_once("](") {
             let (target, after) = after.split_once(')').unwrap_or((after, ""));
@@ -63,6 +75,11 @@ fn links(page: &Path) -> Vec<String> {
             if !target.contains("://") {
                 found.push(target.to_owned());
             }
+        }
+        // A picture that is another one in the dark is said in HTML.
+        for source in ["src=\"", "srcset=\""] {
+            let file = line.split_once(source);
+            found.extend(file.and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned())));
         }
     }
     found
@@ -119,6 +136,42 @@ fn the_book_has_every_page_once() {
 }
 
 #[test]
+fn the_architecture_in_the_dark_differs_in_its_colours_only() {
+    let drawn = |name: &str| {
+        let picture = std::fs::read_to_string(root().join("docs/pictures").join(name)).unwrap();
+        let (style, other): (Vec<_>, Vec<_>) = picture
+            .lines()
+            .map(str::to_owned)
+            .partition(|line| line.starts_with("<style>"));
+        (style, other)
+    };
+    let (light, dark) = (drawn("architecture.svg"), drawn("architecture-dark.svg"));
+    assert_ne!(light.0, dark.0);
+    assert_eq!(light.1, dark.1);
+}
+
+#[test]
+fn the_page_of_production_gives_reasons_for_lines_that_the_unit_has() {
+    let unit = root().join("fixtures/ops/systemd/robustd@.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let page = prose(&root().join("docs/operate/production.md"));
+    let table = page
+        .iter()
+        .skip_while(|line| !line.starts_with("| line of the unit"));
+    let rows = table
+        .skip(2)
+        .map_while(|row| row.strip_prefix("| ")?.split_once(" |"));
+    let lines: Vec<&str> = rows
+        .flat_map(|(lines, _)| lines.split('`').skip(1).step_by(2))
+        .collect();
+    assert!(lines.len() > 5, "{lines:?}");
+    for line in lines {
+        let has = |of: &str| of == line || of.split_once('=').is_some_and(|(key, _)| key == line);
+        assert!(unit.lines().any(has), "{line}");
+    }
+}
+
+#[test]
 fn the_readme_is_short_enough_to_be_read() {
     let lines = std::fs::read_to_string(root().join("README.md")).unwrap();
     assert!(lines.lines().count() <= 150);
@@ -135,41 +188,4 @@ fn the_runbook_has_a_section_for_every_alert_and_for_no_other() {
     let sections = prose(&root().join("docs/operate/runbook.md"));
     let sections = sections.iter().filter_map(|line| line.strip_prefix("## "));
     assert_eq!(named, sections.map(str::to_owned).collect());
-}
-
-/// The shell commands of a page, in their order: blocks that say `bash`.
-fn script(page: &str) -> String {
-    let text = std::fs::read_to_string(root().join(page)).unwrap();
-    let blocks = text.split("```bash\n").skip(1);
-    blocks
-        .map(|rest| rest.split("```").next().unwrap())
-        .collect()
-}
-
-/// Runs the commands of a page one after the other, as somebody who copies them in; only where the programs
-/// are differs.
-#[test]
-fn the_first_fault_in_five_minutes_is_as_its_page_says() {
-    let home = tempfile::tempdir().unwrap();
-    let programs = bin("robustctl");
-    let programs = programs.parent().unwrap().to_str().unwrap();
-    let script = script("docs/start/first-fault.md");
-    assert!(script.contains("inject --kill trainer --wait"), "{script}");
-    let script = script.replace("$PWD/target/release", programs);
-    let out = Command::new("bash")
-        .args(["-euo", "pipefail", "-c", &script])
-        .current_dir(root())
-        .env("TMPDIR", home.path())
-        .env("ROBUST_CACHE", cache())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    for (pid, _) in processes_naming(home.path()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-    let said = String::from_utf8_lossy(&out.stdout);
-    let failed = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{said}\n{failed}");
-    assert_eq!(said.matches("outcome     recovered").count(), 2, "{said}");
-    assert!(said.contains("drill kill-agent"), "{said}");
 }

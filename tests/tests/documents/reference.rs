@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 /// Holds a page against what it should be, or writes it.
-fn is_page(name: &str, text: &str) {
+pub fn is_page(name: &str, text: &str) {
     let path = root().join("docs/reference").join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, text).unwrap();
@@ -72,6 +72,36 @@ fn the_pages_of_the_programs_are_their_help() {
         helps(&mut page, program, &[]);
         is_page(&format!("{program}.md"), &page);
     }
+}
+
+/// The exit codes that a help lists, with their meaning; the program writes them from the codes that it ends with.
+fn exit_codes(program: &str) -> Vec<(String, String)> {
+    let help = said(program, &["--help"]);
+    let listed = help.lines().skip_while(|line| *line != "Exit codes:");
+    let listed = listed
+        .skip(1)
+        .map_while(|line| line.strip_prefix("  ")?.split_once(' '));
+    listed
+        .map(|(code, meaning)| (code.to_owned(), meaning.trim().to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_page_of_the_exit_codes_has_those_that_the_programs_end_with() {
+    let mut page = "# Exit codes\n\nWritten from the codes that the programs end with, as their `--help` has them.\n".to_owned();
+    for program in ["robustd", "robustctl"] {
+        let codes = exit_codes(program);
+        assert!(codes.len() > 5, "{program}: {codes:?}");
+        let _ = writeln!(
+            page,
+            "\n## {program}\n\n| code | what it tells |\n| --- | --- |"
+        );
+        for (code, meaning) in codes {
+            let _ = writeln!(page, "| {code} | {meaning} |");
+        }
+    }
+    page += "\n`robustctl run` without `--detach` ends with the code of the `robustd` that it started, and 0 when the job completed.\n";
+    is_page("exit-codes.md", &page);
 }
 
 /// The words of a list, or what stands for none.

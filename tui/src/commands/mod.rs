@@ -18,15 +18,15 @@ mod rules;
 mod run;
 mod sim;
 mod status;
+mod stop;
 mod store;
 mod traj;
 mod watch;
 
-use crate::cli::{Args, BenchCommand, Command, Global, RulesArgs, StoreCommand};
+use crate::cli::{Args, BenchCommand, Command, RulesArgs, StoreCommand};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use clap::CommandFactory as _;
-use robust_proto::v1;
 use std::io::Write as _;
 
 /// Runs the command of the command line.
@@ -100,7 +100,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Rules(args) => rules::run(&endpoint, args.rule.as_deref(), global.json).await,
         Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,
         Command::Store(StoreCommand::Check) => store::check(&endpoint, global.json).await,
-        Command::Stop => stop(&endpoint, &global).await,
+        Command::Stop(args) => stop::run(&endpoint, &args, global.json).await,
         Command::Completions { .. }
         | Command::Bench(_)
         | Command::Ckpt(_)
@@ -108,16 +108,6 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         | Command::Drill(_)
         | Command::Man(_)
         | Command::Sim(_) => Ok(()),
-    }
-}
-
-async fn stop(endpoint: &Endpoint, global: &Global) -> Result<(), CliError> {
-    let mut client = endpoint.connect().await?;
-    endpoint.ask(client.stop(v1::StopRequest {})).await?;
-    if global.json {
-        put("{\"stopping\":true}\n")
-    } else {
-        put("the job is ending in order\n")
     }
 }
 

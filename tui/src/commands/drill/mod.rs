@@ -26,7 +26,7 @@ mod weights;
 use super::{put, put_json};
 use crate::cli::{DrillArgs, Global};
 use crate::endpoint::Endpoint;
-use crate::error::CliError;
+use crate::error::{CliError, ExitCode};
 use crate::paint::Paint;
 use daemon::Programs;
 use outcome::{DrillOutcome, SeriesOutcome, load};
@@ -148,9 +148,9 @@ pub async fn unless_interrupted<T>(
     let mut hung_up = listen(SignalKind::hangup())?;
     tokio::select! {
         done = work => done,
-        _ = interrupted.recv() => Err(CliError::Interrupted { code: 130 }),
-        _ = ended.recv() => Err(CliError::Interrupted { code: 143 }),
-        _ = hung_up.recv() => Err(CliError::Interrupted { code: 129 }),
+        _ = interrupted.recv() => Err(CliError::Interrupted { code: ExitCode::Interrupted as u8 }),
+        _ = ended.recv() => Err(CliError::Interrupted { code: ExitCode::Terminated as u8 }),
+        _ = hung_up.recv() => Err(CliError::Interrupted { code: ExitCode::HungUp as u8 }),
     }
 }
 
