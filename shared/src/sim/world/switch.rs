@@ -71,13 +71,13 @@ impl World {
             format!("a request goes to the paused {engine}")
         });
         let hybrid = self.procs.get(&engine).map(|p| p.id.role) == Some(Role::Hybrid);
-        let computes = self
-            .procs
-            .values()
-            .any(|p| p.id.role == Role::Trainer && p.works() && p.phase.is_trainer_compute());
+        // Ranks of a gang before, which a node that is cut off still runs, are in nobody's way.
         let newest = self.gang.newest;
-        let of_newest = self.gang.task.is_some_and(|(g, _)| g == newest);
-        self.must(!(hybrid && computes && of_newest), "context", || {
+        let of_newest = |p: &super::Proc| p.id.role == Role::Trainer && p.generation == newest;
+        let mut ranks = self.procs.values().filter(|p| of_newest(p));
+        let computes = ranks.any(|p| p.works() && p.phase.is_trainer_compute());
+        let called = self.gang.task.is_some_and(|(g, _)| g == newest);
+        self.must(!(hybrid && computes && called), "context", || {
             format!("a request goes to {engine}, whose slot computes a step")
         });
     }
