@@ -116,7 +116,7 @@ impl Core {
             Life::Spawning { .. } | Life::Starting { .. } | Life::Unlinked { .. } => None,
             Life::None | Life::Homeless | Life::Attached => None,
         };
-        let lasting = i.avoid.iter().map(|(_, until)| *until).min();
+        let lasting = self.s.weights.of(i.id).avoids_until();
         let due = [
             life.filter(|_| i.condemned.is_none()),
             i.condemned.map(|c| c.until),

@@ -13,6 +13,7 @@
 use super::{ByRole, Rule, Setting, Values, Verdict, Watch, settings};
 use crate::core::roster::instance::{Health, Instance};
 use crate::core::roster::instances::Current;
+use crate::core::weights::Holder;
 use crate::core::{Core, FaultKind, Output, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::job::EngineHealth;
@@ -37,7 +38,7 @@ pub const RULE: Rule = Rule {
     kind: Some(FaultKind::Health),
     event: None,
     watch: Some(Watch {
-        due: |_, i| due(i),
+        due: |core, i| due(i, core.s.weights.of(i.id)),
         check: Core::check_health,
         is_learned: false,
     }),
@@ -89,19 +90,19 @@ impl HealthProbe {
     }
 }
 
-fn applies(i: &Instance) -> bool {
+fn applies(i: &Instance, holder: &Holder) -> bool {
     let silent_rule_decides = i.suspect.is_some() && i.health.failures == 0;
     i.id.role.is_engine()
         && i.attached()
-        && i.admitted
+        && holder.is_admitted()
         && i.condemned.is_none()
         && !silent_rule_decides
         && RULE.phases.contains(&i.phase)
 }
 
 /// When a probe is to be sent, or counts as failed.
-pub fn due(i: &Instance) -> Option<Time> {
-    applies(i).then(|| i.health.asked.unwrap_or(i.health.next))
+pub fn due(i: &Instance, holder: &Holder) -> Option<Time> {
+    applies(i, holder).then(|| i.health.asked.unwrap_or(i.health.next))
 }
 
 impl Core {
@@ -120,16 +121,18 @@ impl Core {
         let now = self.now;
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
             let interval = self.config.rules.health_probe.interval.of(id.role);
+            let holder = self.s.weights.of(id);
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;
             };
-            if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i) {
+            if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i, holder)
+            {
                 // Paused or unlinked: what was said of it before is void.
                 (i.suspect, i.health.asked, i.health.failures) = (None, None, 0);
                 i.health.next = now + interval;
             }
             let (current, asked) = (i.current(), i.health.asked);
-            if due(i).is_none_or(|at| at > now) {
+            if due(i, holder).is_none_or(|at| at > now) {
                 continue;
             }
             match asked {
@@ -201,7 +204,7 @@ impl Core {
         let next = now + set.interval.of(i.id.role);
         (i.health.asked, i.health.next) = (None, next);
         // Paused meanwhile: it could not answer.
-        if !applies(i) {
+        if !applies(i, self.s.weights.of(i.id)) {
             return;
         }
         i.health.failures += 1;

@@ -114,12 +114,7 @@ impl Core {
     fn end_avoidance(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
-            if let Some(i) = self.s.instances.get_mut(id)
-                && i.avoid.iter().any(|(_, until)| *until <= now)
-            {
-                i.avoid.retain(|(_, until)| *until > now);
-                self.plan_due |= !self.config.mutant(Mutation::ForgetAvoided);
-            }
+            self.s.weights.end_avoidance(&self.config, now, id);
         }
     }
 

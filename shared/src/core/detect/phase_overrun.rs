@@ -4,8 +4,9 @@
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
 use super::{ByPhase, ByRole, Rule, Setting, Watch, settings};
-use crate::core::roster::instance::{Instance, Supply};
+use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
+use crate::core::weights::Supply;
 use crate::core::{Core, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
@@ -79,7 +80,8 @@ fn since(core: &Core, i: &Instance) -> Option<Time> {
     if i.phase != Phase::PullWeights {
         return Some(i.phase_since.max(core.s.resumed_at));
     }
-    let pull = i.pull.as_ref().filter(|p| p.supply == Supply::Whole);
+    let pull = core.s.weights.of(i.id).pull();
+    let pull = pull.filter(|p| p.supply == Supply::Whole);
     pull.map(|p| i.phase_since.max(p.since))
 }
 

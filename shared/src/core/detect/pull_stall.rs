@@ -3,7 +3,8 @@
 //! source is itself pulling and got nothing new waits without fault, however long that takes; so does
 //! one that has everything and serves it only when its requests allow.
 use super::{ByRole, Rule, Setting, Watch, settings};
-use crate::core::roster::instance::{Instance, Pull, PullSeen, Supply};
+use crate::core::roster::instance::Instance;
+use crate::core::weights::{Pull, Supply};
 use crate::core::{Core, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::time::Time;
@@ -37,10 +38,11 @@ settings! {
 pub fn due(core: &Core, i: &Instance) -> Option<Time> {
     let window = core.config.rules.pull_stall.window.of(i.id.role);
     let moves = |p: &&Pull| matches!(p.supply, Supply::Whole | Supply::Flows);
-    let pull = i.pull.as_ref().filter(moves)?;
+    let holder = core.s.weights.of(i.id);
+    let pull = holder.pull().filter(moves)?;
     // One that has everything may be told to pull again, and still waits for its requests to end.
-    let all = |s: PullSeen| s.version == pull.version && s.bytes >= s.total;
-    (!i.pull_seen.is_some_and(all)).then_some(pull.moved_at + window)
+    let all = |(bytes, total): (u64, u64)| bytes >= total;
+    (!holder.progress().is_some_and(all)).then_some(pull.moved_at + window)
 }
 
 impl Core {
@@ -53,11 +55,13 @@ impl Core {
             if due(self, i).is_none_or(|at| at > now) {
                 continue;
             }
-            let (puller, Some(pull)) = (i.current(), i.pull.clone()) else {
+            let Some(pull) = self.s.weights.of(id).pull().cloned() else {
                 continue;
             };
+            let (weights, mut cx) = self.weights();
+            let why = "no bytes came";
             if let Some(&source) = pull.sources.first()
-                && self.pull_failed(puller, pull.version, source, "no bytes came", now)
+                && weights.source_failed(&mut cx, id, pull.version, source, why)
             {
                 let silent = now.since(pull.moved_at).as_secs_f64();
                 let text = format!(

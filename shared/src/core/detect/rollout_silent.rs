@@ -58,7 +58,7 @@ fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
         Phase::AwaitingTool | Phase::Paused => false,
         _ => core.s.work.rollouts.running(i.incarnation) > 0,
     };
-    let pulls = i.pull.is_some() || !i.avoid.is_empty();
+    let pulls = core.s.weights.of(i.id).is_about_to_pull();
     let since = match (loaded, pulls) {
         (true, _) => i.tokens_at,
         (false, true) if !paused || i.id.role == Role::Hybrid => i.tokens_at.max(i.moved_at),

@@ -73,7 +73,7 @@ fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
 
 /// Whether anything waits for the gang: a call, or a pull from it that does not come along.
 fn wanted(core: &Core) -> bool {
-    !matches!(core.s.gang.stage, Stage::Forming | Stage::Ready) || core.pulls_wait_for_ranks()
+    !matches!(core.s.gang.stage, Stage::Forming | Stage::Ready) || core.s.weights.wait_for_ranks()
 }
 
 /// When the rule falls, if nothing moves.
