@@ -105,7 +105,8 @@ impl Core {
     fn rules_due(&self, i: &Instance, learned: bool) -> Option<Time> {
         let watches = self.config.rules.on().filter_map(|r| r.watch.as_ref());
         let watches = watches.filter(|w| w.is_learned == learned);
-        watches.filter_map(|w| (w.due)(self, i)).min()
+        let sight = self.sight();
+        watches.filter_map(|w| (w.due)(&sight, i)).min()
     }
 
     /// The first of those that follow from the instance and what touches it.

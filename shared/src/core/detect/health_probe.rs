@@ -10,7 +10,7 @@
 //! Silent while the engine is paused, has no verified weights yet, is not linked, or is suspected by
 //! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
 //! too: an engine so loaded that a probe starves is not sick (I-8).
-use super::{ByRole, Rule, Setting, Values, Verdict, Watch, settings};
+use super::{ByRole, Fall, Rule, Setting, Values, Verdict, Watch, settings};
 use crate::core::roster::instance::{Health, Instance};
 use crate::core::roster::instances::Current;
 use crate::core::weights::Holder;
@@ -38,8 +38,8 @@ pub const RULE: Rule = Rule {
     kind: Some(FaultKind::Health),
     event: None,
     watch: Some(Watch {
-        due: |core, i| due(i, core.s.weights.of(i.id)),
-        check: Core::check_health,
+        due: |sight, i| due(i, sight.weights.of(i.id)),
+        fall: Fall::Act(Core::check_health),
         is_learned: false,
     }),
 };

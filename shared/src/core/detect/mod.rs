@@ -34,6 +34,7 @@ mod rule;
 mod ruleset;
 mod scope;
 mod setting;
+mod sight;
 pub mod straggler;
 pub mod trainer_idle;
 mod verdict;
@@ -48,13 +49,15 @@ pub use verdict::Verdict;
 
 use super::state::{JobState, Scope, Stage};
 use super::timers::TimerKey;
+use crate::core::output::Severity;
 use crate::core::recover::restart::{Action, Case, Plan, decide};
-use crate::core::roster::instance::Condemned;
+use crate::core::roster::instance::{Condemned, Instance};
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
-use rule::{Check, Watch};
+use rule::{Fall, Watch};
 use ruleset::registry;
 use setting::{ByPhase, ByRole, ForAll, NoSettings, Settings, Values, settings};
+use sight::{Finding, Sight};
 
 registry! {
     exit: NoSettings = exit::RULE,
@@ -93,20 +96,89 @@ impl Core {
         }
         self.check_nodes(&nodes);
         let fallen: Vec<InstanceId> = instances;
-        let first: [Check; 1] = [Self::execute_condemned];
-        let last: [Check; 2] = [Self::end_avoidance, Self::respawn_due];
-        let own = |part: Check| (None, part);
-        let rules = RULES.iter().filter_map(|r| Some((Some(*r), r.check()?)));
-        let parts = first.into_iter().map(own).chain(rules);
-        for (rule, part) in parts.chain(last.into_iter().map(own)) {
-            let off = rule.is_some_and(|rule| self.config.rules.is_off(rule));
-            if !off && !fallen.is_empty() && self.s.job == JobState::Running {
+        let over = |core: &Self| fallen.is_empty() || core.s.job != JobState::Running;
+        if !over(self) {
+            self.execute_condemned(&fallen);
+        }
+        for &rule in RULES {
+            if !over(self) && !self.config.rules.is_off(rule) {
+                self.rule_falls(rule, &fallen);
+            }
+        }
+        for part in [Self::end_avoidance, Self::respawn_due] {
+            if !over(self) {
                 part(self, &fallen);
             }
         }
         for &id in &fallen {
             // Its timer is set again, by what was found and done.
             self.s.instances.touch(id);
+        }
+    }
+
+    /// A rule looks at those whose timers have fallen.
+    fn rule_falls(&mut self, rule: &'static Rule, fallen: &[InstanceId]) {
+        let Some(watch) = &rule.watch else {
+            return;
+        };
+        let judge = match watch.fall {
+            Fall::Act(check) => return check(self, fallen),
+            Fall::Judge(judge) => judge,
+        };
+        for &id in fallen {
+            let sight = self.sight();
+            let is_due = |i: &&Instance| (watch.due)(&sight, i).is_some_and(|at| at <= sight.now);
+            let due = sight.instances.get(id).filter(is_due);
+            let Some(finding) = due.and_then(|i| judge(&sight, i)) else {
+                continue;
+            };
+            // One hang is enough: it ends the whole gang, of which the others wait for it.
+            let ends_gang =
+                matches!(&finding, Finding::Failed(v) if v.hangs && v.who.role == Role::Trainer);
+            self.take_finding(rule, id, finding);
+            if ends_gang || self.s.job != JobState::Running {
+                return;
+            }
+        }
+    }
+
+    fn take_finding(&mut self, rule: &'static Rule, id: InstanceId, finding: Finding) {
+        let kind = rule.event.unwrap_or(rule.name);
+        match finding {
+            Finding::Failed(verdict) => self.fault(verdict),
+            Finding::Lasts(text) => {
+                if let Some(i) = self.s.instances.get_mut(id) {
+                    i.overrun = true;
+                }
+                self.event(Severity::Warn, kind, Some(id), text);
+            }
+            Finding::Stalls {
+                version,
+                source,
+                text,
+            } => {
+                let (weights, mut cx) = self.weights();
+                let why = "no bytes came";
+                if weights.source_failed(&mut cx, id, version, source, why) {
+                    self.event(Severity::Warn, kind, Some(id), text);
+                }
+            }
+        }
+    }
+
+    /// What rules look at, now.
+    pub(in crate::core) fn sight(&self) -> Sight<'_> {
+        Sight {
+            now: self.now,
+            config: &self.config,
+            instances: &self.s.instances,
+            gang: &self.s.gang,
+            weights: &self.s.weights,
+            work: &self.s.work,
+            durations: &self.s.durations,
+            is_paused: self.is_paused(),
+            resumed_at: self.s.resumed_at,
+            gang_is_condemned: self.index_counts(Role::Trainer).condemned > 0,
         }
     }
 
