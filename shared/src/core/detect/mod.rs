@@ -21,6 +21,7 @@ pub mod corruption;
 pub(in crate::core) mod durations;
 pub mod exception;
 pub mod exit;
+mod falls;
 pub mod hardware;
 pub mod health_probe;
 pub mod node_lost;
@@ -47,11 +48,9 @@ pub use ruleset::InForce;
 pub use setting::{LONGEST_S, Setting, Source};
 pub use verdict::Verdict;
 
-use super::state::{JobState, Scope, Stage};
-use super::timers::TimerKey;
-use crate::core::output::Severity;
+use super::state::{Scope, Stage};
 use crate::core::recover::restart::{Action, Case, Plan, decide};
-use crate::core::roster::instance::{Condemned, Instance};
+use crate::core::roster::instance::Condemned;
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 use rule::{Fall, Watch};
@@ -83,113 +82,6 @@ registry! {
 }
 
 impl Core {
-    /// Applies every rule that is due by now.
-    pub(super) fn check_deadlines(&mut self) {
-        self.sync();
-        let fallen = self.timers.take_fallen(self.now);
-        let (mut nodes, mut instances) = (Vec::new(), Vec::new());
-        for key in fallen {
-            match key {
-                TimerKey::Instance(id) => instances.push(id),
-                TimerKey::Node(id) => nodes.push(id),
-            }
-        }
-        self.check_nodes(&nodes);
-        let fallen: Vec<InstanceId> = instances;
-        let over = |core: &Self| fallen.is_empty() || core.s.job != JobState::Running;
-        if !over(self) {
-            self.execute_condemned(&fallen);
-        }
-        for &rule in RULES {
-            if !over(self) && !self.config.rules.is_off(rule) {
-                self.rule_falls(rule, &fallen);
-            }
-        }
-        for part in [Self::end_avoidance, Self::respawn_due] {
-            if !over(self) {
-                part(self, &fallen);
-            }
-        }
-        for &id in &fallen {
-            // Its timer is set again, by what was found and done.
-            self.s.instances.touch(id);
-        }
-    }
-
-    /// A rule looks at those whose timers have fallen.
-    fn rule_falls(&mut self, rule: &'static Rule, fallen: &[InstanceId]) {
-        let Some(watch) = &rule.watch else {
-            return;
-        };
-        let judge = match watch.fall {
-            Fall::Act(check) => return check(self, fallen),
-            Fall::Judge(judge) => judge,
-        };
-        for &id in fallen {
-            let sight = self.sight();
-            let is_due = |i: &&Instance| (watch.due)(&sight, i).is_some_and(|at| at <= sight.now);
-            let due = sight.instances.get(id).filter(is_due);
-            let Some(finding) = due.and_then(|i| judge(&sight, i)) else {
-                continue;
-            };
-            // One hang is enough: it ends the whole gang, of which the others wait for it.
-            let ends_gang =
-                matches!(&finding, Finding::Failed(v) if v.hangs && v.who.role == Role::Trainer);
-            self.take_finding(rule, id, finding);
-            if ends_gang || self.s.job != JobState::Running {
-                return;
-            }
-        }
-    }
-
-    fn take_finding(&mut self, rule: &'static Rule, id: InstanceId, finding: Finding) {
-        let kind = rule.event.unwrap_or(rule.name);
-        match finding {
-            Finding::Failed(verdict) => self.fault(verdict),
-            Finding::Lasts(text) => {
-                if let Some(i) = self.s.instances.get_mut(id) {
-                    i.overrun = true;
-                }
-                self.event(Severity::Warn, kind, Some(id), text);
-            }
-            Finding::Stalls {
-                version,
-                source,
-                text,
-            } => {
-                let (weights, mut cx) = self.weights();
-                let why = "no bytes came";
-                if weights.source_failed(&mut cx, id, version, source, why) {
-                    self.event(Severity::Warn, kind, Some(id), text);
-                }
-            }
-        }
-    }
-
-    /// What rules look at, now.
-    pub(in crate::core) fn sight(&self) -> Sight<'_> {
-        Sight {
-            now: self.now,
-            config: &self.config,
-            instances: &self.s.instances,
-            gang: &self.s.gang,
-            weights: &self.s.weights,
-            work: &self.s.work,
-            durations: &self.s.durations,
-            is_paused: self.is_paused(),
-            resumed_at: self.s.resumed_at,
-            gang_is_condemned: self.index_counts(Role::Trainer).condemned > 0,
-        }
-    }
-
-    /// Sources that were passed over for long enough may be tried again.
-    fn end_avoidance(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
-        for &id in fallen {
-            self.s.weights.end_avoidance(&self.config, now, id);
-        }
-    }
-
     /// Counts a fault, decides on it and does what was decided.
     pub(super) fn fault(&mut self, verdict: Verdict) {
         // Whoever folds others under it asks for its number.
