@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Raised when older daemons could not read it. 1: all of it under one key.
-const VERSION: u32 = 2;
+/// Raised when older daemons could not read it. 1: all of it under one key. 2: what an engine has of the
+/// weights was a part of its instance.
+const VERSION: u32 = 3;
 /// Slots alternate by parity, so no more than the last two steps' shards exist.
 const KEPT_STEPS: usize = 2;
 

@@ -187,7 +187,7 @@ impl Core {
                 let instance = self.s.instances.life(*from);
                 meet(
                     INSTANCE,
-                    instance.map_or(0, instance_row),
+                    instance.map_or(0, |i| self.instance_row(i)),
                     role_column(event),
                 );
                 if let Some(column) = instance.and_then(|i| gang_column_of(i.id.role, event)) {
@@ -229,7 +229,7 @@ impl Core {
         match machine {
             Machine::Instance(role) => {
                 let all = self.s.instances.role(role);
-                all.filter(|i| instance_row(i) == row).count()
+                all.filter(|i| self.instance_row(i) == row).count()
             }
             Machine::Gang => usize::from(self.gang_row() == row),
             Machine::Node => {
@@ -282,21 +282,21 @@ impl Core {
             Some(Place::SetAside) => 5,
         }
     }
-}
 
-fn instance_row(i: &Instance) -> usize {
-    match i.life {
-        // A place whose process is gone has no incarnation that anybody speaks for, but while its number
-        // is on record and its restart waits.
-        Life::None | Life::Waiting { .. } | Life::Homeless => 1,
-        Life::Spawning { .. } => 2,
-        Life::Starting { .. } => 3,
-        _ if i.condemned.is_some() => 8,
-        Life::Unlinked { .. } => 9,
-        Life::Attached if i.going() => 7,
-        Life::Attached if i.suspect.is_some() => 6,
-        Life::Attached if i.pull.is_some() => 5,
-        Life::Attached => 4,
+    fn instance_row(&self, i: &Instance) -> usize {
+        match i.life {
+            // A place whose process is gone has no incarnation that anybody speaks for, but while its number
+            // is on record and its restart waits.
+            Life::None | Life::Waiting { .. } | Life::Homeless => 1,
+            Life::Spawning { .. } => 2,
+            Life::Starting { .. } => 3,
+            _ if i.condemned.is_some() => 8,
+            Life::Unlinked { .. } => 9,
+            Life::Attached if i.going() => 7,
+            Life::Attached if i.suspect.is_some() => 6,
+            Life::Attached if self.s.weights.of(i.id).pull().is_some() => 5,
+            Life::Attached => 4,
+        }
     }
 }
 

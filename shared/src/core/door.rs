@@ -106,7 +106,10 @@ impl Core {
             RoleEvent::Probed { ok } => self.on_probed(from, ok),
             RoleEvent::Evidence { text, seen } => self.on_evidence(from, &text, &seen),
             RoleEvent::Switched { paused, ok } => self.on_switched(from, paused, ok),
-            RoleEvent::PullStarted { version } => self.on_pull_started(from, version),
+            RoleEvent::PullStarted { version } => {
+                let (weights, cx) = self.weights();
+                weights.pull_started(&cx, from.id, version);
+            }
             RoleEvent::PullProgress {
                 version,
                 bytes,

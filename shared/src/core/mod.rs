@@ -101,7 +101,7 @@ pub use state::State;
 pub use view::{InstanceView, NodeView, View};
 pub use work::trajectories::staleness;
 
-use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
+use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;
 use effects::Effects;
 use roster::index::Index;
@@ -119,8 +119,6 @@ pub struct Core {
     timers: Timers,
     /// Instances whose timers are to be set; kept for its memory.
     rearm: Vec<InstanceId>,
-    /// Something changed that pulls depend on.
-    plan_due: bool,
     /// Something changed that recoveries depend on.
     recoveries_due: bool,
     /// Something changed that those without a slot wait for.
@@ -169,7 +167,6 @@ impl Core {
             index: Index::default(),
             timers: Timers::default(),
             rearm: Vec::new(),
-            plan_due: true,
             recoveries_due: true,
             slots_due: true,
             retire_due: true,
@@ -182,6 +179,7 @@ impl Core {
         for node in core.s.nodes.ids() {
             core.arm_node(node);
         }
+        core.s.weights.look_again();
         core.sync();
         core
     }

@@ -2,7 +2,7 @@
 use super::output::{Output, Record};
 use super::state::{JobState, Stage};
 use crate::core::gang::prepare::Prepared;
-use crate::core::roster::instance::{Instance, Life, Supply};
+use crate::core::roster::instance::{Instance, Life};
 use crate::core::{Core, Mutation};
 use crate::ettr::Cause;
 use crate::time::Time;
@@ -26,9 +26,6 @@ impl Core {
     /// working meanwhile, but nobody saw what, so the ledger counts the gap as nothing.
     pub(super) fn rejoin(&mut self) {
         let (now, away) = (self.now, self.s.last_now);
-        if self.config.mutant(Mutation::VersionBack) {
-            self.s.published = None;
-        }
         if self.config.mutant(Mutation::PauseLost) {
             self.s.pause = None;
         }
@@ -52,20 +49,11 @@ impl Core {
                 }
                 Life::None | Life::Waiting { .. } | Life::Homeless => {}
             }
-            // A pull may go on without us: its source stays taken, and the buffer it reads (I-4, I-6).
-            if let Some(pull) = &mut i.pull {
-                pull.moved_at = now;
-                if pull.supply == Supply::Flows {
-                    pull.supply = Supply::Waits;
-                }
-            }
-            // What it wrote into since, nobody saw; it says so when it is told to pull again.
-            i.readable = None;
             i.suspect = None;
             (i.health.asked, i.health.failures) = (None, 0);
-            i.avoid.clear();
             (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
         }
+        self.s.weights.rejoin(&self.config, now);
         self.stood_still();
         let gang = &mut self.s.gang;
         gang.serves = None;

@@ -14,6 +14,7 @@ use crate::core::recover::recoveries::Recoveries;
 use crate::core::recover::restart::FirstIteration;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
+use crate::core::weights::Weights;
 use crate::core::work::Work;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
 use crate::time::Time;
@@ -32,9 +33,8 @@ pub struct State {
     pub(super) next_generation: Generation,
     pub(super) next_incident: IncidentId,
     pub(super) committed: Step,
-    /// The newest version that was ever published; relays may serve it while no trainer does.
-    pub(super) published: Option<WeightVersion>,
-    pub(super) weight_bytes: u64,
+    #[serde(flatten)]
+    pub(super) weights: Weights,
     pub(super) gang: Gang,
     /// The newest revision of the job file that was accepted.
     #[serde(default)]
@@ -243,8 +243,7 @@ impl State {
             next_generation: Generation(1),
             next_incident: IncidentId(1),
             committed: Step(0),
-            published: None,
-            weight_bytes: 0,
+            weights: Weights::default(),
             gang: Gang {
                 generation: Generation(0),
                 stage: Stage::Forming,
@@ -296,9 +295,10 @@ impl State {
         generation: Generation,
         seen: Incarnation,
     ) -> Self {
+        let published = (committed > Step(0)).then_some(WeightVersion(committed.0));
         Self {
             committed,
-            published: (committed > Step(0)).then_some(WeightVersion(committed.0)),
+            weights: Weights::put_back(published, 0, []),
             next_generation: generation.next(),
             next_incarnation: seen.next(),
             ..Self::new(config)
@@ -312,6 +312,7 @@ impl State {
     pub(super) fn resumed(mut self, config: &super::CoreConfig) -> Self {
         // It may be a copy: whoever goes on from it writes all of it down first.
         self.last_taken = LastTaken::default();
+        self.weights = self.weights.resumed(self.instances.take_former());
         self.instances = self.instances.all_touched();
         self.work.requests.derived_anew();
         self.nodes = match self.nodes.is_empty() {
@@ -334,6 +335,7 @@ impl State {
         }
         let fresh = Self::new(&begins);
         (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
+        self.weights.forget_engines();
         // Nothing counts any more of what failed before: an operator looked at it in between.
         (self.gang, self.task_restarts) = (fresh.gang, 0);
         self.planned = match (self.planned.take(), ranks == config.ranks) {

@@ -105,7 +105,8 @@ impl Core {
     fn rules_due(&self, i: &Instance, learned: bool) -> Option<Time> {
         let watches = self.config.rules.on().filter_map(|r| r.watch.as_ref());
         let watches = watches.filter(|w| w.is_learned == learned);
-        watches.filter_map(|w| (w.due)(self, i)).min()
+        let sight = self.sight();
+        watches.filter_map(|w| (w.due)(&sight, i)).min()
     }
 
     /// The first of those that follow from the instance and what touches it.
@@ -116,7 +117,7 @@ impl Core {
             Life::Spawning { .. } | Life::Starting { .. } | Life::Unlinked { .. } => None,
             Life::None | Life::Homeless | Life::Attached => None,
         };
-        let lasting = i.avoid.iter().map(|(_, until)| *until).min();
+        let lasting = self.s.weights.of(i.id).avoids_until();
         let due = [
             life.filter(|_| i.condemned.is_none()),
             i.condemned.map(|c| c.until),

@@ -142,8 +142,8 @@ impl Core {
                 u64::MAX => 0,
                 steps => steps,
             },
-            version: s.published,
-            weight_bytes: s.weight_bytes,
+            version: s.weights.published(),
+            weight_bytes: s.weights.bytes(),
             reward: s.work.rewards.last().unwrap_or_default(),
             reward_history: s.work.rewards.iter().collect(),
             step_duration: s.step_duration,
@@ -191,6 +191,8 @@ impl Core {
     }
 
     fn instance_view(&self, i: &Instance, now: Time) -> InstanceView {
+        let holder = self.s.weights.of(i.id);
+        let pulled = holder.pull_seen();
         let sampled_lately = now.since(i.sampled_at) < Duration::from_secs(5);
         InstanceView {
             id: i.id,
@@ -202,7 +204,7 @@ impl Core {
             phase_since: i.phase_since,
             version: match i.id.role {
                 Role::Trainer => self.s.gang.serves,
-                Role::Hybrid | Role::Rollout => i.version,
+                Role::Hybrid | Role::Rollout => holder.version(),
                 Role::Agent => None,
             },
             tokens_total: i.tokens_before + i.sample.tokens_total,
@@ -224,15 +226,16 @@ impl Core {
             rss_bytes: i.sample.rss_bytes,
             disk_read_bytes: i.sample.disk_read_bytes,
             disk_write_bytes: i.sample.disk_write_bytes,
-            admitted: i.admitted,
+            admitted: holder.is_admitted(),
             quarantined: i.quarantined,
-            pull_version: i.pull_seen.map(|p| p.version),
-            pull_bytes: i.pull_seen.map_or(0, |p| p.bytes),
-            pull_total: i.pull_seen.map_or(0, |p| p.total),
+            pull_version: pulled.map(|p| p.version),
+            pull_bytes: pulled.map_or(0, |p| p.bytes),
+            pull_total: pulled.map_or(0, |p| p.total),
         }
     }
 
     pub(super) fn instance_word(&self, i: &Instance) -> &'static str {
+        let admitted = self.s.weights.of(i.id).is_admitted();
         let recovering = self.s.recoveries.iter().any(|r| r.covers(i.id));
         match i.life {
             _ if matches!(self.s.job, JobState::Over(_)) => "done",
@@ -241,7 +244,7 @@ impl Core {
             _ if i.suspect.is_some() || i.condemned.is_some() => "suspect",
             Life::Unlinked { .. } => "suspect",
             // It is up, and has no weights that it could serve.
-            Life::Attached if i.id.role.is_engine() && !i.admitted && !i.quarantined => "stale",
+            Life::Attached if i.id.role.is_engine() && !admitted && !i.quarantined => "stale",
             _ if recovering => "recovering",
             Life::Spawning { .. } | Life::Starting { .. } => "starting",
             Life::Attached if i.quarantined => "quarantined",

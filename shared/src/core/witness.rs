@@ -31,7 +31,8 @@ impl Core {
         let mut pullers = self.s.instances.engines();
         let stranded = pullers.find_map(|i| {
             // One that has everything reads from nobody any more.
-            let pull = i.pull.as_ref().filter(|pull| pull.reads())?;
+            let pull = self.s.weights.of(i.id).pull();
+            let pull = pull.filter(|pull| pull.reads())?;
             let gone = pull.sources.iter().find(|source| !there(source))?;
             Some(format!("{} pulls from {gone}, which is replaced", i.id))
         });
@@ -54,13 +55,13 @@ impl Core {
         let mut again = self.clone();
         again.out.clear();
         for due in [
-            &mut again.plan_due,
             &mut again.recoveries_due,
             &mut again.slots_due,
             &mut again.retire_due,
         ] {
             *due = true;
         }
+        again.s.weights.look_again();
         drop(again.s.instances.iter_mut());
         again.s.nodes = std::mem::take(&mut again.s.nodes).all_changed();
         again.advance();

@@ -105,7 +105,7 @@ impl Core {
         let silent = self.config.own_loop.is_some_and(|own| !own.publishes);
         let gang = &self.s.gang;
         let works = matches!(gang.stage, Stage::Training(_)) || gang.generation.0 > 1;
-        self.s.published.is_some() || silent && works
+        self.s.weights.published().is_some() || silent && works
     }
 
     /// All slots that instances of a role have.

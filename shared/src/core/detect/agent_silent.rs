@@ -1,10 +1,10 @@
 //! Agent silent: an agent worker that holds trajectories and uses *no processor time at all* for its
 //! window is stopped. Its work is waiting, so anything less says nothing: a living
 //! one wakes for its heartbeat. Silent in `awaiting_tool` and without leases.
-use super::{ByPhase, Rule, Setting, Verdict, Watch, settings};
+use super::{ByPhase, Fall, Finding, Rule, Setting, Sight, Verdict, Watch, settings};
 use crate::core::roster::instance::Instance;
-use crate::core::{Core, FaultKind, Mutation};
-use crate::ids::{InstanceId, Role};
+use crate::core::{FaultKind, Mutation};
+use crate::ids::Role;
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub const RULE: Rule = Rule {
     event: None,
     watch: Some(Watch {
         due,
-        check: Core::check_agents_silent,
+        fall: Fall::Judge(judge),
         is_learned: false,
     }),
 };
@@ -34,32 +34,22 @@ settings! {
 }
 
 /// When the rule falls, if nothing moves.
-pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let applies = i.id.role == Role::Agent && i.was_attached() && i.condemned.is_none();
-    let tools = i.phase == Phase::AwaitingTool && !core.config.mutant(Mutation::KillInTool);
-    let works = !tools && core.s.work.requests.table().leases(i.incarnation) > 0;
+    let tools = i.phase == Phase::AwaitingTool && !sight.config.mutant(Mutation::KillInTool);
+    let works = !tools && sight.work.requests.table().leases(i.incarnation) > 0;
     let since = i.moved_at.max(i.phase_since);
     let window = || {
-        let rules = &core.config.rules;
+        let rules = &sight.config.rules;
         rules.agent_silent.window.at(Role::Agent, i.phase)
     };
     (applies && works && i.sampled_at > since).then(|| since + window())
 }
 
-impl Core {
-    pub(super) fn check_agents_silent(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
-        for &who in fallen {
-            let Some(i) = self.s.instances.get(who) else {
-                continue;
-            };
-            if due(self, i).is_none_or(|at| at > now) {
-                continue;
-            }
-            let held = self.s.work.requests.table().leases(i.incarnation);
-            let still = now.since(i.moved_at).as_secs_f64();
-            let reason = format!("no processor time at all for {still:.1} s with {held} leases");
-            self.fault(Verdict::new(who, &RULE, reason).hanging());
-        }
-    }
+fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
+    let held = sight.work.requests.table().leases(i.incarnation);
+    let still = sight.now.since(i.moved_at).as_secs_f64();
+    let reason = format!("no processor time at all for {still:.1} s with {held} leases");
+    let verdict = Verdict::new(i.id, &RULE, reason).hanging();
+    Some(Finding::Failed(verdict))
 }

@@ -1,9 +1,9 @@
 //! Attach overdue: a process that was started and does not link in time, or that lost its link and
 //! does not come back. A lost link alone is no verdict: the daemon itself may have restarted.
-use super::{ByRole, Rule, Setting, Verdict, Watch, settings};
+use super::{ByRole, Fall, Finding, Rule, Setting, Sight, Verdict, Watch, settings};
+use crate::core::FaultKind;
 use crate::core::roster::instance::{Instance, Life};
-use crate::core::{Core, FaultKind};
-use crate::ids::{InstanceId, Role};
+use crate::ids::Role;
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub const RULE: Rule = Rule {
     event: None,
     watch: Some(Watch {
         due: |_, i| must_link(i),
-        check: Core::check_overdue,
+        fall: Fall::Judge(is_late),
         is_learned: false,
     }),
 };
@@ -43,7 +43,7 @@ pub const LINK_LOST: Rule = Rule {
     event: None,
     watch: Some(Watch {
         due: |_, i| must_link_again(i),
-        check: Core::check_links,
+        fall: Fall::Judge(stays_away),
         is_learned: false,
     }),
 };
@@ -72,33 +72,12 @@ fn must_link_again(i: &Instance) -> Option<Time> {
     i.condemned.is_none().then_some(until)
 }
 
-impl Core {
-    pub(super) fn check_overdue(&mut self, fallen: &[InstanceId]) {
-        let reason = "it was started and did not link in time";
-        self.give_up(fallen, must_link, &RULE, reason);
-    }
+fn is_late(_: &Sight<'_>, i: &Instance) -> Option<Finding> {
+    let reason = "it was started and did not link in time";
+    Some(Finding::Failed(Verdict::new(i.id, &RULE, reason)))
+}
 
-    pub(super) fn check_links(&mut self, fallen: &[InstanceId]) {
-        let reason = "its link broke and did not come back";
-        self.give_up(fallen, must_link_again, &LINK_LOST, reason);
-    }
-
-    fn give_up(
-        &mut self,
-        fallen: &[InstanceId],
-        due: fn(&Instance) -> Option<Time>,
-        rule: &'static Rule,
-        reason: &str,
-    ) {
-        for &who in fallen {
-            let until = self.s.instances.get(who).and_then(due);
-            if until.is_none_or(|until| until > self.now) {
-                continue;
-            }
-            self.fault(Verdict::new(who, rule, reason));
-            if self.s.outcome().is_some() {
-                return;
-            }
-        }
-    }
+fn stays_away(_: &Sight<'_>, i: &Instance) -> Option<Finding> {
+    let reason = "its link broke and did not come back";
+    Some(Finding::Failed(Verdict::new(i.id, &LINK_LOST, reason)))
 }

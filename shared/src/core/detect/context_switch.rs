@@ -1,6 +1,6 @@
 //! Context switch: a hybrid engine that was told to pause or to go on, and neither does it nor says
 //! why not, keeps a slot from whoever it is meant for.
-use super::{ByRole, Rule, Setting, Verdict, Watch, settings};
+use super::{ByRole, Fall, Rule, Setting, Sight, Verdict, Watch, settings};
 use crate::core::roster::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::ids::{InstanceId, Role};
@@ -18,7 +18,7 @@ pub const RULE: Rule = Rule {
     event: None,
     watch: Some(Watch {
         due,
-        check: Core::check_context_switches,
+        fall: Fall::Act(Core::check_context_switches),
         is_learned: false,
     }),
 };
@@ -32,8 +32,8 @@ settings! {
 }
 
 /// When the rule falls, if no answer comes.
-pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let window = || core.config.rules.context_switch.window.of(Role::Hybrid);
+pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
+    let window = || sight.config.rules.context_switch.window.of(Role::Hybrid);
     let since = i.turn.waits_since().filter(|_| i.condemned.is_none())?;
     i.was_attached().then(|| since + window())
 }
@@ -46,7 +46,7 @@ impl Core {
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };
-            if due(self, i).is_some_and(|at| at <= now) {
+            if due(&self.sight(), i).is_some_and(|at| at <= now) {
                 let since = i.turn.waits_since().unwrap_or(now);
                 let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
                 self.switch_failed(id, &what);

@@ -80,7 +80,7 @@ impl Core {
         version: WeightVersion,
         (chunks, total): (u64, u64),
     ) {
-        let serves = self.s.instances.of(engine).version;
+        let serves = self.s.weights.of(engine.id).version();
         // It went over to another version before this was heard: those bytes are nobody's.
         if serves == Some(version) {
             let what = format!("{chunks} of {total} chunks of {version} that it serves");

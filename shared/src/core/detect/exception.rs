@@ -39,11 +39,15 @@ pub const RULE: Rule = Rule {
 const OWN_FAILURES: u32 = 3;
 
 impl Core {
-    /// An engine's pull failed, and no source did.
-    pub(in crate::core) fn pull_failed_by_itself(&mut self, puller: Current, reason: &str) {
-        let i = self.s.instances.of_mut(puller);
-        i.own_failures += 1;
-        let (who, failures) = (i.id, i.own_failures);
+    /// An engine's pull failed, and no source did: the `failures`-th in a row.
+    pub(in crate::core) fn pulls_failed_by_themselves(
+        &mut self,
+        puller: Current,
+        failures: u32,
+        reason: &str,
+    ) {
+        let i = self.s.instances.of(puller);
+        let who = i.id;
         if failures >= OWN_FAILURES && i.condemned.is_none() {
             let cause = Cause::of_error(reason);
             let reason = format!("{failures} pulls in a row failed by themselves: {reason}");

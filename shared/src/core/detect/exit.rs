@@ -1,6 +1,7 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
 use super::{Rule, Verdict};
 use crate::core::recover::cause::{Cause, last_words};
+use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::{Core, Exit, FaultKind};
 use crate::ids::{Role, Step};
@@ -91,7 +92,8 @@ impl Core {
             Role::Agent => true,
             Role::Trainer => self.s.restored || self.s.committed > Step(0),
             Role::Rollout | Role::Hybrid => {
-                of_role.any(|i| i.version.is_some() || i.tokens_before > 0)
+                let had = |i: &Instance| self.s.weights.of(i.id).version().is_some();
+                of_role.any(|i| had(i) || i.tokens_before > 0)
             }
         }
     }

@@ -10,9 +10,10 @@
 //! Silent while the engine is paused, has no verified weights yet, is not linked, or is suspected by
 //! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
 //! too: an engine so loaded that a probe starves is not sick (I-8).
-use super::{ByRole, Rule, Setting, Values, Verdict, Watch, settings};
+use super::{ByRole, Fall, Rule, Setting, Values, Verdict, Watch, settings};
 use crate::core::roster::instance::{Health, Instance};
 use crate::core::roster::instances::Current;
+use crate::core::weights::Holder;
 use crate::core::{Core, FaultKind, Output, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::job::EngineHealth;
@@ -37,8 +38,8 @@ pub const RULE: Rule = Rule {
     kind: Some(FaultKind::Health),
     event: None,
     watch: Some(Watch {
-        due: |_, i| due(i),
-        check: Core::check_health,
+        due: |sight, i| due(i, sight.weights.of(i.id)),
+        fall: Fall::Act(Core::check_health),
         is_learned: false,
     }),
 };
@@ -89,19 +90,19 @@ impl HealthProbe {
     }
 }
 
-fn applies(i: &Instance) -> bool {
+fn applies(i: &Instance, holder: &Holder) -> bool {
     let silent_rule_decides = i.suspect.is_some() && i.health.failures == 0;
     i.id.role.is_engine()
         && i.attached()
-        && i.admitted
+        && holder.is_admitted()
         && i.condemned.is_none()
         && !silent_rule_decides
         && RULE.phases.contains(&i.phase)
 }
 
 /// When a probe is to be sent, or counts as failed.
-pub fn due(i: &Instance) -> Option<Time> {
-    applies(i).then(|| i.health.asked.unwrap_or(i.health.next))
+pub fn due(i: &Instance, holder: &Holder) -> Option<Time> {
+    applies(i, holder).then(|| i.health.asked.unwrap_or(i.health.next))
 }
 
 impl Core {
@@ -120,16 +121,18 @@ impl Core {
         let now = self.now;
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
             let interval = self.config.rules.health_probe.interval.of(id.role);
+            let holder = self.s.weights.of(id);
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;
             };
-            if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i) {
+            if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i, holder)
+            {
                 // Paused or unlinked: what was said of it before is void.
                 (i.suspect, i.health.asked, i.health.failures) = (None, None, 0);
                 i.health.next = now + interval;
             }
             let (current, asked) = (i.current(), i.health.asked);
-            if due(i).is_none_or(|at| at > now) {
+            if due(i, holder).is_none_or(|at| at > now) {
                 continue;
             }
             match asked {
@@ -201,7 +204,7 @@ impl Core {
         let next = now + set.interval.of(i.id.role);
         (i.health.asked, i.health.next) = (None, next);
         // Paused meanwhile: it could not answer.
-        if !applies(i) {
+        if !applies(i, self.s.weights.of(i.id)) {
             return;
         }
         i.health.failures += 1;

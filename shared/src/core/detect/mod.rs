@@ -21,6 +21,7 @@ pub mod corruption;
 pub(in crate::core) mod durations;
 pub mod exception;
 pub mod exit;
+mod falls;
 pub mod hardware;
 pub mod health_probe;
 pub mod node_lost;
@@ -34,6 +35,7 @@ mod rule;
 mod ruleset;
 mod scope;
 mod setting;
+mod sight;
 pub mod straggler;
 pub mod trainer_idle;
 mod verdict;
@@ -46,15 +48,15 @@ pub use ruleset::InForce;
 pub use setting::{LONGEST_S, Setting, Source};
 pub use verdict::Verdict;
 
-use super::state::{JobState, Scope, Stage};
-use super::timers::TimerKey;
+use super::state::{Scope, Stage};
 use crate::core::recover::restart::{Action, Case, Plan, decide};
 use crate::core::roster::instance::Condemned;
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
-use rule::{Check, Watch};
+use rule::{Fall, Watch};
 use ruleset::registry;
 use setting::{ByPhase, ByRole, ForAll, NoSettings, Settings, Values, settings};
+use sight::{Finding, Sight};
 
 registry! {
     exit: NoSettings = exit::RULE,
@@ -80,49 +82,6 @@ registry! {
 }
 
 impl Core {
-    /// Applies every rule that is due by now.
-    pub(super) fn check_deadlines(&mut self) {
-        self.sync();
-        let fallen = self.timers.take_fallen(self.now);
-        let (mut nodes, mut instances) = (Vec::new(), Vec::new());
-        for key in fallen {
-            match key {
-                TimerKey::Instance(id) => instances.push(id),
-                TimerKey::Node(id) => nodes.push(id),
-            }
-        }
-        self.check_nodes(&nodes);
-        let fallen: Vec<InstanceId> = instances;
-        let first: [Check; 1] = [Self::execute_condemned];
-        let last: [Check; 2] = [Self::end_avoidance, Self::respawn_due];
-        let own = |part: Check| (None, part);
-        let rules = RULES.iter().filter_map(|r| Some((Some(*r), r.check()?)));
-        let parts = first.into_iter().map(own).chain(rules);
-        for (rule, part) in parts.chain(last.into_iter().map(own)) {
-            let off = rule.is_some_and(|rule| self.config.rules.is_off(rule));
-            if !off && !fallen.is_empty() && self.s.job == JobState::Running {
-                part(self, &fallen);
-            }
-        }
-        for &id in &fallen {
-            // Its timer is set again, by what was found and done.
-            self.s.instances.touch(id);
-        }
-    }
-
-    /// Sources that were passed over for long enough may be tried again.
-    fn end_avoidance(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
-        for &id in fallen {
-            if let Some(i) = self.s.instances.get_mut(id)
-                && i.avoid.iter().any(|(_, until)| *until <= now)
-            {
-                i.avoid.retain(|(_, until)| *until > now);
-                self.plan_due |= !self.config.mutant(Mutation::ForgetAvoided);
-            }
-        }
-    }
-
     /// Counts a fault, decides on it and does what was decided.
     pub(super) fn fault(&mut self, verdict: Verdict) {
         // Whoever folds others under it asks for its number.

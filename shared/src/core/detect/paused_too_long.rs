@@ -3,11 +3,10 @@
 //!
 //! Silent while the job is paused, and of a hybrid engine that was told to pause. An event, no verdict:
 //! the engine does as it was told.
-use super::{ByRole, Rule, Setting, Watch, settings};
+use super::{ByRole, Fall, Finding, Rule, Setting, Sight, Watch, settings};
 use crate::core::gang::context::Turn;
 use crate::core::roster::instance::Instance;
-use crate::core::{Core, Severity};
-use crate::ids::{InstanceId, Role};
+use crate::ids::Role;
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -23,7 +22,7 @@ pub const RULE: Rule = Rule {
     event: Some("paused"),
     watch: Some(Watch {
         due,
-        check: Core::check_pauses,
+        fall: Fall::Judge(judge),
         is_learned: false,
     }),
 };
@@ -37,37 +36,22 @@ settings! {
 }
 
 /// When the rule falls, if it stays paused.
-pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let told = i.id.role == Role::Hybrid && i.turn != Turn::Rolls;
     let applies = i.id.role.is_engine() && i.phase == Phase::Paused && i.attached() && !i.overrun;
-    if !applies || told || core.is_paused() {
+    if !applies || told || sight.is_paused {
         return None;
     }
-    let window = core.config.rules.paused_too_long.window.of(i.id.role);
-    Some(i.phase_since.max(core.s.resumed_at) + window)
+    let window = sight.config.rules.paused_too_long.window.of(i.id.role);
+    Some(i.phase_since.max(sight.resumed_at) + window)
 }
 
-impl Core {
-    /// Says, once a pause, that it lasts.
-    pub(super) fn check_pauses(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
-        for &id in fallen.iter().filter(|id| id.role.is_engine()) {
-            let late = self.s.instances.get(id).filter(|i| {
-                let due = due(self, i);
-                due.is_some_and(|at| at <= now)
-            });
-            let Some(paused) = late.map(|i| now.since(i.phase_since)) else {
-                continue;
-            };
-            if let Some(i) = self.s.instances.get_mut(id) {
-                i.overrun = true;
-            }
-            let text = format!(
-                "{id} is paused for {:.1} s, and neither by the job nor by the controller: whoever \
-                 paused it has to let it go on",
-                paused.as_secs_f64()
-            );
-            self.event(Severity::Warn, "paused", Some(id), text);
-        }
-    }
+/// Says, once a pause, that it lasts.
+fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
+    Some(Finding::Lasts(format!(
+        "{} is paused for {:.1} s, and neither by the job nor by the controller: whoever paused it has to \
+         let it go on",
+        i.id,
+        sight.now.since(i.phase_since).as_secs_f64()
+    )))
 }

@@ -3,11 +3,11 @@
 //! The bound is the 99th percentile of the durations seen in that phase, times a factor; it is
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
-use super::{ByPhase, ByRole, Rule, Setting, Watch, settings};
-use crate::core::roster::instance::{Instance, Supply};
-use crate::core::roster::instances::Current;
-use crate::core::{Core, Severity};
-use crate::ids::{InstanceId, Role};
+use super::{ByPhase, ByRole, Fall, Finding, Rule, Setting, Sight, Watch, settings};
+use crate::core::Core;
+use crate::core::roster::instance::Instance;
+use crate::core::weights::Supply;
+use crate::ids::Role;
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub const RULE: Rule = Rule {
     event: Some("overrun"),
     watch: Some(Watch {
         due,
-        check: Core::check_overruns,
+        fall: Fall::Judge(judge),
         is_learned: true,
     }),
 };
@@ -58,13 +58,13 @@ settings! {
 }
 
 /// The bound in force for an instance's phase; none while nothing is known.
-fn bound(core: &Core, i: &Instance) -> Option<Duration> {
-    let (set, role) = (&core.config.rules.phase_overrun, i.id.role);
+fn bound(sight: &Sight<'_>, i: &Instance) -> Option<Duration> {
+    let (set, role) = (&sight.config.rules.phase_overrun, i.id.role);
     let given = set.bound.at(role, i.phase);
     if !given.is_zero() {
         return Some(given);
     }
-    let seen = core.s.durations.get(role, i.phase)?;
+    let seen = sight.durations.get(role, i.phase)?;
     let p99 = seen.percentile_99(set.samples.of(role).into())?;
     Some(p99.mul_f64(set.factor.of(role)).max(set.least.of(role)))
 }
@@ -72,22 +72,36 @@ fn bound(core: &Core, i: &Instance) -> Option<Duration> {
 /// Since when the instance itself takes its time. A pull is as fast as its source: of one that has no
 /// source, or whose source is itself pulling, nothing is said. Nor is it while the job is paused, and
 /// the time of a pause is nobody's.
-fn since(core: &Core, i: &Instance) -> Option<Time> {
-    if core.is_paused() {
+fn since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
+    if sight.is_paused {
         return None;
     }
     if i.phase != Phase::PullWeights {
-        return Some(i.phase_since.max(core.s.resumed_at));
+        return Some(i.phase_since.max(sight.resumed_at));
     }
-    let pull = i.pull.as_ref().filter(|p| p.supply == Supply::Whole);
+    let pull = sight.weights.of(i.id).pull();
+    let pull = pull.filter(|p| p.supply == Supply::Whole);
     pull.map(|p| i.phase_since.max(p.since))
 }
 
 /// When the rule falls, if the phase goes on.
-pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let applies = RULE.phases.contains(&i.phase) && i.was_attached() && !i.overrun;
-    let bound = applies.then(|| bound(core, i))?;
-    Some(since(core, i)? + bound?)
+    let bound = applies.then(|| bound(sight, i))?;
+    Some(since(sight, i)? + bound?)
+}
+
+/// Says, once, that the instance's phase takes too long.
+fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
+    let took = sight.now.since(i.phase_since);
+    let bound = bound(sight, i)?;
+    Some(Finding::Lasts(format!(
+        "{} is in {} for {:.1} s, longer than the bound of {:.1} s",
+        i.id,
+        i.phase,
+        took.as_secs_f64(),
+        bound.as_secs_f64()
+    )))
 }
 
 impl Core {
@@ -97,29 +111,5 @@ impl Core {
         if RULE.phases.contains(&phase) && !paused {
             self.s.durations.add(role, phase, took);
         }
-    }
-
-    pub(super) fn check_overruns(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
-        for &id in fallen {
-            let late = self.s.instances.get(id);
-            if let Some(i) = late.filter(|i| due(self, i).is_some_and(|at| at <= now)) {
-                self.say_overrun(i.current());
-            }
-        }
-    }
-
-    /// Says, once, that the instance's phase takes too long.
-    fn say_overrun(&mut self, current: Current) {
-        let i = self.s.instances.of(current);
-        let (id, phase, took) = (i.id, i.phase, self.now.since(i.phase_since));
-        let bound = bound(self, i).unwrap_or_default();
-        self.s.instances.of_mut(current).overrun = true;
-        let text = format!(
-            "{id} is in {phase} for {:.1} s, longer than the bound of {:.1} s",
-            took.as_secs_f64(),
-            bound.as_secs_f64()
-        );
-        self.event(Severity::Warn, "overrun", Some(id), text);
     }
 }

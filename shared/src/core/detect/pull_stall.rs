@@ -2,10 +2,10 @@
 //! deadline of its own and names its source; this is for the case that its report was lost. One whose
 //! source is itself pulling and got nothing new waits without fault, however long that takes; so does
 //! one that has everything and serves it only when its requests allow.
-use super::{ByRole, Rule, Setting, Watch, settings};
-use crate::core::roster::instance::{Instance, Pull, PullSeen, Supply};
-use crate::core::{Core, Severity};
-use crate::ids::{InstanceId, Role};
+use super::{ByRole, Fall, Finding, Rule, Setting, Sight, Watch, settings};
+use crate::core::roster::instance::Instance;
+use crate::core::weights::{Pull, Supply};
+use crate::ids::Role;
 use crate::time::Time;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const RULE: Rule = Rule {
     event: Some("stall"),
     watch: Some(Watch {
         due,
-        check: Core::check_pull_stalls,
+        fall: Fall::Judge(judge),
         is_learned: false,
     }),
 };
@@ -34,39 +34,27 @@ settings! {
 }
 
 /// When the running pull counts as stalled.
-pub fn due(core: &Core, i: &Instance) -> Option<Time> {
-    let window = core.config.rules.pull_stall.window.of(i.id.role);
+pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
+    let window = sight.config.rules.pull_stall.window.of(i.id.role);
     let moves = |p: &&Pull| matches!(p.supply, Supply::Whole | Supply::Flows);
-    let pull = i.pull.as_ref().filter(moves)?;
+    let holder = sight.weights.of(i.id);
+    let pull = holder.pull().filter(moves)?;
     // One that has everything may be told to pull again, and still waits for its requests to end.
-    let all = |s: PullSeen| s.version == pull.version && s.bytes >= s.total;
-    (!i.pull_seen.is_some_and(all)).then_some(pull.moved_at + window)
+    let all = |(bytes, total): (u64, u64)| bytes >= total;
+    (!holder.progress().is_some_and(all)).then_some(pull.moved_at + window)
 }
 
-impl Core {
-    pub(super) fn check_pull_stalls(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
-        for &id in fallen {
-            let Some(i) = self.s.instances.get(id) else {
-                continue;
-            };
-            if due(self, i).is_none_or(|at| at > now) {
-                continue;
-            }
-            let (puller, Some(pull)) = (i.current(), i.pull.clone()) else {
-                continue;
-            };
-            if let Some(&source) = pull.sources.first()
-                && self.pull_failed(puller, pull.version, source, "no bytes came", now)
-            {
-                let silent = now.since(pull.moved_at).as_secs_f64();
-                let text = format!(
-                    "{id}'s pull of {} from {source} brought no bytes for {silent:.1} s, and nobody \
-                     said why",
-                    pull.version
-                );
-                self.event(Severity::Warn, "stall", Some(id), text);
-            }
-        }
-    }
+fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
+    let pull = sight.weights.of(i.id).pull()?;
+    let (version, source) = (pull.version, *pull.sources.first()?);
+    let silent = sight.now.since(pull.moved_at).as_secs_f64();
+    let text = format!(
+        "{}'s pull of {version} from {source} brought no bytes for {silent:.1} s, and nobody said why",
+        i.id
+    );
+    Some(Finding::Stalls {
+        version,
+        source,
+        text,
+    })
 }

@@ -5,7 +5,7 @@
 //! must be running there (a stopped process can't report its phase), and to one that was told to
 //! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
 //! long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
-use super::{ByPhase, ByRole, Rule, Setting, Verdict, Watch, settings};
+use super::{ByPhase, ByRole, Fall, Rule, Setting, Sight, Verdict, Watch, settings};
 use crate::core::gang::context::Turn;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
@@ -31,7 +31,7 @@ pub const RULE: Rule = Rule {
     event: None,
     watch: Some(Watch {
         due,
-        check: Core::check_rollouts_silent,
+        fall: Fall::Act(Core::check_rollouts_silent),
         is_learned: false,
     }),
 };
@@ -46,19 +46,17 @@ settings! {
     }
 }
 
-fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
+fn silent_since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let applies =
         i.id.role.is_engine() && i.was_attached() && i.condemned.is_none() && i.suspect.is_none();
     let paused = i.phase == Phase::Paused;
     let loaded = match i.phase {
         _ if i.turn != Turn::Rolls => false,
-        Phase::Generating => {
-            i.sample.running > 0 || core.s.work.rollouts.running(i.incarnation) > 0
-        }
+        Phase::Generating => i.sample.running > 0 || sight.work.rollouts.running(i.incarnation) > 0,
         Phase::AwaitingTool | Phase::Paused => false,
-        _ => core.s.work.rollouts.running(i.incarnation) > 0,
+        _ => sight.work.rollouts.running(i.incarnation) > 0,
     };
-    let pulls = i.pull.is_some() || !i.avoid.is_empty();
+    let pulls = sight.weights.of(i.id).is_about_to_pull();
     let since = match (loaded, pulls) {
         (true, _) => i.tokens_at,
         (false, true) if !paused || i.id.role == Role::Hybrid => i.tokens_at.max(i.moved_at),
@@ -68,12 +66,12 @@ fn silent_since(core: &Core, i: &Instance) -> Option<Time> {
 }
 
 /// When the rule falls, if no token comes.
-pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let window = || {
-        let rules = &core.config.rules;
+        let rules = &sight.config.rules;
         rules.rollout_silent.window.at(i.id.role, i.phase)
     };
-    silent_since(core, i).map(|since| since + window())
+    silent_since(sight, i).map(|since| since + window())
 }
 
 impl Core {
@@ -83,7 +81,7 @@ impl Core {
             let Some(i) = self.s.instances.get(id) else {
                 continue;
             };
-            if due(self, i).is_some_and(|at| at <= now) {
+            if due(&self.sight(), i).is_some_and(|at| at <= now) {
                 let (incarnation, phase) = (i.incarnation, i.phase);
                 let timeout = self.config.rules.rollout_silent.probe_timeout.of(id.role);
                 let until = now + timeout;

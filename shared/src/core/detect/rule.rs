@@ -1,4 +1,5 @@
 //! What a rule is: a value that says where it speaks, what it looks at and when time makes it fall.
+use super::sight::{Finding, Sight};
 use crate::core::roster::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::ids::{InstanceId, Role};
@@ -29,13 +30,22 @@ pub struct Rule {
 /// Looks at those whose timers have fallen, and does what follows.
 pub(in crate::core) type Check = fn(&mut Core, &[InstanceId]);
 
+/// What is done when a rule falls.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::core) enum Fall {
+    /// It looks at an instance for which it is due, and says what it finds.
+    Judge(fn(&Sight<'_>, &Instance) -> Option<Finding>),
+    /// It asks before it finds anything, or does more than to find.
+    Act(Check),
+}
+
 /// How a rule falls though nothing happens.
 #[derive(Debug)]
 pub(in crate::core) struct Watch {
     /// When it falls for an instance, if nothing happens before.
-    pub due: fn(&Core, &Instance) -> Option<Time>,
+    pub due: fn(&Sight<'_>, &Instance) -> Option<Time>,
     /// What is done then.
-    pub check: Check,
+    pub fall: Fall,
     /// When it falls is learned from others as well: it may move without a word of the instance.
     pub is_learned: bool,
 }
@@ -53,10 +63,5 @@ impl Rule {
     /// The name of its table below `[detect]`.
     pub fn key(&self) -> String {
         self.name.replace(' ', "_")
-    }
-
-    /// What is done when one of its timers has fallen.
-    pub(super) fn check(&self) -> Option<Check> {
-        Some(self.watch.as_ref()?.check)
     }
 }

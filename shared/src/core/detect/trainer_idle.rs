@@ -13,11 +13,11 @@
 //!
 //! Peers of a stopped rank wait for its gradient and fall idle as well. The verdict names the rank
 //! that used nothing at all, and among equals the one idle longest; the others are mentioned.
-use super::{ByPhase, Rule, Setting, Verdict, Watch, settings};
+use super::{ByPhase, Fall, Finding, Rule, Setting, Sight, Verdict, Watch, settings};
+use crate::core::FaultKind;
 use crate::core::roster::instance::Instance;
 use crate::core::state::Stage;
-use crate::core::{Core, FaultKind};
-use crate::ids::{InstanceId, Role};
+use crate::ids::Role;
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub const RULE: Rule = Rule {
     event: None,
     watch: Some(Watch {
         due,
-        check: Core::check_trainer_idle,
+        fall: Fall::Judge(judge),
         is_learned: false,
     }),
 };
@@ -53,17 +53,16 @@ settings! {
 }
 
 /// Since when the rank counts as idle under this rule; none while the rule is silent.
-fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
-    // One verdict is enough: it ends the whole gang.
-    let condemned = || core.index_counts(Role::Trainer).condemned > 0;
-    // What a rank without its link does now it cannot say; it is watched for coming back.
-    if i.id.role != Role::Trainer || !i.attached() || condemned() {
+fn idle_since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
+    // One verdict is enough: it ends the whole gang. And what a rank without its link does now it cannot
+    // say; it is watched for coming back.
+    if i.id.role != Role::Trainer || !i.attached() || sight.gang_is_condemned {
         return None;
     }
     let since = if i.phase.is_trainer_compute() {
         i.phase_since.max(i.active_at)
-    } else if wanted(core) {
-        i.phase_since.max(i.moved_at).max(core.s.gang.called_at)
+    } else if wanted(sight) {
+        i.phase_since.max(i.moved_at).max(sight.gang.called_at)
     } else {
         return None;
     };
@@ -72,53 +71,42 @@ fn idle_since(core: &Core, i: &Instance) -> Option<Time> {
 }
 
 /// Whether anything waits for the gang: a call, or a pull from it that does not come along.
-fn wanted(core: &Core) -> bool {
-    !matches!(core.s.gang.stage, Stage::Forming | Stage::Ready) || core.pulls_wait_for_ranks()
+fn wanted(sight: &Sight<'_>) -> bool {
+    !matches!(sight.gang.stage, Stage::Forming | Stage::Ready) || sight.weights.wait_for_ranks()
 }
 
 /// When the rule falls, if nothing moves.
-pub fn due(core: &Core, i: &Instance) -> Option<Time> {
+pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let window = || {
-        let rules = &core.config.rules;
+        let rules = &sight.config.rules;
         rules.trainer_idle.window.at(Role::Trainer, i.phase)
     };
-    idle_since(core, i).map(|since| since + window())
+    idle_since(sight, i).map(|since| since + window())
 }
 
-impl Core {
-    pub(super) fn check_trainer_idle(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
-        let fell = |id: &InstanceId| {
-            let rank = self.s.instances.get(*id);
-            rank.and_then(|i| due(self, i)).is_some_and(|at| at <= now)
-        };
-        if !fallen.iter().any(fell) {
-            return;
-        }
-        let ranks = || self.s.instances.role(Role::Trainer);
-        // Frozen longest first: a waiting peer still used a little, a stopped process nothing.
-        let idle = ranks().filter_map(|i| Some((i.moved_at, idle_since(self, i)?, i)));
-        let mut idle: Vec<_> = idle.collect();
-        idle.sort_by_key(|(moved, since, i)| (*moved, *since, i.id.index));
-        let Some((moved, since, first)) = idle.first() else {
-            return;
-        };
-        let seconds = |t: Time| now.since(t).as_secs_f64();
-        let mut reason = format!(
-            "no activity in {} for {:.1} s, no processor time at all for {:.1} s",
-            first.phase,
-            seconds(*since),
-            seconds(*moved)
+/// The gang hangs where the one that is frozen longest is.
+fn judge(sight: &Sight<'_>, _: &Instance) -> Option<Finding> {
+    let ranks = sight.instances.role(Role::Trainer);
+    // Frozen longest first: a waiting peer still used a little, a stopped process nothing.
+    let idle = ranks.filter_map(|i| Some((i.moved_at, idle_since(sight, i)?, i)));
+    let mut idle: Vec<_> = idle.collect();
+    idle.sort_by_key(|(moved, since, i)| (*moved, *since, i.id.index));
+    let (moved, since, first) = idle.first()?;
+    let seconds = |t: Time| sight.now.since(t).as_secs_f64();
+    let mut reason = format!(
+        "no activity in {} for {:.1} s, no processor time at all for {:.1} s",
+        first.phase,
+        seconds(*since),
+        seconds(*moved)
+    );
+    for (_, since, i) in idle.iter().skip(1) {
+        reason += &format!(
+            "; {} idle in {} for {:.1} s",
+            i.id,
+            i.phase,
+            seconds(*since)
         );
-        for (_, since, i) in idle.iter().skip(1) {
-            reason += &format!(
-                "; {} idle in {} for {:.1} s",
-                i.id,
-                i.phase,
-                seconds(*since)
-            );
-        }
-        let who = first.id;
-        self.fault(Verdict::new(who, &RULE, reason).hanging());
     }
+    let verdict = Verdict::new(first.id, &RULE, reason).hanging();
+    Some(Finding::Failed(verdict))
 }

@@ -52,6 +52,7 @@ impl Entry {
             EntryKey::Reward(_) => Value::Reward(read(key, bytes)?),
             EntryKey::Deaths => Value::Deaths(read(key, bytes)?),
             EntryKey::Durations(..) => Value::Durations(read(key, bytes)?),
+            EntryKey::Holder(_) => Value::Holder(read(key, bytes)?),
         };
         Ok(Entry(value))
     }

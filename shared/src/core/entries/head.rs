@@ -2,8 +2,9 @@
 use super::super::state::{JobState, State};
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
+use crate::core::weights::{Holder, Weights};
 use crate::core::work::trajectories::Tally;
-use crate::ids::{Generation, Incarnation, IncidentId, Role, Step, WeightVersion};
+use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -78,8 +79,8 @@ impl Head {
             committed: s.committed,
             committed_at: s.committed_at,
             step_duration: s.step_duration,
-            published: s.published,
-            weight_bytes: s.weight_bytes,
+            published: s.weights.published(),
+            weight_bytes: s.weights.bytes(),
             resumed_at: s.resumed_at,
             begun: tally.begun,
             restored: s.restored,
@@ -91,7 +92,8 @@ impl Head {
         }
     }
 
-    pub fn put_back(self, s: &mut State, tally: &mut Tally) {
+    /// With what engines hold of the weights.
+    pub fn put_back(self, s: &mut State, tally: &mut Tally, holders: Vec<(InstanceId, Holder)>) {
         s.job = self.job;
         s.started_at = self.started_at;
         s.next_incarnation = self.next_incarnation;
@@ -101,8 +103,7 @@ impl Head {
         s.committed = self.committed;
         s.committed_at = self.committed_at;
         s.step_duration = self.step_duration;
-        s.published = self.published;
-        s.weight_bytes = self.weight_bytes;
+        s.weights = Weights::put_back(self.published, self.weight_bytes, holders);
         s.resumed_at = self.resumed_at;
         tally.begun = self.begun;
         s.restored = self.restored;

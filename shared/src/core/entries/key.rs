@@ -26,6 +26,7 @@ use crate::phase::Phase;
 /// | `q` number:8 | a step's reward |
 /// | `r` | deaths of engines that nobody is blamed for |
 /// | `s` role:1 phase | how long a phase took; the phase by its name |
+/// | `t` role:1 index:4 | what an engine has of the weights, if it has something |
 ///
 /// Roles are numbered as in [`Role::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +63,8 @@ pub enum EntryKey {
     Deaths,
     /// `s`
     Durations(Role, Phase),
+    /// `t`
+    Holder(InstanceId),
 }
 
 impl EntryKey {
@@ -95,6 +98,7 @@ impl EntryKey {
             EntryKey::Durations(role, phase) => {
                 [&[b's', role as u8][..], phase.name().as_bytes()].concat()
             }
+            EntryKey::Holder(id) => instance(b't', id),
         }
     }
 
@@ -133,6 +137,7 @@ impl EntryKey {
                 let name = std::str::from_utf8(rest.get(1..)?).ok()?;
                 Some(EntryKey::Durations(role()?, name.parse().ok()?))
             }
+            b't' => instance().map(EntryKey::Holder),
             _ => None,
         }
     }
@@ -165,7 +170,8 @@ mod tests {
             any::<u32>().prop_map(|n| EntryKey::Node(NodeId(n))),
             any::<u32>().prop_map(|n| EntryKey::Beat(NodeId(n))),
             instance.clone().prop_map(EntryKey::Instance),
-            instance.prop_map(EntryKey::Measured),
+            instance.clone().prop_map(EntryKey::Measured),
+            instance.prop_map(EntryKey::Holder),
             any::<u64>().prop_map(EntryKey::Batch),
             any::<u64>().prop_map(|n| EntryKey::Trajectory(TrajectoryId::from_key(n))),
             any::<u64>().prop_map(|n| EntryKey::Incident(IncidentId(n))),
@@ -195,7 +201,7 @@ mod tests {
     #[test]
     fn keys_have_these_bytes() {
         let id = |role| InstanceId { role, index: 258 };
-        let pairs: [(EntryKey, &[u8]); 11] = [
+        let pairs: [(EntryKey, &[u8]); 12] = [
             (EntryKey::Now, b"a"),
             (EntryKey::Gang, b"d"),
             (EntryKey::Node(NodeId(3)), b"e\0\0\0\x03"),
@@ -213,6 +219,7 @@ mod tests {
                 EntryKey::Durations(Role::Rollout, Phase::PullWeights),
                 b"s\x02pull_weights",
             ),
+            (EntryKey::Holder(id(Role::Hybrid)), b"t\x01\0\0\x01\x02"),
         ];
         for (key, bytes) in pairs {
             assert_eq!(key.encode(), bytes, "{key:?}");

@@ -31,6 +31,7 @@ use crate::core::recover::incident::Incident;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::measured::Measured;
 use crate::core::roster::nodes::Node;
+use crate::core::weights::Holder;
 use crate::core::work::trajectories::{Shape, Trajectory};
 use crate::ettr;
 use crate::time::Time;
@@ -61,6 +62,7 @@ enum Value {
     Reward(f64),
     Deaths(Box<Deaths>),
     Durations(Durations),
+    Holder(Box<Holder>),
 }
 
 /// What changed since it was last taken. A key is among the puts or among the removed, once.

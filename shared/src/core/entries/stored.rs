@@ -2,7 +2,8 @@
 use super::super::state::State;
 use super::head::{Head, Now, Plans};
 use super::{
-    Changes, Deaths, Durations, Entry, EntryKey, Gang, Incident, Instance, Node, Recovery, Value,
+    Changes, Deaths, Durations, Entry, EntryKey, Gang, Holder, Incident, Instance, Node, Recovery,
+    Value,
 };
 use crate::core::recover::incident::Incidents;
 use crate::core::recover::recoveries::Recoveries;
@@ -11,7 +12,7 @@ use crate::core::roster::nodes::NodeTable;
 use crate::core::work::rewards::Rewards;
 use crate::core::work::trajectories::{RequestManager, Tally, Trajectories};
 use crate::ettr::{Ledger, Part, PartKey};
-use crate::ids::Role;
+use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 use std::collections::BTreeMap;
 
@@ -80,6 +81,7 @@ struct Read {
     gang: Option<Gang>,
     nodes: Vec<Node>,
     instances: Vec<Instance>,
+    holders: Vec<(InstanceId, Holder)>,
     trajectories: Trajectories,
     incidents: Vec<Incident>,
     recoveries: Vec<Recovery>,
@@ -113,7 +115,8 @@ impl Read {
                 (id == i.id && id.index == place).then(|| self.instances.push(*i))?;
             }
             (EntryKey::Measured(id), Value::Measured(measured)) => {
-                let at = self.instances.binary_search_by_key(&id, |i| i.id).ok()?;
+                let at = self.instances.binary_search_by_key(&id, |i| i.id);
+                let at = at.ok()?;
                 measured.put_back(self.instances.get_mut(at)?);
             }
             (EntryKey::Batch(batch), Value::Batch(shape)) => {
@@ -137,6 +140,7 @@ impl Read {
             (EntryKey::Durations(role, phase), Value::Durations(seen)) => {
                 self.durations.push(((role, phase), seen));
             }
+            (EntryKey::Holder(id), Value::Holder(holder)) => self.holders.push((id, *holder)),
             _ => return None,
         }
         Some(())
@@ -159,7 +163,8 @@ impl Read {
         let (now, head) = (missing(EntryKey::Now), missing(EntryKey::Head));
         let mut tally = Tally::default();
         self.now.ok_or(now)?.put_back(&mut state, &mut tally);
-        self.head.ok_or(head)?.put_back(&mut state, &mut tally);
+        let head = self.head.ok_or(head)?;
+        head.put_back(&mut state, &mut tally, self.holders);
         let plans = missing(EntryKey::Plans);
         self.plans.ok_or(plans)?.put_back(&mut state);
         state.work.requests = RequestManager::of(self.trajectories, tally);

@@ -37,6 +37,10 @@ impl State {
         self.take_head(&mut changes);
         self.take_nodes(&mut changes);
         self.take_instances(&mut changes);
+        for (id, holder) in self.weights.take_changed(changes.whole) {
+            let value = holder.map(|holder| Value::Holder(holder.into()));
+            changes.note(EntryKey::Holder(id), value);
+        }
         self.take_trajectories(&mut changes);
         self.take_incidents(&mut changes);
         for (key, part) in self.ledger.take_parts(changes.whole) {

@@ -235,7 +235,7 @@ impl Core {
         if !Self::holds_slot(i) || !i.attached() || i.condemned.is_some() {
             return None;
         }
-        let current = i.version.is_some() && i.version >= self.s.published;
+        let current = self.s.weights.is_current(i.id);
         match (self.s.gang.context.wants_engines(), i.turn) {
             (false, Turn::Rolls | Turn::Resuming { .. } | Turn::Unknown) => Some(false),
             (true, Turn::Paused | Turn::Pausing { .. } | Turn::Unknown) if current => Some(true),

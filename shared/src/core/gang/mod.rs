@@ -46,7 +46,7 @@ impl Core {
                 self.call_again();
             }
             Stage::Ready if self.must_publish(self.due_version()) => {
-                if !self.buffer_in_use(self.due_version()) {
+                if !self.s.weights.use_buffer_of(self.due_version()) {
                     self.s.gang.stage = Stage::Publishing(self.due_version());
                     self.call_again();
                 }
@@ -145,14 +145,8 @@ impl Core {
         }
         gang.stage = Stage::Ready;
         gang.serves = Some(version);
-        self.s.weight_bytes = bytes;
-        // On record before anyone is told of it or pulls it: a restarted daemon must not go back
-        // behind what rollouts serve (I-4).
-        if self.s.published < Some(version) {
-            self.s.published = Some(version);
-            let record = Record::Published { version };
-            self.out.push(Output::Record(record));
-        }
+        let (weights, mut cx) = self.weights();
+        weights.published_as(&mut cx, version, bytes);
         self.mark(Self::any_rank(), "published");
     }
 

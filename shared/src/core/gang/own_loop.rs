@@ -11,8 +11,9 @@
 //! program that keeps its state itself comes back with another than the one that was published: its
 //! version is not published again by the next gang, for versions never go back (I-4); what it publishes
 //! next is the next step's.
+use crate::core::Core;
 use crate::core::output::Outcome;
-use crate::core::{Core, WeightVersion};
+use crate::ids::WeightVersion;
 use serde::{Deserialize, Serialize};
 
 /// What the controller must know of a trainer's own loop.
@@ -32,7 +33,7 @@ impl Core {
         let own = self.config.own_loop;
         let publishes = own.is_none_or(|own| own.publishes);
         let of_another_state =
-            own.is_some_and(|own| !own.keeps_state) && self.s.published >= Some(due);
+            own.is_some_and(|own| !own.keeps_state) && self.s.weights.published() >= Some(due);
         publishes && self.s.gang.serves != Some(due) && !of_another_state
     }
 

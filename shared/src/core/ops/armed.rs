@@ -78,11 +78,8 @@ impl Armed {
         })
     }
 
-    fn is_due(&self, i: &Instance) -> bool {
-        let pulling = i.pull.as_ref().zip(i.pull_seen);
-        let pulled = pulling
-            .filter(|(pull, seen)| pull.version == seen.version)
-            .map(|(_, seen)| (seen.bytes, seen.total));
+    /// Whether its moment has come. `pulled`: what came of the pull under way.
+    fn is_due(&self, i: &Instance, pulled: Option<(u64, u64)>) -> bool {
         self.at.is_some_and(|at| at.reached(i.phase, pulled))
     }
 }
@@ -204,7 +201,8 @@ impl Core {
         if i.armed.is_empty() || i.condemned.is_some() {
             return;
         }
-        let due = |a: &&Armed| !a.is_carried() && a.concerns(i) && a.is_due(i);
+        let pulled = self.s.weights.of(i.id).progress();
+        let due = |a: &&Armed| !a.is_carried() && a.concerns(i) && a.is_due(i, pulled);
         let due: Vec<Armed> = i.armed.iter().filter(due).cloned().collect();
         for armed in due {
             self.take_armed(id, armed.number);

@@ -385,8 +385,9 @@ impl Core {
         let serves = |index: u32| {
             let before = self.s.instances.get(InstanceId { role, index });
             before.is_none_or(|i| {
+                let admitted = self.s.weights.of(i.id).is_admitted();
                 !i.has_process()
-                    || i.attached() && (i.admitted || i.quarantined || role != Role::Rollout)
+                    || i.attached() && (admitted || i.quarantined || role != Role::Rollout)
             })
         };
         if next > rolling.first && !serves(next - 1) {

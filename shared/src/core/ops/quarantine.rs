@@ -25,14 +25,13 @@ impl Core {
 
     fn quarantine(&mut self, id: InstanceId, out: bool) -> Result<(), Refusal> {
         self.may_be_quarantined(id, out)?;
-        let published = self.s.published;
         let Some(i) = self.s.instances.get_mut(id) else {
             return Ok(());
         };
         i.quarantined = out;
         // One that is out is back at work as soon as it is linked.
         self.recoveries_due = true;
-        i.admitted = !out && i.version.is_some() && i.version >= published;
+        self.s.weights.admit(&self.config, id, !out);
         // It is to survive the daemon: an operator's word is not forgotten.
         self.out.record(Record::Quarantined { id, out });
         let text = match out {
@@ -66,7 +65,8 @@ impl Core {
             };
             return Err(Refusal::AlreadyThere { what });
         }
-        let others = |o: &Instance| o.id != id && o.attached() && o.admitted;
+        let admitted = |o: &Instance| self.s.weights.of(o.id).is_admitted();
+        let others = |o: &Instance| o.id != id && o.attached() && admitted(o);
         match out && !self.s.instances.engines().any(others) {
             true => Err(Refusal::LastRollout { id }),
             false => Ok(()),

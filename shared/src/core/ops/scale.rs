@@ -208,8 +208,7 @@ impl Core {
     /// Nothing runs there any more and nothing will.
     pub(in crate::core) fn vacate(&mut self, id: InstanceId) {
         self.disarm_place(id, "its place is gone");
-        let (none, now) = (Default::default(), self.now);
-        let reborn = self.s.instances.reborn(id, none, Default::default(), now);
+        let reborn = self.reborn(id, Default::default(), Default::default());
         if let Some(i) = reborn {
             (i.life, i.slot, i.retiring) = (Life::None, None, true);
         }

@@ -271,8 +271,10 @@ impl Core {
 
     fn work_goes_on(&self, recovery: &Recovery) -> bool {
         let index = self.index_now();
-        let admitted =
-            |i: &Instance| (i.admitted || i.quarantined && i.attached()) && i.suspect.is_none();
+        let admitted = |i: &Instance| {
+            let admitted = self.s.weights.of(i.id).is_admitted();
+            (admitted || i.quarantined && i.attached()) && i.suspect.is_none()
+        };
         let serves = |role| index.counts(role).serves > 0;
         match (recovery.scope, recovery.who.role) {
             (Scope::Task, _) => {

@@ -335,13 +335,11 @@ impl Core {
                 Role::Hybrid | Role::Rollout | Role::Agent => Generation(0),
             };
             let until = self.now + self.config.rules.attach_overdue.window.of(id.role);
-            let reborn = self
-                .s
-                .instances
-                .reborn(id, incarnation, generation, self.now);
+            let lost = self.config.mutant(Mutation::QuarantineLost);
+            let reborn = self.reborn(id, incarnation, generation);
             if let Some(i) = reborn {
                 i.life = Life::Spawning { until };
-                i.quarantined &= !self.config.mutant(Mutation::QuarantineLost);
+                i.quarantined &= !lost;
             }
             self.out.record(Record::Issued { id, incarnation });
             spawns.push(Output::Spawn {
@@ -370,7 +368,7 @@ impl Core {
     /// No slot is free: the place waits for one.
     fn make_homeless(&mut self, id: InstanceId) {
         let (none, generation) = (Incarnation(0), self.s.gang.generation);
-        let reborn = self.s.instances.reborn(id, none, generation, self.now);
+        let reborn = self.reborn(id, none, generation);
         if let Some(i) = reborn {
             (i.life, i.slot) = (Life::Homeless, None);
         }
@@ -456,10 +454,7 @@ impl Core {
         }
         let (until, generation) = (self.now + wait, self.s.gang.generation);
         for &id in ids {
-            let reborn = self
-                .s
-                .instances
-                .reborn(id, Incarnation(0), generation, self.now);
+            let reborn = self.reborn(id, Incarnation(0), generation);
             if let Some(i) = reborn {
                 i.life = Life::Waiting { until };
             }
@@ -483,10 +478,15 @@ impl Core {
     pub(in crate::core) fn forget_life(&mut self, id: InstanceId, old: Incarnation) {
         self.disarm_dead(id, old);
         match id.role {
-            Role::Trainer => self.drop_pulls_from_trainer(),
+            Role::Trainer => {
+                // Its timer is set by what is waited for now, so that none is left that falls for nothing.
+                self.sync();
+                self.s.weights.drop_pulls_from_trainer(&self.config);
+            }
             Role::Hybrid | Role::Rollout => {
                 self.s.work.rollouts.drop_rollout(old);
-                self.drop_pulls_from(old);
+                self.sync();
+                self.s.weights.drop_pulls_from(&self.config, old);
             }
             Role::Agent => {
                 let (work, mut cx) = self.work();

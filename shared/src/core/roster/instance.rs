@@ -1,12 +1,13 @@
 //! One instance: the life of its present process and what is known of it.
 use crate::core::detect::agent_unable::GivenBack;
 use crate::core::gang::context::Turn;
-use crate::core::input::{Hello, Sample};
+use crate::core::input::Sample;
 use crate::core::ops::armed::Armed;
 use crate::core::recover::budget::Strikes;
 use crate::core::recover::cause::Causes;
 use crate::core::roster::nodes::SlotRef;
-use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step, WeightVersion};
+use crate::core::weights::{Holder, read_former};
+use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Step};
 use crate::phase::Phase;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -42,58 +43,6 @@ pub enum Life {
         /// When it counts as lost.
         until: Time,
     },
-}
-
-/// A pull as the planner sees it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pull {
-    /// What.
-    pub version: WeightVersion,
-    /// From whom.
-    pub sources: Vec<Incarnation>,
-    /// Whether the sources are trainer ranks.
-    pub from_trainer: bool,
-    /// Since when.
-    #[serde(default)]
-    pub since: Time,
-    /// The last time bytes came, or began to be there for it.
-    pub moved_at: Time,
-    /// Whether bytes can come.
-    #[serde(default)]
-    pub supply: Supply,
-}
-
-/// Whether a source has bytes that its puller has not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Supply {
-    /// It has the whole version.
-    #[default]
-    Whole,
-    /// It is pulling the version itself, and got what the puller has not, since bytes last came from it.
-    Flows,
-    /// It is pulling the version itself, and got nothing of that kind since: the puller waits without
-    /// fault.
-    Waits,
-    /// It is not needed any more: the puller has everything, and serves it when its requests allow.
-    Spent,
-}
-
-impl Pull {
-    /// Whether bytes are still to come from its sources.
-    pub fn reads(&self) -> bool {
-        self.supply != Supply::Spent
-    }
-}
-
-/// The figures of the running or last pull, for status.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PullSeen {
-    /// What.
-    pub version: WeightVersion,
-    /// Bytes so far.
-    pub bytes: u64,
-    /// Bytes in all.
-    pub total: u64,
 }
 
 /// What the probes of an engine said. While some failed in a row it is suspect.
@@ -213,26 +162,9 @@ pub struct Instance {
     /// Injected faults that wait for their moment in this life, or for the start-up of a later one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub armed: Vec<Armed>,
-    /// Rollout: the version it verified and serves.
-    pub version: Option<WeightVersion>,
-    /// Rollout: requests are routed to it.
-    pub admitted: bool,
-    /// Rollout: the pull it was told to make.
-    pub pull: Option<Pull>,
-    /// Rollout: the version that others can read from it while it pulls it, chunk by chunk.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub readable: Option<WeightVersion>,
-    /// Rollout: sources that failed it, and until when they are passed over. Itself, if it failed without
-    /// them: until then it gets no order.
-    pub avoid: Vec<(Incarnation, Time)>,
-    /// Rollout: pulls in a row that failed without any source's fault.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub own_failures: u32,
     /// Agent worker: what it gave back since it last finished a trajectory.
     #[serde(default, skip_serializing_if = "is_default")]
     pub given_back: GivenBack,
-    /// Rollout: the figures of the running or last pull.
-    pub pull_seen: Option<PullSeen>,
     /// Rollout: it is being probed until then, and gets no traffic.
     pub suspect: Option<Time>,
     /// Engine: what its probes said.
@@ -268,6 +200,9 @@ pub struct Instance {
     /// for.
     #[serde(default, skip_serializing_if = "is_default")]
     pub leaving: Option<(Incarnation, Time)>,
+    /// What an earlier build stored here of the weights that it has; taken out when it is read.
+    #[serde(flatten, skip_serializing, deserialize_with = "read_former")]
+    pub former: Option<Box<Holder>>,
 }
 
 impl Instance {
@@ -304,14 +239,7 @@ impl Instance {
             last_sign: Time(0),
             struck: None,
             armed: Vec::new(),
-            version: None,
-            admitted: false,
-            pull: None,
-            readable: None,
-            avoid: Vec::new(),
-            own_failures: 0,
             given_back: GivenBack::default(),
-            pull_seen: None,
             suspect: None,
             health: Health::default(),
             quarantined: false,
@@ -324,6 +252,7 @@ impl Instance {
             condemned: None,
             turn: Turn::default(),
             leaving: None,
+            former: None,
         }
     }
 
@@ -363,12 +292,6 @@ impl Instance {
             slot,
             ..Self::new(self.id)
         };
-    }
-
-    /// Bytes of a version that it was seen to have pulled.
-    pub fn bytes_of(&self, version: WeightVersion) -> u64 {
-        let seen = self.pull_seen.filter(|seen| seen.version == version);
-        seen.map_or(0, |seen| seen.bytes)
     }
 
     /// It did useful work: what fails from now on is not in a row with what failed before.
@@ -417,12 +340,11 @@ impl Instance {
         matches!(self.life, Life::Attached | Life::Unlinked { .. })
     }
 
-    /// Takes what the process says of itself. Versions never go back (I-4).
-    pub fn greet(&mut self, hello: &Hello, now: Time) {
+    /// Its process linked.
+    pub fn greet(&mut self, now: Time) {
         self.life = Life::Attached;
         // What was heard of it before its link broke says nothing of what it does now.
         (self.last_sign, self.active_at) = (now, now);
-        self.version = self.version.max(hello.version);
     }
 
     /// Enters a phase; a repeated report changes nothing.

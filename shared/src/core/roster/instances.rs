@@ -8,6 +8,7 @@ use crate::changed::{Layered, Layers};
 use crate::core::CoreConfig;
 use crate::core::input::Sample;
 use crate::core::roster::instance::Instance;
+use crate::core::weights::Holder;
 use crate::hash::IdMap;
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step};
 use crate::phase::Phase;
@@ -45,6 +46,8 @@ pub struct Instances {
     lives: IdMap<Incarnation, InstanceId>,
     touched: Vec<InstanceId>,
     changed: Layered<InstanceId>,
+    /// What an earlier build stored with them and is elsewhere now.
+    former: Vec<(InstanceId, Holder)>,
 }
 
 impl Instances {
@@ -83,6 +86,11 @@ impl Instances {
     /// The same, of which nothing is derived yet.
     pub fn all_touched(self) -> Self {
         self.roles.into_iter().flatten().collect()
+    }
+
+    /// What an earlier build stored with them of the weights that they have.
+    pub fn take_former(&mut self) -> Vec<(InstanceId, Holder)> {
+        std::mem::take(&mut self.former)
     }
 
     /// Those of a role, in order of index.
@@ -262,7 +270,9 @@ impl PartialEq for Instances {
 impl FromIterator<Instance> for Instances {
     fn from_iter<T: IntoIterator<Item = Instance>>(all: T) -> Self {
         let mut instances = Self::default();
-        for i in all {
+        for mut i in all {
+            let former = i.former.take().filter(|_| i.id.role.is_engine());
+            instances.former.extend(former.map(|had| (i.id, *had)));
             if i.incarnation.0 != 0 {
                 instances.lives.insert(i.incarnation, i.id);
             }

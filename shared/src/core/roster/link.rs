@@ -27,7 +27,7 @@ impl Core {
         } = current;
         let i = self.s.instances.of_mut(current);
         let again = i.was_attached();
-        i.greet(hello, now);
+        i.greet(now);
         if !self.s.proven.contains(&id.role) {
             self.s.proven.push(id.role);
         }
@@ -49,7 +49,8 @@ impl Core {
                 if !again {
                     self.begin_health(id);
                 }
-                self.on_rollout_attached(current);
+                let (weights, mut cx) = self.weights();
+                weights.attached(&mut cx, id, hello.version);
             }
             Role::Agent => {
                 let last = self.last_to_begin();
@@ -72,38 +73,6 @@ impl Core {
         if again && self.started && self.gang_attached() {
             self.call_again();
         }
-    }
-
-    fn on_rollout_attached(&mut self, current: Current) {
-        let published = self.s.published;
-        let i = self.s.instances.of_mut(current);
-        i.admitted |= !i.quarantined && i.version.is_some() && i.version >= published;
-        // Its pull is done, as its version says, or goes on; the command may be lost with the link.
-        // The source stays taken meanwhile (I-6).
-        i.pull.take_if(|p| Some(p.version) <= i.version);
-        i.readable.take_if(|readable| Some(*readable) <= i.version);
-        let puller = current.incarnation;
-        let out = |pull: &crate::core::roster::instance::Pull| {
-            let mut sources = pull.sources.iter();
-            sources.any(|s| self.s.instances.life(*s).is_some_and(|s| s.quarantined))
-        };
-        let pull = self.s.instances.of(current).pull.clone();
-        // Nobody is told to pull from one that was taken out since: it goes on, or elsewhere.
-        if let Some(pull) = pull.filter(|pull| !out(pull)) {
-            let crate::core::roster::instance::Pull {
-                version,
-                sources,
-                from_trainer,
-                ..
-            } = pull;
-            self.out.push(crate::core::Output::AssignPull {
-                puller,
-                version,
-                sources,
-                from_trainer,
-            });
-        }
-        self.supply_whole(current);
     }
 
     pub(in crate::core) fn on_detached(&mut self, current: Current) {

@@ -1,2 +1,3 @@
 //! What the router hands to a machine, and what it does with the facts that come back. A file a machine.
+mod weights;
 mod work;

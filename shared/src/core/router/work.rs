@@ -52,7 +52,7 @@ impl Core {
         let supply = Supply {
             serving: index.counts(Role::Rollout).serves + index.counts(Role::Hybrid).serves,
             engines: self.s.instances.engines().count(),
-            published: self.s.published,
+            published: self.s.weights.published(),
             last: self.last_to_begin(),
         };
         let (work, mut cx) = self.work();

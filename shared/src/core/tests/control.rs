@@ -261,7 +261,8 @@ fn a_role_is_restarted_one_after_the_other_and_the_next_waits_for_the_last() {
     let mut w = world(Mode::Async, 40);
     let rollouts = |w: &World| -> Vec<(Incarnation, bool)> {
         let all = w.core.s.instances.role(Role::Rollout);
-        all.map(|i| (i.incarnation, i.admitted)).collect()
+        all.map(|i| (i.incarnation, w.core.s.weights.of(i.id).is_admitted()))
+            .collect()
     };
     let before = rollouts(&w);
     restart(&mut w, RestartTarget::Role(Role::Rollout)).unwrap();

@@ -152,7 +152,7 @@ fn a_stopped_rollout_is_probed_found_and_replaced_while_others_serve() {
     );
     w.run_to_end();
     assert_eq!(w.committed(), 40);
-    assert!(w.core.s.instances.get(who).unwrap().admitted);
+    assert!(w.core.s.weights.of(who).is_admitted());
 }
 
 #[test]

@@ -232,11 +232,9 @@ fn a_rollout_gets_traffic_again_only_after_it_verified_the_published_weights() {
 fn a_pull_continues_from_the_new_generation_when_the_trainer_dies_in_it() {
     let mut w = World::new(small(Mode::Async, 4), 5);
     w.until("a pull from the trainer", LONG, |w| {
-        w.core
-            .s
-            .instances
-            .iter()
-            .any(|i| i.pull.as_ref().is_some_and(|p| p.from_trainer))
+        let pull = |id| w.core.s.weights.of(id).pull();
+        let mut all = w.core.s.instances.iter();
+        all.any(|i| pull(i.id).is_some_and(|p| p.from_trainer))
     });
     w.kill(T0);
     w.run_to_end();

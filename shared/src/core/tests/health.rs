@@ -1,5 +1,6 @@
 //! The health probe's rule, from both sides, and operators' quarantine.
 use super::*;
+use crate::core::roster::instance::Instance;
 use crate::phase::Phase;
 use crate::sim::world::World;
 
@@ -23,7 +24,8 @@ fn rollout(n: u32) -> InstanceId {
 fn idle_world() -> World {
     let mut w = probing(Mode::Async, 3);
     w.until("all admitted", LONG, |w| {
-        w.core.s.instances.role(Role::Rollout).all(|r| r.admitted)
+        let admitted = |r: &Instance| w.core.s.weights.of(r.id).is_admitted();
+        w.core.s.instances.role(Role::Rollout).all(admitted)
     });
     w.timing.tool = Span::always(Duration::from_secs(3600));
     w
@@ -48,7 +50,8 @@ fn an_engine_is_probed_as_often_as_the_job_file_says_for_its_role() {
     config.rules.health_probe = CoreConfig::from(&job).rules.health_probe;
     let mut w = World::journaled(config, Timing::default(), 1);
     w.until("all admitted", LONG, |w| {
-        w.core.s.instances.role(Role::Rollout).all(|r| r.admitted)
+        let admitted = |r: &Instance| w.core.s.weights.of(r.id).is_admitted();
+        w.core.s.instances.role(Role::Rollout).all(admitted)
     });
     w.timing.tool = Span::always(Duration::from_secs(3600));
     w.run_for(Duration::from_secs(30));
@@ -89,9 +92,10 @@ fn an_idle_engine_that_does_not_generate_is_suspect_then_quarantined_and_restart
     w.until("admitted again", LONG, |w| {
         w.incidents().iter().all(|i| i.resumed.is_some())
     });
-    let back = w.core.s.instances.get(rollout(1)).unwrap();
+    let weights = &w.core.s.weights;
     assert_eq!(
-        back.version, w.core.s.published,
+        weights.of(rollout(1)).version(),
+        weights.published(),
         "verified before it is admitted"
     );
     let budget = &w.core.s.instances.get(rollout(1)).unwrap().strikes;
@@ -173,7 +177,10 @@ fn an_engine_that_gives_tokens_is_not_sick_however_long_a_probe_waits() {
 
 fn ask(w: &mut World, out: bool, role: Role, index: u32) -> Result<Reply, Refusal> {
     // Else somebody would have to pull from elsewhere.
-    let pulls = |w: &World| w.core.s.instances.iter().any(|i| i.pull.is_some());
+    let pulls = |w: &World| {
+        let mut all = w.core.s.instances.iter();
+        all.any(|i| w.core.s.weights.of(i.id).pull().is_some())
+    };
     w.until("nobody pulls", LONG, |w| !pulls(w));
     let request = match out {
         true => Request::Quarantine { role, index },

@@ -78,13 +78,13 @@ fn a_failed_call_names_the_rank_and_its_words_by_the_rule_that_fits() {
     }
 }
 
-use crate::core::roster::instance::Supply;
+use crate::core::weights::{Pull, Supply};
 
 /// A pull under way, reported as corrupt.
 fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
-    let (puller, source) = (w.life(puller), w.life(source));
-    let version = w.core.s.published.unwrap();
-    let pull = crate::core::roster::instance::Pull {
+    let (id, puller, source) = (puller, w.life(puller), w.life(source));
+    let version = w.core.s.weights.published().unwrap();
+    let pull = Pull {
         version,
         sources: vec![source],
         from_trainer: false,
@@ -92,7 +92,8 @@ fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
         moved_at: w.now,
         supply: Supply::Whole,
     };
-    w.core.s.instances.life_mut(puller).unwrap().pull = Some(pull);
+    let (weights, cx) = w.core.weights();
+    weights.pretend(&cx, id, pull);
     w.feed(Input::Role(
         puller,
         RoleEvent::Pulled {
@@ -116,7 +117,7 @@ fn a_source_is_quarantined_when_its_chunks_are_corrupt_for_the_second_time() {
         "{}",
         incident.reason
     );
-    assert!(!w.core.s.instances.get(rollout(2)).unwrap().admitted);
+    assert!(!w.core.s.weights.of(rollout(2)).is_admitted());
 }
 
 #[test]

@@ -198,6 +198,7 @@ fn a_client_gets_the_newest_version_that_is_served_where_the_mode_demands_it() {
     let (mut core, now) = (w.core.clone(), w.now);
     let newest = core.s.work.rollouts.newest_served();
     let chosen = ask(&mut core, now, CLIENT, None).unwrap();
-    let version = core.state().instances.life(chosen).and_then(|i| i.version);
+    let chosen = core.is_current(chosen).unwrap();
+    let version = core.state().weights.of(chosen).version();
     assert_eq!(version, newest);
 }

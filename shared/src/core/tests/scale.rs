@@ -87,7 +87,8 @@ fn rollouts_and_agents_join_and_leave_while_the_job_runs() {
         assert_eq!(count(&w, role), 4);
         w.until("the new ones serve", MINUTE, |w| {
             let serves = |i: &crate::core::roster::instance::Instance| {
-                i.attached() && (i.admitted || !role.is_engine())
+                let admitted = w.core.s.weights.of(i.id).is_admitted();
+                i.attached() && (admitted || !role.is_engine())
             };
             w.core.s.instances.role(role).all(serves)
         });

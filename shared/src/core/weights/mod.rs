@@ -1,4 +1,4 @@
-//! Who pulls which weights from whom.
+//! Which versions there are, who has which, and who pulls which from whom.
 //!
 //! ```text
 //!  rollout behind the published version ── a free source has it ──► pulling ── Pulled ok ──► serves
@@ -23,203 +23,174 @@
 //!   reads a whole version, and the trainer's buffers are reused by parity.
 //!
 //! Versions only grow (I-4), and a rollout gets traffic only once it verified the published one.
+//!
+//! The machine knows no instance: the roster says who is there and in what state ([`Peer`], `standing`), and
+//! hears whose weights changed ([`Weights::next_changed`]); what pullers report (`reports`) comes back as a
+//! fact where somebody else has to judge it ([`Failed`]).
 mod choose;
+mod engines;
+mod holder;
+mod near;
+mod plan;
 mod reports;
+mod sets;
+mod standing;
+mod stored;
 
-use crate::core::output::Output;
-use crate::core::roster::index::{Behind, Distance};
-use crate::core::roster::instance::{Pull, Supply};
-use crate::core::state::Stage;
-use crate::core::{Core, Mutation};
+pub use holder::{Holder, Pull, Supply};
+pub use near::{Place, Rack};
+pub use reports::Failed;
+pub use standing::Peer;
+pub use stored::read_former;
+
+use crate::changed::Changed;
+use crate::core::config::CoreConfig;
+use crate::core::effects::Cx;
+use crate::core::output::Record;
+use crate::hash::IdMap;
 use crate::ids::{Incarnation, InstanceId, WeightVersion};
-use choose::Source;
+use engines::Engines;
+use serde::{Deserialize, Serialize};
+use sets::Sets;
 
-impl Core {
-    /// Whom an engine pulls from as far as the controller knows; nobody: it has no order.
-    pub fn pulls_from(&self, puller: Incarnation) -> &[Incarnation] {
-        let pull = self.s.instances.life(puller).and_then(|i| i.pull.as_ref());
+/// The weights of the job.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Weights {
+    /// The newest version that was ever published; relays may serve it while no trainer does.
+    published: Option<WeightVersion>,
+    #[serde(rename = "weight_bytes")]
+    bytes: u64,
+    #[serde(rename = "holders", default)]
+    engines: Engines,
+    /// The present incarnations of the trainer's ranks, 0 where there is none.
+    #[serde(skip)]
+    ranks: Vec<Incarnation>,
+    /// Whose the present incarnations of engines and ranks are.
+    #[serde(skip)]
+    lives: IdMap<Incarnation, InstanceId>,
+    #[serde(skip)]
+    sets: Sets,
+    /// Something changed that pulls depend on.
+    #[serde(skip)]
+    due: bool,
+    /// Engines that have something else than before, or another number of pullers, for the roster.
+    #[serde(skip)]
+    touched: Vec<InstanceId>,
+    /// Engines whose entry is to be written.
+    #[serde(skip)]
+    changed: Changed<InstanceId>,
+}
+
+/// Equal are those that remember the same.
+impl PartialEq for Weights {
+    fn eq(&self, other: &Self) -> bool {
+        (self.published, self.bytes) == (other.published, other.bytes)
+            && self.engines == other.engines
+    }
+}
+
+impl Weights {
+    /// The newest version that was ever published.
+    pub fn published(&self) -> Option<WeightVersion> {
+        self.published
+    }
+
+    /// Bytes of one version; 0 before the first.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What an engine has. Nobody else has anything that could be pulled but the trainer.
+    pub fn of(&self, id: InstanceId) -> &Holder {
+        self.engines.holder(id)
+    }
+
+    /// Whether an engine has the published version, or a newer one.
+    pub fn is_current(&self, id: InstanceId) -> bool {
+        self.of(id).has(self.published)
+    }
+
+    /// Whom an engine pulls from; nobody: it has no order.
+    pub fn sources_of(&self, puller: Incarnation) -> &[Incarnation] {
+        let pull = self.engine_of(puller).and_then(|id| self.of(id).pull());
         pull.map(|p| p.sources.as_slice()).unwrap_or_default()
     }
 
-    /// Assigns pulls to rollouts that are behind, as far as sources are free.
-    pub(in crate::core) fn plan_pulls(&mut self) {
-        self.sync();
-        let Some(version) = self.s.published else {
-            return;
-        };
-        if !std::mem::take(&mut self.plan_due) {
-            return;
-        }
-        self.free_stranded(version);
-        self.free_outdated(version);
-        let mut last = None;
-        while let Some(next) = self.index().behind_after(last)
-            && self.any_source(next, version)
-        {
-            if !self.assign_nearer(next, version) {
-                self.assign_pull(next.3, version);
-                last = Some(next);
-            }
-        }
+    /// How many pull from this engine.
+    pub fn pullers_of(&self, engine: Incarnation) -> u32 {
+        self.sets.pullers_of(engine)
     }
 
-    /// Whether anybody may serve that puller.
-    fn any_source(&self, (waits, ..): Behind, version: WeightVersion) -> bool {
-        let index = self.index_now();
-        index.any_relay() || self.trainer_free(version) && !(waits && self.relays_have_it())
-    }
-
-    /// Whether the trainer's ranks may serve another puller.
-    fn trainer_free(&self, version: WeightVersion) -> bool {
-        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
-        let pullers = self.index_now().trainer_pulls().len();
-        restored
-            && self.s.gang.serves == Some(version)
-            && self.gang_attached()
-            && pullers < self.pullers_allowed() as usize
-    }
-
-    /// Lets one that is behind and nearer to the next one's source go first; whether one did.
-    fn assign_nearer(&mut self, next: Behind, version: WeightVersion) -> bool {
-        let (waits, admitted, _, id) = next;
-        let Some((way, Source::Relay { life, .. })) = self.choose_source(id, version) else {
-            return false;
-        };
-        let relay = self.s.instances.life(life).map(|i| i.id);
-        let Some(place) = relay.map(|id| self.index_now().place(id)) else {
-            return false;
-        };
-        let nearest = self.index_now().nearest_behind(place);
-        let nearer = nearest.filter(|(other, (w, a, ..))| {
-            *other < way && (*w, *a) == (waits, admitted) && way > Distance::SameNode
-        });
-        nearer.is_some_and(|(_, (.., nearer))| self.assign_pull(nearer, version))
-    }
-
-    /// Tells an engine to pull from the best source that is free; whether there is one.
-    fn assign_pull(&mut self, id: InstanceId, version: WeightVersion) -> bool {
-        let Some(i) = self.s.instances.get_mut(id) else {
-            return false;
-        };
-        let (puller, due) = (i.incarnation, self.plan_due);
-        let older = i.pull.take();
-        self.sync();
-        let chosen = match self.is_read(puller) {
-            true => None,
-            false => self.choose_source(id, version),
-        };
-        let Some((_, source)) = chosen else {
-            if let Some(i) = self.s.instances.get_mut(id) {
-                i.pull = older;
-            }
-            self.sync();
-            // Nothing changed by this look.
-            self.plan_due = due;
-            return false;
-        };
-        self.order(id, version, source);
-        true
-    }
-
-    fn order(&mut self, id: InstanceId, version: WeightVersion, source: Source) {
-        let now = self.now;
-        let (sources, from_trainer, supply) = match source {
-            Source::Trainer => (self.ranks(), true, Supply::Whole),
-            Source::Relay {
-                life,
-                growing: true,
-            } => (vec![life], false, Supply::Waits),
-            Source::Relay { life, .. } => (vec![life], false, Supply::Whole),
-        };
-        let Some(i) = self.s.instances.get_mut(id) else {
-            return;
-        };
-        // The same version is pulled into the same buffer: its readers stay.
-        i.readable.take_if(|readable| *readable != version);
-        i.pull = Some(Pull {
-            version,
-            sources: sources.clone(),
-            from_trainer,
-            since: now,
-            moved_at: now,
-            supply,
-        });
-        let puller = i.incarnation;
-        self.out.push(Output::AssignPull {
-            puller,
-            version,
-            sources,
-            from_trainer,
-        });
-    }
-
-    /// Somebody still reads a whole version from the buffer that it would write into: the one before
-    /// the version it serves.
-    fn is_read(&self, source: Incarnation) -> bool {
-        let serving = self.s.instances.life(source).and_then(|i| i.version);
-        let mut pulls = self.index_now().pulls_of(source);
-        pulls.any(|(version, _)| Some(*version) < serving)
-    }
-
-    /// Whoever pulls an older version from a source of the published one frees it by pulling that.
-    fn free_outdated(&mut self, version: WeightVersion) {
-        let older = self.index().trainer_pulls().iter();
-        let mut older: Vec<_> = older.take_while(|(v, _)| *v < version).copied().collect();
-        for id in self.index().outdated() {
-            if let Some(relay) = self.s.instances.get(id).map(|i| i.incarnation) {
-                let pulls = self.index_now().pulls_of(relay);
-                older.extend(pulls.filter(|(v, _)| *v < version).copied());
-            }
-        }
-        // One without its link would not hear of it, and goes on reading what it reads.
-        let index = self.index_now();
-        older.retain(|(_, id)| index.has(*id, |c| c.sound));
-        for (_, id) in older {
-            self.assign_pull(id, version);
-        }
-    }
-
-    /// Whoever pulls from an engine that was taken out, or reads along with one that will not finish,
-    /// goes on elsewhere, as soon as there is a source.
-    fn free_stranded(&mut self, version: WeightVersion) {
-        for id in self.index().stranding() {
-            if let Some(source) = self.s.instances.get(id).map(|i| i.incarnation) {
-                let pulls: Vec<_> = self.index().pulls_of(source).copied().collect();
-                for (_, reader) in pulls {
-                    if self.index().has(reader, |c| c.sound) {
-                        self.assign_pull(reader, version);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Every pull from this rollout is off.
-    pub(in crate::core) fn drop_pulls_from(&mut self, source: Incarnation) {
-        let pulls: Vec<_> = self.index().pulls_of(source).copied().collect();
-        for (_, id) in pulls {
-            let keeps = self.config.mutant(Mutation::KeepDeadSource);
-            if let Some(i) = self.s.instances.get_mut(id).filter(|_| !keeps) {
-                i.pull.take_if(|p| p.sources.contains(&source));
-            }
-        }
-    }
-
-    /// Every pull from the trainer is off: its generation is over.
-    pub(in crate::core) fn drop_pulls_from_trainer(&mut self) {
-        let pulls: Vec<_> = self.index().trainer_pulls().iter().copied().collect();
-        for (_, id) in pulls {
-            let keeps = self.config.mutant(Mutation::KeepTrainerPulls);
-            if let Some(i) = self.s.instances.get_mut(id).filter(|_| !keeps) {
-                i.pull.take_if(|p| p.from_trainer);
-            }
-        }
+    /// Whether a pull from the ranks is under way, or was given up just now.
+    pub fn wait_for_ranks(&self) -> bool {
+        !self.sets.from_trainer.is_empty() || !self.sets.avoid_ranks.is_empty()
     }
 
     /// Whether a puller still reads the trainer's buffer that `version` would be copied into.
-    pub(in crate::core) fn buffer_in_use(&self, version: WeightVersion) -> bool {
-        let pulls = self.index_now().trainer_pulls().iter();
+    pub fn use_buffer_of(&self, version: WeightVersion) -> bool {
+        let pulls = self.sets.from_trainer.iter();
         let mut older = pulls.take_while(|(v, _)| *v < version);
         older.any(|(v, _)| v.0 % 2 == version.0 % 2)
+    }
+
+    /// The ranks can be read for a version of so many bytes.
+    pub fn published_as(&mut self, cx: &mut Cx<'_>, version: WeightVersion, bytes: u64) {
+        self.bytes = bytes;
+        // On record before anyone is told of it or pulls it: a restarted daemon must not go back
+        // behind what rollouts serve (I-4).
+        if self.published < Some(version) {
+            self.published = Some(version);
+            self.derive_all(cx.config);
+            cx.out.record(Record::Published { version });
+        }
+    }
+
+    /// An operator took an engine out, or let it in again.
+    pub fn admit(&mut self, config: &CoreConfig, id: InstanceId, may_serve: bool) {
+        let published = self.published;
+        self.change(config, id, |holder| {
+            holder.admitted = may_serve && holder.has(published);
+        });
+    }
+
+    /// As if an engine had been told to pull.
+    #[cfg(test)]
+    pub fn pretend(&mut self, cx: &Cx<'_>, id: InstanceId, pull: Pull) {
+        self.change(cx.config, id, |holder| holder.pull = Some(pull));
+    }
+
+    /// Something changed that pulls depend on, and that nobody else says.
+    pub fn look_again(&mut self) {
+        self.due = true;
+    }
+
+    /// One of those that have something else than before.
+    pub fn next_changed(&mut self) -> Option<InstanceId> {
+        self.touched.pop()
+    }
+
+    /// Whether the roster heard of all that changed.
+    pub fn is_heard(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// Changes what an engine has, and all that follows from it.
+    fn change<R>(
+        &mut self,
+        config: &CoreConfig,
+        id: InstanceId,
+        change: impl FnOnce(&mut Holder) -> R,
+    ) -> R {
+        let done = change(&mut self.engines.at(id).holder);
+        self.changed.note(id);
+        self.touch(id);
+        self.derive(config, id);
+        done
+    }
+
+    fn touch(&mut self, id: InstanceId) {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
     }
 }

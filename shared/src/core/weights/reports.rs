@@ -1,9 +1,12 @@
-//! What pullers report.
+//! What engines report of their pulls.
+use super::Weights;
+use super::holder::{Pull, PullSeen, Supply};
+use crate::core::Mutation;
+use crate::core::config::CoreConfig;
+use crate::core::effects::Cx;
+use crate::core::input::PullFailure;
 use crate::core::output::Severity;
-use crate::core::roster::instance::{Instance, Pull, PullSeen, Supply};
-use crate::core::roster::instances::Current;
-use crate::core::{Core, Mutation, PullFailure};
-use crate::ids::{Incarnation, WeightVersion};
+use crate::ids::{Incarnation, InstanceId, WeightVersion};
 use crate::time::Time;
 use std::time::Duration;
 
@@ -11,179 +14,280 @@ use std::time::Duration;
 /// itself.
 const AVOID: Duration = Duration::from_secs(2);
 
-impl Core {
-    /// Others can read along with the pull from now on.
-    pub(in crate::core) fn on_pull_started(&mut self, puller: Current, version: WeightVersion) {
-        let i = self.s.instances.of_mut(puller);
-        // One that comes late is about a buffer that was given up.
-        if i.version < Some(version) {
-            i.readable = i.readable.max(Some(version));
+/// A pull that failed, where somebody else than the planner has to judge it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// For a reason of the puller's own.
+    ByItself {
+        /// So many times in a row, this one included.
+        times: u32,
+        /// In the puller's words.
+        reason: String,
+    },
+    /// The puller's own memory changed under it.
+    Damaged {
+        /// In the puller's words.
+        reason: String,
+    },
+    /// A chunk that came from this source has another digest than the published one.
+    Corrupt {
+        /// Which source.
+        source: Incarnation,
+    },
+}
+
+impl Weights {
+    /// An engine linked, and says which version it has. Its pull is done, as its version says, or goes on; the
+    /// command may be lost with the link. Its source stays taken meanwhile (I-6).
+    pub fn attached(&mut self, cx: &mut Cx<'_>, id: InstanceId, version: Option<WeightVersion>) {
+        let (published, quarantined) = (self.published, self.is_quarantined(id));
+        self.change(cx.config, id, |holder| {
+            // Versions never go back (I-4).
+            holder.version = holder.version.max(version);
+            holder.admitted |= !quarantined && holder.has(published);
+            holder.end_older_pulls();
+        });
+        // Nobody is told to pull from one that was taken out since: it goes on, or elsewhere.
+        let out = |source: &Incarnation| {
+            let source = self.engine_of(*source);
+            source.is_some_and(|source| self.is_quarantined(source))
+        };
+        let pull = self.of(id).pull();
+        if pull.is_some_and(|pull| !pull.sources.iter().any(out)) {
+            self.tell_order(cx, id);
         }
+        self.supply_pullers(cx, id, Supply::Whole);
     }
 
-    pub(in crate::core) fn on_pull_progress(
-        &mut self,
-        puller: Current,
-        version: WeightVersion,
-        bytes: u64,
-        total: u64,
-    ) {
-        let now = self.now;
-        let i = self.s.instances.of_mut(puller);
-        let Some(pull) = i.pull.as_mut().filter(|p| p.version == version) else {
-            return;
-        };
-        let grew = i
-            .pull_seen
-            .is_none_or(|s| s.version != version || s.bytes < bytes);
-        if !grew {
-            return;
-        }
-        pull.moved_at = now;
-        let early = self.config.mutant(Mutation::FreeSourceEarly);
-        let all = total > 0 && (bytes >= total || early);
-        pull.supply = match pull.supply {
-            _ if all => Supply::Spent,
-            Supply::Flows => Supply::Waits,
-            same => same,
-        };
-        if self.config.mutant(Mutation::AdmitUnverified) {
-            (i.version, i.admitted) = (i.version.max(Some(version)), true);
-        }
-        i.pull_seen = Some(PullSeen {
-            version,
-            bytes,
-            total,
+    fn is_quarantined(&self, id: InstanceId) -> bool {
+        let engine = self.engines.get(id);
+        engine.is_some_and(|engine| engine.peer.quarantined)
+    }
+
+    /// Others can read along with the pull from now on.
+    pub fn pull_started(&mut self, cx: &Cx<'_>, id: InstanceId, version: WeightVersion) {
+        self.change(cx.config, id, |holder| {
+            // One that comes late is about a buffer that was given up.
+            if holder.version < Some(version) {
+                holder.readable = holder.readable.max(Some(version));
+            }
         });
-        self.supply_pullers(puller, if all { Supply::Whole } else { Supply::Flows });
-        self.spring(puller);
+    }
+
+    /// Bytes came; whether any that had not been there.
+    pub fn pull_progressed(
+        &mut self,
+        cx: &Cx<'_>,
+        id: InstanceId,
+        version: WeightVersion,
+        (bytes, total): (u64, u64),
+    ) -> bool {
+        let (now, config) = (cx.now, cx.config);
+        let early = config.mutant(Mutation::FreeSourceEarly);
+        let all = total > 0 && (bytes >= total || early);
+        let grew = self.change(config, id, |holder| {
+            let seen = holder.pull_seen;
+            let Some(pull) = holder.pull.as_mut().filter(|p| p.version == version) else {
+                return false;
+            };
+            if seen.is_some_and(|s| s.version == version && s.bytes >= bytes) {
+                return false;
+            }
+            pull.moved_at = now;
+            pull.supply = match pull.supply {
+                _ if all => Supply::Spent,
+                Supply::Flows => Supply::Waits,
+                same => same,
+            };
+            if config.mutant(Mutation::AdmitUnverified) {
+                let newer = holder.version.max(Some(version));
+                (holder.version, holder.admitted) = (newer, true);
+            }
+            holder.pull_seen = Some(PullSeen {
+                version,
+                bytes,
+                total,
+            });
+            true
+        });
+        if grew {
+            self.supply_pullers(cx, id, if all { Supply::Whole } else { Supply::Flows });
+        }
+        grew
     }
 
     /// A relay has more than before, or everything: those that waited for it can go on.
-    fn supply_pullers(&mut self, relay: Current, with: Supply) {
-        let now = self.now;
-        let relay_now = self.s.instances.of(relay);
-        let all = relay_now.pull.as_ref().filter(|p| !p.reads());
-        let all = all.map(|p| p.version);
-        let has = relay_now.version.max(all);
-        let pulls = self.index().pulls_of(relay.incarnation);
-        let pulls: Vec<_> = pulls.copied().collect();
+    fn supply_pullers(&mut self, cx: &Cx<'_>, relay: InstanceId, with: Supply) {
+        let now = cx.now;
+        let Some(engine) = self.engines.get(relay) else {
+            return;
+        };
+        let (has, seen) = (engine.holder.version, engine.holder.pull_seen);
+        let all = engine.holder.pull.as_ref().filter(|p| !p.reads());
+        let whole = has.max(all.map(|p| p.version));
+        let front = |seen: Option<PullSeen>, version: WeightVersion| {
+            let seen = seen.filter(|seen| seen.version == version);
+            seen.map_or(0, |seen| seen.bytes)
+        };
+        let pulls: Vec<_> = self.sets.pulls_of(engine.peer.life).copied().collect();
         for (version, id) in pulls {
-            let puller = self.s.instances.get(id);
-            let pull = puller.and_then(|i| i.pull.as_ref());
+            let puller = self.of(id);
             // What a puller has already is nothing new to it, though its source got it only now.
-            let front = |i: Option<&Instance>| i.map_or(0, |i| i.bytes_of(version));
             let there = match with {
-                Supply::Flows => front(Some(self.s.instances.of(relay))) > front(puller),
-                _ => has >= Some(version),
+                Supply::Flows => front(seen, version) > front(puller.pull_seen, version),
+                _ => whole >= Some(version),
             };
             let waits = |p: &Pull| matches!(p.supply, Supply::Waits | Supply::Flows);
-            if !pull.is_some_and(|p| waits(p) && p.supply != with) || !there {
+            let unheard = |p: &Pull| waits(p) && p.supply != with;
+            if !there || !puller.pull().is_some_and(unheard) {
                 continue;
             }
-            let pull = self.s.instances.get_mut(id).and_then(|i| i.pull.as_mut());
-            if let Some(pull) = pull {
-                if pull.supply == Supply::Waits {
-                    pull.moved_at = now;
+            self.change(cx.config, id, |holder| {
+                if let Some(pull) = &mut holder.pull {
+                    if pull.supply == Supply::Waits {
+                        pull.moved_at = now;
+                    }
+                    pull.supply = with;
                 }
-                pull.supply = with;
-            }
+            });
         }
     }
 
-    /// An engine has a whole version, as it says: whoever pulls that from it waits for nobody.
-    pub(in crate::core) fn supply_whole(&mut self, relay: Current) {
-        self.supply_pullers(relay, Supply::Whole);
-    }
-
-    pub(in crate::core) fn on_pulled(
+    /// A pull ended. What somebody else has to judge is returned.
+    pub fn pulled(
         &mut self,
-        puller: Current,
+        cx: &mut Cx<'_>,
+        (id, life): (InstanceId, Incarnation),
         version: WeightVersion,
         result: Result<(), PullFailure>,
-    ) {
-        let (published, now) = (self.s.published, self.now);
-        let i = self.s.instances.of_mut(puller);
+    ) -> Option<Failed> {
+        let published = self.published;
+        let same = |p: &mut Pull| p.version == version;
         match result {
-            Ok(()) if Some(version) <= published => {
-                let (id, before) = (i.id, i.admitted);
-                i.version = i.version.max(Some(version));
-                i.own_failures = 0;
-                if i.pull.as_ref().is_some_and(|p| p.version <= version) {
-                    i.pull = None;
-                }
-                i.readable.take_if(|readable| *readable <= version);
-                i.admitted |= !i.quarantined && i.version >= published;
-                if i.admitted && !before {
-                    let text = format!("{id} verified {version} and is admitted");
-                    self.event(Severity::Info, "admitted", Some(id), text);
-                }
-                self.supply_whole(puller);
-            }
+            Ok(()) if Some(version) <= published => self.verified(cx, id, version),
             Ok(()) => {}
             Err(PullFailure::Superseded) => {
-                i.pull
-                    .take_if(|p| p.version == version && Some(version) < published);
+                let older = |p: &mut Pull| same(p) && Some(version) < published;
+                self.change(cx.config, id, |holder| holder.pull.take_if(older));
             }
             Err(PullFailure::Own { reason }) => {
-                if i.pull.take_if(|p| p.version == version).is_some() {
-                    // It passes over itself, and so gets no order.
-                    i.avoid.push((puller.incarnation, now + AVOID));
-                    let id = i.id;
-                    let text = format!("{id}'s pull of {version} failed: {reason}");
-                    self.event(Severity::Warn, "pull", Some(id), text);
-                    self.pull_failed_by_itself(puller, &reason);
-                }
+                return self.failed_by_itself(cx, (id, life), version, reason);
             }
             Err(PullFailure::Damaged { reason }) => {
-                i.pull.take_if(|p| p.version == version);
-                self.damaged_itself(puller, &reason);
+                self.change(cx.config, id, |holder| holder.pull.take_if(same));
+                return Some(Failed::Damaged { reason });
             }
             Err(PullFailure::Source { source, reason }) => {
-                self.pull_failed(puller, version, source, &reason, now);
+                self.source_failed(cx, id, version, source, &reason);
             }
             Err(PullFailure::Corrupt { source }) => {
-                let (id, reason) = (i.id, "a chunk's digest differs");
-                if self.pull_failed(puller, version, source, reason, now) {
-                    self.corrupt(id, source, version);
-                }
+                let reason = "a chunk's digest differs";
+                let answers = self.source_failed(cx, id, version, source, reason);
+                return answers.then_some(Failed::Corrupt { source });
             }
         }
+        None
+    }
+
+    /// An engine has a whole version, whose digest is the published one.
+    fn verified(&mut self, cx: &mut Cx<'_>, id: InstanceId, version: WeightVersion) {
+        let (published, quarantined) = (self.published, self.is_quarantined(id));
+        let admitted = self.change(cx.config, id, |holder| {
+            let before = holder.admitted;
+            holder.version = holder.version.max(Some(version));
+            holder.own_failures = 0;
+            holder.pull.take_if(|p| p.version <= version);
+            holder.readable.take_if(|readable| *readable <= version);
+            holder.admitted |= !quarantined && holder.version >= published;
+            holder.admitted && !before
+        });
+        if admitted {
+            let text = format!("{id} verified {version} and is admitted");
+            cx.event(Severity::Info, "admitted", Some(id), text);
+        }
+        // Whoever pulls that from it waits for nobody.
+        self.supply_pullers(cx, id, Supply::Whole);
+    }
+
+    fn failed_by_itself(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (id, life): (InstanceId, Incarnation),
+        version: WeightVersion,
+        reason: String,
+    ) -> Option<Failed> {
+        let until = cx.now + AVOID;
+        let times = self.change(cx.config, id, |holder| {
+            holder.pull.take_if(|p| p.version == version)?;
+            // It passes over itself, and so gets no order.
+            holder.avoid.push((life, until));
+            holder.own_failures += 1;
+            Some(holder.own_failures)
+        })?;
+        let text = format!("{id}'s pull of {version} failed: {reason}");
+        cx.event(Severity::Warn, "pull", Some(id), text);
+        Some(Failed::ByItself { times, reason })
+    }
+
+    /// Tries elsewhere; a report about a source that was replaced meanwhile changes nothing. Returns
+    /// whether the source has to answer for it.
+    pub fn source_failed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: InstanceId,
+        version: WeightVersion,
+        source: Incarnation,
+        reason: &str,
+    ) -> bool {
+        let concerns = |p: &mut Pull| p.version == version && p.sources.contains(&source);
+        let ended = self.change(cx.config, id, |holder| holder.pull.take_if(concerns));
+        if ended.is_none() || self.gave_up(source, version) {
+            return false;
+        }
+        let until = cx.now + AVOID;
+        self.change(cx.config, id, |holder| holder.avoid.push((source, until)));
+        let text = format!("{id}'s pull of {version} from {source} failed: {reason}");
+        cx.event(Severity::Warn, "pull", Some(id), text);
+        true
     }
 
     /// Whether an engine was told to pull a newer version before it had this one: that nobody gets it
     /// from there any more is no fault.
     fn gave_up(&self, source: Incarnation, version: WeightVersion) -> bool {
-        let source = self.s.instances.life(source);
-        source.is_some_and(|s| {
-            let pulls = s.pull.as_ref().map(|p| p.version).max(s.readable);
-            s.id.role.is_engine() && s.version != Some(version) && pulls > Some(version)
-        })
+        let source = self.engine_of(source).map(|id| self.of(id));
+        source.is_some_and(|s| s.version != Some(version) && s.newest_buffer() > Some(version))
     }
 
-    /// Tries elsewhere; a report about a source that was replaced meanwhile changes nothing. Returns
-    /// whether the source has to answer for it.
-    pub(in crate::core) fn pull_failed(
-        &mut self,
-        puller: Current,
-        version: WeightVersion,
-        source: Incarnation,
-        reason: &str,
-        now: Time,
-    ) -> bool {
-        let i = self.s.instances.of_mut(puller);
-        let concerns = |p: &mut Pull| p.version == version && p.sources.contains(&source);
-        if i.pull.take_if(concerns).is_none() {
-            return false;
+    /// Sources that were passed over for long enough may be tried again by this engine.
+    pub fn end_avoidance(&mut self, config: &CoreConfig, now: Time, id: InstanceId) {
+        let over = |(_, until): &(Incarnation, Time)| *until <= now;
+        if !self.of(id).avoid.iter().any(over) {
+            return;
         }
-        if self.gave_up(source, version) {
-            return false;
+        self.change(config, id, |holder| holder.avoid.retain(|one| !over(one)));
+        if !config.mutant(Mutation::ForgetAvoided) {
+            self.due = true;
         }
-        let id = puller.id;
-        let i = self.s.instances.of_mut(puller);
-        i.avoid.push((source, now + AVOID));
-        let text = format!("{id}'s pull of {version} from {source} failed: {reason}");
-        self.event(Severity::Warn, "pull", Some(id), text);
-        true
+    }
+
+    /// The daemon was away, and nobody saw what engines did meanwhile.
+    pub fn rejoin(&mut self, config: &CoreConfig, now: Time) {
+        if config.mutant(Mutation::VersionBack) {
+            self.published = None;
+        }
+        for id in self.engines.ids() {
+            self.change(config, id, |holder| {
+                // A pull may go on without us: its source stays taken, and the buffer it reads (I-4, I-6).
+                if let Some(pull) = &mut holder.pull {
+                    pull.moved_at = now;
+                    if pull.supply == Supply::Flows {
+                        pull.supply = Supply::Waits;
+                    }
+                }
+                // What it wrote into since, nobody saw; it says so when it is told to pull again.
+                holder.readable = None;
+                holder.avoid.clear();
+            });
+        }
     }
 }

@@ -14,6 +14,7 @@ impl Core {
         let mut fresh = self.clone();
         fresh.index = Index::default();
         fresh.s.work.forget_offers();
+        fresh.s.weights.forget_told();
         drop(fresh.s.instances.iter_mut());
         fresh.s.nodes = fresh.s.nodes.all_changed();
         fresh.sync();
@@ -22,6 +23,9 @@ impl Core {
         }
         if !fresh.s.work.has_same_offers(&self.s.work) {
             return Err(difference(&self.s.work, &fresh.s.work));
+        }
+        if !fresh.s.weights.has_same_sets(&self.s.weights) {
+            return Err(difference(&self.s.weights, &fresh.s.weights));
         }
         for node in self.s.nodes.ids() {
             let timer = self.timers.get(TimerKey::Node(node));

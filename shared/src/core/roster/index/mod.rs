@@ -1,19 +1,16 @@
 //! What the controller asks at every turn, kept so that no answer needs a look at all instances.
 //!
 //! ```text
-//!  get_mut, life_mut ──► touched ──► sync: facts of the instance anew ──► what differs from before:
-//!  leases, requests ───────▲            │                                 counts, ordered sets
-//!  globals changed: a role ┘            └─► its deadline ──► timers
+//!  get_mut, life_mut ───────► touched ──► sync: facts of the instance anew ──► what differs from before:
+//!  leases, requests, weights ────▲             │                               counts, ordered sets
+//!  globals changed: a role ──────┘             └─► its deadline ──► timers
 //! ```
 //! Nothing here is stored; it is derived from the state when that is restored. [`Core::check`]
 //! compares it with a full scan.
 pub(in crate::core) mod check;
 mod facts;
-mod near;
 
 use facts::Facts;
-use near::Nearby;
-pub(in crate::core) use near::{Distance, Place};
 
 use crate::core::Core;
 use crate::core::gang::context::Context;
@@ -21,8 +18,7 @@ use crate::core::roster::instances::ROLES;
 use crate::core::roster::nodes::Slots;
 use crate::core::state::Stage;
 use crate::core::timers::TimerKey;
-use crate::hash::IdMap;
-use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
+use crate::ids::{InstanceId, Role, WeightVersion};
 use std::collections::BTreeSet;
 
 /// Counts of a role's instances.
@@ -38,8 +34,6 @@ pub(in crate::core) struct Counts {
     pub unrolling: u32,
     /// Those that are not to have a process: they wait for a slot, or are gone for good.
     pub absent: u32,
-    /// Engines that others may pull the published version from, now or when they are free.
-    pub relays: u32,
 }
 
 impl Counts {
@@ -59,7 +53,6 @@ impl Counts {
             unpaused: of(self.unpaused, others.unpaused),
             unrolling: of(self.unrolling, others.unrolling),
             absent: of(self.absent, others.absent),
-            relays: of(self.relays, others.relays),
         }
     }
 }
@@ -75,31 +68,11 @@ struct Globals {
     context: Context,
 }
 
-/// An engine that is to pull: whether it can wait, whether it gets traffic, what it has.
-pub(in crate::core) type Behind = (bool, bool, Option<WeightVersion>, InstanceId);
-
-/// An engine that may serve a puller more: whether it is still pulling itself, and its pullers.
-type Relay = (bool, u32, InstanceId, Incarnation);
-
 /// The index. See the module's doc.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
     facts: [Vec<Facts>; ROLES],
     counts: [Counts; ROLES],
-    /// Engines that are to pull; those that others wait for, then those without traffic come first.
-    behind: Nearby<Behind>,
-    /// Engines that may serve a puller more; those that have everything, then the idlest come first.
-    relays: Nearby<Relay>,
-    /// Engines whose pullers are to go on elsewhere.
-    stranding: BTreeSet<InstanceId>,
-    /// Engines that have or pull the published version while others pull an older one from them.
-    outdated: BTreeSet<InstanceId>,
-    /// Pulls by the relay they come from.
-    pulls: IdMap<Incarnation, BTreeSet<(WeightVersion, InstanceId)>>,
-    /// Pulls from the trainer.
-    from_trainer: BTreeSet<(WeightVersion, InstanceId)>,
-    /// Engines that were failed by a rank just now.
-    avoid_ranks: BTreeSet<InstanceId>,
     /// Hybrid engines that are to be told to pause or to go on.
     to_tell: BTreeSet<InstanceId>,
     /// Those that wait for a slot.
@@ -143,134 +116,29 @@ impl Index {
         facts.is_some_and(|f| reached(&f.counts()) > 0)
     }
 
-    /// Engines that are to pull the published version, in the order they are served.
-    pub(in crate::core) fn behind_after(&self, last: Option<Behind>) -> Option<Behind> {
-        self.behind.after(last)
-    }
-
-    /// The engine that is to pull and is nearest to a place.
-    pub(in crate::core) fn nearest_behind(&self, place: Place) -> Option<(Distance, Behind)> {
-        self.behind.from(place).next()
-    }
-
-    /// Whether anybody who has the published version, or some of it, may serve another puller.
-    pub fn any_relay(&self) -> bool {
-        !self.relays.is_empty()
-    }
-
-    /// Engines that may serve another puller, the nearest first; then those that have everything, then
-    /// the idlest. Some come more than once. With the way, and whether it is still pulling itself.
-    pub(in crate::core) fn relays_near(
-        &self,
-        place: Place,
-    ) -> impl Iterator<Item = (Distance, bool, Incarnation)> {
-        let all = self.relays.from(place);
-        all.map(|(way, (growing, _, _, relay))| (way, growing, relay))
-    }
-
-    /// Engines whose pullers are to go on elsewhere.
-    pub fn stranding(&self) -> Vec<InstanceId> {
-        self.stranding.iter().copied().collect()
-    }
-
-    /// Engines that have or pull the published version while others pull an older one from them.
-    pub fn outdated(&self) -> Vec<InstanceId> {
-        self.outdated.iter().copied().collect()
-    }
-
-    /// Where an instance is.
-    pub(in crate::core) fn place(&self, id: InstanceId) -> Place {
-        let facts = self.facts[id.role as usize].get(id.index as usize);
-        facts.map(|f| f.place).unwrap_or_default()
-    }
-
     /// The first hybrid engine that is to be told something.
     pub fn to_tell(&self) -> Option<InstanceId> {
         self.to_tell.first().copied()
     }
 
-    /// Pulls from this relay.
-    pub fn pulls_of(
-        &self,
-        relay: Incarnation,
-    ) -> impl Iterator<Item = &(WeightVersion, InstanceId)> {
-        self.pulls.get(&relay).into_iter().flatten()
-    }
-
-    /// How many pull from this relay.
-    pub(in crate::core) fn pullers_of(&self, relay: Incarnation) -> u32 {
-        let pulls = self.pulls.get(&relay).map_or(0, BTreeSet::len);
-        u32::try_from(pulls).unwrap_or(u32::MAX)
-    }
-
-    /// Pulls from the trainer, by version.
-    pub fn trainer_pulls(&self) -> &BTreeSet<(WeightVersion, InstanceId)> {
-        &self.from_trainer
-    }
-
-    /// Whether a pull from the gang is under way, or was given up just now.
-    pub fn pulls_wait_for_ranks(&self) -> bool {
-        !self.from_trainer.is_empty() || !self.avoid_ranks.is_empty()
-    }
-
     /// Takes in what became of the facts of an instance. Only what differs is looked up: most of what
-    /// happens changes one of them, and some of the sets have all engines in them.
+    /// happens changes one of them.
     fn change(&mut self, id: InstanceId, old: &Facts, new: &Facts) {
         let counts = &mut self.counts[id.role as usize];
         *counts = counts.with(&old.counts(), false).with(&new.counts(), true);
         let flags = [
             (&mut self.going, old.going, new.going),
             (&mut self.homeless, old.homeless, new.homeless),
-            (&mut self.avoid_ranks, old.avoids_rank, new.avoids_rank),
             (
                 &mut self.to_tell,
                 old.to_tell.is_some(),
                 new.to_tell.is_some(),
             ),
-            (&mut self.stranding, old.strands, new.strands),
-            (&mut self.outdated, old.outdated, new.outdated),
         ];
         for (set, was, is) in flags {
             if was != is {
                 put(set, id, is);
             }
-        }
-        let life = |facts: &Facts| facts.incarnation;
-        let reborn = life(old) != life(new);
-        let moved = old.place != new.place;
-        if moved || old.behind != new.behind {
-            for (facts, there) in [(old, false), (new, true)] {
-                if let Some((waits, admitted, version)) = facts.behind {
-                    let entry = (waits, admitted, version, id);
-                    self.behind.put(facts.place, entry, there);
-                }
-            }
-        }
-        if moved || reborn || old.relay != new.relay {
-            for (facts, there) in [(old, false), (new, true)] {
-                if let Some((growing, pullers)) = facts.relay {
-                    let entry = (growing, pullers, id, life(facts));
-                    self.relays.put(facts.place, entry, there);
-                }
-            }
-        }
-        if old.pull != new.pull {
-            self.note_pull(id, old, false);
-            self.note_pull(id, new, true);
-        }
-    }
-
-    fn note_pull(&mut self, id: InstanceId, facts: &Facts, there: bool) {
-        match facts.pull {
-            Some((version, None)) => put(&mut self.from_trainer, (version, id), there),
-            Some((version, Some(relay))) => {
-                let pulls = self.pulls.entry(relay).or_default();
-                put(pulls, (version, id), there);
-                if pulls.is_empty() {
-                    self.pulls.remove(&relay);
-                }
-            }
-            None => {}
         }
     }
 }
@@ -291,18 +159,14 @@ impl Core {
 
     /// The index as it was last brought up to date, which must be now.
     pub(in crate::core) fn index_now(&self) -> &Index {
-        debug_assert!(self.s.instances.untouched(), "the index is behind");
+        let heard = self.s.instances.untouched() && self.s.weights.is_heard();
+        debug_assert!(heard, "the index is behind");
         &self.index
     }
 
     /// Counts of a role, as they were last brought up to date.
     pub(in crate::core) fn index_counts(&self, role: Role) -> Counts {
         self.index.counts(role)
-    }
-
-    /// Whether a pull from the gang is under way, or was given up just now.
-    pub(in crate::core) fn pulls_wait_for_ranks(&self) -> bool {
-        self.index.pulls_wait_for_ranks()
     }
 
     /// Derives anew what follows from everything that was touched.
@@ -326,7 +190,7 @@ impl Core {
             }
         }
         let mut again = std::mem::take(&mut self.rearm);
-        while let Some(id) = self.s.instances.next_touched() {
+        while let Some(id) = self.next_touched() {
             self.refresh(id);
             again.push(id);
         }
@@ -341,12 +205,18 @@ impl Core {
         self.rearm = again;
     }
 
-    /// Leases and requests that changed touch whoever holds or serves them.
+    /// One of those touched. What the weights make of what they are told meanwhile may concern another one.
+    fn next_touched(&mut self) -> Option<InstanceId> {
+        let touched = self.s.instances.next_touched();
+        touched.or_else(|| self.s.weights.next_changed())
+    }
+
+    /// Leases and requests that changed touch whoever holds or serves them, weights whoever has them.
     fn touch_by_others(&mut self) {
-        loop {
-            let Some(life) = self.s.work.next_changed() else {
-                return;
-            };
+        while let Some(engine) = self.s.weights.next_changed() {
+            self.s.instances.touch(engine);
+        }
+        while let Some(life) = self.s.work.next_changed() {
             if let Some(id) = self.s.instances.life(life).map(|i| i.id) {
                 self.s.instances.touch(id);
             }
@@ -369,11 +239,11 @@ impl Core {
         let gang = &self.s.gang;
         let calls = !matches!(gang.stage, Stage::Forming | Stage::Ready);
         Globals {
-            published: self.s.published,
+            published: self.s.weights.published(),
             serves: gang.serves,
             stage: Some(gang.stage),
             context: gang.context,
-            wanted: calls || self.index.pulls_wait_for_ranks(),
+            wanted: calls || self.s.weights.wait_for_ranks(),
         }
     }
 
@@ -392,8 +262,10 @@ impl Core {
             // A call that begins is what an idle rank is measured against.
             self.s.instances.touch_role(Role::Trainer);
         }
-        if now != before {
-            (self.plan_due, self.recoveries_due) = (true, true);
+        let wanted = before.wanted;
+        if (Globals { wanted, ..now }) != before {
+            self.s.weights.look_again();
+            self.recoveries_due = true;
         }
     }
 
@@ -402,6 +274,9 @@ impl Core {
             Some(i) => self.facts(i),
             None => Facts::default(),
         };
+        if id.role == Role::Trainer && self.s.instances.get(id).is_none() {
+            self.s.weights.rank_is_gone(&self.config, id);
+        }
         let slot = self.s.instances.get(id).and_then(|i| i.slot.as_ref());
         let slots = &mut self.index.slots;
         self.slots_due |= slots.place(id, slot, &self.s.nodes, &self.config);
@@ -423,24 +298,33 @@ impl Core {
         if unchanged {
             return;
         }
-        self.plan_due |= old.planning() != facts.planning();
         self.retire_due |= old.going || facts.going;
         self.slots_due |= (old.linked, old.homeless) != (facts.linked, facts.homeless);
         self.recoveries_due |= old.recovery() != facts.recovery();
         self.index.change(id, &old, &facts);
         self.offer(id, &old, &facts);
-        if id.role == Role::Trainer && old.incarnation != facts.incarnation {
-            for engine in self.index.avoid_ranks.clone() {
-                self.s.instances.touch(engine);
-            }
-        }
-        if old.pull != facts.pull {
-            let relays = [old.pull, facts.pull].into_iter().flatten();
-            for relay in relays.filter_map(|(_, relay)| relay) {
-                if let Some(id) = self.s.instances.life(relay).map(|i| i.id) {
-                    self.s.instances.touch(id);
+        self.tell_weights(id, &old, &facts);
+    }
+
+    /// Tells the weights who is there, and in what state.
+    fn tell_weights(&mut self, id: InstanceId, old: &Facts, new: &Facts) {
+        let (weights, config) = (&mut self.s.weights, &self.config);
+        match id.role {
+            Role::Trainer => {
+                let there = self.s.instances.get(id).is_some();
+                if there && old.incarnation != new.incarnation {
+                    weights.tell_rank(config, id, new.incarnation);
+                }
+                if old.sound != new.sound {
+                    weights.look_again();
                 }
             }
+            Role::Hybrid | Role::Rollout => {
+                if old.peer != new.peer {
+                    weights.tell(config, id, new.peer.unwrap_or_default());
+                }
+            }
+            Role::Agent => {}
         }
     }
 }

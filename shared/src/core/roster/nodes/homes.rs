@@ -207,8 +207,8 @@ impl Core {
             return self.vacate(rollout);
         }
         self.note_replaced(rollout, &format!("{rank} needs its slot"));
-        let (none, now) = (Incarnation(0), self.now);
-        if let Some(i) = self.s.instances.reborn(rollout, none, Generation(0), now) {
+        let none = Incarnation(0);
+        if let Some(i) = self.reborn(rollout, none, Generation(0)) {
             (i.life, i.slot) = (Life::Homeless, None);
         }
         let text = format!("{rollout} gives its slot to {rank} and waits for another");
@@ -376,7 +376,8 @@ impl Core {
         };
         let candidates = rollouts.iter().filter_map(|r| {
             let slot = r.slot.as_ref().filter(|slot| fits(slot))?;
-            Some((r.attached() && r.admitted, *r, slot))
+            let serves = r.attached() && self.s.weights.of(r.id).is_admitted();
+            Some((serves, *r, slot))
         });
         let Some((_, chosen, slot)) =
             candidates.min_by_key(|(serves, r, _)| (*serves, std::cmp::Reverse(r.id.index)))

@@ -1,6 +1,6 @@
 //! Who pulls from whom when something fails in the middle.
 use super::*;
-use crate::core::roster::instance::Supply;
+use crate::core::weights::Supply;
 
 #[test]
 fn when_the_middle_of_a_chain_dies_the_next_goes_on_from_the_one_before_it() {
@@ -177,7 +177,7 @@ fn one_that_has_everything_and_waits_for_its_requests_frees_its_source_and_is_no
         "nothing of it comes from the trainer"
     );
     fleet.ends(0, Ok(()));
-    assert!(fleet.core.s.instances.get(rollout(0)).unwrap().admitted);
+    assert!(fleet.holder(0).is_admitted());
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn one_that_has_everything_changes_over_before_it_is_told_to_pull_a_newer_versio
         incarnation,
         RoleEvent::Pulled { version, result },
     ));
-    let i = fleet.core.s.instances.get(rollout(0)).unwrap();
-    assert_eq!((i.version, i.admitted), (Some(version), false));
+    let i = fleet.holder(0);
+    assert_eq!((i.version(), i.is_admitted()), (Some(version), false));
     assert_eq!(fleet.orders(), ["v3: rollout-0 from trainer-0"]);
 }
 
@@ -220,10 +220,11 @@ fn a_pull_that_fails_by_itself_is_ordered_again_after_a_rest_and_nobody_is_blame
         assert_eq!(fleet.orders(), ["v0: rollout-1 from rollout-0"]);
         let source = fleet.core.s.instances.get(rollout(0)).unwrap();
         assert_eq!(source.corrupt_reports, 0);
-        assert!(source.avoid.is_empty() && source.condemned.is_none());
+        assert!(source.condemned.is_none());
+        assert!(fleet.holder(0).avoids_until().is_none());
         fleet.ends(0, Ok(()));
         fleet.ends(1, Ok(()));
-        assert!(fleet.core.s.instances.get(rollout(1)).unwrap().admitted);
+        assert!(fleet.holder(1).is_admitted());
     }
 }
 
@@ -327,10 +328,7 @@ fn after_a_restart_of_the_controller_nobody_is_a_relay_before_it_said_so_again()
         "v0: rollout-1 from rollout-0",
     ];
     assert_eq!(fleet.orders(), again);
-    assert_eq!(
-        fleet.core.s.instances.get(rollout(0)).unwrap().readable,
-        None
-    );
+    assert_eq!(fleet.holder(0).readable(), None);
 }
 
 #[test]

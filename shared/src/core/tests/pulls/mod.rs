@@ -1,8 +1,9 @@
 //! The planner of pulls: who is told to pull from whom, in sentences.
 mod faults;
+mod stored;
 
 use super::*;
-use crate::core::roster::instance::Supply;
+use crate::core::weights::{Holder, Supply};
 
 /// A job whose processes do nothing but what a test says, and the orders its controller gave.
 struct Fleet {
@@ -194,8 +195,11 @@ impl Fleet {
     }
 
     fn supply(&self, puller: u32) -> Option<Supply> {
-        let pull = &self.core.s.instances.get(rollout(puller)).unwrap().pull;
-        pull.as_ref().map(|p| p.supply)
+        self.holder(puller).pull().map(|p| p.supply)
+    }
+
+    fn holder(&self, engine: u32) -> &Holder {
+        self.core.s.weights.of(rollout(engine))
     }
 }
 

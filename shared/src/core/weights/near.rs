@@ -1,6 +1,5 @@
 //! Ordered sets that are looked up by place: what is on the same node first, then what is in the same
 //! rack, then the rest.
-use super::put;
 use crate::core::roster::nodes::Labels;
 use crate::ids::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +8,7 @@ use std::ops::Bound;
 /// A rack of a data centre, as a digest of their labels: a look-up costs no text. Two racks of one
 /// digest count as near, which may cost a longer way and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::core) struct Rack(u64);
+pub struct Rack(u64);
 
 impl Rack {
     /// The rack that the labels name, if they do.
@@ -27,7 +26,7 @@ impl Rack {
 
 /// Where an instance is, as far as the way to others depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::core) struct Place {
+pub struct Place {
     /// Its node.
     pub node: Option<NodeId>,
     /// Its node's rack.
@@ -36,7 +35,7 @@ pub(in crate::core) struct Place {
 
 /// The way between two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::core) enum Distance {
+pub enum Distance {
     /// None to speak of.
     SameNode,
     /// One switch.
@@ -47,7 +46,7 @@ pub(in crate::core) enum Distance {
 
 /// An ordered set, with the parts of it that are in one place.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::core) struct Nearby<T> {
+pub struct Nearby<T> {
     all: BTreeSet<T>,
     nodes: BTreeMap<NodeId, BTreeSet<T>>,
     racks: BTreeMap<Rack, BTreeSet<T>>,
@@ -103,6 +102,14 @@ impl<T: Ord + Copy> Nearby<T> {
         let parts = parts.into_iter();
         parts.flat_map(|(way, part)| part.into_iter().flatten().map(move |entry| (way, *entry)))
     }
+}
+
+/// Takes an entry in, or out.
+pub fn put<T: Ord>(set: &mut BTreeSet<T>, entry: T, there: bool) {
+    let _ = match there {
+        true => set.insert(entry),
+        false => set.remove(&entry),
+    };
 }
 
 fn put_among<K: Ord, T: Ord>(parts: &mut BTreeMap<K, BTreeSet<T>>, key: K, entry: T, there: bool) {

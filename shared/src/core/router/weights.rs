@@ -1,0 +1,98 @@
+//! The weights (`core/weights`): who is there is told to them, and what their pulls found out is told to those
+//! who judge it.
+use crate::core::Core;
+use crate::core::effects::Cx;
+use crate::core::input::PullFailure;
+use crate::core::roster::instance::Instance;
+use crate::core::roster::instances::Current;
+use crate::core::state::Stage;
+use crate::core::weights::{Failed, Peer, Place, Rack, Weights};
+use crate::ids::{Generation, Incarnation, InstanceId, WeightVersion};
+
+impl Core {
+    /// Whom an engine pulls from as far as the controller knows; nobody: it has no order.
+    pub fn pulls_from(&self, puller: Incarnation) -> &[Incarnation] {
+        self.s.weights.sources_of(puller)
+    }
+
+    /// The weights, and what they are given with whatever they are to take in.
+    pub(in crate::core) fn weights(&mut self) -> (&mut Weights, Cx<'_>) {
+        let cx = Cx {
+            now: self.now,
+            config: &self.config,
+            out: &mut self.out,
+        };
+        (&mut self.s.weights, cx)
+    }
+
+    pub(in crate::core) fn plan_pulls(&mut self) {
+        self.sync();
+        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
+        let readable = restored && self.gang_attached();
+        let serves = self.s.gang.serves.filter(|_| readable);
+        let (weights, mut cx) = self.weights();
+        weights.plan(&mut cx, serves);
+    }
+
+    pub(in crate::core) fn on_pull_progress(
+        &mut self,
+        puller: Current,
+        version: WeightVersion,
+        bytes: u64,
+        total: u64,
+    ) {
+        let (weights, cx) = self.weights();
+        if weights.pull_progressed(&cx, puller.id, version, (bytes, total)) {
+            self.spring(puller);
+        }
+    }
+
+    pub(in crate::core) fn on_pulled(
+        &mut self,
+        puller: Current,
+        version: WeightVersion,
+        result: Result<(), PullFailure>,
+    ) {
+        let who = (puller.id, puller.incarnation);
+        let (weights, mut cx) = self.weights();
+        match weights.pulled(&mut cx, who, version, result) {
+            Some(Failed::ByItself { times, reason }) => {
+                self.pulls_failed_by_themselves(puller, times, &reason);
+            }
+            Some(Failed::Damaged { reason }) => self.damaged_itself(puller, &reason),
+            Some(Failed::Corrupt { source }) => self.corrupt(puller.id, source, version),
+            None => {}
+        }
+    }
+
+    /// An instance has a new incarnation, or none (0): everything known of the old process is forgotten (I-1).
+    pub(in crate::core) fn reborn(
+        &mut self,
+        id: InstanceId,
+        incarnation: Incarnation,
+        generation: Generation,
+    ) -> Option<&mut Instance> {
+        self.s.weights.reborn(&self.config, id, incarnation);
+        self.s
+            .instances
+            .reborn(id, incarnation, generation, self.now)
+    }
+
+    /// What the weights are told of an engine.
+    pub(in crate::core) fn peer(&self, i: &Instance) -> Peer {
+        let node = i.slot.as_ref().map(|slot| slot.node);
+        let spec = node.and_then(|node| self.s.nodes.get(node));
+        Peer {
+            life: i.incarnation,
+            sound: i.attached() && i.condemned.is_none(),
+            condemned: i.condemned.is_some(),
+            going: i.going(),
+            suspect: i.suspect.is_some(),
+            quarantined: i.quarantined,
+            place: Place {
+                node,
+                rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
+            },
+        }
+    }
+}
