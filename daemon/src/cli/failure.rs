@@ -111,7 +111,9 @@ pub enum Failure {
         source: io::Error,
     },
     /// The job in the state directory is over.
-    #[error("the job {job} {state} at step {step}{reason}; start with --fresh to run it anew")]
+    #[error(
+        "the job {job} {state} at step {step}{reason}; start with --fresh to run it anew, which deletes its checkpoints, or with another --state-dir, which keeps them"
+    )]
     Over {
         /// Its name.
         job: String,

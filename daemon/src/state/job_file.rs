@@ -17,8 +17,8 @@ pub enum WrittenJob {
 pub enum JobFileError {
     /// Another job's state is there.
     #[error(
-        "state directory {dir} belongs to another job ({there}); start with --fresh to discard \
-         it, or choose another with --state-dir"
+        "state directory {dir} belongs to another job ({there}); choose another with --state-dir, \
+         or start with --fresh to discard that job with its checkpoints"
     )]
     OtherJob {
         /// The directory.

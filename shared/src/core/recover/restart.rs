@@ -283,7 +283,8 @@ fn will_not_heal(case: &Case) -> Option<String> {
     };
     Some(format!(
         "this will not heal: {words}; {whom} failed of it {count} times in a row without useful work \
-         (`restart.same_cause` is {most}), so mend what it says, or raise the limit if it passes with time"
+         (`restart.same_cause` is {most}), so mend what it says; the next job may have a higher limit \
+         if it passes with time"
     ))
 }
 

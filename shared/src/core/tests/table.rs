@@ -273,7 +273,7 @@ fn the_same_cause_once_more_after_that_fails_the_job() {
     let once_more = again(case(Role::Rollout), 4);
     let says = "fail the job: this will not heal: exit code 1: no tensor `lm_head`; rollout-1 failed of \
                 it 4 times in a row without useful work (`restart.same_cause` is 3), so mend what it \
-                says, or raise the limit if it passes with time";
+                says; the next job may have a higher limit if it passes with time";
     assert_eq!(sentence(&once_more), says);
     let of_ranks = Case {
         faults_in_step: 4,
