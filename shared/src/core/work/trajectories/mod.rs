@@ -281,7 +281,15 @@ impl RequestManager {
             match t.map(|t| (t.place, was_last(t))) {
                 Some((Place::Leased(holder), _)) if holder == agent => {}
                 Some((Place::Pending(_), true)) => self.table.lease(trajectory, agent),
-                _ => cx.out.push(Output::Revoke { agent, trajectory }),
+                place => {
+                    if let Some((Place::Pending(until), _)) = place {
+                        // Nobody's for a moment: handed to the same worker at once, a turn of its old holding that
+                        // is on its way would be taken for one of the new.
+                        let until = until.max(cx.now + RETURN_DELAY);
+                        self.table.set(trajectory, Place::Pending(until));
+                    }
+                    cx.out.push(Output::Revoke { agent, trajectory });
+                }
             }
         }
     }
