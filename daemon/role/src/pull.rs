@@ -117,6 +117,7 @@ impl Puller {
                 tracing::warn!(version = pull.version, error.reason, "an impossible order");
                 return self.link.pull_done(PullDone {
                     version: pull.version,
+                    order: pull.order,
                     result: Some(Outcome::Error(error)),
                 });
             }
@@ -167,6 +168,7 @@ fn order(pull: &PullWeights) -> Result<Order, v1::PullError> {
         return Err(corrupt("the manifest is of another version".into()));
     }
     Ok(Order {
+        number: pull.order,
         version: WeightVersion(pull.version),
         manifest: Arc::new(manifest),
         sources: pull.sources.iter().map(source).collect::<Result<_, _>>()?,
@@ -284,7 +286,8 @@ impl Observer for Reports {
         self.engine.swap(version, buffer)
     }
 
-    fn done(&self, version: WeightVersion, result: Result<Served, PullError>) {
+    fn done(&self, order: &Order, result: Result<Served, PullError>) {
+        let version = order.version;
         self.link.pulled(None);
         self.ordered().retain(|ordered, _| *ordered >= version);
         let result = match result {
@@ -301,6 +304,7 @@ impl Observer for Reports {
         };
         self.link.pull_done(PullDone {
             version: version.0,
+            order: order.number,
             result: Some(result),
         });
     }

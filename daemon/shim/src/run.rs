@@ -342,6 +342,7 @@ impl Shim {
                     };
                     feeding.link.pull_done(PullDone {
                         version: pull.version,
+                        order: pull.order,
                         result: Some(pull_done::Result::Error(error)),
                     });
                 }

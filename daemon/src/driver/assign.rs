@@ -2,7 +2,7 @@
 use super::Driver;
 use super::served::{Task, UnknownSource, pull_order};
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, PullFailure, RoleEvent};
+use robust_shared::core::{Input, PullFailure, PullOrder, RoleEvent};
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::weights::{Layout, PlanCache, ReshardPlan};
 use std::sync::Arc;
@@ -11,12 +11,14 @@ impl Driver {
     pub(super) fn assign_pull(
         &mut self,
         puller: Incarnation,
-        version: WeightVersion,
+        PullOrder { version, order }: PullOrder,
         sources: &[Incarnation],
         from_trainer: bool,
     ) {
+        let number = order;
         match self.order(version, sources, from_trainer) {
-            Ok(order) => {
+            Ok(mut order) => {
+                order.order = number;
                 let manifest = order.manifest.clone().unwrap_or_default();
                 self.served.ordered(puller, version.0, manifest);
                 let now = self.parts.clock.now();
@@ -31,8 +33,14 @@ impl Driver {
                     None => PullFailure::Own { reason },
                 };
                 let result = Err(failure);
-                self.inputs
-                    .push_back(Input::Role(puller, RoleEvent::Pulled { version, result }));
+                self.inputs.push_back(Input::Role(
+                    puller,
+                    RoleEvent::Pulled {
+                        version,
+                        order: number,
+                        result,
+                    },
+                ));
             }
         }
     }

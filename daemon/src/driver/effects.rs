@@ -4,7 +4,7 @@ use super::{Driver, ProcessEvent, Struck};
 use crate::probe;
 use crate::worker::Life;
 use robust_proto::v1::{self, host_message};
-use robust_shared::core::{Input, Output, Record, Refusal, Reply, RoleEvent};
+use robust_shared::core::{Input, Output, PullOrder, Record, Refusal, Reply, RoleEvent};
 use robust_shared::ids::{Incarnation, TrajectoryId};
 use std::time::Duration;
 
@@ -103,10 +103,12 @@ impl Driver {
             Output::AssignPull {
                 puller,
                 version,
+                order,
                 sources,
                 from_trainer,
             } => {
-                self.assign_pull(puller, version, &sources, from_trainer);
+                let order = PullOrder { version, order };
+                self.assign_pull(puller, order, &sources, from_trainer);
             }
             Output::Dispatch { agent, trajectory } => self.dispatch(agent, trajectory),
             Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory),

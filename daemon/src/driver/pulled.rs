@@ -40,6 +40,7 @@ impl Pulls {
             Body::PullDone(v1::PullDone {
                 version,
                 result: Some(PullResult::Ok(served)),
+                ..
             }) => complete(last, *version, served),
             _ => return 0,
         }
@@ -115,6 +116,7 @@ mod tests {
         };
         Body::PullDone(v1::PullDone {
             version,
+            order: 1,
             result: Some(PullResult::Ok(served)),
         })
     }

@@ -209,6 +209,7 @@ pub fn pull_order<T: Fn(usize) -> Task>(
         sources: sources.collect::<Result<_, _>>()?,
         manifest: Some(manifest.clone()),
         canary: served.canary(version).cloned(),
+        order: 0,
     })
 }
 

@@ -208,7 +208,11 @@ mod tests {
 
     fn done(version: u64, result: PullResult) -> Body {
         let result = Some(result);
-        Body::PullDone(v1::PullDone { version, result })
+        Body::PullDone(v1::PullDone {
+            version,
+            result,
+            order: 1,
+        })
     }
 
     fn whole(bytes: u64) -> PullResult {

@@ -57,6 +57,7 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
             incarnation,
             RoleEvent::Pulled {
                 version: WeightVersion(done.version),
+                order: done.order,
                 result: pulled(done.result.as_ref()),
             },
         )),
@@ -126,14 +127,16 @@ mod tests {
         );
         let done = v1::PullDone {
             version: 3,
+            order: 5,
             result: None,
         };
-        let Some(Input::Role(_, RoleEvent::Pulled { result, .. })) =
+        let Some(Input::Role(_, RoleEvent::Pulled { order, result, .. })) =
             input(Incarnation(1), &Body::PullDone(done)).unwrap()
         else {
             unreachable!()
         };
         assert!(matches!(result, Err(PullFailure::Own { .. })), "{result:?}");
+        assert_eq!(order, 5);
     }
 
     #[test]

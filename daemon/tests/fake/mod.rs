@@ -183,9 +183,13 @@ impl Fake {
                 }
                 host_message::Body::Pull(pull) => {
                     self.enter(&up, "pull").await;
-                    let version = pull.version;
-                    let result = Some(self.pull(pull));
-                    say(&up, Body::PullDone(v1::PullDone { version, result }));
+                    let (version, order) = (pull.version, pull.order);
+                    let done = v1::PullDone {
+                        version,
+                        order,
+                        result: Some(self.pull(pull)),
+                    };
+                    say(&up, Body::PullDone(done));
                 }
                 host_message::Body::Dispatch(dispatch) => {
                     let me = self.hello.incarnation;

@@ -73,7 +73,7 @@ impl Pulls {
             Ok(_) => tracing::info!(version = version.0, "serving"),
             Err(error) => tracing::warn!(version = version.0, %error, "pull failed"),
         }
-        self.observer.done(version, result);
+        self.observer.done(order, result);
     }
 
     fn pull(&mut self, ticket: u64, order: &Order) -> Result<Served, PullError> {

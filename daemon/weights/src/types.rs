@@ -10,6 +10,8 @@ use crate::patch::Link;
 /// Get this version from these sources.
 #[derive(Clone, Debug)]
 pub struct Order {
+    /// Its number, for whoever gave it.
+    pub number: u64,
     /// The version.
     pub version: WeightVersion,
     /// What it consists of.
@@ -190,7 +192,7 @@ pub trait Observer: Send + Sync + 'static {
     /// is damaged does not.
     fn swap(&self, version: WeightVersion, buffer: &Arc<Buffer>) -> Result<(), SwapError>;
 
-    /// The last call of an order: the version is served, or why not. Every order gets one, unless
+    /// The last call of an order: its version is served, or why not. Every order gets one, unless
     /// the puller is dropped before.
-    fn done(&self, version: WeightVersion, result: Result<Served, PullError>);
+    fn done(&self, order: &Order, result: Result<Served, PullError>);
 }

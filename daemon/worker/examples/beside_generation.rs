@@ -196,6 +196,7 @@ fn reader(args: &Args) -> anyhow::Result<()> {
 fn order(there: There) -> anyhow::Result<Order> {
     let key = RegionKey::from_bytes(&there.key)?;
     Ok(Order {
+        number: 0,
         version: there.manifest.version,
         manifest: there.manifest,
         sources: vec![Source::relay(Incarnation(1), there.addr, key)],
@@ -233,7 +234,7 @@ impl Observer for ToEngine {
         swapped.map_err(|error| failed(&error))
     }
 
-    fn done(&self, _: WeightVersion, result: Result<Served, PullError>) {
+    fn done(&self, _: &Order, result: Result<Served, PullError>) {
         let result = result.map(drop).map_err(|error| error.to_string());
         if let Ok(done) = self.done.lock() {
             let _ = done.send(result);

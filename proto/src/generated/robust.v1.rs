@@ -384,6 +384,9 @@ pub struct PullStarted {
 pub struct PullDone {
     #[prost(uint64, tag = "1")]
     pub version: u64,
+    /// of the PullWeights that it answers
+    #[prost(uint64, tag = "4")]
+    pub order: u64,
     #[prost(oneof = "pull_done::Result", tags = "2, 3")]
     pub result: ::core::option::Option<pull_done::Result>,
 }
@@ -698,6 +701,10 @@ pub struct PullWeights {
     /// as the trainer published it
     #[prost(message, optional, tag = "4")]
     pub canary: ::core::option::Option<Canary>,
+    /// Which order to this incarnation it is. The same pull may be ordered again, after a daemon's restart or a
+    /// lost link, under another number: a failure ends the order of its number and no other.
+    #[prost(uint64, tag = "5")]
+    pub order: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

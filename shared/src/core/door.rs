@@ -17,6 +17,7 @@ use super::state::JobState;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::roster::nodes::NodeState;
+use crate::core::weights::PullOrder;
 use crate::core::{Core, GangEvent, Input, Mutation, NodeEvent, RoleEvent};
 use crate::ids::{Generation, Incarnation, NodeId};
 
@@ -115,7 +116,11 @@ impl Core {
                 bytes,
                 total,
             } => self.on_pull_progress(from, version, bytes, total),
-            RoleEvent::Pulled { version, result } => self.on_pulled(from, version, result),
+            RoleEvent::Pulled {
+                version,
+                order,
+                result,
+            } => self.on_pulled(from, PullOrder { version, order }, result),
             RoleEvent::Damaged {
                 version,
                 chunks,

@@ -99,6 +99,7 @@ pub use roster::instance::Restarted;
 pub use roster::nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
 pub use state::State;
 pub use view::{InstanceView, NodeView, View};
+pub use weights::PullOrder;
 pub use work::trajectories::staleness;
 
 use crate::ids::{Incarnation, InstanceId, Role};

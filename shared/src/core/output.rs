@@ -61,7 +61,7 @@ pub enum Output {
         /// What.
         fault: Fault,
     },
-    /// Tell a role what it is to do to itself; the same number may come again. Answered by
+    /// Tell a role what it is to do to itself; the same number may come again. PullOrder by
     /// [`super::RoleEvent::FaultStruck`].
     Carry {
         /// Which life.
@@ -106,7 +106,7 @@ pub enum Output {
         suspect: bool,
     },
     /// Take stacks and states of a process that may be part of a hang, before anything of it is killed.
-    /// Answered by [`super::RoleEvent::Evidence`].
+    /// PullOrder by [`super::RoleEvent::Evidence`].
     CollectEvidence {
         /// Which life.
         incarnation: Incarnation,
@@ -137,7 +137,7 @@ pub enum Output {
         trajectories: Vec<TrajectoryId>,
     },
     /// Compute the old logprobs of these trajectories, which are a part of the step's batch, and keep
-    /// them for its `TrainStep` by the same gang. Answered by [`super::GangEvent::Prepared`].
+    /// them for its `TrainStep` by the same gang. PullOrder by [`super::GangEvent::Prepared`].
     Prepare {
         /// Which gang.
         generation: Generation,
@@ -163,12 +163,14 @@ pub enum Output {
         puller: Incarnation,
         /// The version.
         version: WeightVersion,
+        /// Which order to this incarnation it is, from 1; its end is reported with it.
+        order: u64,
         /// Who serves: all trainer ranks in rank order (each its shard), or one relay (everything).
         sources: Vec<Incarnation>,
         /// Whether the sources are trainer ranks.
         from_trainer: bool,
     },
-    /// Have a hybrid engine stop computing and send its requests away. Answered by
+    /// Have a hybrid engine stop computing and send its requests away. PullOrder by
     /// [`super::RoleEvent::Switched`]; commands to one engine are carried out one after the other.
     Pause {
         /// Which life.

@@ -214,7 +214,10 @@ impl Stream {
                 generation, step, ..
             } => self.train(generation, step),
             Output::AssignPull {
-                puller, version, ..
+                puller,
+                version,
+                order,
+                ..
             } => {
                 inputs.push(Input::Role(
                     puller,
@@ -228,6 +231,7 @@ impl Stream {
                     puller,
                     RoleEvent::Pulled {
                         version,
+                        order,
                         result: Ok(()),
                     },
                 ));

@@ -93,6 +93,7 @@ impl Source {
             manifest: served.manifest.clone(),
             sources: vec![source],
             canary: served.canary.clone(),
+            order: 3,
         }
     }
 }

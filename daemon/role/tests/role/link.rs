@@ -132,6 +132,7 @@ fn what_was_said_while_the_daemon_was_away_arrives_after_a_new_hello() {
     link.reply(from, answer(1));
     link.pull_done(PullDone {
         version: 9,
+        order: 4,
         result: None,
     });
     link.phase(Phase::Snapshot, 2);

@@ -99,7 +99,9 @@ fn scene() -> Scene {
 impl Scene {
     fn pull(&self, order: &PullWeights) -> PullDone {
         self.puller.assign(order);
-        self.host.pull_done(LIFE)
+        let done = self.host.pull_done(LIFE);
+        assert_eq!(done.order, order.order);
+        done
     }
 
     fn asked(&self) -> Vec<Asked> {
@@ -158,9 +160,13 @@ fn a_version_that_the_engine_refuses_is_not_served_and_is_swapped_to_when_it_is_
     let hello = scene.hello_of_a_new_link();
     assert_eq!((hello.version, hello.served), (None, None));
     assert_eq!(hello.pulling.unwrap().version, 1, "others can read it here");
-    // It may have been lost with the link, so it is said once more.
+    // It may have been lost with the link, so it is said once more: of the order that it answers.
     assert_eq!(scene.host.pull_done(LIFE), done);
-    let done = scene.pull(&order);
+    let again = PullWeights {
+        order: order.order + 1,
+        ..order
+    };
+    let done = scene.pull(&again);
     assert!(matches!(done.result, Some(Outcome::Ok(_))), "{done:?}");
     assert_eq!(scene.slots.served().unwrap().version.0, 1);
     assert_eq!(scene.asked().len(), 4);

@@ -119,6 +119,7 @@ impl Scene {
                 starts: Vec::new(),
             }],
             canary: served.canary.clone(),
+            order: 3,
         }
     }
 

@@ -146,6 +146,7 @@ impl OrderLine {
     pub fn order(self) -> anyhow::Result<Order> {
         let sources: anyhow::Result<_> = self.sources.into_iter().map(SourceLine::source).collect();
         Ok(Order {
+            number: 0,
             version: self.manifest.version,
             manifest: self.manifest,
             sources: sources?,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use robust_shared::ids::WeightVersion;
 use robust_transport::{Buffer, Cancel, RegionKey, Transport};
 use robust_weights::{
-    Link, Observer, Progress, PullError, Puller, Served, Slots, Source, SwapError,
+    Link, Observer, Order, Progress, PullError, Puller, Served, Slots, Source, SwapError,
 };
 
 use super::NodeArgs;
@@ -48,8 +48,8 @@ impl Observer for Teller {
         Ok(())
     }
 
-    fn done(&self, version: WeightVersion, result: Result<Served, PullError>) {
-        let version = version.0;
+    fn done(&self, order: &Order, result: Result<Served, PullError>) {
+        let version = order.version.0;
         tell(&Told::Done(match result {
             Ok(_) => Done {
                 version,

@@ -94,6 +94,7 @@ fn a_rollout_holds_two_versions_of_the_weights_and_no_third() {
             manifest: Some(manifest),
             sources: vec![source],
             canary: None,
+            order: 1,
         };
         host.send(0, Down::Pull(pull));
         let done = host.pull_done(0).result.unwrap();

@@ -87,6 +87,7 @@ impl Source {
             manifest,
             sources,
             canary: None,
+            order: 7,
         }
     }
 
@@ -117,8 +118,11 @@ pub fn replica(folder: &std::path::Path, host: &FakeHost, incarnation: u64) -> R
 
 impl Replica {
     pub fn pull(&self, host: &FakeHost, pull: PullWeights) -> Outcome {
+        let order = pull.order;
         host.send(self.incarnation, Down::Pull(pull));
-        host.pull_done(self.incarnation).result.unwrap()
+        let done = host.pull_done(self.incarnation);
+        assert_eq!(done.order, order, "it says which order it answers");
+        done.result.unwrap()
     }
 
     pub fn pulled(&self, host: &FakeHost, pull: PullWeights) -> ServedVersion {

@@ -79,13 +79,13 @@ impl Core {
                 self.event(Severity::Warn, kind, Some(id), text);
             }
             Finding::Stalls {
-                version,
+                order,
                 source,
                 text,
             } => {
                 let (weights, mut cx) = self.weights();
                 let why = "no bytes came";
-                if weights.source_failed(&mut cx, id, version, source, why) {
+                if weights.source_failed(&mut cx, id, order, source, why) {
                     self.event(Severity::Warn, kind, Some(id), text);
                 }
             }

@@ -4,7 +4,7 @@
 //! one that has everything and serves it only when its requests allow.
 use super::{ByRole, Fall, Finding, Rule, Setting, Sight, Watch, settings};
 use crate::core::roster::instance::Instance;
-use crate::core::weights::{Pull, Supply};
+use crate::core::weights::{Pull, PullOrder, Supply};
 use crate::ids::Role;
 use crate::time::Time;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
         i.id
     );
     Some(Finding::Stalls {
-        version,
+        order: PullOrder::of(pull),
         source,
         text,
     })

@@ -4,9 +4,9 @@ use super::durations::PhaseDurations;
 use crate::core::config::CoreConfig;
 use crate::core::roster::instances::Instances;
 use crate::core::state::Gang;
-use crate::core::weights::Weights;
+use crate::core::weights::{PullOrder, Weights};
 use crate::core::work::Work;
-use crate::ids::{Incarnation, WeightVersion};
+use crate::ids::Incarnation;
 use crate::time::Time;
 
 /// What rules look at.
@@ -43,8 +43,8 @@ pub(in crate::core) enum Finding {
     Lasts(String),
     /// Its pull brings nothing, in words: it is to go on elsewhere.
     Stalls {
-        /// What it pulls.
-        version: WeightVersion,
+        /// What it was told to pull.
+        order: PullOrder,
         /// From whom.
         source: Incarnation,
         /// What is said, if the source has to answer for it.

@@ -95,6 +95,9 @@ pub enum RoleEvent {
     Pulled {
         /// The version.
         version: WeightVersion,
+        /// The order that it answers; 0 where a role program of an earlier build does not say it.
+        #[serde(default)]
+        order: u64,
         /// Verified and serving, or why not.
         result: Result<(), PullFailure>,
     },

@@ -6,7 +6,7 @@ use crate::core::input::PullFailure;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::state::Stage;
-use crate::core::weights::{Failed, Peer, Place, Rack, Weights};
+use crate::core::weights::{Failed, Peer, Place, PullOrder, Rack, Weights};
 use crate::ids::{Generation, Incarnation, InstanceId, WeightVersion};
 
 impl Core {
@@ -50,17 +50,17 @@ impl Core {
     pub(in crate::core) fn on_pulled(
         &mut self,
         puller: Current,
-        version: WeightVersion,
+        ended: PullOrder,
         result: Result<(), PullFailure>,
     ) {
         let who = (puller.id, puller.incarnation);
         let (weights, mut cx) = self.weights();
-        match weights.pulled(&mut cx, who, version, result) {
+        match weights.pulled(&mut cx, who, ended, result) {
             Some(Failed::ByItself { times, reason }) => {
                 self.pulls_failed_by_themselves(puller, times, &reason);
             }
             Some(Failed::Damaged { reason }) => self.damaged_itself(puller, &reason),
-            Some(Failed::Corrupt { source }) => self.corrupt(puller.id, source, version),
+            Some(Failed::Corrupt { source }) => self.corrupt(puller.id, source, ended.version),
             None => {}
         }
     }

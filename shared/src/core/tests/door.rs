@@ -75,10 +75,12 @@ fn of_life(step: Step) -> Vec<RoleEvent> {
         },
         RoleEvent::Pulled {
             version,
+            order: 1,
             result: Ok(()),
         },
         RoleEvent::Pulled {
             version,
+            order: 1,
             result: Err(failed),
         },
         RoleEvent::TrajectoryReturned {

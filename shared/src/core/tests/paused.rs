@@ -103,7 +103,11 @@ fn an_engine_is_stale_from_its_link_until_it_verified_weights_also_after_a_fault
     let result = Ok(());
     s.feed(Input::Role(
         incarnation,
-        RoleEvent::Pulled { version, result },
+        RoleEvent::Pulled {
+            version,
+            order: 1,
+            result,
+        },
     ));
     assert_eq!(word(&s), Some(("running", true)));
 }

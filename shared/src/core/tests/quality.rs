@@ -86,6 +86,7 @@ fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
     let version = w.core.s.weights.published().unwrap();
     let pull = Pull {
         version,
+        order: 0,
         sources: vec![source],
         from_trainer: false,
         since: w.now,
@@ -98,6 +99,7 @@ fn corrupt(w: &mut World, puller: InstanceId, source: InstanceId) {
         puller,
         RoleEvent::Pulled {
             version,
+            order: 0,
             result: Err(PullFailure::Corrupt { source }),
         },
     ));

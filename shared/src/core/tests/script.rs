@@ -125,11 +125,15 @@ impl Script {
                 )]
             }
             Output::AssignPull {
-                puller, version, ..
+                puller,
+                version,
+                order,
+                ..
             } if !self.mute => vec![Input::Role(
                 puller,
                 RoleEvent::Pulled {
                     version,
+                    order,
                     result: Ok(()),
                 },
             )],

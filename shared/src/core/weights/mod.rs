@@ -39,7 +39,7 @@ mod stored;
 
 pub use holder::{Holder, Pull, Supply};
 pub use near::{Place, Rack};
-pub use reports::Failed;
+pub use reports::{Failed, PullOrder};
 pub use standing::Peer;
 pub use stored::read_former;
 

@@ -112,6 +112,7 @@ impl Weights {
         };
         let pull = Pull {
             version,
+            order: 0,
             sources,
             from_trainer,
             since: now,
@@ -126,15 +127,21 @@ impl Weights {
         self.tell_order(cx, id);
     }
 
-    /// Tells an engine what it is to pull, for the first time or again.
-    pub(super) fn tell_order(&self, cx: &mut Cx<'_>, id: InstanceId) {
-        let Some(engine) = self.engines.get(id) else {
-            return;
-        };
-        if let Some(pull) = engine.holder.pull.clone() {
+    /// Tells an engine what it is to pull, for the first time or again. Each time the order has another number:
+    /// a failure that was reported before, and is still on its way, ends none that was given since.
+    pub(super) fn tell_order(&mut self, cx: &mut Cx<'_>, id: InstanceId) {
+        let puller = self.engines.at(id).peer.life;
+        let told = self.change(cx.config, id, |holder| {
+            let pull = holder.pull.as_mut()?;
+            holder.orders += 1;
+            pull.order = holder.orders;
+            Some(pull.clone())
+        });
+        if let Some(pull) = told {
             cx.out.push(Output::AssignPull {
-                puller: engine.peer.life,
+                puller,
                 version: pull.version,
+                order: pull.order,
                 sources: pull.sources,
                 from_trainer: pull.from_trainer,
             });

@@ -14,6 +14,30 @@ use std::time::Duration;
 /// itself.
 const AVOID: Duration = Duration::from_secs(2);
 
+/// An order to pull, as its end is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PullOrder {
+    /// The version that was to be pulled.
+    pub version: WeightVersion,
+    /// The order's number; 0 where it is not said: then it is the present one of that version.
+    pub order: u64,
+}
+
+impl PullOrder {
+    /// The order that a pull was begun by.
+    pub fn of(pull: &Pull) -> Self {
+        Self {
+            version: pull.version,
+            order: pull.order,
+        }
+    }
+
+    fn is_of(self, pull: &Pull) -> bool {
+        let said = self.order != 0 && pull.order != 0;
+        self.version == pull.version && (!said || self.order == pull.order)
+    }
+}
+
 /// A pull that failed, where somebody else than the planner has to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failed {
@@ -153,36 +177,38 @@ impl Weights {
         }
     }
 
-    /// A pull ended. What somebody else has to judge is returned.
+    /// A pull ended. What somebody else has to judge is returned. That it has a version is so whichever order it
+    /// answers; a failure ends the order that it answers and no other: the same pull may have been ordered again
+    /// since, after a crash of the daemon or a link that broke, and goes on (I-6).
     pub fn pulled(
         &mut self,
         cx: &mut Cx<'_>,
         (id, life): (InstanceId, Incarnation),
-        version: WeightVersion,
+        ended: PullOrder,
         result: Result<(), PullFailure>,
     ) -> Option<Failed> {
-        let published = self.published;
-        let same = |p: &mut Pull| p.version == version;
+        let (published, version) = (self.published, ended.version);
         match result {
             Ok(()) if Some(version) <= published => self.verified(cx, id, version),
             Ok(()) => {}
             Err(PullFailure::Superseded) => {
-                let older = |p: &mut Pull| same(p) && Some(version) < published;
+                let older = |p: &mut Pull| ended.is_of(p) && Some(version) < published;
                 self.change(cx.config, id, |holder| holder.pull.take_if(older));
             }
             Err(PullFailure::Own { reason }) => {
-                return self.failed_by_itself(cx, (id, life), version, reason);
+                return self.failed_by_itself(cx, (id, life), ended, reason);
             }
             Err(PullFailure::Damaged { reason }) => {
+                let same = |p: &mut Pull| p.version == version;
                 self.change(cx.config, id, |holder| holder.pull.take_if(same));
                 return Some(Failed::Damaged { reason });
             }
             Err(PullFailure::Source { source, reason }) => {
-                self.source_failed(cx, id, version, source, &reason);
+                self.source_failed(cx, id, ended, source, &reason);
             }
             Err(PullFailure::Corrupt { source }) => {
                 let reason = "a chunk's digest differs";
-                let answers = self.source_failed(cx, id, version, source, reason);
+                let answers = self.source_failed(cx, id, ended, source, reason);
                 return answers.then_some(Failed::Corrupt { source });
             }
         }
@@ -213,18 +239,18 @@ impl Weights {
         &mut self,
         cx: &mut Cx<'_>,
         (id, life): (InstanceId, Incarnation),
-        version: WeightVersion,
+        ended: PullOrder,
         reason: String,
     ) -> Option<Failed> {
         let until = cx.now + AVOID;
         let times = self.change(cx.config, id, |holder| {
-            holder.pull.take_if(|p| p.version == version)?;
+            holder.pull.take_if(|p| ended.is_of(p))?;
             // It passes over itself, and so gets no order.
             holder.avoid.push((life, until));
             holder.own_failures += 1;
             Some(holder.own_failures)
         })?;
-        let text = format!("{id}'s pull of {version} failed: {reason}");
+        let text = format!("{id}'s pull of {} failed: {reason}", ended.version);
         cx.event(Severity::Warn, "pull", Some(id), text);
         Some(Failed::ByItself { times, reason })
     }
@@ -235,11 +261,12 @@ impl Weights {
         &mut self,
         cx: &mut Cx<'_>,
         id: InstanceId,
-        version: WeightVersion,
+        ended: PullOrder,
         source: Incarnation,
         reason: &str,
     ) -> bool {
-        let concerns = |p: &mut Pull| p.version == version && p.sources.contains(&source);
+        let version = ended.version;
+        let concerns = |p: &mut Pull| ended.is_of(p) && p.sources.contains(&source);
         let ended = self.change(cx.config, id, |holder| holder.pull.take_if(concerns));
         if ended.is_none() || self.gave_up(source, version) {
             return false;

@@ -1,7 +1,7 @@
 //! The driver's part: outputs become events.
 use super::gang::Call;
 use super::{Cluster, Event};
-use crate::core::{Input, Output, Record, RoleEvent};
+use crate::core::{Input, Output, PullOrder, Record, RoleEvent};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -36,9 +36,10 @@ impl Cluster {
             Output::AssignPull {
                 puller,
                 version,
+                order,
                 sources,
                 from_trainer,
-            } => self.pull(puller, version, &sources, from_trainer),
+            } => self.pull(puller, PullOrder { version, order }, &sources, from_trainer),
             Output::Dispatch { agent, trajectory } => {
                 self.after(Duration::ZERO, Event::Turn(agent, trajectory));
             }

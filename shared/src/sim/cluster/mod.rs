@@ -22,7 +22,9 @@ pub use timing::{LongTail, Timing, unit};
 pub use wires::Wires;
 pub use written::Written;
 
-use crate::core::{CodedError, Core, CoreConfig, Incident, Input, NodeSpec, Outcome, Output};
+use crate::core::{
+    CodedError, Core, CoreConfig, Incident, Input, NodeSpec, Outcome, Output, PullOrder,
+};
 use crate::ettr::Interval;
 use crate::hash::IdMap;
 use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Role, TrajectoryId};
@@ -98,7 +100,7 @@ pub struct Cluster {
     prepared: (crate::ids::Generation, crate::ids::Step, usize),
     requests: IdMap<u64, work::Request>,
     progress: IdMap<TrajectoryId, work::Progress>,
-    pulls: IdMap<Incarnation, u64>,
+    pulls: IdMap<Incarnation, PullOrder>,
     /// The network under the pulls; without one a pull takes [`Timing::pull`].
     wires: Option<Box<Wires>>,
     /// When a whole task was spawned last.

@@ -5,7 +5,7 @@
 //!                             └──connect──► chunks .. ──► verified ──message──► Pulled
 //! ```
 use super::{Cluster, DAWN, Event};
-use crate::core::{Input, PullFailure, RoleEvent};
+use crate::core::{Input, PullFailure, PullOrder, RoleEvent};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use crate::sim::weights::fabric::{Fabric, Source};
 use crate::time::Time;
@@ -83,14 +83,15 @@ impl Cluster {
             let Some(reader) = self.rollout(reader) else {
                 continue;
             };
-            let Some(version) = self.pulls.get(&reader) else {
+            let Some(PullOrder { version, order }) = self.pulls.get(&reader).copied() else {
                 continue;
             };
             let reason = "its link broke".to_owned();
             let failed = Input::Role(
                 reader,
                 RoleEvent::Pulled {
-                    version: WeightVersion(*version),
+                    version,
+                    order,
                     result: Err(PullFailure::Source { source, reason }),
                 },
             );
@@ -126,9 +127,9 @@ impl Cluster {
         let message = wires.message;
         let engine = self.rollout(host);
         if let Some(engine) = engine
-            && let Some(version) = self.pulls.get(&engine)
+            && let Some(ordered) = self.pulls.get(&engine)
         {
-            self.after(message, Event::PullEnds(engine, *version));
+            self.after(message, Event::PullEnds(engine, ordered.version.0));
         }
     }
 
@@ -136,6 +137,12 @@ impl Cluster {
         let index = u32::try_from(host).ok()?;
         let role = Role::Rollout;
         self.life(InstanceId { role, index })
+    }
+
+    /// Whether it was told to pull this version, and last of all that.
+    fn pulls(&self, puller: Incarnation, version: u64) -> bool {
+        let ordered = self.pulls.get(&puller);
+        ordered.is_some_and(|o| o.version.0 == version)
     }
 
     pub(super) fn wired_pull(
@@ -161,7 +168,7 @@ impl Cluster {
         let Some(wires) = &self.wires else {
             return;
         };
-        if !self.alive(puller) || self.pulls.get(&puller) != Some(&version) {
+        if !self.alive(puller) || !self.pulls(puller, version) {
             return;
         }
         let (message, connect) = (wires.message, wires.connect);
@@ -179,7 +186,7 @@ impl Cluster {
 
     /// A puller is connected and asks for chunks.
     pub(super) fn fetch(&mut self, puller: Incarnation, version: u64, source: Source) {
-        if !self.alive(puller) || self.pulls.get(&puller) != Some(&version) {
+        if !self.alive(puller) || !self.pulls(puller, version) {
             return;
         }
         let host = self.process(puller).map(|p| p.id.index as usize);
@@ -191,7 +198,7 @@ impl Cluster {
 
     /// Every puller says how far it is.
     pub(super) fn report_pulls(&mut self) {
-        let mut pulls: Vec<_> = self.pulls.iter().map(|(p, v)| (*p, *v)).collect();
+        let mut pulls: Vec<_> = self.pulls.iter().map(|(p, o)| (*p, o.version)).collect();
         pulls.sort_unstable();
         for (puller, version) in pulls {
             let host = self.process(puller).map(|p| p.id.index as usize);
@@ -202,7 +209,7 @@ impl Cluster {
             self.feed(Input::Role(
                 puller,
                 RoleEvent::PullProgress {
-                    version: WeightVersion(version),
+                    version,
                     bytes,
                     total,
                 },

@@ -1,6 +1,6 @@
 //! What engines and agent workers do: pulls, conversations, turns at their slots.
 use super::{Cluster, Event};
-use crate::core::{Input, RoleEvent};
+use crate::core::{Input, PullOrder, RoleEvent};
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use crate::sim::dice::Dice;
@@ -37,11 +37,12 @@ impl Cluster {
     pub(super) fn pull(
         &mut self,
         puller: Incarnation,
-        version: WeightVersion,
+        order: PullOrder,
         sources: &[Incarnation],
         from_trainer: bool,
     ) {
-        self.pulls.insert(puller, version.0);
+        let version = order.version;
+        self.pulls.insert(puller, order);
         if self.wires.is_some() {
             return self.wired_pull(puller, version, sources, from_trainer);
         }
@@ -49,15 +50,17 @@ impl Cluster {
     }
 
     pub(super) fn pull_ends(&mut self, puller: Incarnation, version: u64) {
-        if self.pulls.get(&puller) != Some(&version) {
+        let ordered = self.pulls.get(&puller).copied();
+        let Some(PullOrder { version, order }) = ordered.filter(|o| o.version.0 == version) else {
             return;
-        }
+        };
         self.pulls.remove(&puller);
         if self.alive(puller) {
             self.feed(Input::Role(
                 puller,
                 RoleEvent::Pulled {
-                    version: WeightVersion(version),
+                    version,
+                    order,
                     result: Ok(()),
                 },
             ));

@@ -80,9 +80,10 @@ impl World {
             Output::AssignPull {
                 puller,
                 version,
+                order,
                 sources,
                 from_trainer,
-            } => self.order_pull(puller, version, sources, from_trainer),
+            } => self.order_pull(puller, (version, order), sources, from_trainer),
             Output::Dispatch { agent, trajectory } => self.hand_out(agent, trajectory),
             Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory),
             Output::Route { ticket, rollout } => self.routed(ticket, rollout),

@@ -71,6 +71,7 @@ impl World {
                 incarnation,
                 RoleEvent::Pulled {
                     version,
+                    order: 1,
                     result: Ok(()),
                 },
             ),
@@ -78,6 +79,7 @@ impl World {
                 incarnation,
                 RoleEvent::Pulled {
                     version,
+                    order: 1,
                     result: Err(PullFailure::Corrupt { source }),
                 },
             ),

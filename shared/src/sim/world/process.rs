@@ -63,6 +63,8 @@ pub(super) enum Order {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub serial: u64,
+    /// The number of the order that is answered.
+    pub order: u64,
     pub version: WeightVersion,
     pub sources: Vec<crate::ids::Incarnation>,
     pub from_trainer: bool,

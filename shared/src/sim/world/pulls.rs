@@ -13,6 +13,7 @@ const BYTES: u64 = 1 << 20;
 /// A pull as it was ordered, for the count of a source's pullers (I-6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ordered {
+    pub order: u64,
     pub version: WeightVersion,
     pub sources: Vec<Incarnation>,
 }
@@ -31,12 +32,13 @@ impl World {
     pub(super) fn order_pull(
         &mut self,
         puller: Incarnation,
-        version: WeightVersion,
+        (version, order): (WeightVersion, u64),
         sources: Vec<Incarnation>,
         from_trainer: bool,
     ) {
         let transfer = Transfer {
             serial: self.number(),
+            order,
             version,
             sources,
             from_trainer,
@@ -52,18 +54,29 @@ impl World {
             return;
         };
         let (incarnation, version, serial) = (puller, transfer.version, transfer.serial);
+        let order = transfer.order;
         if p.version >= Some(version) {
             // The report of its end was lost with a link.
             let result = Ok(());
             self.pullers.remove(&puller);
             return self.say(
                 puller,
-                Input::Role(incarnation, RoleEvent::Pulled { version, result }),
+                Input::Role(
+                    incarnation,
+                    RoleEvent::Pulled {
+                        version,
+                        order,
+                        result,
+                    },
+                ),
             );
         }
-        let same = |t: &Transfer| (t.version, &t.sources) == (version, &transfer.sources);
-        let again = p.pulling.as_ref().is_some_and(same);
-        if !again {
+        let same = |t: &&mut Transfer| (t.version, &t.sources) == (version, &transfer.sources);
+        let running = p.pulling.as_mut().filter(same);
+        let again = running.is_some();
+        if let Some(running) = running {
+            running.order = order;
+        } else {
             // What is verified of this version stays, wherever the rest comes from.
             if p.spare.is_none_or(|(held, _)| held != version) {
                 p.spare = Some((version, 0));
@@ -146,7 +159,7 @@ impl World {
     }
 
     fn pull_ends(&mut self, puller: Incarnation, t: Transfer, result: Result<(), PullFailure>) {
-        let same = |o: &Ordered| (o.version, &o.sources) == (t.version, &t.sources);
+        let same = |o: &Ordered| o.order == t.order;
         if self.pullers.get(&puller).is_some_and(same) {
             self.pullers.remove(&puller);
         }
@@ -165,6 +178,7 @@ impl World {
                 puller,
                 RoleEvent::Pulled {
                     version: t.version,
+                    order: t.order,
                     result,
                 },
             ),

@@ -72,13 +72,8 @@ fn that_a_superseded_relay_gives_no_more_of_the_older_version_is_not_held_agains
     fleet.publish_next();
     let source = fleet.lives[&rollout(0)];
     let reason = "refused".to_owned();
-    fleet.feed(Input::Role(
-        fleet.lives[&rollout(1)],
-        RoleEvent::Pulled {
-            version: WeightVersion(0),
-            result: Err(PullFailure::Source { source, reason }),
-        },
-    ));
+    let failed = Err(PullFailure::Source { source, reason });
+    fleet.ends_pull_of(WeightVersion(0), 1, failed);
     fleet.orders();
     fleet.starts(0);
     assert_eq!(fleet.orders(), ["v1: rollout-1 from rollout-0"]);
@@ -181,6 +176,55 @@ fn one_that_has_everything_and_waits_for_its_requests_frees_its_source_and_is_no
 }
 
 #[test]
+fn a_failure_from_before_an_order_was_given_again_does_not_end_it() {
+    let mut fleet = Fleet::chain(3);
+    fleet.orders();
+    let (before, version) = (fleet.number(1), fleet.version());
+    // Its report was lost with a link, or with a daemon, and comes after the order did again.
+    fleet.attach(rollout(1));
+    assert_eq!(fleet.orders(), ["v0: rollout-1 from rollout-0"]);
+    assert!(fleet.number(1) > before);
+    let source = fleet.lives[&rollout(0)];
+    let reason = "refused".to_owned();
+    let failures = [
+        PullFailure::Source {
+            source,
+            reason: reason.clone(),
+        },
+        PullFailure::Corrupt { source },
+        PullFailure::Own { reason },
+    ];
+    for failure in &failures {
+        fleet.answers((version, before), 1, Err(failure.clone()));
+        assert!(fleet.orders().is_empty(), "{failure:?}");
+        assert_eq!(fleet.sources(1), [source], "{failure:?}");
+    }
+    fleet.ends(1, Err(failures[0].clone()));
+    assert!(fleet.sources(1).is_empty(), "its pull is off");
+}
+
+#[test]
+fn a_role_of_an_earlier_build_answers_the_order_that_it_has() {
+    let mut fleet = Fleet::chain(3);
+    let source = fleet.lives[&rollout(0)];
+    fleet.attach(rollout(1));
+    assert_eq!(fleet.sources(1), [source]);
+    let reason = "refused".to_owned();
+    let failed = Err(PullFailure::Source { source, reason });
+    fleet.answers((fleet.version(), 0), 1, failed);
+    assert!(fleet.sources(1).is_empty(), "its pull is off");
+}
+
+#[test]
+fn that_a_version_is_there_counts_whichever_order_it_answers() {
+    let mut fleet = Fleet::chain(2);
+    let before = fleet.number(1);
+    fleet.attach(rollout(1));
+    fleet.answers((fleet.version(), before), 1, Ok(()));
+    assert!(fleet.holder(1).is_admitted());
+}
+
+#[test]
 fn one_that_has_everything_changes_over_before_it_is_told_to_pull_a_newer_version() {
     let mut fleet = Fleet::chain(1);
     fleet.moves(0, 100);
@@ -189,12 +233,8 @@ fn one_that_has_everything_changes_over_before_it_is_told_to_pull_a_newer_versio
         fleet.pass(Duration::from_secs(1));
         assert!(fleet.orders().is_empty(), "its requests did not end yet");
     }
-    let (incarnation, version) = (fleet.lives[&rollout(0)], WeightVersion(0));
-    let result = Ok(());
-    fleet.feed(Input::Role(
-        incarnation,
-        RoleEvent::Pulled { version, result },
-    ));
+    let version = WeightVersion(0);
+    fleet.ends_pull_of(version, 0, Ok(()));
     let i = fleet.holder(0);
     assert_eq!((i.version(), i.is_admitted()), (Some(version), false));
     assert_eq!(fleet.orders(), ["v3: rollout-0 from trainer-0"]);

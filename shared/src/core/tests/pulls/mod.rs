@@ -11,6 +11,8 @@ struct Fleet {
     now: Time,
     lives: std::collections::BTreeMap<InstanceId, Incarnation>,
     orders: Vec<String>,
+    /// The number of the order that each life was given last.
+    numbers: std::collections::BTreeMap<Incarnation, u64>,
     published: u64,
 }
 
@@ -56,6 +58,7 @@ impl Fleet {
             now: Time(1_000_000_000),
             lives: Default::default(),
             orders: Vec::new(),
+            numbers: Default::default(),
             published: 0,
         };
         for node in nodes.into_iter().skip(1) {
@@ -87,9 +90,11 @@ impl Fleet {
                 Output::AssignPull {
                     puller,
                     version,
+                    order,
                     sources,
                     ..
                 } => {
+                    self.numbers.insert(puller, order);
                     let (puller, from) = (self.name(puller), self.name(sources[0]));
                     self.orders.push(format!("{version}: {puller} from {from}"));
                 }
@@ -164,11 +169,37 @@ impl Fleet {
     }
 
     fn ends(&mut self, puller: u32, result: Result<(), PullFailure>) {
-        let (incarnation, version) = (self.lives[&rollout(puller)], self.version());
-        self.feed(Input::Role(
-            incarnation,
-            RoleEvent::Pulled { version, result },
-        ));
+        self.ends_pull_of(self.version(), puller, result);
+    }
+
+    fn ends_pull_of(
+        &mut self,
+        version: WeightVersion,
+        puller: u32,
+        result: Result<(), PullFailure>,
+    ) {
+        let order = self.number(puller);
+        self.answers((version, order), puller, result);
+    }
+
+    /// The number of the order that it was given last.
+    fn number(&self, puller: u32) -> u64 {
+        let life = self.lives[&rollout(puller)];
+        self.numbers.get(&life).copied().unwrap_or_default()
+    }
+
+    fn answers(
+        &mut self,
+        (version, order): (WeightVersion, u64),
+        puller: u32,
+        result: Result<(), PullFailure>,
+    ) {
+        let ended = RoleEvent::Pulled {
+            version,
+            order,
+            result,
+        };
+        self.feed(Input::Role(self.lives[&rollout(puller)], ended));
     }
 
     fn version(&self) -> WeightVersion {
@@ -192,6 +223,11 @@ impl Fleet {
         (0..rollouts).for_each(|n| fleet.starts(n));
         fleet.orders();
         fleet
+    }
+
+    fn sources(&self, puller: u32) -> Vec<Incarnation> {
+        let pull = self.holder(puller).pull();
+        pull.map_or_else(Vec::new, |p| p.sources.clone())
     }
 
     fn supply(&self, puller: u32) -> Option<Supply> {

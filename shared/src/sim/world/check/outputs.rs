@@ -79,10 +79,11 @@ impl World {
             Output::AssignPull {
                 puller,
                 version,
+                order,
                 sources,
                 from_trainer,
             } => {
-                self.check_pull(*puller, *version, sources);
+                self.check_pull(*puller, (*version, *order), sources);
                 if *from_trainer {
                     self.check_copies(*version);
                 }

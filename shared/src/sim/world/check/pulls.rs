@@ -14,7 +14,7 @@ impl World {
     pub(super) fn check_pull(
         &mut self,
         puller: Incarnation,
-        version: WeightVersion,
+        (version, order): (WeightVersion, u64),
         sources: &[Incarnation],
     ) {
         let published = self.checker.published;
@@ -35,7 +35,11 @@ impl World {
         }
         self.check_reader(puller, version);
         let sources = sources.to_vec();
-        let ordered = Ordered { version, sources };
+        let ordered = Ordered {
+            order,
+            version,
+            sources,
+        };
         self.pullers.insert(puller, ordered);
     }
 
