@@ -17,7 +17,9 @@ CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
-BINS := -p robustd -p robustctl -p robust-worker -p robust-shim -p robust-weights
+# The demo needs no program that stands beside one of yours, nor the one that measures.
+DEMO_BINS := -p robustd -p robustctl -p robust-worker
+BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
 .PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast soak asan bench bench-engines dist dist-test fmt lint doc docs deny clean
 
@@ -42,7 +44,8 @@ install: man
 	install -m 755 $(addprefix "$(TARGET_DIR)/release"/,$(PROGRAMS)) "$(DESTDIR)$(PREFIX)/bin"
 	cp -r "$(TARGET_DIR)/share/." "$(DESTDIR)$(PREFIX)/share"
 
-demo: build
+demo: setup
+	@CARGO="$(CARGO)" scripts/build.py --locked --release $(DEMO_BINS) --bins
 	@scripts/demo.sh "$(TARGET_DIR)/release"
 
 # The demo with real engines as rollouts, which are set up first (some 3 GB, once).
@@ -118,7 +121,7 @@ asan: setup
 
 bench: setup python
 	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
-	@scripts/bench.sh "$(TARGET_DIR)/release"
+	@scripts/torch.sh --run scripts/bench.sh "$(TARGET_DIR)/release"
 	@scripts/torch.sh --run scripts/bench_deltas.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/weights.json"
 	@scripts/bench_peers.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/weights.json"
 	@scripts/torch.sh --run scripts/bench_torch.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"

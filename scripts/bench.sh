@@ -22,6 +22,8 @@ cd "$(dirname "$0")/.."
 bin=$(cd "$1" && pwd)
 kills=${BENCH_KILLS:-25}
 out=${CARGO_TARGET_DIR:-target}/bench
+# A python with torch has gloo, and the ways of torch to save.
+export ROBUST_BENCH_PYTHON=${ROBUST_BENCH_PYTHON:-${TORCH_PYTHON:-}}
 mkdir -p "$out"
 state=$(mktemp -d "${TMPDIR:-/tmp}/robust-bench.XXXXXX")
 "$bin/robustd" --job fixtures/jobs/demo.toml --state-dir "$state" --steps 100000 >"$state/out" 2>"$state/err" &

@@ -5,6 +5,7 @@ mod failure;
 mod inspect;
 mod join;
 mod listeners;
+mod main;
 mod manual;
 mod run;
 mod sampled;
@@ -13,4 +14,4 @@ mod warmup;
 
 pub use args::{Args, ExitCode};
 pub use failure::Failure;
-pub use run::run;
+pub use main::main;
