@@ -3,7 +3,8 @@
 //!
 //! Each table is a machine, its rows are states and its columns inputs. A state that is a mark upon
 //! another one (`condemned` upon `attached`) stands for it.
-use super::state::{JobState, Stage};
+use super::state::JobState;
+use crate::core::gang::Stage;
 use crate::core::roster::instance::{Instance, Life};
 use crate::core::roster::nodes::NodeState;
 use crate::core::work::trajectories::Place;
@@ -198,7 +199,7 @@ impl Core {
                 }
             }
             Input::Gang(from, event) => {
-                let former = *from != self.s.gang.generation;
+                let former = *from != self.s.gang.generation();
                 let row = if former { 0 } else { self.gang_row() };
                 meet(GANG, row, gang_column(event));
             }
@@ -255,7 +256,7 @@ impl Core {
     }
 
     fn gang_row(&self) -> usize {
-        match self.s.gang.stage {
+        match self.s.gang.stage() {
             Stage::Forming => 1,
             Stage::Restoring => 2,
             Stage::Ready => 3,

@@ -104,8 +104,9 @@ pub use work::trajectories::staleness;
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;
 use effects::Effects;
+use gang::Stage;
 use roster::index::Index;
-use state::{JobState, Stage};
+use state::JobState;
 use std::time::Duration;
 use timers::Timers;
 
@@ -249,7 +250,7 @@ impl Core {
     /// Differs after a pass in which a part did something that others may have waited for.
     fn done_so_far(&self) -> (usize, Stage, Context) {
         let gang = &self.s.gang;
-        (self.out.len(), gang.stage, gang.context)
+        (self.out.len(), gang.stage(), gang.context())
     }
 
     fn pass(&mut self) {

@@ -2,16 +2,12 @@
 use super::entries::LastTaken;
 use super::output::Outcome;
 use crate::core::detect::durations::PhaseDurations;
-use crate::core::gang::context::Context;
-use crate::core::gang::prepare::Prepared;
+use crate::core::gang::Gang;
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
-use crate::core::recover::budget::Strikes;
-use crate::core::recover::cause::Causes;
 use crate::core::recover::deaths::Deaths;
 use crate::core::recover::incident::Incidents;
 use crate::core::recover::recoveries::Recoveries;
-use crate::core::recover::restart::FirstIteration;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
 use crate::core::weights::Weights;
@@ -108,88 +104,6 @@ impl JobState {
     }
 }
 
-/// What the gang is about; the module `gang` draws the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
-    /// Some rank has not attached yet.
-    Forming,
-    /// `Restore` is under way.
-    Restoring,
-    /// Restored, and no call is under way.
-    Ready,
-    /// `Publish` is under way.
-    Publishing(WeightVersion),
-    /// `Prepare` is under way.
-    Preparing(Step),
-    /// `TrainStep` is under way.
-    Training(Step),
-}
-
-/// The trainer gang beyond its single ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Gang {
-    /// Its fencing number.
-    pub generation: Generation,
-    /// What it is about.
-    pub stage: Stage,
-    /// When the call under way was issued.
-    pub called_at: Time,
-    /// The step this life restores.
-    pub restore_step: Step,
-    /// The version this life serves to pullers.
-    pub serves: Option<WeightVersion>,
-    /// Whether this life replaced another one.
-    pub restarted: bool,
-    /// Whether this life finished a step.
-    pub stepped: bool,
-    /// No life finished a step since the job began, or went on after its end.
-    #[serde(default)]
-    pub fresh: bool,
-    /// Lives in a row that ended before they were restored.
-    pub failed_restarts: u32,
-    /// Faults of restored gangs since the last committed step.
-    pub faults_in_step: u32,
-    /// All its faults since then, kind by kind.
-    #[serde(default)]
-    pub strikes: Strikes,
-    /// The same, cause by cause.
-    #[serde(default)]
-    pub causes: Causes,
-    /// Whose turn its slots are; always the ranks' where there are no hybrid engines.
-    #[serde(default)]
-    pub context: Context,
-    /// Since when.
-    #[serde(default)]
-    pub context_since: Time,
-    /// What it prepared of the next step.
-    #[serde(default)]
-    pub prepared: Prepared,
-}
-
-impl Gang {
-    /// It did useful work: what fails from now on is not in a row with what failed before.
-    pub(super) fn succeeded(&mut self) {
-        self.failed_restarts = 0;
-        self.strikes.clear();
-        self.causes.clear();
-    }
-
-    /// What the step of this life is the first one of, until it is finished. A planned restart replaces
-    /// no gang that failed: its first step is like any other.
-    pub(super) fn first_iteration(&self) -> Option<FirstIteration> {
-        match (self.stepped, self.fresh, self.restarted) {
-            (true, _, _) | (_, false, false) => None,
-            (_, true, _) => Some(FirstIteration::OfJob),
-            (_, false, true) => Some(FirstIteration::AfterRestart),
-        }
-    }
-
-    /// Whether its program has been at its own loop for so long.
-    pub(super) fn ran(&self, long: Duration, now: Time) -> bool {
-        matches!(self.stage, Stage::Training(_)) && now.since(self.called_at) > long
-    }
-}
-
 /// A recovery under way and whom it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
@@ -244,23 +158,7 @@ impl State {
             next_incident: IncidentId(1),
             committed: Step(0),
             weights: Weights::default(),
-            gang: Gang {
-                generation: Generation(0),
-                stage: Stage::Forming,
-                called_at: Time(0),
-                restore_step: Step(0),
-                serves: None,
-                restarted: false,
-                fresh: true,
-                stepped: false,
-                failed_restarts: 0,
-                faults_in_step: 0,
-                context: Context::default(),
-                context_since: Time(0),
-                prepared: Prepared::default(),
-                strikes: Strikes::default(),
-                causes: Causes::default(),
-            },
+            gang: Gang::default(),
             revision: 0,
             revisions: BTreeMap::new(),
             planned: None,

@@ -153,7 +153,7 @@ impl Core {
             stale: tally.stale,
             set_aside: tally.set_aside,
             given_back: tally.given_back,
-            context: (self.config.hybrids > 0).then_some(s.gang.context),
+            context: (self.config.hybrids > 0).then_some(s.gang.context()),
             pause: self.pause_view(),
             started: s.started_at,
             nodes: self.node_views(),
@@ -203,7 +203,7 @@ impl Core {
             phase: i.phase,
             phase_since: i.phase_since,
             version: match i.id.role {
-                Role::Trainer => self.s.gang.serves,
+                Role::Trainer => self.s.gang.serves(),
                 Role::Hybrid | Role::Rollout => holder.version(),
                 Role::Agent => None,
             },

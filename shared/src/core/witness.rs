@@ -3,7 +3,7 @@
 //! looked at whether all that could be done was done, and whether those that are waited for are there.
 use super::Core;
 use super::output::Output;
-use super::state::{JobState, Stage};
+use super::state::JobState;
 use crate::ids::{Incarnation, Role};
 
 impl Core {
@@ -39,7 +39,7 @@ impl Core {
         if stranded.is_some() {
             return stranded;
         }
-        let called = !matches!(self.s.gang.stage, Stage::Forming | Stage::Ready);
+        let called = self.s.gang.is_called();
         let mut ranks = self.s.instances.role(Role::Trainer);
         let absent = ranks.find(|rank| !rank.has_process()).filter(|_| called);
         absent.map(|rank| format!("the gang is called, and {} has no process", rank.id))

@@ -18,7 +18,8 @@
 //! recovers keeps its rank's slots at work. Everybody restarts under policy `task`, so
 //! there the second and third row never occur.
 use super::Core;
-use super::state::{Scope, Stage};
+use super::state::Scope;
+use crate::core::gang::Stage;
 use crate::ettr::Cause;
 use crate::ids::Role;
 
@@ -83,7 +84,7 @@ impl Moment {
 impl Core {
     /// As the index was last brought up to date, which must be now.
     pub(super) fn moment(&self) -> Moment {
-        let begun = matches!(self.s.gang.stage, Stage::Training(_) | Stage::Preparing(_));
+        let begun = self.s.gang.is_in_step();
         let recovers = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
         let works = |role| self.index_now().counts(role).works;
         Moment {
@@ -95,7 +96,7 @@ impl Core {
             training: begun && works(Role::Trainer) > 0,
             rollout_generates: works(Role::Rollout) > 0,
             hybrid_slots_generate: works(Role::Hybrid).saturating_mul(self.config.rank_slots),
-            switches: self.s.gang.context.switches(),
+            switches: self.s.gang.context().switches(),
             paused: self.is_paused(),
         }
     }
@@ -104,7 +105,7 @@ impl Core {
     pub(super) fn has_begun(&self) -> bool {
         let silent = self.config.own_loop.is_some_and(|own| !own.publishes);
         let gang = &self.s.gang;
-        let works = matches!(gang.stage, Stage::Training(_)) || gang.generation.0 > 1;
+        let works = matches!(gang.stage(), Stage::Training(_)) || gang.generation().0 > 1;
         self.s.weights.published().is_some() || silent && works
     }
 

@@ -48,7 +48,7 @@ pub use ruleset::InForce;
 pub use setting::{LONGEST_S, Setting, Source};
 pub use verdict::Verdict;
 
-use super::state::{Scope, Stage};
+use super::state::Scope;
 use crate::core::recover::restart::{Action, Case, Plan, decide};
 use crate::core::roster::instance::Condemned;
 use crate::core::{Core, FaultKind, Mutation};
@@ -221,7 +221,7 @@ impl Core {
             Role::Trainer => self.moves(&self.s.instances.ids(Role::Trainer)),
             _ => self.moves(&[verdict.who]),
         };
-        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
+        let restored = self.s.gang.is_restored();
         let budget = self.config.budgets.of(verdict.kind);
         let is_silent = self.config.own_loop.is_some_and(|own| !own.commits);
         if is_silent && self.s.gang.ran(budget.window, self.now) {
@@ -233,13 +233,9 @@ impl Core {
             // Whatever was counted before, this is not what exceeds it.
             again.count = again.count.min(self.config.same_cause.saturating_sub(1));
         }
-        let (now, kind, gang) = (self.now, verdict.kind, &mut self.s.gang);
+        let (now, kind) = (self.now, verdict.kind);
         let failures = if verdict.who.role == Role::Trainer {
-            match restored {
-                true => gang.faults_in_step += 1,
-                false => gang.failed_restarts += 1,
-            }
-            gang.strikes.strike(kind, budget.window, now)
+            self.s.gang.count_fault(kind, budget.window, now)
         } else {
             let i = self.s.instances.get_mut(verdict.who);
             i.map_or(0, |i| match (folded, poisoned) {
@@ -264,8 +260,8 @@ impl Core {
             committed: self.s.committed,
             startup_error: verdict.startup_error.clone(),
             role_proven: self.s.proven.contains(&verdict.who.role) && !verdict.never_served,
-            failed_restarts: gang.failed_restarts,
-            faults_in_step: gang.faults_in_step,
+            failed_restarts: gang.failed_restarts(),
+            faults_in_step: gang.faults_in_step(),
             first_iteration: gang
                 .first_iteration()
                 .filter(|_| restored && !self.config.mutant(Mutation::CheapFirstStep)),

@@ -2,8 +2,8 @@
 use super::Verdict;
 use super::durations::PhaseDurations;
 use crate::core::config::CoreConfig;
+use crate::core::gang::Gang;
 use crate::core::roster::instances::Instances;
-use crate::core::state::Gang;
 use crate::core::weights::Weights;
 use crate::core::work::Work;
 use crate::ids::{Incarnation, WeightVersion};

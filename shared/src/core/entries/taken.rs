@@ -1,8 +1,9 @@
 //! Taking what changed.
-use super::super::state::{Gang, State};
+use super::super::state::State;
 use super::head::{Head, Now, Plans};
 use super::{Changes, EntryKey, Value};
 use crate::changed::Layers;
+use crate::core::gang::Gang;
 use crate::core::roster::measured::Measured;
 use crate::ids::{IncidentId, InstanceId, NodeId, Role, TrajectoryId};
 use crate::phase::Phase;

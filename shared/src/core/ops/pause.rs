@@ -17,7 +17,7 @@
 //! completes.
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::Severity;
-use crate::core::state::{JobState, Stage};
+use crate::core::state::JobState;
 use crate::core::{Core, Mutation};
 use crate::ids::{Role, Step};
 use crate::time::Time;
@@ -71,8 +71,7 @@ impl Core {
             return Err(Refusal::AlreadyThere { what });
         }
         let next = self.s.committed.next();
-        let begun = matches!(self.s.gang.stage, Stage::Preparing(_) | Stage::Training(_))
-            || self.s.work.requests.table().is_begun(next);
+        let begun = self.s.gang.is_in_step() || self.s.work.requests.table().is_begun(next);
         let after = if begun { next } else { self.s.committed };
         self.s.pause = Some(Pause {
             after,
@@ -146,12 +145,11 @@ impl Core {
 
     /// Notices that the last step before the pause is over.
     pub(in crate::core) fn settle_pause(&mut self) {
-        let (committed, gang) = (self.s.committed, &self.s.gang);
+        let committed = self.s.committed;
+        let idle = self.s.gang.is_idle_after(committed);
         let Some(pause) = &mut self.s.pause else {
             return;
         };
-        let published = gang.serves.map(|v| v.0) == Some(committed.0);
-        let idle = gang.stage == Stage::Ready && published;
         if pause.reached || committed < pause.after || !idle {
             return;
         }

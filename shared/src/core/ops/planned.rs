@@ -10,12 +10,10 @@
 //! A life that began after the request is what was asked for, and is left alone.
 use crate::core::config::CoreConfig;
 use crate::core::gang::context::Context;
-use crate::core::gang::prepare::Prepared;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Record, Severity};
 use crate::core::roster::instance::{Instance, Life};
 use crate::core::roster::nodes::{Given, Home, Move};
-use crate::core::state::Stage;
 use crate::core::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, Role};
 use serde::{Deserialize, Serialize};
@@ -168,7 +166,7 @@ impl Core {
             let what = "another change of the trainer".to_owned();
             return Err(Refusal::Busy { what });
         }
-        let when = match self.at_boundary() {
+        let when = match self.gang_is_at_boundary() {
             true => "now".to_owned(),
             false => format!("when step {} is committed", self.s.committed.next()),
         };
@@ -228,23 +226,9 @@ impl Core {
         }
     }
 
-    /// Whether the gang may be restarted without anything being done twice.
-    fn at_boundary(&self) -> bool {
-        let gang = &self.s.gang;
-        match gang.stage {
-            Stage::Forming | Stage::Restoring => true,
-            Stage::Ready => {
-                !self.must_publish(self.due_version()) && gang.prepared == Prepared::default()
-            }
-            // Its program tells no boundary, now or ever.
-            Stage::Training(_) if self.config.own_loop.is_some_and(|own| !own.commits) => true,
-            _ => self.config.mutant(Mutation::ChangeMidStep),
-        }
-    }
-
     /// Carries out what is planned for the gang, if it is time.
     pub(in crate::core) fn carry_out_planned(&mut self) {
-        if self.s.planned.is_none() || !self.at_boundary() {
+        if self.s.planned.is_none() || !self.gang_is_at_boundary() {
             return;
         }
         self.sync();
@@ -274,7 +258,7 @@ impl Core {
         self.event(Severity::Info, "planned", None, text);
         self.resize_gang(planned.ranks);
         // It replaces no gang that failed: its first fault is a first fault.
-        self.new_generation(self.config.mutant(Mutation::CountPlanned));
+        self.form_gang(self.config.mutant(Mutation::CountPlanned));
         let ranks = self.s.instances.ids(Role::Trainer);
         self.replace(&ranks, &planned.why);
         if planned.task {
@@ -393,7 +377,7 @@ impl Core {
         if next > rolling.first && !serves(next - 1) {
             return false;
         }
-        if role == Role::Hybrid && self.s.gang.context != Context::Rolling {
+        if role == Role::Hybrid && self.s.gang.context() != Context::Rolling {
             // Its slot is its rank's now.
             return false;
         }

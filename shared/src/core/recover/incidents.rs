@@ -7,7 +7,7 @@ use crate::core::recover::incident::{Incident, IncidentOutcome};
 use crate::core::recover::restart::{Action, Plan};
 use crate::core::roster::index::Counts;
 use crate::core::roster::instance::Instance;
-use crate::core::state::{Recovery, Scope, Stage};
+use crate::core::state::{Recovery, Scope};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 use crate::time::Time;
 
@@ -295,13 +295,7 @@ impl Core {
 
     /// The trainer computes, or is complete and only waits for its batch.
     fn gang_works(&self) -> bool {
-        let serving = self.s.gang.serves.map(|v| v.0) == Some(self.s.committed.0);
-        match self.s.gang.stage {
-            Stage::Training(_) | Stage::Preparing(_) => {
-                self.index_now().counts(Role::Trainer).works > 0
-            }
-            Stage::Ready => serving,
-            _ => false,
-        }
+        let computes = self.index_now().counts(Role::Trainer).works > 0;
+        self.s.gang.is_at_work(self.s.committed, computes)
     }
 }

@@ -7,14 +7,11 @@
 //!                                       └─ FailJob          no restart can help
 //! ```
 use crate::core::config::Policy;
-use crate::core::gang::context::Context;
-use crate::core::gang::prepare::Prepared;
 use crate::core::output::{Outcome, Output, Record, Severity};
 use crate::core::recover::budget::{Budget, FaultKind};
 use crate::core::recover::cause::Recurring;
 use crate::core::roster::instance::Life;
 use crate::core::roster::nodes::{Move, NodeState};
-use crate::core::state::Stage;
 use crate::core::{Core, Mutation};
 use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role, Step};
 use std::fmt;
@@ -301,23 +298,9 @@ fn over_budget(case: &Case) -> Option<String> {
 impl Core {
     /// First start of the job: every place, one generation.
     pub(in crate::core) fn spawn_everything(&mut self) {
-        self.new_generation(false);
+        self.form_gang(false);
         let ids: Vec<_> = self.s.instances.iter().map(|i| i.id).collect();
         self.issue(&ids);
-    }
-
-    pub(in crate::core) fn new_generation(&mut self, restarted: bool) {
-        let generation = self.s.next_generation;
-        self.s.next_generation = generation.next();
-        let gang = &mut self.s.gang;
-        gang.generation = generation;
-        gang.stage = Stage::Forming;
-        if !self.config.mutant(Mutation::KeepServes) {
-            gang.serves = None;
-        }
-        gang.stepped = false;
-        gang.prepared = Prepared::default();
-        gang.restarted = restarted;
     }
 
     /// New lives: all numbers are on record before any process is started, in one go, so that the
@@ -332,7 +315,7 @@ impl Core {
             let incarnation = self.s.next_incarnation;
             self.s.next_incarnation = incarnation.next();
             let generation = match id.role {
-                Role::Trainer => self.s.gang.generation,
+                Role::Trainer => self.s.gang.generation(),
                 Role::Hybrid | Role::Rollout | Role::Agent => Generation(0),
             };
             let until = self.now + self.config.rules.attach_overdue.window.of(id.role);
@@ -368,7 +351,7 @@ impl Core {
 
     /// No slot is free: the place waits for one.
     fn make_homeless(&mut self, id: InstanceId) {
-        let (none, generation) = (Incarnation(0), self.s.gang.generation);
+        let (none, generation) = (Incarnation(0), self.s.gang.generation());
         let reborn = self.reborn(id, none, generation);
         if let Some(i) = reborn {
             (i.life, i.slot) = (Life::Homeless, None);
@@ -389,16 +372,14 @@ impl Core {
             }
             Action::RestartGang => {
                 self.lose_step();
-                self.new_generation(true);
+                self.form_gang(true);
                 self.renew(&of(self, Some(Role::Trainer)), ended, plan.wait);
             }
             Action::RestartTask => {
                 self.lose_step();
                 self.discard_generated();
-                self.new_generation(true);
-                (self.s.gang.context, self.s.gang.context_since) = (Context::Training, self.now);
-                self.s.gang.failed_restarts = 0;
-                self.s.gang.faults_in_step = 0;
+                self.form_gang(true);
+                self.s.gang.begin_task_again(self.now);
                 self.renew(&of(self, None), ended, plan.wait);
             }
             Action::FailJob => self.finish(Outcome::Failed {
@@ -453,7 +434,7 @@ impl Core {
         if wait == Duration::ZERO {
             return self.issue(ids);
         }
-        let (until, generation) = (self.now + wait, self.s.gang.generation);
+        let (until, generation) = (self.now + wait, self.s.gang.generation());
         for &id in ids {
             let reborn = self.reborn(id, Incarnation(0), generation);
             if let Some(i) = reborn {
@@ -514,8 +495,7 @@ impl Core {
 
     /// The running step will be done again: its training so far was for nothing.
     fn lose_step(&mut self) {
-        let begun = matches!(self.s.gang.stage, Stage::Training(_) | Stage::Preparing(_));
-        if !begun && self.s.gang.prepared == Prepared::default() {
+        if !self.s.gang.has_begun_step() {
             return;
         }
         if self.config.own_loop.is_some_and(|own| !own.commits) {

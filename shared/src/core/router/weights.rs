@@ -5,7 +5,6 @@ use crate::core::effects::Cx;
 use crate::core::input::PullFailure;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
-use crate::core::state::Stage;
 use crate::core::weights::{Failed, Peer, Place, Rack, Weights};
 use crate::ids::{Generation, Incarnation, InstanceId, WeightVersion};
 
@@ -27,9 +26,8 @@ impl Core {
 
     pub(in crate::core) fn plan_pulls(&mut self) {
         self.sync();
-        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
-        let readable = restored && self.gang_attached();
-        let serves = self.s.gang.serves.filter(|_| readable);
+        let readable = self.s.gang.is_restored() && self.gang_attached();
+        let serves = self.s.gang.serves().filter(|_| readable);
         let (weights, mut cx) = self.weights();
         weights.plan(&mut cx, serves);
     }

@@ -59,7 +59,7 @@ fn trained(s: &Script) -> Vec<TrajectoryId> {
 }
 
 fn step_done(s: &mut Script, step: u64) {
-    let generation = s.core.s.gang.generation;
+    let generation = s.core.s.gang.generation();
     let (step, metrics) = (Step(step), StepMetrics::default());
     s.feed(Input::Gang(
         generation,

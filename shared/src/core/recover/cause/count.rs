@@ -35,7 +35,7 @@ impl Core {
     /// What is counted for an instance; of ranks it is the gang that fails.
     fn causes_of(&mut self, who: InstanceId) -> Option<&mut Causes> {
         match who.role {
-            Role::Trainer => Some(&mut self.s.gang.causes),
+            Role::Trainer => Some(self.s.gang.causes_mut()),
             Role::Hybrid | Role::Rollout | Role::Agent => {
                 let i = self.s.instances.get_mut(who)?;
                 Some(&mut i.causes)

@@ -120,9 +120,9 @@ impl Core {
                 .filter(|_| self.eligible(i))
                 .map(Takes::Requests),
             peer: Some(self.peer(i)),
-            unpaused: Self::holds_slot(i) && i.turn != Turn::Paused || i.leaving.is_some(),
-            unrolling: Self::holds_slot(i) && i.condemned.is_none() && i.turn != Turn::Rolls,
-            to_tell: self.due_command(i),
+            unpaused: i.holds_slot() && i.turn != Turn::Paused || i.leaving.is_some(),
+            unrolling: i.holds_slot() && i.condemned.is_none() && i.turn != Turn::Rolls,
+            to_tell: self.s.gang.due_command(i, self.s.weights.is_current(i.id)),
             ..common
         }
     }
@@ -134,7 +134,7 @@ impl Core {
             && self.s.weights.of(r.id).is_admitted()
             && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
             && r.condemned.is_none()
-            && self.has_its_turn(r)
+            && (r.id.role != Role::Hybrid || self.s.gang.lets_generate(r.turn))
             && !r.going()
     }
 }

@@ -13,10 +13,10 @@ mod facts;
 use facts::Facts;
 
 use crate::core::Core;
+use crate::core::gang::Stage;
 use crate::core::gang::context::Context;
 use crate::core::roster::instances::ROLES;
 use crate::core::roster::nodes::Slots;
-use crate::core::state::Stage;
 use crate::core::timers::TimerKey;
 use crate::ids::{InstanceId, Role, WeightVersion};
 use std::collections::BTreeSet;
@@ -237,13 +237,12 @@ impl Core {
 
     fn globals(&self) -> Globals {
         let gang = &self.s.gang;
-        let calls = !matches!(gang.stage, Stage::Forming | Stage::Ready);
         Globals {
             published: self.s.weights.published(),
-            serves: gang.serves,
-            stage: Some(gang.stage),
-            context: gang.context,
-            wanted: calls || self.s.weights.wait_for_ranks(),
+            serves: gang.serves(),
+            stage: Some(gang.stage()),
+            context: gang.context(),
+            wanted: gang.is_called() || self.s.weights.wait_for_ranks(),
         }
     }
 
