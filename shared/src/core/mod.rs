@@ -120,8 +120,6 @@ pub struct Core {
     timers: Timers,
     /// Instances whose timers are to be set; kept for its memory.
     rearm: Vec<InstanceId>,
-    /// Something changed that recoveries depend on.
-    recoveries_due: bool,
     /// Something changed that those without a slot wait for.
     slots_due: bool,
     /// Something changed about those that are to go.
@@ -168,7 +166,6 @@ impl Core {
             index: Index::default(),
             timers: Timers::default(),
             rearm: Vec::new(),
-            recoveries_due: true,
             slots_due: true,
             retire_due: true,
             next_config: None,
@@ -181,6 +178,7 @@ impl Core {
             core.arm_node(node);
         }
         core.s.weights.look_again();
+        core.s.recover.look_again();
         core.sync();
         core
     }

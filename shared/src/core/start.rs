@@ -58,6 +58,6 @@ impl Core {
         if self.s.job == JobState::Running {
             self.s.instances.forget_turns();
         }
-        self.evidence_is_lost();
+        self.s.recover.evidence_is_lost();
     }
 }

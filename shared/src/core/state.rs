@@ -5,14 +5,12 @@ use crate::core::detect::durations::PhaseDurations;
 use crate::core::gang::Gang;
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
-use crate::core::recover::deaths::Deaths;
-use crate::core::recover::incident::Incidents;
-use crate::core::recover::recoveries::Recoveries;
+use crate::core::recover::Recover;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
 use crate::core::weights::Weights;
 use crate::core::work::Work;
-use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
+use crate::ids::{Generation, Incarnation, Role, Step, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,7 +25,6 @@ pub struct State {
     pub(super) last_now: Time,
     pub(super) next_incarnation: Incarnation,
     pub(super) next_generation: Generation,
-    pub(super) next_incident: IncidentId,
     pub(super) committed: Step,
     #[serde(flatten)]
     pub(super) weights: Weights,
@@ -56,18 +53,11 @@ pub struct State {
     pub(super) instances: Instances,
     #[serde(flatten)]
     pub(super) work: Work,
-    /// The last incidents, open ones included.
-    pub(super) incidents: Incidents,
-    /// Recoveries under way.
-    pub(super) recoveries: Recoveries,
+    #[serde(flatten)]
+    pub(super) recover: Recover,
     pub(super) ledger: crate::ettr::Ledger,
     pub(super) committed_at: Option<Time>,
     pub(super) step_duration: Duration,
-    /// Engines that died with requests in flight, and nobody is to blame yet.
-    #[serde(default)]
-    pub(super) deaths: Deaths,
-    /// Task restarts since the last committed step.
-    pub(super) task_restarts: u32,
     /// The number of the next armed fault.
     #[serde(default)]
     pub(super) next_fault: u64,
@@ -104,39 +94,6 @@ impl JobState {
     }
 }
 
-/// A recovery under way and whom it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recovery {
-    /// Its incident.
-    pub incident: IncidentId,
-    /// Who failed.
-    pub who: InstanceId,
-    /// What is restarted.
-    pub scope: Scope,
-}
-
-/// What a recovery restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scope {
-    /// The instance that failed.
-    Instance,
-    /// All ranks of the trainer.
-    Gang,
-    /// Everything.
-    Task,
-}
-
-impl Recovery {
-    /// Whether the instance is restarted by it.
-    pub fn covers(&self, id: InstanceId) -> bool {
-        match self.scope {
-            Scope::Instance => self.who == id,
-            Scope::Gang => id.role == Role::Trainer,
-            Scope::Task => true,
-        }
-    }
-}
-
 impl State {
     /// The memory of a job that was never started.
     pub(super) fn new(config: &super::CoreConfig) -> Self {
@@ -155,7 +112,6 @@ impl State {
             last_now: Time(0),
             next_incarnation: Incarnation(1),
             next_generation: Generation(1),
-            next_incident: IncidentId(1),
             committed: Step(0),
             weights: Weights::default(),
             gang: Gang::default(),
@@ -168,13 +124,10 @@ impl State {
             nodes: NodeTable::default(),
             instances: Instances::default(),
             work: Work::default(),
-            incidents: Incidents::default(),
-            recoveries: Recoveries::default(),
+            recover: Recover::default(),
             ledger: crate::ettr::Ledger::default(),
             committed_at: None,
             step_duration: Duration::ZERO,
-            deaths: Deaths::default(),
-            task_restarts: 0,
             next_fault: 1,
             durations: PhaseDurations::default(),
             proven: Vec::new(),
@@ -235,7 +188,7 @@ impl State {
         (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
         self.weights.forget_engines();
         // Nothing counts any more of what failed before: an operator looked at it in between.
-        (self.gang, self.task_restarts) = (fresh.gang, 0);
+        self.gang = fresh.gang;
         self.planned = match (self.planned.take(), ranks == config.ranks) {
             (planned, true) => {
                 let read = planned.map(|planned| (Role::Trainer, planned.revision));
@@ -253,7 +206,7 @@ impl State {
             }),
         };
         self.rolling.clear();
-        self.recoveries = Recoveries::default();
+        self.recover.begin_anew();
         if !config.mutant(super::Mutation::ForgetResume) {
             self.work.requests.return_leases();
         }

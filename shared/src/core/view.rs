@@ -162,7 +162,7 @@ impl Core {
                 .iter()
                 .map(|i| self.instance_view(i, now))
                 .collect(),
-            incidents: s.incidents.iter().cloned().collect(),
+            incidents: s.recover.incidents().iter().cloned().collect(),
             armed: self.armed(),
             ettr: s.ledger.figures(now),
         }
@@ -183,7 +183,7 @@ impl Core {
         match &self.s.job {
             JobState::New => "starting",
             JobState::Over(outcome) => outcome.word(),
-            JobState::Running if !self.s.recoveries.is_empty() => "recovering",
+            JobState::Running if !self.s.recover.recoveries().is_empty() => "recovering",
             JobState::Running if self.is_paused() => "paused",
             JobState::Running if !self.has_begun() => "starting",
             JobState::Running => "running",
@@ -236,7 +236,7 @@ impl Core {
 
     pub(super) fn instance_word(&self, i: &Instance) -> &'static str {
         let admitted = self.s.weights.of(i.id).is_admitted();
-        let recovering = self.s.recoveries.iter().any(|r| r.covers(i.id));
+        let recovering = self.s.recover.recoveries().iter().any(|r| r.covers(i.id));
         match i.life {
             _ if matches!(self.s.job, JobState::Over(_)) => "done",
             Life::Homeless => "waiting",

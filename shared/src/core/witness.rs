@@ -54,13 +54,8 @@ impl Core {
         }
         let mut again = self.clone();
         again.out.clear();
-        for due in [
-            &mut again.recoveries_due,
-            &mut again.slots_due,
-            &mut again.retire_due,
-        ] {
-            *due = true;
-        }
+        (again.slots_due, again.retire_due) = (true, true);
+        again.s.recover.look_again();
         again.s.weights.look_again();
         drop(again.s.instances.iter_mut());
         again.s.nodes = std::mem::take(&mut again.s.nodes).all_changed();

@@ -18,8 +18,8 @@
 //! recovers keeps its rank's slots at work. Everybody restarts under policy `task`, so
 //! there the second and third row never occur.
 use super::Core;
-use super::state::Scope;
 use crate::core::gang::Stage;
+use crate::core::recover::Scope;
 use crate::ettr::Cause;
 use crate::ids::Role;
 
@@ -85,7 +85,7 @@ impl Core {
     /// As the index was last brought up to date, which must be now.
     pub(super) fn moment(&self) -> Moment {
         let begun = self.s.gang.is_in_step();
-        let recovers = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
+        let recovers = |scope| self.s.recover.recoveries().iter().any(|r| r.scope == scope);
         let works = |role| self.index_now().counts(role).works;
         Moment {
             trainer_slots: self.slots_of(Role::Trainer),

@@ -48,7 +48,7 @@ pub use ruleset::InForce;
 pub use setting::{LONGEST_S, Setting, Source};
 pub use verdict::Verdict;
 
-use super::state::Scope;
+use crate::core::recover::Scope;
 use crate::core::recover::restart::{Action, Case, Plan, decide};
 use crate::core::roster::instance::Condemned;
 use crate::core::{Core, FaultKind, Mutation};
@@ -116,8 +116,7 @@ impl Core {
         let case = self.count_fault(&verdict, blame.is_found());
         let plan = decide(&case);
         if plan.action == Action::RestartTask {
-            // When it is decided, not when it is done: another may be decided before it is (I-7).
-            self.s.task_restarts += u32::from(!self.config.mutant(Mutation::UncountedTask));
+            self.s.recover.count_task_restart(&self.config);
         }
         let incident = self.open_incident(&verdict, &plan, case.cause);
         self.settle(blame, &verdict, incident);
@@ -131,9 +130,10 @@ impl Core {
         match verdict.who.role {
             Role::Trainer => None,
             _ => {
-                let first = verdict.under.or_else(|| self.rooted_in(verdict.who))?;
-                let of = self.s.incidents.get(first).and_then(|i| i.under);
-                Some(of.unwrap_or(first))
+                let life = self.s.instances.get(verdict.who).map(|i| i.incarnation);
+                let rooted = || self.s.recover.rooted_in(verdict.who, life?);
+                let first = verdict.under.or_else(rooted)?;
+                Some(self.s.recover.first_of(first))
             }
         }
     }
@@ -187,7 +187,7 @@ impl Core {
             return;
         };
         self.conclude(condemned.incident, condemned.until <= self.now);
-        let scope = self.s.recoveries.get(condemned.incident);
+        let scope = self.s.recover.recoveries().get(condemned.incident);
         let action = match scope.map(|r| r.scope) {
             Some(Scope::Task) => Action::RestartTask,
             Some(Scope::Gang) => Action::RestartGang,
@@ -268,7 +268,7 @@ impl Core {
             failures,
             budget,
             is_silent,
-            task_restarts: self.s.task_restarts,
+            task_restarts: self.s.recover.task_restarts(),
             max_task_restarts: self.config.max_task_restarts,
             moves,
         }

@@ -103,7 +103,7 @@ impl Core {
             true => 1,
             false => engines,
         };
-        let Some(id) = self.s.deaths.culprit(&in_flight, enough, live) else {
+        let Some(id) = self.s.recover.deaths.culprit(&in_flight, enough, live) else {
             let how = verdict.reason.clone();
             return Blame {
                 how,
@@ -111,7 +111,7 @@ impl Core {
                 culprit: None,
             };
         };
-        let before = self.s.deaths.charge(id);
+        let before = self.s.recover.deaths.charge(id);
         for death in &before {
             let (kind, at) = (death.kind, death.engine.at);
             if let Some(i) = self.s.instances.get_mut(death.engine.who) {
@@ -151,7 +151,7 @@ impl Core {
                 let cause = verdict.cause.as_ref().map(|cause| cause.fingerprint);
                 let death = Death::new(last, verdict.kind, cause, in_flight);
                 let engines = self.config.poison_after();
-                self.s.deaths.add(death, engines);
+                self.s.recover.deaths.add(death, engines);
             }
             None => {}
         }

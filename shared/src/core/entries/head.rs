@@ -2,6 +2,9 @@
 use super::super::state::{JobState, State};
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
+use crate::core::recover::deaths::Deaths;
+use crate::core::recover::incident::Incident;
+use crate::core::recover::{Recover, Recovery};
 use crate::core::weights::{Holder, Weights};
 use crate::core::work::trajectories::Tally;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
@@ -74,7 +77,7 @@ impl Head {
             started_at: s.started_at,
             next_incarnation: s.next_incarnation,
             next_generation: s.next_generation,
-            next_incident: s.next_incident,
+            next_incident: s.recover.next_incident(),
             next_fault: s.next_fault,
             committed: s.committed,
             committed_at: s.committed_at,
@@ -88,8 +91,19 @@ impl Head {
             stale: tally.stale,
             set_aside: tally.set_aside,
             given_back: tally.given_back,
-            task_restarts: s.task_restarts,
+            task_restarts: s.recover.task_restarts(),
         }
+    }
+
+    /// What failed, with what is stored of it elsewhere.
+    pub fn recover(
+        &self,
+        incidents: Vec<Incident>,
+        recoveries: Vec<Recovery>,
+        deaths: Deaths,
+    ) -> Recover {
+        let counters = (self.next_incident, self.task_restarts);
+        Recover::put_back(incidents, recoveries, deaths, counters)
     }
 
     /// With what engines hold of the weights.
@@ -98,7 +112,6 @@ impl Head {
         s.started_at = self.started_at;
         s.next_incarnation = self.next_incarnation;
         s.next_generation = self.next_generation;
-        s.next_incident = self.next_incident;
         s.next_fault = self.next_fault;
         s.committed = self.committed;
         s.committed_at = self.committed_at;
@@ -111,7 +124,6 @@ impl Head {
         tally.stale = self.stale;
         tally.set_aside = self.set_aside;
         tally.given_back = self.given_back;
-        s.task_restarts = self.task_restarts;
     }
 }
 

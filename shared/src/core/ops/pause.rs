@@ -79,7 +79,7 @@ impl Core {
             reached: false,
         });
         // An agent worker without work is back at work then.
-        self.recoveries_due = true;
+        self.s.recover.look_again();
         self.note_revision(0);
         let when = match begun {
             true => format!("when step {after} is committed and published"),

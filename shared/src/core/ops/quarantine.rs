@@ -30,7 +30,7 @@ impl Core {
         };
         i.quarantined = out;
         // One that is out is back at work as soon as it is linked.
-        self.recoveries_due = true;
+        self.s.recover.look_again();
         self.s.weights.admit(&self.config, id, !out);
         // It is to survive the daemon: an operator's word is not forgotten.
         self.out.record(Record::Quarantined { id, out });

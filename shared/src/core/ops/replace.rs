@@ -131,27 +131,6 @@ impl Core {
         let ids: Vec<InstanceId> = others.map(|i| i.id).collect();
         self.replace(&ids, why);
     }
-
-    /// Why a fault replaces the process of a place.
-    pub(in crate::core) fn fault_of(&self, id: InstanceId) -> Restarted {
-        let recoveries = self.s.recoveries.iter().rev();
-        let incident = recoveries
-            .filter(|r| r.covers(id))
-            .map(|r| r.incident)
-            .max();
-        let found = incident.and_then(|number| self.s.incidents.get(number));
-        let why = match found {
-            Some(incident) if incident.who == id => incident.rule.clone(),
-            Some(incident) => format!("{} of {}", incident.rule, incident.who),
-            None => "a fault".to_owned(),
-        };
-        Restarted {
-            at: self.now,
-            why,
-            // Counted as a fault, whichever incident it was.
-            incident: Some(incident.unwrap_or_default()),
-        }
-    }
 }
 
 impl Core {

@@ -212,7 +212,8 @@ impl Core {
         if let Some(i) = reborn {
             (i.life, i.slot, i.retiring) = (Life::None, None, true);
         }
-        self.close_recoveries_of(id);
+        let (recover, mut cx) = self.recover();
+        recover.give_up(&mut cx, id);
     }
 
     /// Places are numbered without gaps, so they go from the highest down.

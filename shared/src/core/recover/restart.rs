@@ -399,7 +399,7 @@ impl Core {
         }
         let ids = ids.as_slice();
         for &id in ids {
-            let restarted = self.fault_of(id);
+            let restarted = self.s.recover.reason_to_replace(id, self.now);
             let Some(i) = self.s.instances.get_mut(id) else {
                 continue;
             };

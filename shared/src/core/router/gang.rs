@@ -124,7 +124,7 @@ impl Core {
         self.compare_ranks(step);
         let (gang, mut cx, around) = self.gang();
         if gang.step_done(&mut cx, &around, step) {
-            self.s.task_restarts = 0;
+            self.s.recover.gang_succeeded();
         }
         self.commit(from, step, trajectories, metrics);
     }
@@ -137,7 +137,7 @@ impl Core {
         metrics: StepMetrics,
     ) {
         self.s.committed = step;
-        self.s.deaths.consume(step);
+        self.s.recover.deaths.consume(step);
         let (work, cx) = self.work();
         let ahead = work.requests.committed(&cx, step);
         if let Some(closed) = self.s.ledger.step_kept(self.now, ahead) {
@@ -165,7 +165,7 @@ impl Core {
     /// The gang did useful work, though no step says so.
     pub(in crate::core) fn gang_succeeded(&mut self) {
         self.s.gang.succeeded(&self.config);
-        self.s.task_restarts = 0;
+        self.s.recover.gang_succeeded();
     }
 
     /// Every program of the gang ended because there is nothing left to do.

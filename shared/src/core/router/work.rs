@@ -72,7 +72,7 @@ impl Core {
         let Work {
             requests, rollouts, ..
         } = &mut self.s.work;
-        for engine in rollouts.answer(&mut cx, requests, &self.s.deaths) {
+        for engine in rollouts.answer(&mut cx, requests, &self.s.recover.deaths) {
             self.s.instances.load_begins(engine, self.now);
         }
     }
@@ -133,7 +133,7 @@ impl Core {
             return;
         };
         if let Some(trajectory) = asked.trajectory().filter(|_| !broken) {
-            self.s.deaths.clear(trajectory);
+            self.s.recover.deaths.clear(trajectory);
         }
         // The silent rule counts from the first request that a rollout gets, and anew after its last.
         let idle = |engine: &Incarnation| self.s.work.rollouts.running(*engine) == 0;

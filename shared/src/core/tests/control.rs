@@ -326,7 +326,7 @@ fn the_task_is_restarted_between_two_steps_and_nothing_is_trained_or_generated_t
         });
         w.run_to_end();
         assert_eq!((w.committed(), w.incidents()), (8, Vec::new()), "{mode:?}");
-        assert_eq!(w.core.s.task_restarts, 0);
+        assert_eq!(w.core.s.recover.task_restarts(), 0);
         let view = w.core.view(w.now);
         assert_eq!(view.ettr.steps_repeated, 0);
         assert!(

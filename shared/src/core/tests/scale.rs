@@ -75,7 +75,7 @@ fn lives(w: &World, role: Role) -> Vec<Incarnation> {
 /// Nothing happened that counts as a fault.
 fn no_faults(w: &World) {
     assert_eq!(w.incidents(), Vec::new());
-    assert_eq!(w.core.s.task_restarts, 0);
+    assert_eq!(w.core.s.recover.task_restarts(), 0);
 }
 
 #[test]

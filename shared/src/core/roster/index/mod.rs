@@ -264,7 +264,7 @@ impl Core {
         let wanted = before.wanted;
         if (Globals { wanted, ..now }) != before {
             self.s.weights.look_again();
-            self.recoveries_due = true;
+            self.s.recover.look_again();
         }
     }
 
@@ -299,7 +299,9 @@ impl Core {
         }
         self.retire_due |= old.going || facts.going;
         self.slots_due |= (old.linked, old.homeless) != (facts.linked, facts.homeless);
-        self.recoveries_due |= old.recovery() != facts.recovery();
+        if old.recovery() != facts.recovery() {
+            self.s.recover.look_again();
+        }
         self.index.change(id, &old, &facts);
         self.offer(id, &old, &facts);
         self.tell_weights(id, &old, &facts);
