@@ -12,8 +12,6 @@ use crate::core::config::CoreConfig;
 use crate::core::gang::context::Context;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Record, Severity};
-use crate::core::roster::instance::{Instance, Life};
-use crate::core::roster::nodes::{Given, Home, Move};
 use crate::core::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, Role};
 use serde::{Deserialize, Serialize};
@@ -236,7 +234,9 @@ impl Core {
             // Its restart is decided already; it comes right after.
             return;
         }
-        if self.s.planned.as_ref().is_some_and(|p| p.leaves) && !self.rank_in_drained_slot() {
+        if self.s.planned.as_ref().is_some_and(|p| p.leaves)
+            && !self.placement().is_rank_in_drained_slot()
+        {
             // A fault took the gang elsewhere already.
             self.s.planned = None;
             return;
@@ -266,43 +266,19 @@ impl Core {
         }
     }
 
-    fn rank_in_drained_slot(&self) -> bool {
-        let slots = self.index_now().slots();
-        let mut takers = slots.draining().flat_map(|slot| slots.takers(slot));
-        takers.any(|id| id.role == Role::Trainer)
-    }
-
     /// Whether a rank of the gang as it is planned would have no slot: nobody who works is stopped for
     /// that; the change waits.
     fn lacks_slots(&mut self) -> bool {
         let Some(ranks) = self.s.planned.as_ref().map(|p| p.ranks) else {
             return true;
         };
-        let lacks = self.ranks_without_slot(ranks) > 0;
+        let lacks = self.placement().ranks_without_slot(ranks) > 0;
         let said = self.s.planned.as_mut().map(|p| &mut p.held_up);
         if lacks && said.is_some_and(|said| !std::mem::replace(said, true)) {
             let text = "the trainer's change waits: not every rank would have a slot".to_owned();
             self.event(Severity::Warn, "planned", None, text);
         }
         lacks
-    }
-
-    /// Ranks of a gang of this size that would have no slot. New ones take none that is rollouts'.
-    pub(in crate::core) fn ranks_without_slot(&mut self, ranks: u32) -> u32 {
-        let mut now = self.s.instances.ids(Role::Trainer);
-        let first = u32::try_from(now.len()).unwrap_or(u32::MAX);
-        now.truncate(ranks as usize);
-        let mut given = Given::default();
-        let homeless = |m: &&Move| matches!(m.home, Home::Waits(_));
-        let moves = self.moves_beside(&now, &mut given);
-        let mut lack = u32::try_from(moves.iter().filter(homeless).count()).unwrap_or(u32::MAX);
-        for index in first..ranks {
-            let role = Role::Trainer;
-            if !self.room_for_rank(&Instance::new(InstanceId { role, index }), &mut given) {
-                lack += 1;
-            }
-        }
-        lack
     }
 
     fn resize_gang(&mut self, ranks: u32) {
@@ -329,24 +305,8 @@ impl Core {
     /// slot; one whose slot another rank has now leaves it.
     pub(in crate::core) fn rehouse_hybrids(&mut self) {
         let mut moved = self.s.instances.ids(Role::Hybrid);
-        moved.retain(|id| self.is_apart_from_rank(*id));
+        moved.retain(|id| self.placement().is_apart_from_rank(*id));
         self.replace(&moved, "its rank has another slot");
-    }
-
-    fn is_apart_from_rank(&self, engine: InstanceId) -> bool {
-        let rank = |index: u32| InstanceId {
-            role: Role::Trainer,
-            index,
-        };
-        let slot = |id: InstanceId| self.s.instances.get(id).and_then(|i| i.slot.as_ref());
-        let own = slot(engine);
-        let of_another = |r: &Instance| r.id.index != engine.index && r.slot.as_ref() == own;
-        let apart = match slot(rank(engine.index)) {
-            Some(rank) => own != Some(rank),
-            None => own.is_some() && self.s.instances.role(Role::Trainer).any(of_another),
-        };
-        let waits = |i: &Instance| matches!(i.life, Life::Waiting { .. });
-        apart && !self.s.instances.get(engine).is_some_and(waits)
     }
 
     /// Goes on restarting the roles whose values changed, one instance after the other.
@@ -385,7 +345,7 @@ impl Core {
             && !i.going()
             && i.condemned.is_none()
             && rolling.concerns(i.incarnation);
-        if restarts && matches!(self.home(id, &Given::default()), Home::Waits(_)) {
+        if restarts && !self.placement().is_housed(id) {
             // Nobody who works is stopped to wait for a slot.
             return false;
         }

@@ -12,7 +12,6 @@ use crate::core::ops::planned::Rolling;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::Severity;
 use crate::core::roster::instance::{Instance, Restarted};
-use crate::core::roster::nodes::{Given, Home};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use std::fmt;
 
@@ -124,7 +123,7 @@ impl Core {
     pub(in crate::core) fn replace_others(&mut self, why: &str, before: Option<Incarnation>) {
         self.s.rolling.clear();
         self.sync();
-        let housed = |i: &Instance| !matches!(self.home(i.id, &Given::default()), Home::Waits(_));
+        let housed = |i: &Instance| self.placement().is_housed(i.id);
         let others = self.s.instances.iter();
         let others = others.filter(|i| i.id.role != Role::Trainer && replaceable(i) && housed(i));
         let others = others.filter(|i| before.is_none_or(|before| i.incarnation < before));

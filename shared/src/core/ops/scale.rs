@@ -92,7 +92,7 @@ impl Core {
         // New values that wait for the same boundary come with the change, and ranks divide those.
         self.divides(self.next_config.as_deref().unwrap_or(&self.config), count)?;
         self.sync();
-        match self.ranks_without_slot(count) {
+        match self.placement().ranks_without_slot(count) {
             0 => {}
             missing => return Err(self.no_slot(role, missing)),
         }

@@ -5,7 +5,7 @@ use crate::core::effects::Cx;
 use crate::core::input::PullFailure;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
-use crate::core::weights::{Failed, Peer, Place, Rack, Weights};
+use crate::core::weights::{Failed, Weights};
 use crate::ids::{Generation, Incarnation, InstanceId, WeightVersion};
 
 impl Core {
@@ -74,23 +74,5 @@ impl Core {
         self.s
             .instances
             .reborn(id, incarnation, generation, self.now)
-    }
-
-    /// What the weights are told of an engine.
-    pub(in crate::core) fn peer(&self, i: &Instance) -> Peer {
-        let node = i.slot.as_ref().map(|slot| slot.node);
-        let spec = node.and_then(|node| self.s.nodes.get(node));
-        Peer {
-            life: i.incarnation,
-            sound: i.attached() && i.condemned.is_none(),
-            condemned: i.condemned.is_some(),
-            going: i.going(),
-            suspect: i.suspect.is_some(),
-            quarantined: i.quarantined,
-            place: Place {
-                node,
-                rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
-            },
-        }
     }
 }

@@ -10,7 +10,7 @@
 pub(in crate::core) mod check;
 mod facts;
 
-use facts::Facts;
+use facts::{Basis, Facts};
 
 use crate::core::Core;
 use crate::core::gang::Stage;
@@ -199,7 +199,11 @@ impl Core {
             again.extend(self.s.instances.role(Role::Trainer).map(|i| i.id));
         }
         for id in again.drain(..) {
-            let due = self.s.instances.get(id).and_then(|i| self.deadline(i));
+            let due = self
+                .s
+                .instances
+                .get(id)
+                .and_then(|i| self.sight().deadline(i));
             self.timers.arm(TimerKey::Instance(id), due, self.now);
         }
         self.rearm = again;
@@ -268,9 +272,19 @@ impl Core {
         }
     }
 
+    fn basis(&self) -> Basis<'_> {
+        Basis {
+            config: &self.config,
+            nodes: &self.s.nodes,
+            gang: &self.s.gang,
+            weights: &self.s.weights,
+            work: &self.s.work,
+        }
+    }
+
     fn refresh(&mut self, id: InstanceId) {
         let facts = match self.s.instances.get(id) {
-            Some(i) => self.facts(i),
+            Some(i) => self.basis().facts(i),
             None => Facts::default(),
         };
         if id.role == Role::Trainer && self.s.instances.get(id).is_none() {

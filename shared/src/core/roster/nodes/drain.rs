@@ -17,7 +17,7 @@ impl Core {
         let key = (slot.pool.clone(), slot.index);
         let node = self.s.nodes.get_mut(slot.node);
         if node.is_some_and(|n| n.draining.insert(key)) {
-            let text = format!("{} is drained: {why}", self.named(slot));
+            let text = format!("{} is drained: {why}", self.s.nodes.named(slot));
             self.event(Severity::Warn, "slot", None, text);
         }
     }
@@ -57,7 +57,7 @@ impl Core {
     fn leave(&mut self, id: InstanceId) {
         let there = self.s.instances.get(id);
         let stays = there.is_none_or(|i| i.going() || i.condemned.is_some() || !i.has_process());
-        if stays || matches!(self.home(id, &Given::default()), Home::Waits(_)) {
+        if stays || !self.placement().is_housed(id) {
             return;
         }
         match id.role {
@@ -90,7 +90,7 @@ impl Core {
             i.moving = false;
         }
         if matches!(
-            self.home(id, &Given::default()),
+            self.placement().home(id, &Given::default()),
             Home::Waits(_) | Home::Stays
         ) {
             // What was free is not any more, or its slot may be used again: it works on.

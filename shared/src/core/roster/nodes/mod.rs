@@ -11,11 +11,12 @@
 //! (I-1); what is current goes on.
 mod drain;
 mod homes;
+mod housing;
+mod placement;
 mod slots;
 mod spec;
 mod table;
 
-pub(in crate::core) use homes::Given;
 pub use homes::{Home, Move, NoHome};
 pub(in crate::core) use slots::Slots;
 pub use spec::{Labels, NodeSpec, SlotRef};
@@ -41,12 +42,6 @@ impl Core {
     /// Where a node is in its life with the job.
     pub fn node_state(&self, id: NodeId) -> Option<NodeState> {
         self.s.nodes.get(id).map(|n| n.state)
-    }
-
-    /// A slot, with its node's name.
-    pub(in crate::core) fn named(&self, slot: &SlotRef) -> String {
-        let node = self.node(slot.node).map_or("?", |n| n.name.as_str());
-        format!("slot {} of pool `{}` on {node}", slot.index, slot.pool)
     }
 
     /// The node of that name.
@@ -245,7 +240,7 @@ impl Core {
             Severity::Info,
             "slot",
             None,
-            format!("{} is there again", self.named(&slot)),
+            format!("{} is there again", self.s.nodes.named(&slot)),
         );
         Ok(Reply::SlotRestored { slot })
     }
