@@ -246,7 +246,7 @@ impl Core {
     }
 
     fn job_row(&self) -> usize {
-        match (&self.s.job, self.s.pause, &self.s.planned) {
+        match (&self.s.job, self.s.orders.pause(), self.s.orders.planned()) {
             (JobState::New, _, _) => 0,
             (JobState::Over(_), _, _) => 5,
             (JobState::Running, Some(pause), _) => 3 + usize::from(pause.reached),

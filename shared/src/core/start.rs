@@ -26,7 +26,7 @@ impl Core {
     pub(super) fn rejoin(&mut self) {
         let (now, away) = (self.now, self.s.last_now);
         if self.config.mutant(Mutation::PauseLost) {
-            self.s.pause = None;
+            self.s.orders.lose_pause();
         }
         if self.s.job == JobState::Running {
             if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {

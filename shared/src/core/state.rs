@@ -3,8 +3,7 @@ use super::entries::LastTaken;
 use super::output::Outcome;
 use crate::core::detect::durations::PhaseDurations;
 use crate::core::gang::Gang;
-use crate::core::ops::pause::Pause;
-use crate::core::ops::planned::{Planned, Rolling};
+use crate::core::ops::orders::Orders;
 use crate::core::recover::Recover;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
@@ -13,7 +12,6 @@ use crate::core::work::Work;
 use crate::ids::{Generation, Incarnation, Role, Step, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The whole memory of the controller. Serialisable; [`super::Core::restore`] goes on from it.
@@ -29,24 +27,8 @@ pub struct State {
     #[serde(flatten)]
     pub(super) weights: Weights,
     pub(super) gang: Gang,
-    /// The newest revision of the job file that was accepted.
-    #[serde(default)]
-    pub(super) revision: u32,
-    /// The revision each role reads; the first where none is said.
-    #[serde(default)]
-    pub(super) revisions: BTreeMap<Role, u32>,
-    /// What waits for a step boundary.
-    #[serde(default)]
-    pub(super) planned: Option<Planned>,
-    /// Roles whose instances are restarted one after the other.
-    #[serde(default)]
-    pub(super) rolling: Vec<Rolling>,
-    /// An operator wants nothing new begun.
-    #[serde(default)]
-    pub(super) pause: Option<Pause>,
-    /// When the last pause ended.
-    #[serde(default)]
-    pub(super) resumed_at: Time,
+    #[serde(flatten)]
+    pub(super) orders: Orders,
     /// Its machines.
     #[serde(default)]
     pub(super) nodes: NodeTable,
@@ -115,12 +97,7 @@ impl State {
             committed: Step(0),
             weights: Weights::default(),
             gang: Gang::default(),
-            revision: 0,
-            revisions: BTreeMap::new(),
-            planned: None,
-            rolling: Vec::new(),
-            pause: None,
-            resumed_at: Time(0),
+            orders: Orders::default(),
             nodes: NodeTable::default(),
             instances: Instances::default(),
             work: Work::default(),
@@ -189,23 +166,7 @@ impl State {
         self.weights.forget_engines();
         // Nothing counts any more of what failed before: an operator looked at it in between.
         self.gang = fresh.gang;
-        self.planned = match (self.planned.take(), ranks == config.ranks) {
-            (planned, true) => {
-                let read = planned.map(|planned| (Role::Trainer, planned.revision));
-                self.revisions.extend(read);
-                None
-            }
-            (planned, false) => Some(Planned {
-                ranks: config.ranks,
-                revision: planned.map_or(self.revision, |planned| planned.revision),
-                why: format!("the job goes on with {} ranks", config.ranks),
-                leaves: false,
-                held_up: false,
-                task: false,
-                before: None,
-            }),
-        };
-        self.rolling.clear();
+        self.orders.begin_anew(config.ranks, ranks != config.ranks);
         self.recover.begin_anew();
         if !config.mutant(super::Mutation::ForgetResume) {
             self.work.requests.return_leases();
@@ -215,7 +176,7 @@ impl State {
 
     /// The newest revision of the job file that was accepted; 0: the first.
     pub fn revision(&self) -> u32 {
-        self.revision
+        self.orders.revision()
     }
 
     /// How many instances the job has.

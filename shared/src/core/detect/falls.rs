@@ -103,7 +103,7 @@ impl Core {
             work: &self.s.work,
             durations: &self.s.durations,
             is_paused: self.is_paused(),
-            resumed_at: self.s.resumed_at,
+            resumed_at: self.s.orders.resumed_at(),
             gang_is_condemned: self.index_counts(Role::Trainer).condemned > 0,
         }
     }

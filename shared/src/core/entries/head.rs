@@ -1,5 +1,6 @@
 //! What of the state is in no table: small, and in three entries by how often it changes.
 use super::super::state::{JobState, State};
+use crate::core::ops::orders::Parts;
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
 use crate::core::recover::deaths::Deaths;
@@ -84,7 +85,7 @@ impl Head {
             step_duration: s.step_duration,
             published: s.weights.published(),
             weight_bytes: s.weights.bytes(),
-            resumed_at: s.resumed_at,
+            resumed_at: s.orders.resumed_at(),
             begun: tally.begun,
             restored: s.restored,
             discarded: tally.discarded,
@@ -117,7 +118,7 @@ impl Head {
         s.committed_at = self.committed_at;
         s.step_duration = self.step_duration;
         s.weights = Weights::put_back(self.published, self.weight_bytes, holders);
-        s.resumed_at = self.resumed_at;
+        s.orders.put_back_resumed_at(self.resumed_at);
         tally.begun = self.begun;
         s.restored = self.restored;
         tally.discarded = self.discarded;
@@ -130,31 +131,35 @@ impl Head {
 impl Plans {
     /// Whether they are what the state has, without a copy of it.
     pub fn are_of(&self, s: &State) -> bool {
-        self.revision == s.revision
-            && self.revisions == s.revisions
-            && self.planned == s.planned
-            && self.rolling == s.rolling
-            && self.pause == s.pause
+        let orders = &s.orders;
+        self.revision == orders.revision()
+            && &self.revisions == orders.revisions()
+            && self.planned.as_ref() == orders.planned()
+            && self.rolling == orders.rolling()
+            && self.pause == orders.pause()
             && self.proven == s.proven
     }
 
     pub fn of(s: &State) -> Self {
+        let orders = &s.orders;
         Self {
-            revision: s.revision,
-            revisions: s.revisions.clone(),
-            planned: s.planned.clone(),
-            rolling: s.rolling.clone(),
-            pause: s.pause,
+            revision: orders.revision(),
+            revisions: orders.revisions().clone(),
+            planned: orders.planned().cloned(),
+            rolling: orders.rolling().to_vec(),
+            pause: orders.pause(),
             proven: s.proven.clone(),
         }
     }
 
     pub fn put_back(self, s: &mut State) {
-        s.revision = self.revision;
-        s.revisions = self.revisions;
-        s.planned = self.planned;
-        s.rolling = self.rolling;
-        s.pause = self.pause;
+        s.orders.put_back(Parts {
+            revision: self.revision,
+            revisions: self.revisions,
+            planned: self.planned,
+            rolling: self.rolling,
+            pause: self.pause,
+        });
         s.proven = self.proven;
     }
 }

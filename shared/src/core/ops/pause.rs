@@ -15,10 +15,10 @@
 //! pauses, is silent. A pause is on record before it is answered and survives the daemon, and a job
 //! that was stopped in a pause is still paused when it goes on. When N is the last step the job
 //! completes.
+use crate::core::Core;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::Severity;
 use crate::core::state::JobState;
-use crate::core::{Core, Mutation};
 use crate::ids::{Role, Step};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ impl Core {
         let next = self.s.committed.next();
         let begun = self.s.gang.is_in_step() || self.s.work.requests.table().is_begun(next);
         let after = if begun { next } else { self.s.committed };
-        self.s.pause = Some(Pause {
+        self.s.orders.pause_after(Pause {
             after,
             since: self.now,
             reached: false,
@@ -93,11 +93,11 @@ impl Core {
 
     pub(in crate::core) fn on_resume(&mut self) -> Result<Reply, Refusal> {
         self.running_job()?;
-        if self.s.pause.take().is_none() {
+        if self.s.orders.pause().is_none() {
             let what = "the job is not paused".to_owned();
             return Err(Refusal::AlreadyThere { what });
         }
-        self.s.resumed_at = self.now;
+        self.s.orders.resume(self.now);
         // What a phase may take is counted from here.
         for role in Role::ALL {
             self.s.instances.touch_role(role);
@@ -110,14 +110,12 @@ impl Core {
 
     /// The last step for which work may be begun.
     pub(in crate::core) fn last_to_begin(&self) -> Step {
-        let pause = self.s.pause;
-        let pause = pause.filter(|_| !self.config.mutant(Mutation::BeginPaused));
-        pause.map_or(Step(u64::MAX), |pause| pause.after)
+        self.s.orders.last_to_begin(&self.config)
     }
 
     /// Whether the last step before the pause is over.
     pub(in crate::core) fn is_paused(&self) -> bool {
-        self.s.pause.is_some_and(|pause| pause.reached)
+        self.s.orders.is_paused()
     }
 
     /// The pause that is wanted or reached.
@@ -135,7 +133,7 @@ impl Core {
             after,
             since,
             reached,
-        } = self.s.pause?;
+        } = self.s.orders.pause()?;
         Some(PauseView {
             reached,
             after,
@@ -147,13 +145,9 @@ impl Core {
     pub(in crate::core) fn settle_pause(&mut self) {
         let committed = self.s.committed;
         let idle = self.s.gang.is_idle_after(committed);
-        let Some(pause) = &mut self.s.pause else {
-            return;
-        };
-        if pause.reached || committed < pause.after || !idle {
+        if !self.s.orders.settle_pause(committed, idle) {
             return;
         }
-        pause.reached = true;
         self.note_revision(0);
         let text = format!("the job is paused after step {committed}");
         self.event(Severity::Info, "pause", None, text);

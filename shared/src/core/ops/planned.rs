@@ -88,6 +88,67 @@ impl Rolling {
     }
 }
 
+/// A change of the gang that is asked for.
+#[derive(Clone, Debug)]
+pub(in crate::core) struct Change {
+    /// Ranks it is to have.
+    pub ranks: u32,
+    /// The revision of the job file it is to read; 0: the one it reads.
+    pub revision: u32,
+    /// What for, in words.
+    pub why: String,
+    /// Only so that ranks leave slots that are drained.
+    pub leaves: bool,
+    /// All other roles start anew with it.
+    pub task: bool,
+}
+
+impl Change {
+    /// Of the gang alone.
+    pub fn of(ranks: u32, revision: u32, why: String) -> Self {
+        Self {
+            ranks,
+            revision,
+            why,
+            leaves: false,
+            task: false,
+        }
+    }
+}
+
+/// Ranks that a refusal offers instead.
+const OFFERED: usize = 4;
+
+/// Whether these values divide among so many ranks: whoever made them may not have known how many there are
+/// by now.
+pub(in crate::core) fn divides(
+    known: &CoreConfig,
+    values: &CoreConfig,
+    ranks: u32,
+) -> Result<(), Refusal> {
+    let samples = u64::from(values.prompts) * u64::from(values.responses);
+    match samples.is_multiple_of(u64::from(ranks.max(1))) {
+        true => Ok(()),
+        false => Err(Refusal::NotDivisible {
+            count: ranks,
+            samples,
+            fits: fitting_ranks(known, samples, ranks),
+        }),
+    }
+}
+
+/// The numbers of ranks that divide a step's samples, nearest first.
+fn fitting_ranks(config: &CoreConfig, samples: u64, count: u32) -> Vec<u32> {
+    let spec = config.role(Role::Trainer);
+    let most = spec.max.min(u32::try_from(samples).unwrap_or(u32::MAX));
+    let mut fits: Vec<u32> = (spec.min.max(1)..=most.min(count.saturating_mul(2)))
+        .filter(|n| samples.is_multiple_of(u64::from(*n)))
+        .collect();
+    fits.sort_by_key(|n| (n.abs_diff(count), *n));
+    fits.truncate(OFFERED);
+    fits
+}
+
 impl Core {
     pub(in crate::core) fn on_update(
         &mut self,
@@ -105,26 +166,28 @@ impl Core {
             }
             Role::Trainer => {
                 let ranks = self.s.instances.count(Role::Trainer);
-                self.divides(&config, ranks)?;
-                let when =
-                    self.plan_change(ranks, revision, format!("its values change: {words}"))?;
+                divides(&self.config, &config, ranks)?;
+                let when = self.plan_change(Change::of(
+                    ranks,
+                    revision,
+                    format!("its values change: {words}"),
+                ))?;
                 self.next_config = Some(Box::new(config));
                 when
             }
             Role::Rollout | Role::Agent => {
-                if self.s.rolling.iter().any(|r| r.role == role) {
+                if self.s.orders.is_rolling(role) {
                     let what = format!("an update of {role}");
                     return Err(Refusal::Busy { what });
                 }
                 self.adopt(config);
-                self.use_revision(role, revision);
+                self.s.orders.use_revision(role, revision);
+                self.note_revision(revision);
                 let next_life = self.s.next_incarnation;
                 let rolling = |role| Rolling::all(role, Some(revision), next_life);
-                self.s.rolling.push(rolling(role));
+                self.s.orders.roll(rolling(role));
                 if role == Role::Rollout && self.s.instances.count(Role::Hybrid) > 0 {
-                    let role = Role::Hybrid;
-                    self.s.rolling.retain(|r| r.role != role);
-                    self.s.rolling.push(rolling(role));
+                    self.s.orders.roll_anew(rolling(Role::Hybrid));
                 }
                 "now, one after the other".to_owned()
             }
@@ -138,29 +201,9 @@ impl Core {
         })
     }
 
-    /// Whoever made the new values may not have known how many ranks there are by now.
-    pub(in crate::core) fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
-        let samples = u64::from(config.prompts) * u64::from(config.responses);
-        match samples.is_multiple_of(u64::from(ranks.max(1))) {
-            true => Ok(()),
-            false => Err(Refusal::NotDivisible {
-                count: ranks,
-                samples,
-                fits: self.fitting_ranks(samples, ranks),
-            }),
-        }
-    }
-
     /// Accepts a change of the gang; says when it comes.
-    pub(in crate::core) fn plan_change(
-        &mut self,
-        ranks: u32,
-        revision: u32,
-        why: String,
-    ) -> Result<String, Refusal> {
-        // One that waits for slots, or only leaves some, gives way.
-        let firm = |p: &Planned| !p.held_up && !p.leaves;
-        if self.s.planned.as_ref().is_some_and(firm) {
+    pub(in crate::core) fn plan_change(&mut self, change: Change) -> Result<String, Refusal> {
+        if self.s.orders.is_planned_firmly() {
             let what = "another change of the trainer".to_owned();
             return Err(Refusal::Busy { what });
         }
@@ -168,18 +211,18 @@ impl Core {
             true => "now".to_owned(),
             false => format!("when step {} is committed", self.s.committed.next()),
         };
-        let revision = match revision {
+        let revision = match change.revision {
             0 => self.revision_of(Role::Trainer),
             new => new,
         };
         self.note_revision(revision);
-        self.s.planned = Some(Planned {
-            ranks,
+        self.s.orders.plan(Planned {
+            ranks: change.ranks,
             revision,
-            why,
-            leaves: false,
+            why: change.why,
+            leaves: change.leaves,
             held_up: false,
-            task: false,
+            task: change.task,
             before: Some(self.s.next_incarnation),
         });
         Ok(when)
@@ -187,23 +230,12 @@ impl Core {
 
     /// The revision of the job file that a role's processes read.
     pub(in crate::core) fn revision_of(&self, role: Role) -> u32 {
-        let role = if role == Role::Hybrid {
-            Role::Rollout
-        } else {
-            role
-        };
-        self.s.revisions.get(&role).copied().unwrap_or(0)
-    }
-
-    fn use_revision(&mut self, role: Role, revision: u32) {
-        self.s.revisions.insert(role, revision);
-        self.note_revision(revision);
+        self.s.orders.revision_of(role)
     }
 
     /// On record before it is answered: a restarted daemon goes on with it. 0: no other one.
     pub(in crate::core) fn note_revision(&mut self, revision: u32) {
-        self.s.revision = self.s.revision.max(revision);
-        let revision = self.s.revision;
+        let revision = self.s.orders.accept(revision);
         let record = Record::Revised { revision };
         if !self.config.mutant(Mutation::ForgetRequest) {
             self.out.push(Output::Record(record));
@@ -226,7 +258,7 @@ impl Core {
 
     /// Carries out what is planned for the gang, if it is time.
     pub(in crate::core) fn carry_out_planned(&mut self) {
-        if self.s.planned.is_none() || !self.gang_is_at_boundary() {
+        if self.s.orders.planned().is_none() || !self.gang_is_at_boundary() {
             return;
         }
         self.sync();
@@ -234,26 +266,24 @@ impl Core {
             // Its restart is decided already; it comes right after.
             return;
         }
-        if self.s.planned.as_ref().is_some_and(|p| p.leaves)
+        if self.s.orders.planned().is_some_and(|p| p.leaves)
             && !self.placement().is_rank_in_drained_slot()
         {
             // A fault took the gang elsewhere already.
-            self.s.planned = None;
+            self.s.orders.drop_planned();
             return;
         }
         if self.s.committed.0 >= self.config.steps || self.lacks_slots() {
             return;
         }
-        let Some(planned) = self.s.planned.take_if(|planned| {
-            // Batches that are open keep their shape: ranks that do not divide them wait.
-            self.s.work.requests.table().divides(planned.ranks)
-        }) else {
+        // Batches that are open keep their shape: ranks that do not divide them wait.
+        let batches = self.s.work.requests.table();
+        let Some(planned) = self.s.orders.take_planned(|ranks| batches.divides(ranks)) else {
             return;
         };
         if let Some(config) = self.next_config.take() {
             self.adopt(*config);
         }
-        self.s.revisions.insert(Role::Trainer, planned.revision);
         let text = format!("the trainer gang is restarted: {}", planned.why);
         self.event(Severity::Info, "planned", None, text);
         self.resize_gang(planned.ranks);
@@ -269,12 +299,11 @@ impl Core {
     /// Whether a rank of the gang as it is planned would have no slot: nobody who works is stopped for
     /// that; the change waits.
     fn lacks_slots(&mut self) -> bool {
-        let Some(ranks) = self.s.planned.as_ref().map(|p| p.ranks) else {
+        let Some(ranks) = self.s.orders.planned().map(|p| p.ranks) else {
             return true;
         };
         let lacks = self.placement().ranks_without_slot(ranks) > 0;
-        let said = self.s.planned.as_mut().map(|p| &mut p.held_up);
-        if lacks && said.is_some_and(|said| !std::mem::replace(said, true)) {
+        if lacks && self.s.orders.hold_up() {
             let text = "the trainer's change waits: not every rank would have a slot".to_owned();
             self.event(Severity::Warn, "planned", None, text);
         }
@@ -311,19 +340,19 @@ impl Core {
 
     /// Goes on restarting the roles whose values changed, one instance after the other.
     pub(in crate::core) fn roll(&mut self) {
-        for at in (0..self.s.rolling.len()).rev() {
+        for at in (0..self.s.orders.rolling().len()).rev() {
             while self.roll_on(at) {}
         }
     }
 
     /// Comes to the next instance of a role, if it is time; whether there may be another one to come to.
     fn roll_on(&mut self, at: usize) -> bool {
-        let rolling = self.s.rolling[at];
+        let rolling = self.s.orders.rolling()[at];
         let Rolling { role, next, .. } = rolling;
         let id = InstanceId { role, index: next };
         let past_end = rolling.end.is_some_and(|end| next >= end);
         let Some(i) = self.s.instances.get(id).filter(|_| !past_end) else {
-            self.s.rolling.remove(at);
+            self.s.orders.end_rolling(at);
             return false;
         };
         let serves = |index: u32| {
@@ -349,7 +378,7 @@ impl Core {
             // Nobody who works is stopped to wait for a slot.
             return false;
         }
-        self.s.rolling[at].next = next + 1;
+        self.s.orders.roll_on(at);
         if restarts {
             self.replace(&[id], &rolling.why());
         }

@@ -8,7 +8,7 @@
 //! It is counted apart from faults, touches no budget and opens no incident.
 use crate::core::Core;
 use crate::core::input::RestartTarget;
-use crate::core::ops::planned::Rolling;
+use crate::core::ops::planned::{Change, Rolling};
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::Severity;
 use crate::core::roster::instance::{Instance, Restarted};
@@ -65,11 +65,10 @@ impl Core {
 
     fn restart_gang(&mut self, task: bool) -> Result<String, Refusal> {
         let ranks = self.s.instances.count(Role::Trainer);
-        let when = self.plan_change(ranks, 0, ON_REQUEST.to_owned())?;
-        if let Some(planned) = &mut self.s.planned {
-            planned.task = task;
-        }
-        Ok(when)
+        self.plan_change(Change {
+            task,
+            ..Change::of(ranks, 0, ON_REQUEST.to_owned())
+        })
     }
 
     fn restart_some(
@@ -78,11 +77,11 @@ impl Core {
         first: u32,
         end: Option<u32>,
     ) -> Result<String, Refusal> {
-        if self.s.rolling.iter().any(|r| r.role == role) {
+        if self.s.orders.is_rolling(role) {
             let what = format!("a restart of {role}");
             return Err(Refusal::Busy { what });
         }
-        self.s.rolling.push(Rolling {
+        self.s.orders.roll(Rolling {
             first,
             next: first,
             end,
@@ -121,7 +120,7 @@ impl Core {
     /// Everybody but the trainer's ranks, of lives before that one. Whom a fault replaces anyway, who is
     /// to go, and who would have no slot to start in, is left alone.
     pub(in crate::core) fn replace_others(&mut self, why: &str, before: Option<Incarnation>) {
-        self.s.rolling.clear();
+        self.s.orders.stop_rolling();
         self.sync();
         let housed = |i: &Instance| self.placement().is_housed(i.id);
         let others = self.s.instances.iter();

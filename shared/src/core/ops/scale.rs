@@ -5,14 +5,13 @@
 //!  down: the highest ──► retiring (nothing new for it) ──► idle ──► asked to end, place gone
 //!  trainer: waits for a step boundary, then a planned restart of the gang (`planned`)
 //! ```
+use crate::core::ops::planned::{Change, divides};
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Severity};
 use crate::core::roster::instance::Life;
 use crate::core::{Core, Mutation};
 use crate::ids::{InstanceId, Role};
 
-/// Ranks that a refusal offers instead.
-const OFFERED: usize = 4;
 /// Nodes that a refusal names.
 const NODES_NAMED: usize = 8;
 
@@ -85,19 +84,20 @@ impl Core {
 
     fn scale_gang(&mut self, count: u32, revision: u32) -> Result<Reply, Refusal> {
         let (role, from) = (Role::Trainer, self.s.instances.count(Role::Trainer));
-        if count == from && self.s.planned.is_none() {
+        if count == from && self.s.orders.planned().is_none() {
             let what = format!("{role} has {count} already");
             return Err(Refusal::AlreadyThere { what });
         }
         // New values that wait for the same boundary come with the change, and ranks divide those.
-        self.divides(self.next_config.as_deref().unwrap_or(&self.config), count)?;
+        let values = self.next_config.as_deref().unwrap_or(&self.config);
+        divides(&self.config, values, count)?;
         self.sync();
         match self.placement().ranks_without_slot(count) {
             0 => {}
             missing => return Err(self.no_slot(role, missing)),
         }
         let why = format!("it is scaled from {from} to {count} ranks");
-        let when = self.plan_change(count, revision, why)?;
+        let when = self.plan_change(Change::of(count, revision, why))?;
         let to = count;
         Ok(Reply::Scaled {
             role,
@@ -105,18 +105,6 @@ impl Core {
             to,
             when,
         })
-    }
-
-    /// The numbers of ranks that divide a step's samples, nearest first.
-    pub(in crate::core) fn fitting_ranks(&self, samples: u64, count: u32) -> Vec<u32> {
-        let spec = self.config.role(Role::Trainer);
-        let most = spec.max.min(u32::try_from(samples).unwrap_or(u32::MAX));
-        let mut fits: Vec<u32> = (spec.min.max(1)..=most.min(count.saturating_mul(2)))
-            .filter(|n| samples.is_multiple_of(u64::from(*n)))
-            .collect();
-        fits.sort_by_key(|n| (n.abs_diff(count), *n));
-        fits.truncate(OFFERED);
-        fits
     }
 
     fn enough_slots(&self, role: Role, wanted: u32) -> Result<(), Refusal> {

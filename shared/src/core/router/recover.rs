@@ -27,7 +27,7 @@ impl Core {
             weights: &s.weights,
             work: &s.work,
             committed: s.committed,
-            pauses: s.pause.is_some(),
+            pauses: s.orders.pause().is_some(),
         };
         let cx = Cx {
             now: self.now,

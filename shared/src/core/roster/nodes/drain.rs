@@ -8,6 +8,7 @@
 use super::SlotRef;
 use super::homes::{Given, Home};
 use crate::core::Core;
+use crate::core::ops::planned::Change;
 use crate::core::output::Severity;
 use crate::ids::{InstanceId, Role};
 
@@ -63,15 +64,15 @@ impl Core {
         match id.role {
             // It goes with its rank.
             Role::Hybrid => {}
-            Role::Trainer if self.s.planned.is_some() => {}
+            Role::Trainer if self.s.orders.planned().is_some() => {}
             Role::Trainer => {
                 let ranks = self.s.instances.count(Role::Trainer);
                 let why = format!("{id} leaves its slot before that fails");
                 // Nothing else is planned, which is all that it could be refused for.
-                let _ = self.plan_change(ranks, 0, why);
-                if let Some(planned) = &mut self.s.planned {
-                    planned.leaves = true;
-                }
+                let _ = self.plan_change(Change {
+                    leaves: true,
+                    ..Change::of(ranks, 0, why)
+                });
             }
             Role::Rollout | Role::Agent => {
                 if let Some(i) = self.s.instances.get_mut(id) {
