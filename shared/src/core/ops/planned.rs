@@ -157,7 +157,7 @@ impl Core {
         revision: u32,
         changes: &[String],
     ) -> Result<Reply, Refusal> {
-        self.running_job()?;
+        self.ask().running_job()?;
         let words = changes.join(", ");
         let when = match role {
             Role::Hybrid => {

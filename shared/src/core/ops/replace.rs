@@ -6,6 +6,7 @@
 //!  trainer-0, trainer, task ──► at the next step boundary, together            (`planned`)
 //! ```
 //! It is counted apart from faults, touches no budget and opens no incident.
+use super::ask::Ask;
 use crate::core::Core;
 use crate::core::input::RestartTarget;
 use crate::core::ops::planned::{Change, Rolling};
@@ -18,21 +19,34 @@ use std::fmt;
 /// What for, where an operator did not say.
 pub(in crate::core) const ON_REQUEST: &str = "an operator asked for it";
 
+/// Whether an instance has a process that may be replaced.
+fn check_runs(ask: &Ask<'_>, id: InstanceId) -> Result<(), Refusal> {
+    let there = ask.state.instances.get(id);
+    match there.filter(|i| !replaceable(i)) {
+        None => Ok(()),
+        Some(i) => Err(Refusal::NotRunning {
+            id,
+            state: ask.state.instance_word(i).to_owned(),
+        }),
+    }
+}
+
 impl Core {
     pub(in crate::core) fn on_restart(&mut self, target: RestartTarget) -> Result<Reply, Refusal> {
-        self.running_job()?;
         let (role, index) = match target {
             RestartTarget::Task => (Role::Trainer, 0),
             RestartTarget::Role(role) => (role, 0),
             RestartTarget::One(InstanceId { role, index }) => (role, index),
         };
-        self.check_count(role, index)?;
+        let ask = self.ask();
+        ask.running_job()?;
+        ask.place(role, index)?;
         let when = match target {
             RestartTarget::Task => self.restart_gang(true)?,
             _ if role == Role::Trainer => self.restart_gang(false)?,
             RestartTarget::Role(role) => self.restart_some(role, 0, None)?,
             RestartTarget::One(id) => {
-                self.check_runs(id)?;
+                check_runs(&self.ask(), id)?;
                 self.restart_some(role, index, Some(index + 1))?
             }
         };
@@ -40,27 +54,6 @@ impl Core {
         let text = format!("{target} is to be restarted, {when}: {ON_REQUEST}");
         self.event(Severity::Info, "planned", None, text);
         Ok(Reply::Restarting { target, when })
-    }
-
-    fn check_count(&self, role: Role, index: u32) -> Result<(), Refusal> {
-        let count = self.s.instances.count(role);
-        match index < count {
-            true => Ok(()),
-            false => Err(Refusal::UnknownIndex { role, index, count }),
-        }
-    }
-
-    fn check_runs(&self, id: InstanceId) -> Result<(), Refusal> {
-        let Some(i) = self.s.instances.get(id) else {
-            return Ok(());
-        };
-        match replaceable(i) {
-            true => Ok(()),
-            false => Err(Refusal::NotRunning {
-                id,
-                state: self.instance_word(i).to_owned(),
-            }),
-        }
     }
 
     fn restart_gang(&mut self, task: bool) -> Result<String, Refusal> {
@@ -134,7 +127,7 @@ impl Core {
 impl Core {
     /// Where a place's process is, or was last; none: it never had a slot.
     pub fn node_of(&self, id: InstanceId) -> Result<Option<NodeId>, Refusal> {
-        self.check_count(id.role, id.index)?;
+        self.ask().place(id.role, id.index)?;
         let there = self.s.instances.get(id);
         let slot = there.and_then(|i| i.slot.as_ref().or(i.before.as_ref().map(|(_, slot)| slot)));
         Ok(slot.map(|slot| slot.node))

@@ -502,7 +502,8 @@ impl Core {
             // Where its program begins again nobody else knows.
             return;
         }
-        for waste in self.s.ledger.step_lost(self.now, self.trainer_share()) {
+        let share = self.s.trainer_share(&self.config);
+        for waste in self.s.ledger.step_lost(self.now, share) {
             self.out.push(Output::Record(Record::Interval(waste)));
         }
     }

@@ -53,7 +53,7 @@ impl Core {
                 weights.attached(&mut cx, id, hello.version);
             }
             Role::Agent => {
-                let last = self.last_to_begin();
+                let last = self.s.orders.last_to_begin(&self.config);
                 let (work, mut cx) = self.work();
                 let held = &hello.leases;
                 work.requests.reconcile(&mut cx, incarnation, held, last);

@@ -13,7 +13,7 @@ use crate::ids::{Generation, InstanceId, Role, Step, TrajectoryId, WeightVersion
 impl Core {
     /// The gang, what it is given with whatever it is to take in, and what it looks at of the others.
     pub(in crate::core) fn gang(&mut self) -> (&mut Gang, Cx<'_>, Around<'_>) {
-        let last = self.last_to_begin();
+        let last = self.s.orders.last_to_begin(&self.config);
         let s = &mut self.s;
         let around = Around {
             committed: s.committed,
@@ -34,7 +34,7 @@ impl Core {
     pub(in crate::core) fn around_gang(&self) -> Around<'_> {
         Around {
             committed: self.s.committed,
-            last: self.last_to_begin(),
+            last: self.s.orders.last_to_begin(&self.config),
             batches: self.s.work.requests.table(),
             weights: &self.s.weights,
             instances: &self.s.instances,

@@ -53,14 +53,14 @@ impl Core {
             serving: index.counts(Role::Rollout).serves + index.counts(Role::Hybrid).serves,
             engines: self.s.instances.engines().count(),
             published: self.s.weights.published(),
-            last: self.last_to_begin(),
+            last: self.s.orders.last_to_begin(&self.config),
         };
         let (work, mut cx) = self.work();
         work.requests.dispatch(&mut cx, supply);
     }
 
     pub(in crate::core) fn answer_routes(&mut self) {
-        if self.is_paused() {
+        if self.s.orders.is_paused() {
             return;
         }
         self.sync();
@@ -147,7 +147,7 @@ impl Core {
         if self.config.policy != Policy::Task {
             return;
         }
-        let share = self.trainer_share();
+        let share = self.s.trainer_share(&self.config);
         for waste in self.s.ledger.generation_lost(self.now, share) {
             self.out.push(Output::Record(Record::Interval(waste)));
         }

@@ -86,6 +86,20 @@ impl Placement<'_> {
         }
     }
 
+    /// Free slots that a new instance of a role may have, beside those that wait for one.
+    pub fn room(&self, role: Role) -> u32 {
+        let pin = self.config.role(role).node;
+        let pinned = |node: &str| pin.as_ref().is_none_or(|pin| pin == node);
+        let on = |slot: &&SlotRef| {
+            let node = self.nodes.get(slot.node);
+            node.is_some_and(|n| pinned(&n.spec.name))
+        };
+        let homeless = self.instances.role(role);
+        let homeless = homeless.filter(|i| i.life == Life::Homeless).count();
+        let free = self.slots.free(role).filter(on).count();
+        u32::try_from(free.saturating_sub(homeless)).unwrap_or(u32::MAX)
+    }
+
     /// Whether a rank sits in a slot that is about to fail.
     pub fn is_rank_in_drained_slot(&self) -> bool {
         let drained = self.slots.draining();
