@@ -278,7 +278,7 @@ impl Core {
 
     fn finish(&mut self, outcome: Outcome) {
         self.s.job = JobState::Over(outcome.clone());
-        self.disarm_places("the job is over");
+        self.armory().disarm_places("the job is over");
         // On record before anybody acts on it, also where no interval ends with it: to a restarted
         // daemon every process that was ended for it would have failed.
         match self.s.ledger.close(self.now) {

@@ -3,7 +3,7 @@ use super::Core;
 use super::config::CoreConfig;
 use super::state::{JobState, State};
 use crate::core::gang::context::Context;
-use crate::core::ops::armed::ArmedOn;
+use crate::core::ops::armed::{ArmedOn, all_armed};
 use crate::core::ops::pause::PauseView;
 use crate::core::recover::incident::Incident;
 use crate::core::roster::instance::{Instance, Life, Restarted};
@@ -164,7 +164,7 @@ impl Core {
                 .map(|i| self.instance_view(i, now))
                 .collect(),
             incidents: s.recover.incidents().iter().cloned().collect(),
-            armed: self.armed(),
+            armed: all_armed(&s.instances),
             ettr: s.ledger.figures(now),
         }
     }

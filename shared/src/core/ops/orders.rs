@@ -246,3 +246,63 @@ impl Orders {
         &self.revisions
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(orders: &mut Orders, held_up: bool) {
+        orders.begin_anew(4, true);
+        if held_up {
+            assert!(orders.hold_up());
+        }
+    }
+
+    #[test]
+    fn a_pause_is_reached_once_when_its_step_is_over_and_published() {
+        let mut orders = Orders::default();
+        assert!(!orders.settle_pause(Step(9), true), "nobody asked for one");
+        orders.pause_after(Pause {
+            after: Step(2),
+            since: Time(1),
+            reached: false,
+        });
+        let settled = [(1, true), (2, false), (2, true), (2, true)];
+        let settled = settled.map(|(step, idle)| orders.settle_pause(Step(step), idle));
+        assert_eq!(settled, [false, false, true, false]);
+        orders.resume(Time(5));
+        assert_eq!((orders.is_paused(), orders.resumed_at()), (false, Time(5)));
+    }
+
+    #[test]
+    fn a_change_of_the_gang_that_waits_for_slots_gives_way_and_says_so_once() {
+        let mut orders = Orders::default();
+        planned(&mut orders, false);
+        assert!(orders.is_planned_firmly());
+        planned(&mut orders, true);
+        assert!(!orders.is_planned_firmly());
+        assert!(!orders.hold_up(), "it was said");
+    }
+
+    #[test]
+    fn ranks_read_the_revision_of_their_change_when_it_is_carried_out_and_not_before() {
+        let mut orders = Orders::default();
+        orders.accept(7);
+        planned(&mut orders, false);
+        assert_eq!(orders.take_planned(|ranks| ranks != 4), None);
+        assert_eq!(orders.revision_of(Role::Trainer), 0);
+        assert!(orders.take_planned(|_| true).is_some());
+        assert_eq!(orders.revision_of(Role::Trainer), 7);
+        assert_eq!(orders.planned(), None);
+    }
+
+    #[test]
+    fn a_job_that_goes_on_has_what_waited_unless_its_batches_do_not_divide() {
+        let mut orders = Orders::default();
+        orders.accept(7);
+        planned(&mut orders, false);
+        orders.begin_anew(4, false);
+        assert_eq!(orders.planned(), None);
+        assert_eq!(orders.revision_of(Role::Trainer), 7);
+    }
+}

@@ -28,7 +28,7 @@ impl Core {
                 self.inject(whom, fault, at)
             }
             Request::Afflict { fault } => self.afflict(fault),
-            Request::Disarm { number } => self.on_disarm(number),
+            Request::Disarm { number } => self.armory().disarm(number),
             Request::RestoreSlot { node, pool, index } => self.on_restore_slot(&node, &pool, index),
             Request::Cordon { node } => self.on_cordon(&node, true),
             Request::Uncordon { node } => self.on_cordon(&node, false),

@@ -197,7 +197,7 @@ impl Core {
 
     /// Nothing runs there any more and nothing will.
     pub(in crate::core) fn vacate(&mut self, id: InstanceId) {
-        self.disarm_place(id, "its place is gone");
+        self.armory().disarm_place(id, "its place is gone");
         let reborn = self.reborn(id, Default::default(), Default::default());
         if let Some(i) = reborn {
             (i.life, i.slot, i.retiring) = (Life::None, None, true);

@@ -59,7 +59,7 @@ impl Core {
                 work.requests.reconcile(&mut cx, incarnation, held, last);
             }
         }
-        self.hand_over_again(current);
+        self.armory().hand_over_again(current);
     }
 
     /// A rank that links again may have lost the call it was given with its link.
