@@ -3,7 +3,8 @@
 //!
 //! Each table is a machine, its rows are states and its columns inputs. A state that is a mark upon
 //! another one (`condemned` upon `attached`) stands for it.
-use super::state::{JobState, Stage};
+use super::state::JobState;
+use crate::core::gang::Stage;
 use crate::core::roster::instance::{Instance, Life};
 use crate::core::roster::nodes::NodeState;
 use crate::core::work::trajectories::Place;
@@ -198,7 +199,7 @@ impl Core {
                 }
             }
             Input::Gang(from, event) => {
-                let former = *from != self.s.gang.generation;
+                let former = *from != self.s.gang.generation();
                 let row = if former { 0 } else { self.gang_row() };
                 meet(GANG, row, gang_column(event));
             }
@@ -245,7 +246,7 @@ impl Core {
     }
 
     fn job_row(&self) -> usize {
-        match (&self.s.job, self.s.pause, &self.s.planned) {
+        match (&self.s.job, self.s.orders.pause(), self.s.orders.planned()) {
             (JobState::New, _, _) => 0,
             (JobState::Over(_), _, _) => 5,
             (JobState::Running, Some(pause), _) => 3 + usize::from(pause.reached),
@@ -255,7 +256,7 @@ impl Core {
     }
 
     fn gang_row(&self) -> usize {
-        match self.s.gang.stage {
+        match self.s.gang.stage() {
             Stage::Forming => 1,
             Stage::Restoring => 2,
             Stage::Ready => 3,

@@ -38,7 +38,7 @@ impl Core {
                 },
             },
             Input::Gang(from, event) => {
-                if from == self.s.gang.generation || self.config.mutant(Mutation::DropFence) {
+                if from == self.s.gang.generation() || self.config.mutant(Mutation::DropFence) {
                     self.take_from_gang(from, event);
                 }
             }
@@ -165,7 +165,7 @@ impl Core {
                 oldest_version,
             } => self.on_finished(from, None, trajectory, reward, oldest_version),
             // An engine that was asked to end computes until it does, and the ranks wait for that.
-            RoleEvent::Exited { .. } => self.has_left(from),
+            RoleEvent::Exited { .. } => self.s.instances.has_left(from),
             // The present incarnation, if there is one, speaks for itself.
             RoleEvent::Spawned { .. }
             | RoleEvent::SpawnFailed { .. }
@@ -193,7 +193,7 @@ impl Core {
     fn take_from_gang(&mut self, from: Generation, event: GangEvent) {
         match event {
             GangEvent::Restored { step } => self.on_restored(step),
-            GangEvent::Prepared { step } => self.on_prepared(step),
+            GangEvent::Prepared { step } => self.s.gang.note_prepared(step),
             GangEvent::StepDone { step, metrics } => self.on_step_done(from, step, metrics),
             GangEvent::TrainerOver => self.on_trainer_over(),
             GangEvent::StepFailed {

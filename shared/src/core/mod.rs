@@ -105,8 +105,9 @@ pub use work::trajectories::staleness;
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;
 use effects::Effects;
+use gang::Stage;
 use roster::index::Index;
-use state::{JobState, Stage};
+use state::JobState;
 use std::time::Duration;
 use timers::Timers;
 
@@ -120,8 +121,6 @@ pub struct Core {
     timers: Timers,
     /// Instances whose timers are to be set; kept for its memory.
     rearm: Vec<InstanceId>,
-    /// Something changed that recoveries depend on.
-    recoveries_due: bool,
     /// Something changed that those without a slot wait for.
     slots_due: bool,
     /// Something changed about those that are to go.
@@ -168,7 +167,6 @@ impl Core {
             index: Index::default(),
             timers: Timers::default(),
             rearm: Vec::new(),
-            recoveries_due: true,
             slots_due: true,
             retire_due: true,
             next_config: None,
@@ -181,6 +179,7 @@ impl Core {
             core.arm_node(node);
         }
         core.s.weights.look_again();
+        core.s.recover.look_again();
         core.sync();
         core
     }
@@ -250,7 +249,7 @@ impl Core {
     /// Differs after a pass in which a part did something that others may have waited for.
     fn done_so_far(&self) -> (usize, Stage, Context) {
         let gang = &self.s.gang;
-        (self.out.len(), gang.stage, gang.context)
+        (self.out.len(), gang.stage(), gang.context())
     }
 
     fn pass(&mut self) {
@@ -280,7 +279,7 @@ impl Core {
 
     fn finish(&mut self, outcome: Outcome) {
         self.s.job = JobState::Over(outcome.clone());
-        self.disarm_places("the job is over");
+        self.armory().disarm_places("the job is over");
         // On record before anybody acts on it, also where no interval ends with it: to a restarted
         // daemon every process that was ended for it would have failed.
         match self.s.ledger.close(self.now) {

@@ -1,7 +1,6 @@
 //! How a job begins, and how it goes on after its daemon was away.
 use super::output::{Output, Record};
-use super::state::{JobState, Stage};
-use crate::core::gang::prepare::Prepared;
+use super::state::JobState;
 use crate::core::roster::instance::{Instance, Life};
 use crate::core::{Core, Mutation};
 use crate::ettr::Cause;
@@ -27,7 +26,7 @@ impl Core {
     pub(super) fn rejoin(&mut self) {
         let (now, away) = (self.now, self.s.last_now);
         if self.config.mutant(Mutation::PauseLost) {
-            self.s.pause = None;
+            self.s.orders.lose_pause();
         }
         if self.s.job == JobState::Running {
             if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
@@ -55,17 +54,10 @@ impl Core {
         }
         self.s.weights.rejoin(&self.config, now);
         self.stood_still();
-        let gang = &mut self.s.gang;
-        gang.serves = None;
-        gang.stage = match gang.stage {
-            Stage::Forming | Stage::Restoring => Stage::Forming,
-            Stage::Ready | Stage::Publishing(_) | Stage::Preparing(_) | Stage::Training(_) => {
-                Stage::Ready
-            }
-        };
-        // Whoever drove the calls and kept their results is gone with them.
-        gang.prepared = Prepared::default();
-        self.forget_turns();
-        self.evidence_is_lost();
+        self.s.gang.rejoin();
+        if self.s.job == JobState::Running {
+            self.s.instances.forget_turns();
+        }
+        self.s.recover.evidence_is_lost();
     }
 }

@@ -2,24 +2,16 @@
 use super::entries::LastTaken;
 use super::output::Outcome;
 use crate::core::detect::durations::PhaseDurations;
-use crate::core::gang::context::Context;
-use crate::core::gang::prepare::Prepared;
-use crate::core::ops::pause::Pause;
-use crate::core::ops::planned::{Planned, Rolling};
-use crate::core::recover::budget::Strikes;
-use crate::core::recover::cause::Causes;
-use crate::core::recover::deaths::Deaths;
-use crate::core::recover::incident::Incidents;
-use crate::core::recover::recoveries::Recoveries;
-use crate::core::recover::restart::FirstIteration;
+use crate::core::gang::Gang;
+use crate::core::ops::orders::Orders;
+use crate::core::recover::Recover;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
 use crate::core::weights::Weights;
 use crate::core::work::Work;
-use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
+use crate::ids::{Generation, Incarnation, Role, Step, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The whole memory of the controller. Serialisable; [`super::Core::restore`] goes on from it.
@@ -31,47 +23,23 @@ pub struct State {
     pub(super) last_now: Time,
     pub(super) next_incarnation: Incarnation,
     pub(super) next_generation: Generation,
-    pub(super) next_incident: IncidentId,
     pub(super) committed: Step,
     #[serde(flatten)]
     pub(super) weights: Weights,
     pub(super) gang: Gang,
-    /// The newest revision of the job file that was accepted.
-    #[serde(default)]
-    pub(super) revision: u32,
-    /// The revision each role reads; the first where none is said.
-    #[serde(default)]
-    pub(super) revisions: BTreeMap<Role, u32>,
-    /// What waits for a step boundary.
-    #[serde(default)]
-    pub(super) planned: Option<Planned>,
-    /// Roles whose instances are restarted one after the other.
-    #[serde(default)]
-    pub(super) rolling: Vec<Rolling>,
-    /// An operator wants nothing new begun.
-    #[serde(default)]
-    pub(super) pause: Option<Pause>,
-    /// When the last pause ended.
-    #[serde(default)]
-    pub(super) resumed_at: Time,
+    #[serde(flatten)]
+    pub(super) orders: Orders,
     /// Its machines.
     #[serde(default)]
     pub(super) nodes: NodeTable,
     pub(super) instances: Instances,
     #[serde(flatten)]
     pub(super) work: Work,
-    /// The last incidents, open ones included.
-    pub(super) incidents: Incidents,
-    /// Recoveries under way.
-    pub(super) recoveries: Recoveries,
+    #[serde(flatten)]
+    pub(super) recover: Recover,
     pub(super) ledger: crate::ettr::Ledger,
     pub(super) committed_at: Option<Time>,
     pub(super) step_duration: Duration,
-    /// Engines that died with requests in flight, and nobody is to blame yet.
-    #[serde(default)]
-    pub(super) deaths: Deaths,
-    /// Task restarts since the last committed step.
-    pub(super) task_restarts: u32,
     /// The number of the next armed fault.
     #[serde(default)]
     pub(super) next_fault: u64,
@@ -108,121 +76,6 @@ impl JobState {
     }
 }
 
-/// What the gang is about; the module `gang` draws the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
-    /// Some rank has not attached yet.
-    Forming,
-    /// `Restore` is under way.
-    Restoring,
-    /// Restored, and no call is under way.
-    Ready,
-    /// `Publish` is under way.
-    Publishing(WeightVersion),
-    /// `Prepare` is under way.
-    Preparing(Step),
-    /// `TrainStep` is under way.
-    Training(Step),
-}
-
-/// The trainer gang beyond its single ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Gang {
-    /// Its fencing number.
-    pub generation: Generation,
-    /// What it is about.
-    pub stage: Stage,
-    /// When the call under way was issued.
-    pub called_at: Time,
-    /// The step this life restores.
-    pub restore_step: Step,
-    /// The version this life serves to pullers.
-    pub serves: Option<WeightVersion>,
-    /// Whether this life replaced another one.
-    pub restarted: bool,
-    /// Whether this life finished a step.
-    pub stepped: bool,
-    /// No life finished a step since the job began, or went on after its end.
-    #[serde(default)]
-    pub fresh: bool,
-    /// Lives in a row that ended before they were restored.
-    pub failed_restarts: u32,
-    /// Faults of restored gangs since the last committed step.
-    pub faults_in_step: u32,
-    /// All its faults since then, kind by kind.
-    #[serde(default)]
-    pub strikes: Strikes,
-    /// The same, cause by cause.
-    #[serde(default)]
-    pub causes: Causes,
-    /// Whose turn its slots are; always the ranks' where there are no hybrid engines.
-    #[serde(default)]
-    pub context: Context,
-    /// Since when.
-    #[serde(default)]
-    pub context_since: Time,
-    /// What it prepared of the next step.
-    #[serde(default)]
-    pub prepared: Prepared,
-}
-
-impl Gang {
-    /// It did useful work: what fails from now on is not in a row with what failed before.
-    pub(super) fn succeeded(&mut self) {
-        self.failed_restarts = 0;
-        self.strikes.clear();
-        self.causes.clear();
-    }
-
-    /// What the step of this life is the first one of, until it is finished. A planned restart replaces
-    /// no gang that failed: its first step is like any other.
-    pub(super) fn first_iteration(&self) -> Option<FirstIteration> {
-        match (self.stepped, self.fresh, self.restarted) {
-            (true, _, _) | (_, false, false) => None,
-            (_, true, _) => Some(FirstIteration::OfJob),
-            (_, false, true) => Some(FirstIteration::AfterRestart),
-        }
-    }
-
-    /// Whether its program has been at its own loop for so long.
-    pub(super) fn ran(&self, long: Duration, now: Time) -> bool {
-        matches!(self.stage, Stage::Training(_)) && now.since(self.called_at) > long
-    }
-}
-
-/// A recovery under way and whom it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recovery {
-    /// Its incident.
-    pub incident: IncidentId,
-    /// Who failed.
-    pub who: InstanceId,
-    /// What is restarted.
-    pub scope: Scope,
-}
-
-/// What a recovery restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scope {
-    /// The instance that failed.
-    Instance,
-    /// All ranks of the trainer.
-    Gang,
-    /// Everything.
-    Task,
-}
-
-impl Recovery {
-    /// Whether the instance is restarted by it.
-    pub fn covers(&self, id: InstanceId) -> bool {
-        match self.scope {
-            Scope::Instance => self.who == id,
-            Scope::Gang => id.role == Role::Trainer,
-            Scope::Task => true,
-        }
-    }
-}
-
 impl State {
     /// The memory of a job that was never started.
     pub(super) fn new(config: &super::CoreConfig) -> Self {
@@ -241,42 +94,17 @@ impl State {
             last_now: Time(0),
             next_incarnation: Incarnation(1),
             next_generation: Generation(1),
-            next_incident: IncidentId(1),
             committed: Step(0),
             weights: Weights::default(),
-            gang: Gang {
-                generation: Generation(0),
-                stage: Stage::Forming,
-                called_at: Time(0),
-                restore_step: Step(0),
-                serves: None,
-                restarted: false,
-                fresh: true,
-                stepped: false,
-                failed_restarts: 0,
-                faults_in_step: 0,
-                context: Context::default(),
-                context_since: Time(0),
-                prepared: Prepared::default(),
-                strikes: Strikes::default(),
-                causes: Causes::default(),
-            },
-            revision: 0,
-            revisions: BTreeMap::new(),
-            planned: None,
-            rolling: Vec::new(),
-            pause: None,
-            resumed_at: Time(0),
+            gang: Gang::default(),
+            orders: Orders::default(),
             nodes: NodeTable::default(),
             instances: Instances::default(),
             work: Work::default(),
-            incidents: Incidents::default(),
-            recoveries: Recoveries::default(),
+            recover: Recover::default(),
             ledger: crate::ettr::Ledger::default(),
             committed_at: None,
             step_duration: Duration::ZERO,
-            deaths: Deaths::default(),
-            task_restarts: 0,
             next_fault: 1,
             durations: PhaseDurations::default(),
             proven: Vec::new(),
@@ -337,25 +165,9 @@ impl State {
         (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
         self.weights.forget_engines();
         // Nothing counts any more of what failed before: an operator looked at it in between.
-        (self.gang, self.task_restarts) = (fresh.gang, 0);
-        self.planned = match (self.planned.take(), ranks == config.ranks) {
-            (planned, true) => {
-                let read = planned.map(|planned| (Role::Trainer, planned.revision));
-                self.revisions.extend(read);
-                None
-            }
-            (planned, false) => Some(Planned {
-                ranks: config.ranks,
-                revision: planned.map_or(self.revision, |planned| planned.revision),
-                why: format!("the job goes on with {} ranks", config.ranks),
-                leaves: false,
-                held_up: false,
-                task: false,
-                before: None,
-            }),
-        };
-        self.rolling.clear();
-        self.recoveries = Recoveries::default();
+        self.gang = fresh.gang;
+        self.orders.begin_anew(config.ranks, ranks != config.ranks);
+        self.recover.begin_anew();
         if !config.mutant(super::Mutation::ForgetResume) {
             self.work.requests.return_leases();
         }
@@ -364,7 +176,7 @@ impl State {
 
     /// The newest revision of the job file that was accepted; 0: the first.
     pub fn revision(&self) -> u32 {
-        self.revision
+        self.orders.revision()
     }
 
     /// How many instances the job has.

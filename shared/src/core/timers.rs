@@ -5,7 +5,6 @@
 //! table one entry a window, not one a sample.
 use super::Core;
 use super::state::JobState;
-use crate::core::roster::instance::{Instance, Life};
 use crate::hash::IdMap;
 use crate::ids::{InstanceId, NodeId};
 use crate::time::Time;
@@ -92,41 +91,5 @@ impl Core {
         }
         let returned = self.s.work.requests.table().next_due();
         self.timers.first().into_iter().chain(returned).min()
-    }
-
-    /// The first instant at which something is due for an instance though nothing happens.
-    pub(super) fn deadline(&self, i: &Instance) -> Option<Time> {
-        let learned = self.rules_due(i, true);
-        self.own_deadline(i).into_iter().chain(learned).min()
-    }
-
-    /// When the first of the rules falls for an instance whose instants are learned from others, or of
-    /// those whose are not.
-    fn rules_due(&self, i: &Instance, learned: bool) -> Option<Time> {
-        let watches = self.config.rules.on().filter_map(|r| r.watch.as_ref());
-        let watches = watches.filter(|w| w.is_learned == learned);
-        let sight = self.sight();
-        watches.filter_map(|w| (w.due)(&sight, i)).min()
-    }
-
-    /// The first of those that follow from the instance and what touches it.
-    pub(super) fn own_deadline(&self, i: &Instance) -> Option<Time> {
-        let life = match i.life {
-            Life::Waiting { until } => Some(until),
-            // What was started has to link: a rule's matter.
-            Life::Spawning { .. } | Life::Starting { .. } | Life::Unlinked { .. } => None,
-            Life::None | Life::Homeless | Life::Attached => None,
-        };
-        let lasting = self.s.weights.of(i.id).avoids_until();
-        let due = [
-            life.filter(|_| i.condemned.is_none()),
-            i.condemned.map(|c| c.until),
-            // A verdict fell by another rule: the answer to its probe is of no matter any more.
-            i.suspect.filter(|_| i.condemned.is_none()),
-            lasting,
-            i.leaving.map(|(_, until)| until),
-            self.rules_due(i, false),
-        ];
-        due.into_iter().flatten().min()
     }
 }

@@ -1,8 +1,9 @@
 //! What operators see: plain data, made on demand.
 use super::Core;
-use super::state::JobState;
+use super::config::CoreConfig;
+use super::state::{JobState, State};
 use crate::core::gang::context::Context;
-use crate::core::ops::armed::ArmedOn;
+use crate::core::ops::armed::{ArmedOn, all_armed};
 use crate::core::ops::pause::PauseView;
 use crate::core::recover::incident::Incident;
 use crate::core::roster::instance::{Instance, Life, Restarted};
@@ -135,7 +136,7 @@ impl Core {
         let tally = s.work.requests.tally();
         let (in_flight, finished) = s.work.requests.table().counts();
         View {
-            state: self.job_word().to_owned(),
+            state: s.job_word(&self.config).to_owned(),
             reason: s.job.reason().to_owned(),
             step: s.committed,
             steps_total: match self.config.steps {
@@ -153,8 +154,8 @@ impl Core {
             stale: tally.stale,
             set_aside: tally.set_aside,
             given_back: tally.given_back,
-            context: (self.config.hybrids > 0).then_some(s.gang.context),
-            pause: self.pause_view(),
+            context: (self.config.hybrids > 0).then_some(s.gang.context()),
+            pause: self.pause(),
             started: s.started_at,
             nodes: self.node_views(),
             instances: s
@@ -162,8 +163,8 @@ impl Core {
                 .iter()
                 .map(|i| self.instance_view(i, now))
                 .collect(),
-            incidents: s.incidents.iter().cloned().collect(),
-            armed: self.armed(),
+            incidents: s.recover.incidents().iter().cloned().collect(),
+            armed: all_armed(&s.instances),
             ettr: s.ledger.figures(now),
         }
     }
@@ -179,17 +180,6 @@ impl Core {
             .collect()
     }
 
-    pub(super) fn job_word(&self) -> &'static str {
-        match &self.s.job {
-            JobState::New => "starting",
-            JobState::Over(outcome) => outcome.word(),
-            JobState::Running if !self.s.recoveries.is_empty() => "recovering",
-            JobState::Running if self.is_paused() => "paused",
-            JobState::Running if !self.has_begun() => "starting",
-            JobState::Running => "running",
-        }
-    }
-
     fn instance_view(&self, i: &Instance, now: Time) -> InstanceView {
         let holder = self.s.weights.of(i.id);
         let pulled = holder.pull_seen();
@@ -199,11 +189,11 @@ impl Core {
             incarnation: i.incarnation,
             slot: i.slot.clone(),
             pid: i.pid,
-            state: self.instance_word(i),
+            state: self.s.instance_word(i),
             phase: i.phase,
             phase_since: i.phase_since,
             version: match i.id.role {
-                Role::Trainer => self.s.gang.serves,
+                Role::Trainer => self.s.gang.serves(),
                 Role::Hybrid | Role::Rollout => holder.version(),
                 Role::Agent => None,
             },
@@ -233,12 +223,27 @@ impl Core {
             pull_total: pulled.map_or(0, |p| p.total),
         }
     }
+}
 
+impl State {
+    /// What the job is about, in a word.
+    pub(super) fn job_word(&self, config: &CoreConfig) -> &'static str {
+        match &self.job {
+            JobState::New => "starting",
+            JobState::Over(outcome) => outcome.word(),
+            JobState::Running if !self.recover.recoveries().is_empty() => "recovering",
+            JobState::Running if self.orders.is_paused() => "paused",
+            JobState::Running if !self.has_begun(config) => "starting",
+            JobState::Running => "running",
+        }
+    }
+
+    /// How an instance is, in a word.
     pub(super) fn instance_word(&self, i: &Instance) -> &'static str {
-        let admitted = self.s.weights.of(i.id).is_admitted();
-        let recovering = self.s.recoveries.iter().any(|r| r.covers(i.id));
+        let admitted = self.weights.of(i.id).is_admitted();
+        let recovering = self.recover.recoveries().iter().any(|r| r.covers(i.id));
         match i.life {
-            _ if matches!(self.s.job, JobState::Over(_)) => "done",
+            _ if matches!(self.job, JobState::Over(_)) => "done",
             Life::Homeless => "waiting",
             Life::None | Life::Waiting { .. } => "down",
             _ if i.suspect.is_some() || i.condemned.is_some() => "suspect",

@@ -3,7 +3,7 @@
 //! looked at whether all that could be done was done, and whether those that are waited for are there.
 use super::Core;
 use super::output::Output;
-use super::state::{JobState, Stage};
+use super::state::JobState;
 use crate::ids::{Incarnation, Role};
 
 impl Core {
@@ -39,7 +39,7 @@ impl Core {
         if stranded.is_some() {
             return stranded;
         }
-        let called = !matches!(self.s.gang.stage, Stage::Forming | Stage::Ready);
+        let called = self.s.gang.is_called();
         let mut ranks = self.s.instances.role(Role::Trainer);
         let absent = ranks.find(|rank| !rank.has_process()).filter(|_| called);
         absent.map(|rank| format!("the gang is called, and {} has no process", rank.id))
@@ -54,13 +54,8 @@ impl Core {
         }
         let mut again = self.clone();
         again.out.clear();
-        for due in [
-            &mut again.recoveries_due,
-            &mut again.slots_due,
-            &mut again.retire_due,
-        ] {
-            *due = true;
-        }
+        (again.slots_due, again.retire_due) = (true, true);
+        again.s.recover.look_again();
         again.s.weights.look_again();
         drop(again.s.instances.iter_mut());
         again.s.nodes = std::mem::take(&mut again.s.nodes).all_changed();

@@ -18,7 +18,10 @@
 //! recovers keeps its rank's slots at work. Everybody restarts under policy `task`, so
 //! there the second and third row never occur.
 use super::Core;
-use super::state::{Scope, Stage};
+use super::config::CoreConfig;
+use super::state::State;
+use crate::core::gang::Stage;
+use crate::core::recover::Scope;
 use crate::ettr::Cause;
 use crate::ids::Role;
 
@@ -83,43 +86,45 @@ impl Moment {
 impl Core {
     /// As the index was last brought up to date, which must be now.
     pub(super) fn moment(&self) -> Moment {
-        let begun = matches!(self.s.gang.stage, Stage::Training(_) | Stage::Preparing(_));
-        let recovers = |scope| self.s.recoveries.iter().any(|r| r.scope == scope);
+        let begun = self.s.gang.is_in_step();
+        let recovers = |scope| self.s.recover.recoveries().iter().any(|r| r.scope == scope);
         let works = |role| self.index_now().counts(role).works;
         Moment {
-            trainer_slots: self.slots_of(Role::Trainer),
-            rollout_slots: self.slots_of(Role::Rollout),
+            trainer_slots: self.s.slots_of(&self.config, Role::Trainer),
+            rollout_slots: self.s.slots_of(&self.config, Role::Rollout),
             task_restarts: recovers(Scope::Task),
             trainer_recovers: recovers(Scope::Gang),
-            published: self.has_begun(),
+            published: self.s.has_begun(&self.config),
             training: begun && works(Role::Trainer) > 0,
             rollout_generates: works(Role::Rollout) > 0,
             hybrid_slots_generate: works(Role::Hybrid).saturating_mul(self.config.rank_slots),
-            switches: self.s.gang.context.switches(),
-            paused: self.is_paused(),
+            switches: self.s.gang.context().switches(),
+            paused: self.s.orders.is_paused(),
         }
     }
+}
 
+impl State {
     /// Whether there were weights to generate with, or a trainer that publishes none was at work.
-    pub(super) fn has_begun(&self) -> bool {
-        let silent = self.config.own_loop.is_some_and(|own| !own.publishes);
-        let gang = &self.s.gang;
-        let works = matches!(gang.stage, Stage::Training(_)) || gang.generation.0 > 1;
-        self.s.weights.published().is_some() || silent && works
+    pub(super) fn has_begun(&self, config: &CoreConfig) -> bool {
+        let silent = config.own_loop.is_some_and(|own| !own.publishes);
+        let gang = &self.gang;
+        let works = matches!(gang.stage(), Stage::Training(_)) || gang.generation().0 > 1;
+        self.weights.published().is_some() || silent && works
     }
 
     /// All slots that instances of a role have.
-    fn slots_of(&self, role: Role) -> u32 {
+    fn slots_of(&self, config: &CoreConfig, role: Role) -> u32 {
         let each = match role {
-            Role::Rollout => self.config.rollout_slots,
-            _ => self.config.rank_slots,
+            Role::Rollout => config.rollout_slots,
+            _ => config.rank_slots,
         };
-        self.s.instances.count(role).saturating_mul(each)
+        self.instances.count(role).saturating_mul(each)
     }
 
     /// T/(R+T): the trainer's part of the job's slots.
-    pub(super) fn trainer_share(&self) -> f64 {
-        let slots = |role| f64::from(self.slots_of(role));
+    pub(super) fn trainer_share(&self, config: &CoreConfig) -> f64 {
+        let slots = |role| f64::from(self.slots_of(config, role));
         let (t, r) = (slots(Role::Trainer), slots(Role::Rollout));
         if t + r > 0.0 { t / (t + r) } else { 0.0 }
     }

@@ -67,7 +67,7 @@ impl Core {
 
     /// The engine does not do as told.
     pub(in crate::core) fn switch_failed(&mut self, who: InstanceId, what: &str) {
-        let context = self.s.gang.context.word();
+        let context = self.s.gang.context().word();
         let reason = format!("told to change its context ({context}): {what}");
         self.fault(Verdict::new(who, &RULE, reason).hanging());
     }

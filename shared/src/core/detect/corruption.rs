@@ -120,7 +120,7 @@ impl Core {
         let known = self.s.instances.get(puller).map(|i| &i.corrupt_sources);
         let counts = |life: &Incarnation| {
             let fell_for_it = |i: &Incident| i.incarnation == *life && i.rule == RULE.name;
-            self.is_current(*life).is_some() || self.s.incidents.iter().any(fell_for_it)
+            self.is_current(*life).is_some() || self.s.recover.incidents().iter().any(fell_for_it)
         };
         let known = known.into_iter().flatten().copied().filter(counts);
         let mut found: BTreeSet<Incarnation> = known.collect();

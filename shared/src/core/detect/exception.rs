@@ -6,9 +6,9 @@
 //! may pass, and nobody else is to blame; one that fails so again and again, with nothing between, would
 //! be told to pull for ever.
 use super::{Rule, Verdict};
+use crate::core::gang::any_rank;
 use crate::core::recover::cause::Cause;
 use crate::core::roster::instances::Current;
-use crate::core::state::Stage;
 use crate::core::{CallFault, Core, FaultKind};
 use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
@@ -62,12 +62,12 @@ impl Core {
         fault: CallFault,
         reason: String,
     ) {
-        if matches!(self.s.gang.stage, Stage::Forming | Stage::Ready) {
+        if !self.s.gang.is_called() {
             // No call is under way.
             return;
         }
         let rank = rank.and_then(|rank| self.s.instances.life(rank));
-        let who = rank.map_or(Self::any_rank(), |i| i.id);
+        let who = rank.map_or(any_rank(), |i| i.id);
         match fault {
             CallFault::Exception => {
                 let cause = Cause::of_error(&reason);

@@ -102,8 +102,8 @@ impl Core {
             weights: &self.s.weights,
             work: &self.s.work,
             durations: &self.s.durations,
-            is_paused: self.is_paused(),
-            resumed_at: self.s.resumed_at,
+            is_paused: self.s.orders.is_paused(),
+            resumed_at: self.s.orders.resumed_at(),
             gang_is_condemned: self.index_counts(Role::Trainer).condemned > 0,
         }
     }

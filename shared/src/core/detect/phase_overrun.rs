@@ -107,7 +107,7 @@ fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
 impl Core {
     /// Learns how long the phase took that an instance leaves; nothing of one that a pause fell into.
     pub(in crate::core) fn learn_phase(&mut self, role: Role, phase: Phase, took: Duration) {
-        let paused = self.is_paused() || self.now.since(self.s.resumed_at) < took;
+        let paused = self.s.orders.is_paused() || self.now.since(self.s.orders.resumed_at()) < took;
         if RULE.phases.contains(&phase) && !paused {
             self.s.durations.add(role, phase, took);
         }

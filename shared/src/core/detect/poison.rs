@@ -61,7 +61,7 @@ pub(in crate::core) const BROKEN_OFF: Duration = Duration::from_secs(5);
 
 /// What an engine's death says of what was in flight on it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Blame {
+pub(in crate::core) struct Blame {
     /// How the engine ended.
     how: String,
     in_flight: InFlight,
@@ -89,7 +89,7 @@ impl CoreConfig {
 impl Core {
     /// Looks at who was in flight on an engine that died. Whoever is to blame is named in the verdict,
     /// and the engines that died before have their strikes back.
-    pub(super) fn blame(&mut self, verdict: &mut Verdict) -> Blame {
+    pub(in crate::core) fn blame(&mut self, verdict: &mut Verdict) -> Blame {
         let engines = self.config.poison_after();
         if engines == 0 || !self.fails_by_itself(verdict) {
             return Blame::default();
@@ -103,7 +103,7 @@ impl Core {
             true => 1,
             false => engines,
         };
-        let Some(id) = self.s.deaths.culprit(&in_flight, enough, live) else {
+        let Some(id) = self.s.recover.deaths.culprit(&in_flight, enough, live) else {
             let how = verdict.reason.clone();
             return Blame {
                 how,
@@ -111,7 +111,7 @@ impl Core {
                 culprit: None,
             };
         };
-        let before = self.s.deaths.charge(id);
+        let before = self.s.recover.deaths.charge(id);
         for death in &before {
             let (kind, at) = (death.kind, death.engine.at);
             if let Some(i) = self.s.instances.get_mut(death.engine.who) {
@@ -131,7 +131,12 @@ impl Core {
     }
 
     /// What follows from it, once the death has its incident.
-    pub(super) fn settle(&mut self, blame: Blame, verdict: &Verdict, incident: IncidentId) {
+    pub(in crate::core) fn settle(
+        &mut self,
+        blame: Blame,
+        verdict: &Verdict,
+        incident: IncidentId,
+    ) {
         let Some(i) = self.s.instances.get(verdict.who) else {
             return;
         };
@@ -151,7 +156,7 @@ impl Core {
                 let cause = verdict.cause.as_ref().map(|cause| cause.fingerprint);
                 let death = Death::new(last, verdict.kind, cause, in_flight);
                 let engines = self.config.poison_after();
-                self.s.deaths.add(death, engines);
+                self.s.recover.deaths.add(death, engines);
             }
             None => {}
         }

@@ -1,6 +1,7 @@
 //! The table of rules and how a job file sets it.
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::ids::Role;
 use crate::job::Job;
 use crate::phase::Phase;
 use std::path::Path;

@@ -16,7 +16,6 @@
 use super::{ByPhase, Fall, Finding, Rule, Setting, Sight, Verdict, Watch, settings};
 use crate::core::FaultKind;
 use crate::core::roster::instance::Instance;
-use crate::core::state::Stage;
 use crate::ids::Role;
 use crate::phase::Phase;
 use crate::time::Time;
@@ -62,7 +61,7 @@ fn idle_since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let since = if i.phase.is_trainer_compute() {
         i.phase_since.max(i.active_at)
     } else if wanted(sight) {
-        i.phase_since.max(i.moved_at).max(sight.gang.called_at)
+        i.phase_since.max(i.moved_at).max(sight.gang.called_at())
     } else {
         return None;
     };
@@ -72,7 +71,7 @@ fn idle_since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
 
 /// Whether anything waits for the gang: a call, or a pull from it that does not come along.
 fn wanted(sight: &Sight<'_>) -> bool {
-    !matches!(sight.gang.stage, Stage::Forming | Stage::Ready) || sight.weights.wait_for_ranks()
+    sight.gang.is_called() || sight.weights.wait_for_ranks()
 }
 
 /// When the rule falls, if nothing moves.

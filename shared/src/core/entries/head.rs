@@ -1,7 +1,11 @@
 //! What of the state is in no table: small, and in three entries by how often it changes.
 use super::super::state::{JobState, State};
+use crate::core::ops::orders::Parts;
 use crate::core::ops::pause::Pause;
 use crate::core::ops::planned::{Planned, Rolling};
+use crate::core::recover::deaths::Deaths;
+use crate::core::recover::incident::Incident;
+use crate::core::recover::{Recover, Recovery};
 use crate::core::weights::{Holder, Weights};
 use crate::core::work::trajectories::Tally;
 use crate::ids::{Generation, Incarnation, IncidentId, InstanceId, Role, Step, WeightVersion};
@@ -74,22 +78,33 @@ impl Head {
             started_at: s.started_at,
             next_incarnation: s.next_incarnation,
             next_generation: s.next_generation,
-            next_incident: s.next_incident,
+            next_incident: s.recover.next_incident(),
             next_fault: s.next_fault,
             committed: s.committed,
             committed_at: s.committed_at,
             step_duration: s.step_duration,
             published: s.weights.published(),
             weight_bytes: s.weights.bytes(),
-            resumed_at: s.resumed_at,
+            resumed_at: s.orders.resumed_at(),
             begun: tally.begun,
             restored: s.restored,
             discarded: tally.discarded,
             stale: tally.stale,
             set_aside: tally.set_aside,
             given_back: tally.given_back,
-            task_restarts: s.task_restarts,
+            task_restarts: s.recover.task_restarts(),
         }
+    }
+
+    /// What failed, with what is stored of it elsewhere.
+    pub fn recover(
+        &self,
+        incidents: Vec<Incident>,
+        recoveries: Vec<Recovery>,
+        deaths: Deaths,
+    ) -> Recover {
+        let counters = (self.next_incident, self.task_restarts);
+        Recover::put_back(incidents, recoveries, deaths, counters)
     }
 
     /// With what engines hold of the weights.
@@ -98,51 +113,53 @@ impl Head {
         s.started_at = self.started_at;
         s.next_incarnation = self.next_incarnation;
         s.next_generation = self.next_generation;
-        s.next_incident = self.next_incident;
         s.next_fault = self.next_fault;
         s.committed = self.committed;
         s.committed_at = self.committed_at;
         s.step_duration = self.step_duration;
         s.weights = Weights::put_back(self.published, self.weight_bytes, holders);
-        s.resumed_at = self.resumed_at;
+        s.orders.put_back_resumed_at(self.resumed_at);
         tally.begun = self.begun;
         s.restored = self.restored;
         tally.discarded = self.discarded;
         tally.stale = self.stale;
         tally.set_aside = self.set_aside;
         tally.given_back = self.given_back;
-        s.task_restarts = self.task_restarts;
     }
 }
 
 impl Plans {
     /// Whether they are what the state has, without a copy of it.
     pub fn are_of(&self, s: &State) -> bool {
-        self.revision == s.revision
-            && self.revisions == s.revisions
-            && self.planned == s.planned
-            && self.rolling == s.rolling
-            && self.pause == s.pause
+        let orders = &s.orders;
+        self.revision == orders.revision()
+            && &self.revisions == orders.revisions()
+            && self.planned.as_ref() == orders.planned()
+            && self.rolling == orders.rolling()
+            && self.pause == orders.pause()
             && self.proven == s.proven
     }
 
     pub fn of(s: &State) -> Self {
+        let orders = &s.orders;
         Self {
-            revision: s.revision,
-            revisions: s.revisions.clone(),
-            planned: s.planned.clone(),
-            rolling: s.rolling.clone(),
-            pause: s.pause,
+            revision: orders.revision(),
+            revisions: orders.revisions().clone(),
+            planned: orders.planned().cloned(),
+            rolling: orders.rolling().to_vec(),
+            pause: orders.pause(),
             proven: s.proven.clone(),
         }
     }
 
     pub fn put_back(self, s: &mut State) {
-        s.revision = self.revision;
-        s.revisions = self.revisions;
-        s.planned = self.planned;
-        s.rolling = self.rolling;
-        s.pause = self.pause;
+        s.orders.put_back(Parts {
+            revision: self.revision,
+            revisions: self.revisions,
+            planned: self.planned,
+            rolling: self.rolling,
+            pause: self.pause,
+        });
         s.proven = self.proven;
     }
 }

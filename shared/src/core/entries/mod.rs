@@ -24,8 +24,9 @@ pub use key::EntryKey;
 pub use stored::{Entries, EntryError};
 pub(super) use taken::LastTaken;
 
-use super::state::{Gang, Recovery};
 use crate::core::detect::durations::Durations;
+use crate::core::gang::Gang;
+use crate::core::recover::Recovery;
 use crate::core::recover::deaths::Deaths;
 use crate::core::recover::incident::Incident;
 use crate::core::roster::instance::Instance;

@@ -5,8 +5,6 @@ use super::{
     Changes, Deaths, Durations, Entry, EntryKey, Gang, Holder, Incident, Instance, Node, Recovery,
     Value,
 };
-use crate::core::recover::incident::Incidents;
-use crate::core::recover::recoveries::Recoveries;
 use crate::core::roster::instances::Instances;
 use crate::core::roster::nodes::NodeTable;
 use crate::core::work::rewards::Rewards;
@@ -153,10 +151,7 @@ impl Read {
             gang: self.gang.ok_or(missing(EntryKey::Gang))?,
             nodes: self.nodes.into_iter().collect::<NodeTable>(),
             instances: self.instances.into_iter().collect::<Instances>(),
-            incidents: self.incidents.into_iter().collect::<Incidents>(),
-            recoveries: self.recoveries.into_iter().collect::<Recoveries>(),
             ledger: Ledger::from_parts(self.ledger).ok_or(missing(EntryKey::Ledger(ledger)))?,
-            deaths: self.deaths,
             durations: self.durations.into_iter().collect(),
             ..State::empty()
         };
@@ -164,6 +159,7 @@ impl Read {
         let mut tally = Tally::default();
         self.now.ok_or(now)?.put_back(&mut state, &mut tally);
         let head = self.head.ok_or(head)?;
+        state.recover = head.recover(self.incidents, self.recoveries, self.deaths);
         head.put_back(&mut state, &mut tally, self.holders);
         let plans = missing(EntryKey::Plans);
         self.plans.ok_or(plans)?.put_back(&mut state);

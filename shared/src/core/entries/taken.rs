@@ -1,10 +1,11 @@
 //! Taking what changed.
-use super::super::state::{Gang, State};
+use super::super::state::State;
 use super::head::{Head, Now, Plans};
 use super::{Changes, EntryKey, Value};
 use crate::changed::Layers;
+use crate::core::gang::Gang;
 use crate::core::roster::measured::Measured;
-use crate::ids::{IncidentId, InstanceId, NodeId, Role, TrajectoryId};
+use crate::ids::{InstanceId, NodeId, Role, TrajectoryId};
 use crate::phase::Phase;
 
 /// What has no table as it was last taken; nothing before the first time. No part of what is remembered:
@@ -138,22 +139,12 @@ impl State {
     }
 
     fn take_incidents(&mut self, changes: &mut Changes) {
-        let incidents: Vec<IncidentId> = match self.incidents.take_changed() {
-            Some(changed) if !changes.whole => changed,
-            _ => self.incidents.iter().map(|i| i.id).collect(),
-        };
-        for id in incidents {
-            let found = self.incidents.get(id);
-            let value = found.map(|i| Value::Incident(i.clone().into()));
+        for (id, incident) in self.recover.take_incidents(changes.whole) {
+            let value = incident.map(|i| Value::Incident(i.into()));
             changes.note(EntryKey::Incident(id), value);
         }
-        let recoveries: Vec<IncidentId> = match self.recoveries.take_changed() {
-            Some(changed) if !changes.whole => changed,
-            _ => self.recoveries.iter().map(|r| r.incident).collect(),
-        };
-        for id in recoveries {
-            let value = self.recoveries.get(id).copied().map(Value::Recovery);
-            changes.note(EntryKey::Recovery(id), value);
+        for (id, recovery) in self.recover.take_recoveries(changes.whole) {
+            changes.note(EntryKey::Recovery(id), recovery.map(Value::Recovery));
         }
     }
 
@@ -166,8 +157,8 @@ impl State {
             let value = self.work.rewards.get(number).map(Value::Reward);
             changes.note(EntryKey::Reward(number), value);
         }
-        if self.deaths.take_changed() || changes.whole {
-            let deaths = self.deaths.clone().into();
+        if self.recover.deaths.take_changed() || changes.whole {
+            let deaths = self.recover.deaths.clone().into();
             changes.note(EntryKey::Deaths, Some(Value::Deaths(deaths)));
         }
         let durations: Vec<(Role, Phase)> = match self.durations.take_changed() {

@@ -36,13 +36,11 @@
 //!   asks for. Both commands may come twice.
 //! - A late answer of an older life is fenced (I-1); one to an older command finds the engine in
 //!   another turn and changes nothing. Whoever drives this sends one command at a time per engine.
-use crate::core::output::{Output, Severity};
+use super::{Around, Gang};
+use crate::core::config::CoreConfig;
+use crate::core::effects::Cx;
+use crate::core::output::Severity;
 use crate::core::roster::instance::Instance;
-use crate::core::roster::instances::Current;
-use crate::core::roster::nodes::NodeState;
-use crate::core::state::{JobState, Stage};
-use crate::core::{Core, Mode};
-use crate::ids::{Incarnation, InstanceId, Role, Step};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -112,198 +110,87 @@ impl Turn {
             _ => None,
         }
     }
+
+    /// Whether it was told to pause (or to go on), and did not answer yet.
+    pub fn awaits(self, paused: bool) -> bool {
+        match self {
+            Turn::Pausing { .. } => paused,
+            Turn::Resuming { .. } => !paused,
+            Turn::Rolls | Turn::Paused | Turn::Unknown => false,
+        }
+    }
 }
 
-impl Core {
+impl Gang {
+    /// Whose turn its slots are.
+    pub fn context(&self) -> Context {
+        self.context
+    }
+
     /// Whether the ranks may compute.
-    pub(in crate::core) fn ranks_have_their_slots(&self) -> bool {
-        self.s.gang.context == Context::Training
+    pub fn ranks_have_their_slots(&self) -> bool {
+        self.context == Context::Training
     }
 
-    /// Whether an engine may be given requests as far as its slot goes.
-    pub(in crate::core) fn has_its_turn(&self, engine: &Instance) -> bool {
-        engine.id.role != Role::Hybrid
-            || (engine.turn == Turn::Rolls && self.s.gang.context.wants_engines())
+    /// Whether a hybrid engine of this turn may be given requests.
+    pub fn lets_generate(&self, turn: Turn) -> bool {
+        turn == Turn::Rolls && self.context.wants_engines()
     }
 
-    /// Does what the finished prompts ask for, and tells the engines.
-    pub(in crate::core) fn advance_context(&mut self) {
-        if self.config.hybrids == 0 {
-            return;
-        }
-        let engines = self.index().counts(Role::Hybrid);
-        let next = match self.s.gang.context {
-            Context::Rolling | Context::ToRolling if self.enough_is_finished() => {
-                Context::ToTraining
-            }
-            Context::ToRolling if engines.unrolling == 0 => Context::Rolling,
-            Context::ToTraining if engines.unpaused == 0 => Context::Training,
-            Context::Training if self.is_the_engines_turn() => Context::ToRolling,
-            same => same,
-        };
-        if next != self.s.gang.context {
-            self.enter_context(next);
-        }
-        while let Some(id) = self.index().to_tell() {
-            self.command_engine(id);
-        }
-    }
-
-    fn enter_context(&mut self, next: Context) {
-        let before = std::mem::replace(&mut self.s.gang.context, next);
-        let since = std::mem::replace(&mut self.s.gang.context_since, self.now);
-        if before.switches() && !next.switches() {
-            let took = self.now.since(since).as_millis();
-            let step = self.s.committed.next();
-            let finished = self.s.work.requests.table().finished_prompts(step);
-            let prompts = self.prompts_of(step);
-            let text = format!(
-                "the trainer's slots went over to {}: {took} ms, at {finished} of {prompts} prompts \
-                 of step {step}",
-                next.word()
-            );
-            self.event(Severity::Info, "context", None, text);
-        }
-    }
-
-    /// Whether enough of the next batch is finished for the ranks to have their slots.
-    pub(in crate::core) fn enough_is_finished(&self) -> bool {
-        let step = self.s.committed.next();
-        if step.0 > self.config.steps {
-            return true;
-        }
-        let prompts = f64::from(self.prompts_of(step));
-        let finished = f64::from(self.s.work.requests.table().finished_prompts(step));
-        finished >= prompts || finished >= prompts * self.switching_point()
-    }
-
-    /// Prompts of a batch: one that is open keeps the shape it began with.
-    fn prompts_of(&self, step: Step) -> u32 {
-        let open = self.s.work.requests.table().batch_prompts(step.0);
-        open.unwrap_or(self.config.prompts)
-    }
-
-    fn switching_point(&self) -> f64 {
-        let mut rollouts = self.s.instances.role(Role::Rollout);
-        match rollouts.any(Instance::has_process) || self.config.hybrids == 0 {
-            true => self.config.switch_at,
-            false => 1.0,
-        }
-    }
-
-    /// Nothing is left for the ranks to do before the engines generated more.
-    fn is_the_engines_turn(&self) -> bool {
-        let serves = self.s.gang.serves.map(|v| v.0) == Some(self.s.committed.0);
-        self.s.gang.stage == Stage::Ready && serves && !self.enough_is_finished()
-    }
-
-    /// Whether an engine holds its slot; one without a linked process holds none, one whose link is
-    /// broken is judged by its grace, and one that is condemned computes until it is killed.
-    pub(in crate::core) fn holds_slot(i: &Instance) -> bool {
-        i.id.role == Role::Hybrid && i.was_attached()
-    }
-
-    /// An engine that is to end computes until it does: its slot is not its rank's before. Nobody hears
-    /// of an end on a node that is lost, and no rank computes there.
-    pub(in crate::core) fn note_leaving(&mut self, id: InstanceId) {
-        let slot = self.s.instances.get(id).and_then(|i| i.slot.as_ref());
-        let node = slot.and_then(|slot| self.s.nodes.get(slot.node));
-        if node.is_none_or(|node| node.state != NodeState::Here) {
-            return;
-        }
-        let until = self.now + self.config.rules.context_switch.window.of(id.role);
-        let i = self.s.instances.get_mut(id);
-        if let Some(i) = i.filter(|i| Self::holds_slot(i) && i.turn != Turn::Paused) {
-            i.leaving = Some((i.incarnation, until));
-        }
-    }
-
-    /// A process ended whose place has another life already.
-    pub(in crate::core) fn has_left(&mut self, life: Incarnation) {
-        let left = |i: &&Instance| i.leaving.is_some_and(|(who, _)| who == life);
-        let engine = self.s.instances.role(Role::Hybrid).find(left);
-        let Some(id) = engine.map(|i| i.id) else {
-            return;
-        };
-        if let Some(i) = self.s.instances.get_mut(id) {
-            i.leaving = None;
-        }
-    }
-
-    /// What an engine is to be told: true to go on, false to pause.
-    pub(in crate::core) fn due_command(&self, i: &Instance) -> Option<bool> {
-        if !Self::holds_slot(i) || !i.attached() || i.condemned.is_some() {
+    /// What a hybrid engine is to be told: true to go on, false to pause. `current`: it has the published
+    /// version.
+    pub fn due_command(&self, engine: &Instance, current: bool) -> Option<bool> {
+        if !engine.holds_slot() || !engine.attached() || engine.condemned.is_some() {
             return None;
         }
-        let current = self.s.weights.is_current(i.id);
-        match (self.s.gang.context.wants_engines(), i.turn) {
+        match (self.context.wants_engines(), engine.turn) {
             (false, Turn::Rolls | Turn::Resuming { .. } | Turn::Unknown) => Some(false),
             (true, Turn::Paused | Turn::Pausing { .. } | Turn::Unknown) if current => Some(true),
             _ => None,
         }
     }
 
-    fn command_engine(&mut self, id: InstanceId) {
-        let since = self.now;
-        let due = self.s.instances.get(id).and_then(|i| self.due_command(i));
-        let Some(i) = self.s.instances.get_mut(id) else {
-            return;
+    /// Gives the slots to whom the finished prompts ask for. `unpaused`: engines that still hold theirs,
+    /// `unrolling`: those that live and do not generate yet.
+    pub fn switch(
+        &mut self,
+        cx: &mut Cx<'_>,
+        around: &Around<'_>,
+        (unpaused, unrolling): (u32, u32),
+    ) {
+        let next = match self.context {
+            Context::Rolling | Context::ToRolling if around.enough_is_finished(cx.config) => {
+                Context::ToTraining
+            }
+            Context::ToRolling if unrolling == 0 => Context::Rolling,
+            Context::ToTraining if unpaused == 0 => Context::Training,
+            Context::Training if self.is_the_engines_turn(cx.config, around) => Context::ToRolling,
+            same => same,
         };
-        let engine = i.incarnation;
-        match due {
-            Some(true) => {
-                i.turn = Turn::Resuming { since };
-                self.out.push(Output::Resume { engine });
-            }
-            Some(false) => {
-                i.turn = Turn::Pausing { since };
-                // A probe would be sent away like any request; its answer is what it is judged by now.
-                i.suspect = None;
-                self.out.push(Output::Pause { engine });
-            }
-            None => {}
+        if next != self.context {
+            self.enter(cx, around, next);
         }
     }
 
-    /// An engine answered a command, or refused it.
-    pub(in crate::core) fn on_switched(&mut self, engine: Current, paused: bool, ok: bool) {
-        let now = self.now;
-        let i = self.s.instances.of_mut(engine);
-        let awaited = match i.turn {
-            Turn::Pausing { .. } => paused,
-            Turn::Resuming { .. } => !paused,
-            _ => false,
-        };
-        if !awaited || i.condemned.is_some() {
-            return;
-        }
-        if !ok {
-            return self.switch_failed(engine.id, "it refused");
-        }
-        i.last_sign = now;
-        i.turn = match paused {
-            true => Turn::Paused,
-            false => Turn::Rolls,
-        };
-        if !paused {
-            i.tokens_at = now;
+    fn enter(&mut self, cx: &mut Cx<'_>, around: &Around<'_>, next: Context) {
+        let before = std::mem::replace(&mut self.context, next);
+        let since = std::mem::replace(&mut self.context_since, cx.now);
+        if before.switches() && !next.switches() {
+            let took = cx.now.since(since).as_millis();
+            let step = around.committed.next();
+            let finished = around.finished_of_next();
+            let prompts = around.prompts_of_next(cx.config);
+            let text = format!(
+                "the trainer's slots went over to {}: {took} ms, at {finished} of {prompts} prompts \
+                 of step {step}",
+                next.word()
+            );
+            cx.event(Severity::Info, "context", None, text);
         }
     }
 
-    /// The daemon was away: engines may have been told what is not on record, or not what is.
-    pub(in crate::core) fn forget_turns(&mut self) {
-        if self.s.job == JobState::Running {
-            for i in self.s.instances.iter_mut() {
-                // One that had not linked by the last record may have done so, and been told, since.
-                if i.id.role == Role::Hybrid && i.has_process() {
-                    i.turn = Turn::Unknown;
-                }
-            }
-        }
-    }
-
-    /// Whether a part of a batch may be prepared for before the rest is finished.
-    pub(in crate::core) fn prepares(&self) -> bool {
-        self.config.mode == Mode::SemiSync && self.ranks_have_their_slots()
+    /// Nothing is left for the ranks to do before the engines generated more.
+    fn is_the_engines_turn(&self, config: &CoreConfig, around: &Around<'_>) -> bool {
+        self.is_idle_after(around.committed) && !around.enough_is_finished(config)
     }
 }

@@ -11,9 +11,8 @@
 //! program that keeps its state itself comes back with another than the one that was published: its
 //! version is not published again by the next gang, for versions never go back (I-4); what it publishes
 //! next is the next step's.
-use crate::core::Core;
-use crate::core::output::Outcome;
-use crate::ids::WeightVersion;
+use super::{Around, Gang};
+use crate::core::config::CoreConfig;
 use serde::{Deserialize, Serialize};
 
 /// What the controller must know of a trainer's own loop.
@@ -27,20 +26,13 @@ pub struct OwnLoop {
     pub keeps_state: bool,
 }
 
-impl Core {
-    /// Whether the gang is to publish this version before anything else.
-    pub(in crate::core) fn must_publish(&self, due: WeightVersion) -> bool {
-        let own = self.config.own_loop;
+impl Gang {
+    /// Whether it is to publish the committed step's version before anything else.
+    pub fn must_publish(&self, config: &CoreConfig, around: &Around<'_>) -> bool {
+        let (own, due) = (config.own_loop, around.due_version());
         let publishes = own.is_none_or(|own| own.publishes);
         let of_another_state =
-            own.is_some_and(|own| !own.keeps_state) && self.s.weights.published() >= Some(due);
-        publishes && self.s.gang.serves != Some(due) && !of_another_state
-    }
-
-    /// Every program of the gang ended because there is nothing left to do.
-    pub(in crate::core) fn on_trainer_over(&mut self) {
-        if self.config.own_loop.is_some() && self.is_running() {
-            self.finish(Outcome::Completed);
-        }
+            own.is_some_and(|own| !own.keeps_state) && around.weights.published() >= Some(due);
+        publishes && self.serves != Some(due) && !of_another_state
     }
 }

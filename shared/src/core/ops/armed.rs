@@ -24,11 +24,11 @@
 //! belongs to the place: it waits for a life that begins later, and if that one ends before it comes
 //! there, for the next. Only what the role does to itself becomes the fault of the first such life that
 //! links: whether it struck could not be known when that ends unheard.
-use crate::core::Core;
+use crate::core::effects::Cx;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Record, Severity};
 use crate::core::roster::instance::Instance;
-use crate::core::roster::instances::Current;
+use crate::core::roster::instances::{Current, Instances};
 use crate::fault::{At, Carrier, Fault};
 use crate::ids::{Incarnation, InstanceId};
 use crate::time::Time;
@@ -84,24 +84,34 @@ impl Armed {
     }
 }
 
-impl Core {
+/// Faults wait and are disarmed through this: they lie with the instances that they are to strike.
+pub(in crate::core) struct Armory<'a> {
+    /// What it is given.
+    pub cx: Cx<'a>,
+    /// For whom.
+    pub instances: &'a mut Instances,
+    /// The number of the next one.
+    pub next: &'a mut u64,
+}
+
+impl Armory<'_> {
     /// Lets a fault wait for its moment, or hands it to the role.
-    pub(in crate::core) fn arm(
+    pub fn arm(
         &mut self,
         id: InstanceId,
         incarnation: Incarnation,
         fault: Fault,
         at: Option<At>,
     ) -> Result<Reply, Refusal> {
-        let number = self.s.next_fault;
+        let number = *self.next;
         let armed = Armed {
             number,
             fault,
             at,
-            since: self.now,
+            since: self.cx.now,
             after: at.filter(|at| at.is_start_up()).map(|_| incarnation),
         };
-        let Some(i) = self.s.instances.get_mut(id) else {
+        let Some(i) = self.instances.get_mut(id) else {
             return Err(Refusal::NotArmed { number });
         };
         // Of one for a later life there may be several, for a life each.
@@ -119,19 +129,15 @@ impl Core {
             return Err(Refusal::AlreadyThere { what });
         }
         i.armed.push(armed.clone());
-        let current = i.current();
-        self.s.next_fault += 1;
+        *self.next += 1;
         self.record_armed(id, number, true);
         let when = at.map_or_else(|| "now".to_owned(), |at| format!("at `{at}`"));
         let life = armed.after.is_none().then_some(incarnation);
         let whom = life.map_or_else(|| "a later life".to_owned(), |life| life.to_string());
         let text = format!("`{}` waits for {id} {whom}: {when} ({number})", armed.fault);
-        self.event(Severity::Warn, "inject", Some(id), text);
-        match (life, armed.is_carried()) {
-            (None, _) => {}
-            (_, true) => self.hand_over(incarnation, &armed),
-            // A phase that it is in already counts.
-            (_, false) => self.spring(current),
+        self.cx.event(Severity::Warn, "inject", Some(id), text);
+        if life.is_some() && armed.is_carried() {
+            self.hand_over(incarnation, &armed);
         }
         Ok(Reply::Armed {
             id,
@@ -143,12 +149,12 @@ impl Core {
 
     fn record_armed(&mut self, id: InstanceId, number: u64, armed: bool) {
         let record = Record::Armed { id, number, armed };
-        self.out.push(Output::Record(record));
+        self.cx.out.record(record);
     }
 
     fn hand_over(&mut self, incarnation: Incarnation, armed: &Armed) {
-        let peer = armed.fault.peer().and_then(|p| self.s.instances.get(p));
-        self.out.push(Output::Carry {
+        let peer = armed.fault.peer().and_then(|p| self.instances.get(p));
+        self.cx.out.push(Output::Carry {
             incarnation,
             number: armed.number,
             fault: armed.fault.clone(),
@@ -158,9 +164,9 @@ impl Core {
     }
 
     /// The role linked: it may have lost what it was told.
-    pub(in crate::core) fn hand_over_again(&mut self, current: Current) {
+    pub fn hand_over_again(&mut self, current: Current) {
         self.hand_on(current);
-        let armed = self.s.instances.of(current).armed.clone();
+        let armed = self.instances.of(current).armed.clone();
         for armed in armed.iter().filter(|a| a.is_carried() && a.after.is_none()) {
             self.hand_over(current.incarnation, armed);
         }
@@ -171,12 +177,12 @@ impl Core {
         let Current {
             id, incarnation, ..
         } = current;
-        let i = self.s.instances.of(current);
+        let i = self.instances.of(current);
         let mine = |a: &&Armed| a.after.is_some() && a.is_carried() && a.concerns(i);
         let Some(number) = i.armed.iter().find(mine).map(|a| a.number) else {
             return;
         };
-        let mut armed = self.s.instances.of_mut(current).armed.iter_mut();
+        let mut armed = self.instances.of_mut(current).armed.iter_mut();
         if let Some(armed) = armed.find(|a| a.number == number) {
             armed.after = None;
         }
@@ -186,57 +192,36 @@ impl Core {
 
     /// One strikes this life's start-up: the others wait for later ones.
     fn leave_to_next(&mut self, id: InstanceId, incarnation: Incarnation) {
-        let armed = self.s.instances.get_mut(id).map(|i| &mut i.armed);
+        let armed = self.instances.get_mut(id).map(|i| &mut i.armed);
         for armed in armed.into_iter().flatten() {
             armed.after = armed.after.map(|_| incarnation);
         }
     }
 
-    /// The instance reported where it is: what waits for that strikes now.
-    pub(in crate::core) fn spring(&mut self, current: Current) {
-        let Current {
-            id, incarnation, ..
-        } = current;
-        let i = self.s.instances.of(current);
-        if i.armed.is_empty() || i.condemned.is_some() {
-            return;
+    /// What waits for where the instance is. `pulled`: what came of the pull under way.
+    pub fn due(&self, current: Current, pulled: Option<(u64, u64)>) -> Vec<Armed> {
+        let i = self.instances.of(current);
+        if i.condemned.is_some() {
+            return Vec::new();
         }
-        let pulled = self.s.weights.of(i.id).progress();
         let due = |a: &&Armed| !a.is_carried() && a.concerns(i) && a.is_due(i, pulled);
-        let due: Vec<Armed> = i.armed.iter().filter(due).cloned().collect();
-        for armed in due {
-            self.take_armed(id, armed.number);
-            if armed.after.is_some() {
-                self.leave_to_next(id, incarnation);
-            }
-            self.strike_place(id, incarnation, &armed.fault);
-        }
+        i.armed.iter().filter(due).cloned().collect()
     }
 
-    /// The role strikes itself, or cannot.
-    pub(in crate::core) fn on_fault_struck(
-        &mut self,
-        current: Current,
-        number: u64,
-        refused: Option<&str>,
-    ) {
+    /// It strikes now.
+    pub fn spend(&mut self, current: Current, armed: &Armed) {
         let Current {
             id, incarnation, ..
         } = current;
-        let Some(armed) = self.take_armed(id, number) else {
-            return;
-        };
-        match refused {
-            None => self.note_struck(id, incarnation, &armed.fault),
-            Some(why) => {
-                let text = format!("{id} {incarnation} cannot do `{}`: {why}", armed.fault);
-                self.event(Severity::Warn, "inject", Some(id), text);
-            }
+        self.take_armed(id, armed.number);
+        if armed.after.is_some() {
+            self.leave_to_next(id, incarnation);
         }
     }
 
-    fn take_armed(&mut self, id: InstanceId, number: u64) -> Option<Armed> {
-        let i = self.s.instances.get_mut(id)?;
+    /// It waits no more.
+    pub fn take_armed(&mut self, id: InstanceId, number: u64) -> Option<Armed> {
+        let i = self.instances.get_mut(id)?;
         let at = i.armed.iter().position(|a| a.number == number)?;
         let armed = i.armed.remove(at);
         self.record_armed(id, number, false);
@@ -244,8 +229,8 @@ impl Core {
     }
 
     /// A life is over, and with it what waited for it.
-    pub(in crate::core) fn disarm_dead(&mut self, id: InstanceId, old: Incarnation) {
-        let Some(i) = self.s.instances.get_mut(id) else {
+    pub fn disarm_dead(&mut self, id: InstanceId, old: Incarnation) {
+        let Some(i) = self.instances.get_mut(id) else {
             return;
         };
         if i.incarnation != old {
@@ -258,65 +243,71 @@ impl Core {
                 Some(_) => format!("`{}` is disarmed: {id} {old} is over", armed.fault),
                 None => continue,
             };
-            self.event(Severity::Info, "inject", Some(id), text);
+            self.cx.event(Severity::Info, "inject", Some(id), text);
         }
     }
 
     /// No life comes here any more: what waited for one is gone.
-    pub(in crate::core) fn disarm_place(&mut self, id: InstanceId, why: &str) {
-        let place = self.s.instances.get_mut(id);
+    pub fn disarm_place(&mut self, id: InstanceId, why: &str) {
+        let place = self.instances.get_mut(id);
         let later = place.map(|i| i.armed.extract_if(.., |a| a.after.is_some()));
         for armed in later.into_iter().flatten().collect::<Vec<_>>() {
             self.record_armed(id, armed.number, false);
             let text = format!("`{}` for {id} is disarmed: {why}", armed.fault);
-            self.event(Severity::Info, "inject", Some(id), text);
+            self.cx.event(Severity::Info, "inject", Some(id), text);
         }
     }
 
     /// The same, of the whole job.
-    pub(in crate::core) fn disarm_places(&mut self, why: &str) {
+    pub fn disarm_places(&mut self, why: &str) {
         let waits = |i: &&Instance| i.armed.iter().any(|a| a.after.is_some());
-        let ids = self.s.instances.iter().filter(waits).map(|i| i.id);
+        let ids = self.instances.iter().filter(waits).map(|i| i.id);
         for id in ids.collect::<Vec<_>>() {
             self.disarm_place(id, why);
         }
     }
 
-    /// Everything that waits, in the order it was asked for.
-    pub(in crate::core) fn armed(&self) -> Vec<ArmedOn> {
-        let each = self.s.instances.iter().flat_map(|i| {
-            let waits = |a: &&Armed| a.after.is_some() || i.has_process();
-            let on = |armed: &Armed| ArmedOn {
-                id: i.id,
-                life: (i.has_process() && armed.concerns(i)).then_some(i.incarnation),
-                armed: armed.clone(),
-            };
-            i.armed.iter().filter(waits).map(on)
-        });
-        let mut all: Vec<ArmedOn> = each.collect();
-        all.sort_by_key(|on| on.armed.number);
-        all
-    }
-
     /// One fault, or all, shall not strike any more.
-    pub(in crate::core) fn on_disarm(&mut self, number: Option<u64>) -> Result<Reply, Refusal> {
-        let wanted = |on: &ArmedOn| number.is_none_or(|n| on.armed.number == n);
-        let found: Vec<ArmedOn> = self.armed().into_iter().filter(wanted).collect();
-        if let Some(number) = number.filter(|_| found.is_empty()) {
-            return Err(Refusal::NotArmed { number });
-        }
+    pub fn disarm(&mut self, number: Option<u64>) -> Result<Reply, Refusal> {
+        let found = check_disarm(self.instances, number)?;
         for on in &found {
             self.take_armed(on.id, on.armed.number);
             let told = on.armed.is_carried() && on.armed.after.is_none();
             if let Some(incarnation) = on.life.filter(|_| told) {
-                self.out.push(Output::TakeBack {
+                self.cx.out.push(Output::TakeBack {
                     incarnation,
                     number: on.armed.number,
                 });
             }
             let text = format!("`{}` is disarmed on request", on.armed.fault);
-            self.event(Severity::Info, "inject", Some(on.id), text);
+            self.cx.event(Severity::Info, "inject", Some(on.id), text);
         }
         Ok(Reply::Disarmed { faults: found })
     }
+}
+
+/// Those of which one, or all, are to be disarmed.
+fn check_disarm(instances: &Instances, number: Option<u64>) -> Result<Vec<ArmedOn>, Refusal> {
+    let wanted = |on: &ArmedOn| number.is_none_or(|n| on.armed.number == n);
+    let found: Vec<ArmedOn> = all_armed(instances).into_iter().filter(wanted).collect();
+    match number.filter(|_| found.is_empty()) {
+        Some(number) => Err(Refusal::NotArmed { number }),
+        None => Ok(found),
+    }
+}
+
+/// Everything that waits, in the order it was asked for.
+pub(in crate::core) fn all_armed(instances: &Instances) -> Vec<ArmedOn> {
+    let each = instances.iter().flat_map(|i| {
+        let waits = |a: &&Armed| a.after.is_some() || i.has_process();
+        let on = |armed: &Armed| ArmedOn {
+            id: i.id,
+            life: (i.has_process() && armed.concerns(i)).then_some(i.incarnation),
+            armed: armed.clone(),
+        };
+        i.armed.iter().filter(waits).map(on)
+    });
+    let mut all: Vec<ArmedOn> = each.collect();
+    all.sort_by_key(|on| on.armed.number);
+    all
 }

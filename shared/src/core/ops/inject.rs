@@ -1,12 +1,107 @@
 //! Faults that operators inject: struck for real, on an instance, a node or the leader, with typed
 //! refusals. What waits for its moment is in `armed`.
+use super::ask::Ask;
 use crate::core::Core;
+use crate::core::config::CoreConfig;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Severity};
+use crate::core::roster::instance::Instance;
 use crate::core::roster::nodes::SlotRef;
 use crate::fault::{At, Carrier, Fault, Kind, Target};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use crate::phase::Phase;
+
+/// Whether a fault can strike an instance, and comes to do so.
+fn check(ask: &Ask<'_>, id: InstanceId, fault: &Fault, at: Option<At>) -> Result<(), Refusal> {
+    let kind = fault.kind();
+    if kind.target() != Target::Instance {
+        let strikes = strikes(kind.target()).to_owned();
+        return Err(Refusal::WrongTarget { kind, strikes });
+    }
+    if !kind.roles().contains(&id.role) {
+        let role = id.role;
+        return Err(Refusal::NotForRole { kind, role });
+    }
+    if let Some(at) = at {
+        check_moment(ask.config, id.role, kind, at).map_err(|why| Refusal::NotItsMoment { why })?;
+    }
+    match fault.peer() {
+        Some(peer) => check_peer(ask, id, peer),
+        None => Ok(()),
+    }
+}
+
+/// Why the moment does not come for such a fault of such a role.
+fn check_moment(config: &CoreConfig, role: Role, kind: Kind, at: At) -> Result<(), String> {
+    let moments = &config.moments;
+    moments.check(role, at).map_err(|why| why.to_string())?;
+    if at.phase == Phase::Init && kind.carrier() == Carrier::Role {
+        return Err(format!(
+            "`{kind}` does not strike in `init`: a {role} that could be told to do it is past that"
+        ));
+    }
+    Ok(())
+}
+
+/// Both ends of a connection over which weights or gradients go.
+fn check_peer(ask: &Ask<'_>, id: InstanceId, peer: InstanceId) -> Result<(), Refusal> {
+    let found = ask.state.instances.get(peer);
+    let why = match found {
+        None => "there is no such instance",
+        Some(_) if peer == id => "it is the same instance",
+        Some(_) if peer.role == Role::Agent => "agents pull and serve no weights",
+        Some(i) if !i.attached() => "it is not running",
+        Some(_) => return Ok(()),
+    };
+    let why = why.to_owned();
+    Err(Refusal::NotAPeer { id, peer, why })
+}
+
+/// The node that a fault strikes: the one it names, or the leader's.
+fn check_afflict(ask: &Ask<'_>, fault: &Fault) -> Result<NodeId, Refusal> {
+    ask.running_job()?;
+    let kind = fault.kind();
+    match fault {
+        Fault::LoseNode { node } => ask.node(node),
+        _ if kind.target() == Target::Leader => Ok(NodeId::LEADER),
+        _ => {
+            let strikes = strikes(kind.target()).to_owned();
+            Err(Refusal::WrongTarget { kind, strikes })
+        }
+    }
+}
+
+/// The instance asked for, or the one with the life asked for, or the lowest that runs. For a
+/// later life it need not run.
+pub(super) fn choose(
+    ask: &Ask<'_>,
+    role: Role,
+    index: Option<u32>,
+    life: Option<Incarnation>,
+    later: bool,
+) -> Result<(InstanceId, Incarnation), Refusal> {
+    ask.running_job()?;
+    let instances = &ask.state.instances;
+    let runs = |i: &&Instance| i.attached() && i.condemned.is_none();
+    let lowest = || instances.role(role).find(runs).map_or(0, |i| i.id.index);
+    let lived = life.and_then(|life| instances.life(life));
+    let lived = lived.map(|i| i.id).filter(|id| id.role == role);
+    let index = index.or(lived.map(|id| id.index)).unwrap_or_else(lowest);
+    let id = InstanceId { role, index };
+    let Some(instance) = instances.get(id) else {
+        let count = instances.count(role);
+        return Err(Refusal::UnknownIndex { role, index, count });
+    };
+    if let Some(asked) = life.filter(|life| *life != instance.incarnation) {
+        let now = instance.incarnation;
+        return Err(Refusal::OtherLife { id, asked, now });
+    }
+    if !later && !runs(&instance) {
+        let state = ask.state.instance_word(instance).to_owned();
+        return Err(Refusal::NotRunning { id, state });
+    }
+    Ok((id, instance.incarnation))
+}
 
 impl Core {
     /// Strikes an instance, or lets the fault wait for its moment.
@@ -16,23 +111,8 @@ impl Core {
         fault: Fault,
         at: Option<At>,
     ) -> Result<Reply, Refusal> {
-        let kind = fault.kind();
-        if kind.target() != Target::Instance {
-            let strikes = strikes(kind.target()).to_owned();
-            return Err(Refusal::WrongTarget { kind, strikes });
-        }
-        if !kind.roles().contains(&id.role) {
-            let role = id.role;
-            return Err(Refusal::NotForRole { kind, role });
-        }
-        if let Some(at) = at {
-            self.check_moment(id.role, kind, at)
-                .map_err(|why| Refusal::NotItsMoment { why })?;
-        }
-        if let Some(peer) = fault.peer() {
-            self.check_peer(id, peer)?;
-        }
-        if at.is_some() || kind.carrier() == Carrier::Role {
+        check(&self.ask(), id, &fault, at)?;
+        if at.is_some() || fault.kind().carrier() == Carrier::Role {
             return self.arm(id, incarnation, fault, at);
         }
         Ok(Reply::Struck {
@@ -42,44 +122,9 @@ impl Core {
         })
     }
 
-    /// Why the moment does not come for such a fault of such a role.
-    fn check_moment(&self, role: Role, kind: Kind, at: At) -> Result<(), String> {
-        let moments = &self.config.moments;
-        moments.check(role, at).map_err(|why| why.to_string())?;
-        if at.phase == Phase::Init && kind.carrier() == Carrier::Role {
-            return Err(format!(
-                "`{kind}` does not strike in `init`: a {role} that could be told to do it is past that"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Both ends of a connection over which weights or gradients go.
-    fn check_peer(&self, id: InstanceId, peer: InstanceId) -> Result<(), Refusal> {
-        let found = self.s.instances.get(peer);
-        let why = match found {
-            None => "there is no such instance",
-            Some(_) if peer == id => "it is the same instance",
-            Some(_) if peer.role == Role::Agent => "agents pull and serve no weights",
-            Some(i) if !i.attached() => "it is not running",
-            Some(_) => return Ok(()),
-        };
-        let why = why.to_owned();
-        Err(Refusal::NotAPeer { id, peer, why })
-    }
-
     /// Strikes a node or the leader.
     pub(in crate::core) fn afflict(&mut self, fault: Fault) -> Result<Reply, Refusal> {
-        self.running_job()?;
-        let kind = fault.kind();
-        let node = match &fault {
-            Fault::LoseNode { node } => self.known_node(node)?,
-            _ if kind.target() == Target::Leader => NodeId::LEADER,
-            _ => {
-                let strikes = strikes(kind.target()).to_owned();
-                return Err(Refusal::WrongTarget { kind, strikes });
-            }
-        };
+        let node = check_afflict(&self.ask(), &fault)?;
         let name = self.s.nodes.get(node).map(|n| n.spec.name.clone());
         let name = name.unwrap_or_default();
         let what = match &fault {
@@ -139,44 +184,6 @@ impl Core {
         }
         let text = format!("{id} {incarnation} is {} on request", fault.done());
         self.event(Severity::Warn, "inject", Some(id), text);
-    }
-
-    /// The instance asked for, or the one with the life asked for, or the lowest that runs. For a
-    /// later life it need not run.
-    pub(in crate::core) fn choose(
-        &self,
-        role: Role,
-        index: Option<u32>,
-        life: Option<Incarnation>,
-        later: bool,
-    ) -> Result<(InstanceId, Incarnation), Refusal> {
-        self.running_job()?;
-        let count = self.s.instances.count(role);
-        let runs =
-            |i: &&crate::core::roster::instance::Instance| i.attached() && i.condemned.is_none();
-        let lowest = || {
-            self.s
-                .instances
-                .role(role)
-                .find(runs)
-                .map_or(0, |i| i.id.index)
-        };
-        let lived = life.and_then(|life| self.s.instances.life(life));
-        let lived = lived.map(|i| i.id).filter(|id| id.role == role);
-        let index = index.or(lived.map(|id| id.index)).unwrap_or_else(lowest);
-        let id = InstanceId { role, index };
-        let Some(instance) = self.s.instances.get(id) else {
-            return Err(Refusal::UnknownIndex { role, index, count });
-        };
-        if let Some(asked) = life.filter(|life| *life != instance.incarnation) {
-            let now = instance.incarnation;
-            return Err(Refusal::OtherLife { id, asked, now });
-        }
-        if !later && !runs(&instance) {
-            let state = self.instance_word(instance).to_owned();
-            return Err(Refusal::NotRunning { id, state });
-        }
-        Ok((id, instance.incarnation))
     }
 }
 

@@ -15,10 +15,11 @@
 //! pauses, is silent. A pause is on record before it is answered and survives the daemon, and a job
 //! that was stopped in a pause is still paused when it goes on. When N is the last step the job
 //! completes.
+use super::ask::Ask;
+use crate::core::Core;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::Severity;
-use crate::core::state::{JobState, Stage};
-use crate::core::{Core, Mutation};
+use crate::core::state::JobState;
 use crate::ids::{Role, Step};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -55,32 +56,57 @@ impl PauseView {
     }
 }
 
+impl From<Pause> for PauseView {
+    fn from(pause: Pause) -> Self {
+        Self {
+            reached: pause.reached,
+            after: pause.after,
+            since: pause.since,
+        }
+    }
+}
+
+/// Whether the job may be paused, and the step before the pause. `true`: it is under way.
+fn check_pause(ask: &Ask<'_>) -> Result<(Step, bool), Refusal> {
+    ask.running_job()?;
+    if ask.config.own_loop.is_some_and(|own| !own.commits) {
+        return Err(Refusal::WrongRole {
+            role: Role::Trainer,
+            why: "its loop is its own and tells no steps to pause after; a program that publishes or \
+                  commits does (`trainer.command.level`)"
+                .to_owned(),
+        });
+    }
+    let s = ask.state;
+    if let Some(pause) = s.orders.pause().map(PauseView::from) {
+        let what = format!("the job is {} already", pause.word());
+        return Err(Refusal::AlreadyThere { what });
+    }
+    let next = s.committed.next();
+    let begun = s.gang.is_in_step() || s.work.requests.table().is_begun(next);
+    Ok((if begun { next } else { s.committed }, begun))
+}
+
+fn check_resume(ask: &Ask<'_>) -> Result<(), Refusal> {
+    ask.running_job()?;
+    match ask.state.orders.pause() {
+        Some(_) => Ok(()),
+        None => Err(Refusal::AlreadyThere {
+            what: "the job is not paused".to_owned(),
+        }),
+    }
+}
+
 impl Core {
-    pub(in crate::core) fn on_pause(&mut self) -> Result<Reply, Refusal> {
-        self.running_job()?;
-        if self.config.own_loop.is_some_and(|own| !own.commits) {
-            return Err(Refusal::WrongRole {
-                role: Role::Trainer,
-                why: "its loop is its own and tells no steps to pause after; a program that publishes or \
-                      commits does (`trainer.command.level`)"
-                    .to_owned(),
-            });
-        }
-        if let Some(pause) = self.pause_view() {
-            let what = format!("the job is {} already", pause.word());
-            return Err(Refusal::AlreadyThere { what });
-        }
-        let next = self.s.committed.next();
-        let begun = matches!(self.s.gang.stage, Stage::Preparing(_) | Stage::Training(_))
-            || self.s.work.requests.table().is_begun(next);
-        let after = if begun { next } else { self.s.committed };
-        self.s.pause = Some(Pause {
+    pub(super) fn on_pause(&mut self) -> Result<Reply, Refusal> {
+        let (after, begun) = check_pause(&self.ask())?;
+        self.s.orders.pause_after(Pause {
             after,
             since: self.now,
             reached: false,
         });
         // An agent worker without work is back at work then.
-        self.recoveries_due = true;
+        self.s.recover.look_again();
         self.note_revision(0);
         let when = match begun {
             true => format!("when step {after} is committed and published"),
@@ -88,17 +114,13 @@ impl Core {
         };
         let text = format!("the job is to pause: {when}");
         self.event(Severity::Info, "pause", None, text);
-        let pause = self.pause_view();
+        let pause = self.pause();
         Ok(Reply::Paused { pause, when })
     }
 
-    pub(in crate::core) fn on_resume(&mut self) -> Result<Reply, Refusal> {
-        self.running_job()?;
-        if self.s.pause.take().is_none() {
-            let what = "the job is not paused".to_owned();
-            return Err(Refusal::AlreadyThere { what });
-        }
-        self.s.resumed_at = self.now;
+    pub(super) fn on_resume(&mut self) -> Result<Reply, Refusal> {
+        check_resume(&self.ask())?;
+        self.s.orders.resume(self.now);
         // What a phase may take is counted from here.
         for role in Role::ALL {
             self.s.instances.touch_role(role);
@@ -109,21 +131,9 @@ impl Core {
         Ok(Reply::Paused { pause, when })
     }
 
-    /// The last step for which work may be begun.
-    pub(in crate::core) fn last_to_begin(&self) -> Step {
-        let pause = self.s.pause;
-        let pause = pause.filter(|_| !self.config.mutant(Mutation::BeginPaused));
-        pause.map_or(Step(u64::MAX), |pause| pause.after)
-    }
-
-    /// Whether the last step before the pause is over.
-    pub(in crate::core) fn is_paused(&self) -> bool {
-        self.s.pause.is_some_and(|pause| pause.reached)
-    }
-
     /// The pause that is wanted or reached.
     pub fn pause(&self) -> Option<PauseView> {
-        self.pause_view()
+        self.s.orders.pause().map(PauseView::from)
     }
 
     /// Whether the job was begun and is not over.
@@ -131,33 +141,14 @@ impl Core {
         self.started && self.s.job == JobState::Running
     }
 
-    pub(in crate::core) fn pause_view(&self) -> Option<PauseView> {
-        let Pause {
-            after,
-            since,
-            reached,
-        } = self.s.pause?;
-        Some(PauseView {
-            reached,
-            after,
-            since,
-        })
-    }
-
     /// Notices that the last step before the pause is over.
     pub(in crate::core) fn settle_pause(&mut self) {
-        let (committed, gang) = (self.s.committed, &self.s.gang);
-        let Some(pause) = &mut self.s.pause else {
-            return;
-        };
-        let published = gang.serves.map(|v| v.0) == Some(committed.0);
-        let idle = gang.stage == Stage::Ready && published;
-        if pause.reached || committed < pause.after || !idle {
-            return;
+        let committed = self.s.committed;
+        let idle = self.s.gang.is_idle_after(committed);
+        if self.s.orders.settle_pause(committed, idle) {
+            self.note_revision(0);
+            let text = format!("the job is paused after step {committed}");
+            self.event(Severity::Info, "pause", None, text);
         }
-        pause.reached = true;
-        self.note_revision(0);
-        let text = format!("the job is paused after step {committed}");
-        self.event(Severity::Info, "pause", None, text);
     }
 }

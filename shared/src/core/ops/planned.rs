@@ -10,12 +10,8 @@
 //! A life that began after the request is what was asked for, and is left alone.
 use crate::core::config::CoreConfig;
 use crate::core::gang::context::Context;
-use crate::core::gang::prepare::Prepared;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Record, Severity};
-use crate::core::roster::instance::{Instance, Life};
-use crate::core::roster::nodes::{Given, Home, Move};
-use crate::core::state::Stage;
 use crate::core::{Core, Mutation};
 use crate::ids::{Incarnation, InstanceId, Role};
 use serde::{Deserialize, Serialize};
@@ -92,6 +88,67 @@ impl Rolling {
     }
 }
 
+/// A change of the gang that is asked for.
+#[derive(Clone, Debug)]
+pub(in crate::core) struct Change {
+    /// Ranks it is to have.
+    pub ranks: u32,
+    /// The revision of the job file it is to read; 0: the one it reads.
+    pub revision: u32,
+    /// What for, in words.
+    pub why: String,
+    /// Only so that ranks leave slots that are drained.
+    pub leaves: bool,
+    /// All other roles start anew with it.
+    pub task: bool,
+}
+
+impl Change {
+    /// Of the gang alone.
+    pub fn of(ranks: u32, revision: u32, why: String) -> Self {
+        Self {
+            ranks,
+            revision,
+            why,
+            leaves: false,
+            task: false,
+        }
+    }
+}
+
+/// Ranks that a refusal offers instead.
+const OFFERED: usize = 4;
+
+/// Whether these values divide among so many ranks: whoever made them may not have known how many there are
+/// by now.
+pub(in crate::core) fn divides(
+    known: &CoreConfig,
+    values: &CoreConfig,
+    ranks: u32,
+) -> Result<(), Refusal> {
+    let samples = u64::from(values.prompts) * u64::from(values.responses);
+    match samples.is_multiple_of(u64::from(ranks.max(1))) {
+        true => Ok(()),
+        false => Err(Refusal::NotDivisible {
+            count: ranks,
+            samples,
+            fits: fitting_ranks(known, samples, ranks),
+        }),
+    }
+}
+
+/// The numbers of ranks that divide a step's samples, nearest first.
+fn fitting_ranks(config: &CoreConfig, samples: u64, count: u32) -> Vec<u32> {
+    let spec = config.role(Role::Trainer);
+    let most = spec.max.min(u32::try_from(samples).unwrap_or(u32::MAX));
+    let mut fits: Vec<u32> = (spec.min.max(1)..=most.min(count.saturating_mul(2)))
+        .filter(|n| samples.is_multiple_of(u64::from(*n)))
+        .collect();
+    fits.sort_by_key(|n| (n.abs_diff(count), *n));
+    fits.truncate(OFFERED);
+    fits
+}
+
 impl Core {
     pub(in crate::core) fn on_update(
         &mut self,
@@ -100,7 +157,7 @@ impl Core {
         revision: u32,
         changes: &[String],
     ) -> Result<Reply, Refusal> {
-        self.running_job()?;
+        self.ask().running_job()?;
         let words = changes.join(", ");
         let when = match role {
             Role::Hybrid => {
@@ -109,26 +166,28 @@ impl Core {
             }
             Role::Trainer => {
                 let ranks = self.s.instances.count(Role::Trainer);
-                self.divides(&config, ranks)?;
-                let when =
-                    self.plan_change(ranks, revision, format!("its values change: {words}"))?;
+                divides(&self.config, &config, ranks)?;
+                let when = self.plan_change(Change::of(
+                    ranks,
+                    revision,
+                    format!("its values change: {words}"),
+                ))?;
                 self.next_config = Some(Box::new(config));
                 when
             }
             Role::Rollout | Role::Agent => {
-                if self.s.rolling.iter().any(|r| r.role == role) {
+                if self.s.orders.is_rolling(role) {
                     let what = format!("an update of {role}");
                     return Err(Refusal::Busy { what });
                 }
                 self.adopt(config);
-                self.use_revision(role, revision);
+                self.s.orders.use_revision(role, revision);
+                self.note_revision(revision);
                 let next_life = self.s.next_incarnation;
                 let rolling = |role| Rolling::all(role, Some(revision), next_life);
-                self.s.rolling.push(rolling(role));
+                self.s.orders.roll(rolling(role));
                 if role == Role::Rollout && self.s.instances.count(Role::Hybrid) > 0 {
-                    let role = Role::Hybrid;
-                    self.s.rolling.retain(|r| r.role != role);
-                    self.s.rolling.push(rolling(role));
+                    self.s.orders.roll_anew(rolling(Role::Hybrid));
                 }
                 "now, one after the other".to_owned()
             }
@@ -142,48 +201,28 @@ impl Core {
         })
     }
 
-    /// Whoever made the new values may not have known how many ranks there are by now.
-    pub(in crate::core) fn divides(&self, config: &CoreConfig, ranks: u32) -> Result<(), Refusal> {
-        let samples = u64::from(config.prompts) * u64::from(config.responses);
-        match samples.is_multiple_of(u64::from(ranks.max(1))) {
-            true => Ok(()),
-            false => Err(Refusal::NotDivisible {
-                count: ranks,
-                samples,
-                fits: self.fitting_ranks(samples, ranks),
-            }),
-        }
-    }
-
     /// Accepts a change of the gang; says when it comes.
-    pub(in crate::core) fn plan_change(
-        &mut self,
-        ranks: u32,
-        revision: u32,
-        why: String,
-    ) -> Result<String, Refusal> {
-        // One that waits for slots, or only leaves some, gives way.
-        let firm = |p: &Planned| !p.held_up && !p.leaves;
-        if self.s.planned.as_ref().is_some_and(firm) {
+    pub(in crate::core) fn plan_change(&mut self, change: Change) -> Result<String, Refusal> {
+        if self.s.orders.is_planned_firmly() {
             let what = "another change of the trainer".to_owned();
             return Err(Refusal::Busy { what });
         }
-        let when = match self.at_boundary() {
+        let when = match self.gang_is_at_boundary() {
             true => "now".to_owned(),
             false => format!("when step {} is committed", self.s.committed.next()),
         };
-        let revision = match revision {
+        let revision = match change.revision {
             0 => self.revision_of(Role::Trainer),
             new => new,
         };
         self.note_revision(revision);
-        self.s.planned = Some(Planned {
-            ranks,
+        self.s.orders.plan(Planned {
+            ranks: change.ranks,
             revision,
-            why,
-            leaves: false,
+            why: change.why,
+            leaves: change.leaves,
             held_up: false,
-            task: false,
+            task: change.task,
             before: Some(self.s.next_incarnation),
         });
         Ok(when)
@@ -191,23 +230,12 @@ impl Core {
 
     /// The revision of the job file that a role's processes read.
     pub(in crate::core) fn revision_of(&self, role: Role) -> u32 {
-        let role = if role == Role::Hybrid {
-            Role::Rollout
-        } else {
-            role
-        };
-        self.s.revisions.get(&role).copied().unwrap_or(0)
-    }
-
-    fn use_revision(&mut self, role: Role, revision: u32) {
-        self.s.revisions.insert(role, revision);
-        self.note_revision(revision);
+        self.s.orders.revision_of(role)
     }
 
     /// On record before it is answered: a restarted daemon goes on with it. 0: no other one.
     pub(in crate::core) fn note_revision(&mut self, revision: u32) {
-        self.s.revision = self.s.revision.max(revision);
-        let revision = self.s.revision;
+        let revision = self.s.orders.accept(revision);
         let record = Record::Revised { revision };
         if !self.config.mutant(Mutation::ForgetRequest) {
             self.out.push(Output::Record(record));
@@ -228,23 +256,9 @@ impl Core {
         }
     }
 
-    /// Whether the gang may be restarted without anything being done twice.
-    fn at_boundary(&self) -> bool {
-        let gang = &self.s.gang;
-        match gang.stage {
-            Stage::Forming | Stage::Restoring => true,
-            Stage::Ready => {
-                !self.must_publish(self.due_version()) && gang.prepared == Prepared::default()
-            }
-            // Its program tells no boundary, now or ever.
-            Stage::Training(_) if self.config.own_loop.is_some_and(|own| !own.commits) => true,
-            _ => self.config.mutant(Mutation::ChangeMidStep),
-        }
-    }
-
     /// Carries out what is planned for the gang, if it is time.
     pub(in crate::core) fn carry_out_planned(&mut self) {
-        if self.s.planned.is_none() || !self.at_boundary() {
+        if self.s.orders.planned().is_none() || !self.gang_is_at_boundary() {
             return;
         }
         self.sync();
@@ -252,29 +266,29 @@ impl Core {
             // Its restart is decided already; it comes right after.
             return;
         }
-        if self.s.planned.as_ref().is_some_and(|p| p.leaves) && !self.rank_in_drained_slot() {
+        if self.s.orders.planned().is_some_and(|p| p.leaves)
+            && !self.placement().is_rank_in_drained_slot()
+        {
             // A fault took the gang elsewhere already.
-            self.s.planned = None;
+            self.s.orders.drop_planned();
             return;
         }
         if self.s.committed.0 >= self.config.steps || self.lacks_slots() {
             return;
         }
-        let Some(planned) = self.s.planned.take_if(|planned| {
-            // Batches that are open keep their shape: ranks that do not divide them wait.
-            self.s.work.requests.table().divides(planned.ranks)
-        }) else {
+        // Batches that are open keep their shape: ranks that do not divide them wait.
+        let batches = self.s.work.requests.table();
+        let Some(planned) = self.s.orders.take_planned(|ranks| batches.divides(ranks)) else {
             return;
         };
         if let Some(config) = self.next_config.take() {
             self.adopt(*config);
         }
-        self.s.revisions.insert(Role::Trainer, planned.revision);
         let text = format!("the trainer gang is restarted: {}", planned.why);
         self.event(Severity::Info, "planned", None, text);
         self.resize_gang(planned.ranks);
         // It replaces no gang that failed: its first fault is a first fault.
-        self.new_generation(self.config.mutant(Mutation::CountPlanned));
+        self.form_gang(self.config.mutant(Mutation::CountPlanned));
         let ranks = self.s.instances.ids(Role::Trainer);
         self.replace(&ranks, &planned.why);
         if planned.task {
@@ -282,43 +296,18 @@ impl Core {
         }
     }
 
-    fn rank_in_drained_slot(&self) -> bool {
-        let slots = self.index_now().slots();
-        let mut takers = slots.draining().flat_map(|slot| slots.takers(slot));
-        takers.any(|id| id.role == Role::Trainer)
-    }
-
     /// Whether a rank of the gang as it is planned would have no slot: nobody who works is stopped for
     /// that; the change waits.
     fn lacks_slots(&mut self) -> bool {
-        let Some(ranks) = self.s.planned.as_ref().map(|p| p.ranks) else {
+        let Some(ranks) = self.s.orders.planned().map(|p| p.ranks) else {
             return true;
         };
-        let lacks = self.ranks_without_slot(ranks) > 0;
-        let said = self.s.planned.as_mut().map(|p| &mut p.held_up);
-        if lacks && said.is_some_and(|said| !std::mem::replace(said, true)) {
+        let lacks = self.placement().ranks_without_slot(ranks) > 0;
+        if lacks && self.s.orders.hold_up() {
             let text = "the trainer's change waits: not every rank would have a slot".to_owned();
             self.event(Severity::Warn, "planned", None, text);
         }
         lacks
-    }
-
-    /// Ranks of a gang of this size that would have no slot. New ones take none that is rollouts'.
-    pub(in crate::core) fn ranks_without_slot(&mut self, ranks: u32) -> u32 {
-        let mut now = self.s.instances.ids(Role::Trainer);
-        let first = u32::try_from(now.len()).unwrap_or(u32::MAX);
-        now.truncate(ranks as usize);
-        let mut given = Given::default();
-        let homeless = |m: &&Move| matches!(m.home, Home::Waits(_));
-        let moves = self.moves_beside(&now, &mut given);
-        let mut lack = u32::try_from(moves.iter().filter(homeless).count()).unwrap_or(u32::MAX);
-        for index in first..ranks {
-            let role = Role::Trainer;
-            if !self.room_for_rank(&Instance::new(InstanceId { role, index }), &mut given) {
-                lack += 1;
-            }
-        }
-        lack
     }
 
     fn resize_gang(&mut self, ranks: u32) {
@@ -345,41 +334,25 @@ impl Core {
     /// slot; one whose slot another rank has now leaves it.
     pub(in crate::core) fn rehouse_hybrids(&mut self) {
         let mut moved = self.s.instances.ids(Role::Hybrid);
-        moved.retain(|id| self.is_apart_from_rank(*id));
+        moved.retain(|id| self.placement().is_apart_from_rank(*id));
         self.replace(&moved, "its rank has another slot");
-    }
-
-    fn is_apart_from_rank(&self, engine: InstanceId) -> bool {
-        let rank = |index: u32| InstanceId {
-            role: Role::Trainer,
-            index,
-        };
-        let slot = |id: InstanceId| self.s.instances.get(id).and_then(|i| i.slot.as_ref());
-        let own = slot(engine);
-        let of_another = |r: &Instance| r.id.index != engine.index && r.slot.as_ref() == own;
-        let apart = match slot(rank(engine.index)) {
-            Some(rank) => own != Some(rank),
-            None => own.is_some() && self.s.instances.role(Role::Trainer).any(of_another),
-        };
-        let waits = |i: &Instance| matches!(i.life, Life::Waiting { .. });
-        apart && !self.s.instances.get(engine).is_some_and(waits)
     }
 
     /// Goes on restarting the roles whose values changed, one instance after the other.
     pub(in crate::core) fn roll(&mut self) {
-        for at in (0..self.s.rolling.len()).rev() {
+        for at in (0..self.s.orders.rolling().len()).rev() {
             while self.roll_on(at) {}
         }
     }
 
     /// Comes to the next instance of a role, if it is time; whether there may be another one to come to.
     fn roll_on(&mut self, at: usize) -> bool {
-        let rolling = self.s.rolling[at];
+        let rolling = self.s.orders.rolling()[at];
         let Rolling { role, next, .. } = rolling;
         let id = InstanceId { role, index: next };
         let past_end = rolling.end.is_some_and(|end| next >= end);
         let Some(i) = self.s.instances.get(id).filter(|_| !past_end) else {
-            self.s.rolling.remove(at);
+            self.s.orders.end_rolling(at);
             return false;
         };
         let serves = |index: u32| {
@@ -393,7 +366,7 @@ impl Core {
         if next > rolling.first && !serves(next - 1) {
             return false;
         }
-        if role == Role::Hybrid && self.s.gang.context != Context::Rolling {
+        if role == Role::Hybrid && self.s.gang.context() != Context::Rolling {
             // Its slot is its rank's now.
             return false;
         }
@@ -401,11 +374,11 @@ impl Core {
             && !i.going()
             && i.condemned.is_none()
             && rolling.concerns(i.incarnation);
-        if restarts && matches!(self.home(id, &Given::default()), Home::Waits(_)) {
+        if restarts && !self.placement().is_housed(id) {
             // Nobody who works is stopped to wait for a slot.
             return false;
         }
-        self.s.rolling[at].next = next + 1;
+        self.s.orders.roll_on(at);
         if restarts {
             self.replace(&[id], &rolling.why());
         }

@@ -3,6 +3,7 @@
 //! Out means: no new requests, and nobody is told to pull weights from it; whoever does goes on
 //! elsewhere as soon as there is another source. It finishes the turns it has and
 //! goes on pulling, so that it is current when it is let in; restarts do not end a quarantine.
+use super::ask::Ask;
 use crate::core::Core;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Record, Severity};
@@ -10,27 +11,54 @@ use crate::core::roster::instance::Instance;
 use crate::core::state::JobState;
 use crate::ids::{InstanceId, Role};
 
+/// Whether an engine may be taken out, or let in again.
+fn check(ask: &Ask<'_>, id: InstanceId, out: bool) -> Result<(), Refusal> {
+    let InstanceId { role, index } = id;
+    let s = ask.state;
+    if s.job != JobState::Running {
+        let state = s.job_word(ask.config).to_owned();
+        return Err(Refusal::JobOver { state });
+    }
+    if !role.is_engine() {
+        let why = "only rollouts and hybrids get requests; to restart one, \
+                   `robustctl inject --kill` it";
+        let why = why.to_owned();
+        return Err(Refusal::WrongRole { role, why });
+    }
+    let Some(i) = s.instances.get(id) else {
+        let count = ask.config.count(role);
+        return Err(Refusal::UnknownIndex { role, index, count });
+    };
+    if i.quarantined == out {
+        let what = match out {
+            true => format!("{id} is quarantined; `robustctl readmit {role} {index}` ends it"),
+            false => format!("{id} is not quarantined"),
+        };
+        return Err(Refusal::AlreadyThere { what });
+    }
+    let admitted = |o: &Instance| s.weights.of(o.id).is_admitted();
+    let others = |o: &Instance| o.id != id && o.attached() && admitted(o);
+    match out && !s.instances.engines().any(others) {
+        true => Err(Refusal::LastRollout { id }),
+        false => Ok(()),
+    }
+}
+
 impl Core {
     /// `Quarantine` or `Readmit`.
-    pub(in crate::core) fn on_quarantine(
+    pub(super) fn on_quarantine(
         &mut self,
         role: Role,
         index: u32,
         out: bool,
     ) -> Result<Reply, Refusal> {
         let id = InstanceId { role, index };
-        self.quarantine(id, out)?;
-        Ok(Reply::Quarantined { id, out })
-    }
-
-    fn quarantine(&mut self, id: InstanceId, out: bool) -> Result<(), Refusal> {
-        self.may_be_quarantined(id, out)?;
-        let Some(i) = self.s.instances.get_mut(id) else {
-            return Ok(());
-        };
-        i.quarantined = out;
+        check(&self.ask(), id, out)?;
+        if let Some(i) = self.s.instances.get_mut(id) {
+            i.quarantined = out;
+        }
         // One that is out is back at work as soon as it is linked.
-        self.recoveries_due = true;
+        self.s.recover.look_again();
         self.s.weights.admit(&self.config, id, !out);
         // It is to survive the daemon: an operator's word is not forgotten.
         self.out.record(Record::Quarantined { id, out });
@@ -39,37 +67,6 @@ impl Core {
             false => format!("{id} is readmitted on request"),
         };
         self.event(Severity::Warn, "quarantine", Some(id), text);
-        Ok(())
-    }
-
-    fn may_be_quarantined(&self, id: InstanceId, out: bool) -> Result<(), Refusal> {
-        let InstanceId { role, index } = id;
-        if self.s.job != JobState::Running {
-            let state = self.job_word().to_owned();
-            return Err(Refusal::JobOver { state });
-        }
-        if !role.is_engine() {
-            let why = "only rollouts and hybrids get requests; to restart one, \
-                       `robustctl inject --kill` it";
-            let why = why.to_owned();
-            return Err(Refusal::WrongRole { role, why });
-        }
-        let Some(i) = self.s.instances.get(id) else {
-            let count = self.config.count(role);
-            return Err(Refusal::UnknownIndex { role, index, count });
-        };
-        if i.quarantined == out {
-            let what = match out {
-                true => format!("{id} is quarantined; `robustctl readmit {role} {index}` ends it"),
-                false => format!("{id} is not quarantined"),
-            };
-            return Err(Refusal::AlreadyThere { what });
-        }
-        let admitted = |o: &Instance| self.s.weights.of(o.id).is_admitted();
-        let others = |o: &Instance| o.id != id && o.attached() && admitted(o);
-        match out && !self.s.instances.engines().any(others) {
-            true => Err(Refusal::LastRollout { id }),
-            false => Ok(()),
-        }
+        Ok(Reply::Quarantined { id, out })
     }
 }

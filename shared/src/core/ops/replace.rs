@@ -6,34 +6,47 @@
 //!  trainer-0, trainer, task ──► at the next step boundary, together            (`planned`)
 //! ```
 //! It is counted apart from faults, touches no budget and opens no incident.
+use super::ask::Ask;
 use crate::core::Core;
 use crate::core::input::RestartTarget;
-use crate::core::ops::planned::Rolling;
+use crate::core::ops::planned::{Change, Rolling};
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::Severity;
 use crate::core::roster::instance::{Instance, Restarted};
-use crate::core::roster::nodes::{Given, Home};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role};
 use std::fmt;
 
 /// What for, where an operator did not say.
 pub(in crate::core) const ON_REQUEST: &str = "an operator asked for it";
 
+/// Whether an instance has a process that may be replaced.
+fn check_runs(ask: &Ask<'_>, id: InstanceId) -> Result<(), Refusal> {
+    let there = ask.state.instances.get(id);
+    match there.filter(|i| !replaceable(i)) {
+        None => Ok(()),
+        Some(i) => Err(Refusal::NotRunning {
+            id,
+            state: ask.state.instance_word(i).to_owned(),
+        }),
+    }
+}
+
 impl Core {
     pub(in crate::core) fn on_restart(&mut self, target: RestartTarget) -> Result<Reply, Refusal> {
-        self.running_job()?;
         let (role, index) = match target {
             RestartTarget::Task => (Role::Trainer, 0),
             RestartTarget::Role(role) => (role, 0),
             RestartTarget::One(InstanceId { role, index }) => (role, index),
         };
-        self.check_count(role, index)?;
+        let ask = self.ask();
+        ask.running_job()?;
+        ask.place(role, index)?;
         let when = match target {
             RestartTarget::Task => self.restart_gang(true)?,
             _ if role == Role::Trainer => self.restart_gang(false)?,
             RestartTarget::Role(role) => self.restart_some(role, 0, None)?,
             RestartTarget::One(id) => {
-                self.check_runs(id)?;
+                check_runs(&self.ask(), id)?;
                 self.restart_some(role, index, Some(index + 1))?
             }
         };
@@ -43,34 +56,12 @@ impl Core {
         Ok(Reply::Restarting { target, when })
     }
 
-    fn check_count(&self, role: Role, index: u32) -> Result<(), Refusal> {
-        let count = self.s.instances.count(role);
-        match index < count {
-            true => Ok(()),
-            false => Err(Refusal::UnknownIndex { role, index, count }),
-        }
-    }
-
-    fn check_runs(&self, id: InstanceId) -> Result<(), Refusal> {
-        let Some(i) = self.s.instances.get(id) else {
-            return Ok(());
-        };
-        match replaceable(i) {
-            true => Ok(()),
-            false => Err(Refusal::NotRunning {
-                id,
-                state: self.instance_word(i).to_owned(),
-            }),
-        }
-    }
-
     fn restart_gang(&mut self, task: bool) -> Result<String, Refusal> {
         let ranks = self.s.instances.count(Role::Trainer);
-        let when = self.plan_change(ranks, 0, ON_REQUEST.to_owned())?;
-        if let Some(planned) = &mut self.s.planned {
-            planned.task = task;
-        }
-        Ok(when)
+        self.plan_change(Change {
+            task,
+            ..Change::of(ranks, 0, ON_REQUEST.to_owned())
+        })
     }
 
     fn restart_some(
@@ -79,11 +70,11 @@ impl Core {
         first: u32,
         end: Option<u32>,
     ) -> Result<String, Refusal> {
-        if self.s.rolling.iter().any(|r| r.role == role) {
+        if self.s.orders.is_rolling(role) {
             let what = format!("a restart of {role}");
             return Err(Refusal::Busy { what });
         }
-        self.s.rolling.push(Rolling {
+        self.s.orders.roll(Rolling {
             first,
             next: first,
             end,
@@ -122,42 +113,21 @@ impl Core {
     /// Everybody but the trainer's ranks, of lives before that one. Whom a fault replaces anyway, who is
     /// to go, and who would have no slot to start in, is left alone.
     pub(in crate::core) fn replace_others(&mut self, why: &str, before: Option<Incarnation>) {
-        self.s.rolling.clear();
+        self.s.orders.stop_rolling();
         self.sync();
-        let housed = |i: &Instance| !matches!(self.home(i.id, &Given::default()), Home::Waits(_));
+        let housed = |i: &Instance| self.placement().is_housed(i.id);
         let others = self.s.instances.iter();
         let others = others.filter(|i| i.id.role != Role::Trainer && replaceable(i) && housed(i));
         let others = others.filter(|i| before.is_none_or(|before| i.incarnation < before));
         let ids: Vec<InstanceId> = others.map(|i| i.id).collect();
         self.replace(&ids, why);
     }
-
-    /// Why a fault replaces the process of a place.
-    pub(in crate::core) fn fault_of(&self, id: InstanceId) -> Restarted {
-        let recoveries = self.s.recoveries.iter().rev();
-        let incident = recoveries
-            .filter(|r| r.covers(id))
-            .map(|r| r.incident)
-            .max();
-        let found = incident.and_then(|number| self.s.incidents.get(number));
-        let why = match found {
-            Some(incident) if incident.who == id => incident.rule.clone(),
-            Some(incident) => format!("{} of {}", incident.rule, incident.who),
-            None => "a fault".to_owned(),
-        };
-        Restarted {
-            at: self.now,
-            why,
-            // Counted as a fault, whichever incident it was.
-            incident: Some(incident.unwrap_or_default()),
-        }
-    }
 }
 
 impl Core {
     /// Where a place's process is, or was last; none: it never had a slot.
     pub fn node_of(&self, id: InstanceId) -> Result<Option<NodeId>, Refusal> {
-        self.check_count(id.role, id.index)?;
+        self.ask().place(id.role, id.index)?;
         let there = self.s.instances.get(id);
         let slot = there.and_then(|i| i.slot.as_ref().or(i.before.as_ref().map(|(_, slot)| slot)));
         Ok(slot.map(|slot| slot.node))

@@ -1,10 +1,11 @@
 //! Operators' requests: every one of them comes in here, goes to the room of its verb, and is answered
 //! once, with what is done or with a typed refusal. One that is refused changes nothing.
+use super::ask::Ask;
+use super::inject::choose;
 use crate::core::Core;
 use crate::core::input::{Request, Ticket};
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::Output;
-use crate::core::state::JobState;
 use crate::fault::At;
 
 impl Core {
@@ -23,11 +24,11 @@ impl Core {
                 at,
             } => {
                 let later = at.is_some_and(At::is_start_up);
-                let whom = self.choose(role, index, incarnation, later)?;
+                let whom = choose(&self.ask(), role, index, incarnation, later)?;
                 self.inject(whom, fault, at)
             }
             Request::Afflict { fault } => self.afflict(fault),
-            Request::Disarm { number } => self.on_disarm(number),
+            Request::Disarm { number } => self.armory().disarm(number),
             Request::RestoreSlot { node, pool, index } => self.on_restore_slot(&node, &pool, index),
             Request::Cordon { node } => self.on_cordon(&node, true),
             Request::Uncordon { node } => self.on_cordon(&node, false),
@@ -50,15 +51,13 @@ impl Core {
         }
     }
 
-    /// Requests are for a job that runs.
-    pub(in crate::core) fn running_job(&self) -> Result<(), Refusal> {
-        let state = match &self.s.job {
-            JobState::Running => return Ok(()),
-            JobState::Over(outcome) => outcome.word(),
-            JobState::New => "not started",
-        };
-        Err(Refusal::JobOver {
-            state: state.to_owned(),
-        })
+    /// What a request is checked against. The index is to be up to date where it asks for room.
+    pub(in crate::core) fn ask(&self) -> Ask<'_> {
+        Ask {
+            config: &self.config,
+            next_config: self.next_config.as_deref(),
+            state: &self.s,
+            placement: self.placement(),
+        }
     }
 }

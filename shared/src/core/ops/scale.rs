@@ -5,51 +5,107 @@
 //!  down: the highest ──► retiring (nothing new for it) ──► idle ──► asked to end, place gone
 //!  trainer: waits for a step boundary, then a planned restart of the gang (`planned`)
 //! ```
+use super::ask::Ask;
+use crate::core::ops::planned::{Change, divides};
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Severity};
 use crate::core::roster::instance::Life;
 use crate::core::{Core, Mutation};
 use crate::ids::{InstanceId, Role};
 
-/// Ranks that a refusal offers instead.
-const OFFERED: usize = 4;
 /// Nodes that a refusal names.
 const NODES_NAMED: usize = 8;
 
+/// Whether a role may have so many instances, and there is room for them.
+fn check(ask: &Ask<'_>, role: Role, count: u32) -> Result<(), Refusal> {
+    ask.running_job()?;
+    let spec = ask.config.role(role);
+    let (min, max) = (spec.min.max(1), spec.max);
+    if role == Role::Hybrid {
+        let why = "it comes and goes with the trainer's ranks; scale `trainer`".to_owned();
+        return Err(Refusal::WrongRole { role, why });
+    }
+    if count < min {
+        return Err(Refusal::BelowMinimum { role, count, min });
+    }
+    if count > max {
+        return Err(Refusal::AboveMaximum { role, count, max });
+    }
+    match role {
+        Role::Trainer => check_gang(ask, count),
+        _ => check_free(ask, role, count),
+    }
+}
+
+fn check_free(ask: &Ask<'_>, role: Role, count: u32) -> Result<(), Refusal> {
+    let instances = &ask.state.instances;
+    if count == instances.wanted(role) {
+        let what = format!("{role} has {count} already");
+        return Err(Refusal::AlreadyThere { what });
+    }
+    let wanted = count.saturating_sub(instances.count(role));
+    match wanted.saturating_sub(ask.placement.room(role)) {
+        0 => Ok(()),
+        missing => Err(no_slot(ask, role, missing)),
+    }
+}
+
+fn check_gang(ask: &Ask<'_>, count: u32) -> Result<(), Refusal> {
+    let role = Role::Trainer;
+    if count == ask.state.instances.count(role) && ask.state.orders.planned().is_none() {
+        let what = format!("{role} has {count} already");
+        return Err(Refusal::AlreadyThere { what });
+    }
+    // New values that wait for the same boundary come with the change, and ranks divide those.
+    divides(ask.config, ask.next_config.unwrap_or(ask.config), count)?;
+    match ask.placement.ranks_without_slot(count) {
+        0 => Ok(()),
+        missing => Err(no_slot(ask, role, missing)),
+    }
+}
+
+fn no_slot(ask: &Ask<'_>, role: Role, missing: u32) -> Refusal {
+    let nodes = &ask.state.nodes;
+    let each = nodes.ids().zip(nodes.iter()).map(|(id, n)| {
+        let free = ask.placement.slots.free(role);
+        let here = free.filter(|s| s.node == id);
+        let state = match (n.open(), n.cordoned) {
+            (true, _) => format!("{} free", here.count()),
+            (false, true) => "cordoned".to_owned(),
+            (false, false) => n.state.word().to_owned(),
+        };
+        format!("`{}`: {state}", n.spec.name)
+    });
+    let mut has = each.take(NODES_NAMED).collect::<Vec<_>>().join(", ");
+    match nodes.ids().count().saturating_sub(NODES_NAMED) {
+        0 => {}
+        more => has.push_str(&format!(", and {more} more nodes")),
+    }
+    Refusal::NoSlot {
+        role,
+        pool: ask.config.pool(role).to_owned(),
+        missing,
+        has,
+    }
+}
+
 impl Core {
-    pub(in crate::core) fn on_scale(
+    pub(super) fn on_scale(
         &mut self,
         role: Role,
         count: u32,
         revision: u32,
     ) -> Result<Reply, Refusal> {
-        self.running_job()?;
-        let spec = self.config.role(role);
-        let (min, max) = (spec.min.max(1), spec.max);
-        if role == Role::Hybrid {
-            let why = "it comes and goes with the trainer's ranks; scale `trainer`".to_owned();
-            return Err(Refusal::WrongRole { role, why });
-        }
-        if count < min {
-            return Err(Refusal::BelowMinimum { role, count, min });
-        }
-        if count > max {
-            return Err(Refusal::AboveMaximum { role, count, max });
-        }
         self.sync();
+        check(&self.ask(), role, count)?;
         match role {
             Role::Trainer => self.scale_gang(count, revision),
-            _ => self.scale_free(role, count, revision),
+            _ => Ok(self.scale_free(role, count, revision)),
         }
     }
 
-    fn scale_free(&mut self, role: Role, count: u32, revision: u32) -> Result<Reply, Refusal> {
+    fn scale_free(&mut self, role: Role, count: u32, revision: u32) -> Reply {
         let (from, places) = (self.s.instances.wanted(role), self.s.instances.count(role));
-        if count == from {
-            let what = format!("{role} has {count} already");
-            return Err(Refusal::AlreadyThere { what });
-        }
-        self.enough_slots(role, count.saturating_sub(places))?;
         self.note_revision(revision);
         for index in 0..places {
             if let Some(i) = self.s.instances.get_mut(InstanceId { role, index }) {
@@ -75,29 +131,18 @@ impl Core {
         let text = format!("{role} is scaled from {from} to {count}");
         self.event(Severity::Info, "scale", None, text);
         let to = count;
-        Ok(Reply::Scaled {
+        Reply::Scaled {
             role,
             from,
             to,
             when,
-        })
+        }
     }
 
     fn scale_gang(&mut self, count: u32, revision: u32) -> Result<Reply, Refusal> {
         let (role, from) = (Role::Trainer, self.s.instances.count(Role::Trainer));
-        if count == from && self.s.planned.is_none() {
-            let what = format!("{role} has {count} already");
-            return Err(Refusal::AlreadyThere { what });
-        }
-        // New values that wait for the same boundary come with the change, and ranks divide those.
-        self.divides(self.next_config.as_deref().unwrap_or(&self.config), count)?;
-        self.sync();
-        match self.ranks_without_slot(count) {
-            0 => {}
-            missing => return Err(self.no_slot(role, missing)),
-        }
         let why = format!("it is scaled from {from} to {count} ranks");
-        let when = self.plan_change(count, revision, why)?;
+        let when = self.plan_change(Change::of(count, revision, why))?;
         let to = count;
         Ok(Reply::Scaled {
             role,
@@ -105,61 +150,6 @@ impl Core {
             to,
             when,
         })
-    }
-
-    /// The numbers of ranks that divide a step's samples, nearest first.
-    pub(in crate::core) fn fitting_ranks(&self, samples: u64, count: u32) -> Vec<u32> {
-        let spec = self.config.role(Role::Trainer);
-        let most = spec.max.min(u32::try_from(samples).unwrap_or(u32::MAX));
-        let mut fits: Vec<u32> = (spec.min.max(1)..=most.min(count.saturating_mul(2)))
-            .filter(|n| samples.is_multiple_of(u64::from(*n)))
-            .collect();
-        fits.sort_by_key(|n| (n.abs_diff(count), *n));
-        fits.truncate(OFFERED);
-        fits
-    }
-
-    fn enough_slots(&self, role: Role, wanted: u32) -> Result<(), Refusal> {
-        let spec = self.config.role(role);
-        let pinned = |node: &str| spec.node.as_ref().is_none_or(|pin| pin == node);
-        let nodes = &self.s.nodes;
-        let on = |slot: &&crate::core::SlotRef| {
-            let node = nodes.get(slot.node);
-            node.is_some_and(|n| pinned(&n.spec.name))
-        };
-        let homeless = self.s.instances.role(role);
-        let homeless = homeless.filter(|i| i.life == Life::Homeless).count();
-        let free = self.index_now().slots().free(role).filter(on).count();
-        let free = u32::try_from(free.saturating_sub(homeless)).unwrap_or(u32::MAX);
-        match wanted.saturating_sub(free) {
-            0 => Ok(()),
-            missing => Err(self.no_slot(role, missing)),
-        }
-    }
-
-    fn no_slot(&self, role: Role, missing: u32) -> Refusal {
-        let nodes = &self.s.nodes;
-        let each = nodes.ids().zip(nodes.iter()).map(|(id, n)| {
-            let free = self.index_now().slots().free(role);
-            let here = free.filter(|s| s.node == id);
-            let state = match (n.open(), n.cordoned) {
-                (true, _) => format!("{} free", here.count()),
-                (false, true) => "cordoned".to_owned(),
-                (false, false) => n.state.word().to_owned(),
-            };
-            format!("`{}`: {state}", n.spec.name)
-        });
-        let mut has = each.take(NODES_NAMED).collect::<Vec<_>>().join(", ");
-        match nodes.ids().count().saturating_sub(NODES_NAMED) {
-            0 => {}
-            more => has.push_str(&format!(", and {more} more nodes")),
-        }
-        Refusal::NoSlot {
-            role,
-            pool: self.config.pool(role).to_owned(),
-            missing,
-            has,
-        }
     }
 
     /// Ends those that are to go and have nothing left to do.
@@ -207,12 +197,13 @@ impl Core {
 
     /// Nothing runs there any more and nothing will.
     pub(in crate::core) fn vacate(&mut self, id: InstanceId) {
-        self.disarm_place(id, "its place is gone");
+        self.armory().disarm_place(id, "its place is gone");
         let reborn = self.reborn(id, Default::default(), Default::default());
         if let Some(i) = reborn {
             (i.life, i.slot, i.retiring) = (Life::None, None, true);
         }
-        self.close_recoveries_of(id);
+        let (recover, mut cx) = self.recover();
+        recover.give_up(&mut cx, id);
     }
 
     /// Places are numbered without gaps, so they go from the highest down.

@@ -1,8 +1,40 @@
 //! Recoveries under way, each under the number of its incident.
 use crate::changed::Changed;
-use crate::core::state::{Recovery, Scope};
-use crate::ids::IncidentId;
+use crate::ids::{IncidentId, InstanceId, Role};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A recovery under way and whom it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Its incident.
+    pub incident: IncidentId,
+    /// Who failed.
+    pub who: InstanceId,
+    /// What is restarted.
+    pub scope: Scope,
+}
+
+/// What a recovery restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scope {
+    /// The instance that failed.
+    Instance,
+    /// All ranks of the trainer.
+    Gang,
+    /// Everything.
+    Task,
+}
+
+impl Recovery {
+    /// Whether the instance is restarted by it.
+    pub fn covers(&self, id: InstanceId) -> bool {
+        match self.scope {
+            Scope::Instance => self.who == id,
+            Scope::Gang => id.role == Role::Trainer,
+            Scope::Task => true,
+        }
+    }
+}
 
 /// Recoveries under way, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,8 +1,8 @@
 //! What processes report of their life: spawned, linked, unlinked, phases and samples.
+use crate::core::gang::Stage;
 use crate::core::output::Severity;
 use crate::core::roster::instance::Life;
 use crate::core::roster::instances::Current;
-use crate::core::state::Stage;
 use crate::core::{Core, Hello, Sample};
 use crate::ids::{Role, Step};
 use crate::phase::Phase;
@@ -53,25 +53,25 @@ impl Core {
                 weights.attached(&mut cx, id, hello.version);
             }
             Role::Agent => {
-                let last = self.last_to_begin();
+                let last = self.s.orders.last_to_begin(&self.config);
                 let (work, mut cx) = self.work();
                 let held = &hello.leases;
                 work.requests.reconcile(&mut cx, incarnation, held, last);
             }
         }
-        self.hand_over_again(current);
+        self.armory().hand_over_again(current);
     }
 
     /// A rank that links again may have lost the call it was given with its link.
     fn on_rank_attached(&mut self, hello: &Hello, again: bool) {
-        if again && self.s.gang.stage == Stage::Ready && hello.step.is_none() {
+        if again && self.s.gang.stage() == Stage::Ready && hello.step.is_none() {
             // The record that it was restored outlived the fact: restore it (again).
-            self.s.gang.stage = Stage::Forming;
+            self.s.gang.lost_its_state();
             return;
         }
         self.sync();
         if again && self.started && self.gang_attached() {
-            self.call_again();
+            self.call_gang();
         }
     }
 
@@ -100,7 +100,7 @@ impl Core {
         );
         if trains {
             // A gang that is being restored computes nothing new: it trains committed steps again.
-            let again = self.s.gang.stage == Stage::Restoring;
+            let again = self.s.gang.stage() == Stage::Restoring;
             // One with a loop of its own is in it as soon as it has its state, before all of them have.
             if !(again && phase == Phase::Loop) {
                 self.mark(id, if again { "replay" } else { "compute" });

@@ -5,3 +5,4 @@ pub(in crate::core) mod instances;
 mod link;
 pub(in crate::core) mod measured;
 pub(in crate::core) mod nodes;
+mod turns;

@@ -5,8 +5,7 @@ use crate::core::effects::Cx;
 use crate::core::input::PullFailure;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
-use crate::core::state::Stage;
-use crate::core::weights::{Failed, Peer, Place, PullOrder, Rack, Weights};
+use crate::core::weights::{Failed, PullOrder, Weights};
 use crate::ids::{Generation, Incarnation, InstanceId, WeightVersion};
 
 impl Core {
@@ -27,9 +26,8 @@ impl Core {
 
     pub(in crate::core) fn plan_pulls(&mut self) {
         self.sync();
-        let restored = !matches!(self.s.gang.stage, Stage::Forming | Stage::Restoring);
-        let readable = restored && self.gang_attached();
-        let serves = self.s.gang.serves.filter(|_| readable);
+        let readable = self.s.gang.is_restored() && self.gang_attached();
+        let serves = self.s.gang.serves().filter(|_| readable);
         let (weights, mut cx) = self.weights();
         weights.plan(&mut cx, serves);
     }
@@ -76,23 +74,5 @@ impl Core {
         self.s
             .instances
             .reborn(id, incarnation, generation, self.now)
-    }
-
-    /// What the weights are told of an engine.
-    pub(in crate::core) fn peer(&self, i: &Instance) -> Peer {
-        let node = i.slot.as_ref().map(|slot| slot.node);
-        let spec = node.and_then(|node| self.s.nodes.get(node));
-        Peer {
-            life: i.incarnation,
-            sound: i.attached() && i.condemned.is_none(),
-            condemned: i.condemned.is_some(),
-            going: i.going(),
-            suspect: i.suspect.is_some(),
-            quarantined: i.quarantined,
-            place: Place {
-                node,
-                rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
-            },
-        }
     }
 }

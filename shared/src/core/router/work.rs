@@ -53,14 +53,14 @@ impl Core {
             serving: index.counts(Role::Rollout).serves + index.counts(Role::Hybrid).serves,
             engines: self.s.instances.engines().count(),
             published: self.s.weights.published(),
-            last: self.last_to_begin(),
+            last: self.s.orders.last_to_begin(&self.config),
         };
         let (work, mut cx) = self.work();
         work.requests.dispatch(&mut cx, supply);
     }
 
     pub(in crate::core) fn answer_routes(&mut self) {
-        if self.is_paused() {
+        if self.s.orders.is_paused() {
             return;
         }
         self.sync();
@@ -72,7 +72,7 @@ impl Core {
         let Work {
             requests, rollouts, ..
         } = &mut self.s.work;
-        for engine in rollouts.answer(&mut cx, requests, &self.s.deaths) {
+        for engine in rollouts.answer(&mut cx, requests, &self.s.recover.deaths) {
             self.s.instances.load_begins(engine, self.now);
         }
     }
@@ -133,7 +133,7 @@ impl Core {
             return;
         };
         if let Some(trajectory) = asked.trajectory().filter(|_| !broken) {
-            self.s.deaths.clear(trajectory);
+            self.s.recover.deaths.clear(trajectory);
         }
         // The silent rule counts from the first request that a rollout gets, and anew after its last.
         let idle = |engine: &Incarnation| self.s.work.rollouts.running(*engine) == 0;
@@ -147,7 +147,7 @@ impl Core {
         if self.config.policy != Policy::Task {
             return;
         }
-        let share = self.trainer_share();
+        let share = self.s.trainer_share(&self.config);
         for waste in self.s.ledger.generation_lost(self.now, share) {
             self.out.push(Output::Record(Record::Interval(waste)));
         }

@@ -108,7 +108,7 @@ fn trajectories_that_are_frozen_keep_their_agent_and_go_on_there() {
     for step in [Step(3), Step(4)] {
         let mut w = World::journaled(small(Mode::Async, 8), slow.clone(), 3);
         w.until("the step is trained", MINUTE, |w| {
-            w.core.s.gang.stage == state::Stage::Training(step)
+            w.core.s.gang.stage() == gang::Stage::Training(step)
         });
         pause(&mut w).unwrap();
         w.until("it is paused", MINUTE, is_paused);
@@ -284,7 +284,7 @@ fn a_role_is_restarted_one_after_the_other_and_the_next_waits_for_the_last() {
 fn the_trainer_is_restarted_between_two_steps_and_its_next_fault_is_a_first_one() {
     for target in [RestartTarget::One(T0), RestartTarget::Role(Role::Trainer)] {
         let mut w = world(Mode::Async, 8);
-        let generation = w.core.s.gang.generation;
+        let generation = w.core.s.gang.generation();
         let others = |w: &World| {
             let mut all = lives(w);
             all.retain(|(who, _)| who.role != Role::Trainer);
@@ -293,11 +293,11 @@ fn the_trainer_is_restarted_between_two_steps_and_its_next_fault_is_a_first_one(
         let before = others(&w);
         restart(&mut w, target).unwrap();
         w.until("a new gang", MINUTE, |w| {
-            w.core.s.gang.generation > generation
+            w.core.s.gang.generation() > generation
         });
         assert_eq!(w.core.view(w.now).ettr.steps_repeated, 0);
         w.until("it trains", MINUTE, |w| {
-            matches!(w.core.s.gang.stage, state::Stage::Training(_))
+            matches!(w.core.s.gang.stage(), gang::Stage::Training(_))
         });
         w.kill(T0);
         w.run_to_end();
@@ -326,7 +326,7 @@ fn the_task_is_restarted_between_two_steps_and_nothing_is_trained_or_generated_t
         });
         w.run_to_end();
         assert_eq!((w.committed(), w.incidents()), (8, Vec::new()), "{mode:?}");
-        assert_eq!(w.core.s.task_restarts, 0);
+        assert_eq!(w.core.s.recover.task_restarts(), 0);
         let view = w.core.view(w.now);
         assert_eq!(view.ettr.steps_repeated, 0);
         assert!(

@@ -108,7 +108,7 @@ fn that_peers_give_up_on_a_hung_rank_is_no_second_fault() {
         });
         w.inject(Fault::Hang, Role::Trainer, 0);
         found(&mut w, "trainer idle", LONG);
-        let (generation, step) = (w.core.s.gang.generation, w.core.s.committed.next());
+        let (generation, step) = (w.core.s.gang.generation(), w.core.s.committed.next());
         if ends {
             w.inject(Fault::Kill, Role::Trainer, 1);
         } else {

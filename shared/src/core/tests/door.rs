@@ -1,6 +1,6 @@
 //! What comes in too late, or from nobody, is dropped where it comes in (I-1).
 use super::*;
-use crate::core::state::Stage;
+use crate::core::gang::Stage;
 use crate::phase::Phase;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -150,13 +150,13 @@ fn what_a_replaced_incarnation_of_any_role_still_says_changes_nothing() {
 #[test]
 fn what_an_older_gang_or_the_answer_to_an_older_call_says_changes_nothing() {
     let mut w = started();
-    let old = w.core.s.gang.generation;
+    let old = w.core.s.gang.generation();
     w.kill(T0);
     w.until("the next generation trains", LONG, |w| {
         let gang = &w.core.s.gang;
-        gang.generation > old && matches!(gang.stage, Stage::Training(_))
+        gang.generation() > old && matches!(gang.stage(), Stage::Training(_))
     });
-    let (new, step) = (w.core.s.gang.generation, w.core.s.committed.next());
+    let (new, step) = (w.core.s.gang.generation(), w.core.s.committed.next());
     let each = of_gang(step).into_iter();
     nothing_follows(&w, each.map(|event| Input::Gang(old, event)));
     let repeated = GangEvent::StepDone {

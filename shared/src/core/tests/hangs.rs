@@ -148,7 +148,7 @@ fn the_stopped_rank_is_named_though_the_rule_saw_another_and_the_budget_is_the_g
     assert_eq!((incident.who, incident.incarnation), (T1, life));
     assert_eq!(incident.judged, Some(T0));
     assert_eq!(incident.plan, first.plan);
-    assert_eq!(w.core.s.gang.faults_in_step, 1);
+    assert_eq!(w.core.s.gang.faults_in_step(), 1);
     w.run_to_end();
     let incident = &w.incidents()[0];
     assert_eq!(w.incidents().len(), 1);

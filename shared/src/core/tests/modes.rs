@@ -35,7 +35,7 @@ fn world(mode: Mode, steps: u64, seed: u64) -> World {
 }
 
 fn context(w: &World) -> Context {
-    w.core.s.gang.context
+    w.core.s.gang.context()
 }
 
 fn reach(w: &mut World, wanted: Context) {

@@ -337,7 +337,7 @@ fn a_programs_every_slot_counts_in_the_ettr() {
     step_two(&mut w);
     let now = w.core.moment();
     assert_eq!((now.trainer_slots, now.rollout_slots), (4, 12));
-    assert_eq!(w.core.trainer_share(), 0.25);
+    assert_eq!(w.core.s.trainer_share(&w.core.config), 0.25);
     let recovers = super::super::worth::Moment {
         trainer_recovers: true,
         rollout_generates: true,

@@ -80,7 +80,7 @@ fn steps_that_the_job_file_bounds_end_it_while_the_programs_would_go_on() {
 
 fn commits(s: &mut Script, step: u64) {
     s.feed(Input::Gang(
-        s.core.s.gang.generation,
+        s.core.s.gang.generation(),
         GangEvent::StepDone {
             step: Step(step),
             metrics: StepMetrics::default(),
@@ -110,7 +110,7 @@ fn a_state_that_is_kept_is_published_again_and_one_that_is_not_is_another_and_ne
 #[test]
 fn an_older_gang_that_says_it_is_over_ends_nothing() {
     let mut s = Script::new(config(SILENT));
-    let before = s.core.s.gang.generation;
+    let before = s.core.s.gang.generation();
     s.exits(T0, Exit::Signal(9), "");
     s.feed(Input::Gang(before, GangEvent::TrainerOver));
     assert!(s.core.is_running());

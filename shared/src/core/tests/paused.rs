@@ -68,7 +68,7 @@ fn while_the_job_is_paused_nothing_is_said_and_the_time_counts_from_its_end() {
     for (id, _) in batch {
         s.finish(id);
     }
-    let generation = s.core.s.gang.generation;
+    let generation = s.core.s.gang.generation();
     let (step, metrics) = (Step(1), StepMetrics::default());
     s.feed(Input::Gang(
         generation,

@@ -59,7 +59,7 @@ fn trained(s: &Script) -> Vec<TrajectoryId> {
 }
 
 fn step_done(s: &mut Script, step: u64) {
-    let generation = s.core.s.gang.generation;
+    let generation = s.core.s.gang.generation();
     let (step, metrics) = (Step(step), StepMetrics::default());
     s.feed(Input::Gang(
         generation,
@@ -258,7 +258,7 @@ fn the_batch_completes_and_trains_without_it_and_its_step_consumes_it_once() {
         [t(1, 0, 0), poison, t(1, 1, 0), t(1, 1, 1)]
     );
     assert_eq!(set_aside(&s).len(), 1);
-    assert_eq!(s.core.s.deaths, Default::default());
+    assert_eq!(s.core.s.recover.deaths, Default::default());
     let next =
         |o: &Output| matches!(o, Output::Dispatch { trajectory, .. } if trajectory.batch == 2);
     assert_eq!(s.said.iter().filter(|o| next(o)).count(), 4);

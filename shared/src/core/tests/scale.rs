@@ -75,7 +75,7 @@ fn lives(w: &World, role: Role) -> Vec<Incarnation> {
 /// Nothing happened that counts as a fault.
 fn no_faults(w: &World) {
     assert_eq!(w.incidents(), Vec::new());
-    assert_eq!(w.core.s.task_restarts, 0);
+    assert_eq!(w.core.s.recover.task_restarts(), 0);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn rollouts_get_new_values_one_after_the_other() {
         refusal.contains("an update of rollout is under way"),
         "{refusal}"
     );
-    while !w.core.s.rolling.is_empty() {
+    while !w.core.s.orders.rolling().is_empty() {
         w.step();
         let serve = w.core.index().counts(Role::Rollout).serves;
         assert!(serve >= 2, "only one is away at a time");
@@ -293,7 +293,7 @@ fn hybrid_engines_get_the_new_values_of_rollouts_while_it_is_their_turn() {
     update(&mut w, Role::Rollout, config).unwrap();
     w.until("new engines", MINUTE, |w| {
         let new = lives(w, Role::Hybrid);
-        new.iter().all(|life| !old.contains(life)) && w.core.s.rolling.is_empty()
+        new.iter().all(|life| !old.contains(life)) && w.core.s.orders.rolling().is_empty()
     });
     assert_eq!(w.core.revision_of(Role::Hybrid), 7);
     w.run_to_end();
@@ -319,7 +319,7 @@ fn nobody_who_works_is_stopped_for_a_change_to_wait_for_a_slot() {
     w.feed(Input::Operator(TICKET, Request::Uncordon { node }));
     w.until("new lives", MINUTE, |w| {
         let new = |role: Role, old: &[Incarnation]| lives(w, role).iter().all(|l| !old.contains(l));
-        new(Role::Trainer, &before[0]) && w.core.s.rolling.is_empty()
+        new(Role::Trainer, &before[0]) && w.core.s.orders.rolling().is_empty()
     });
     no_faults(&w);
 }

@@ -1,45 +1,33 @@
 //! Count: how often who died of what.
-use super::{Causes, Fingerprint, Recurring};
-use crate::core::detect::Verdict;
-use crate::core::{Core, Mutation};
-use crate::ids::{InstanceId, Role};
+use super::{Cause, Causes, Fingerprint, Recurring};
+use crate::core::config::CoreConfig;
+use crate::core::mutation::Mutation;
+use crate::time::Time;
 
-impl Core {
-    /// Counts what a verdict came of; none where that came from outside. A death that one of the engine's
-    /// requests is to blame for is not counted.
-    pub(in crate::core) fn count_cause(
+impl Causes {
+    /// Counts what a death came of. `is_innocent`: a death that is not counted, for another is to blame.
+    pub fn count(
         &mut self,
-        verdict: &Verdict,
-        poisoned: bool,
-    ) -> Option<Recurring> {
-        let (cause, now) = (verdict.cause.clone()?, self.now);
-        let counted = match self.config.mutant(Mutation::OneCause) {
+        config: &CoreConfig,
+        cause: Cause,
+        is_innocent: bool,
+        now: Time,
+    ) -> Recurring {
+        let counted = match config.mutant(Mutation::OneCause) {
             true => Fingerprint(0),
             false => cause.fingerprint,
         };
-        let most = match self.config.mutant(Mutation::CauseWithoutEnd) {
-            true => self.config.same_cause,
+        let most = match config.mutant(Mutation::CauseWithoutEnd) {
+            true => config.same_cause,
             false => u32::MAX,
         };
-        let causes = self.causes_of(verdict.who)?;
-        let count = match poisoned {
-            true => causes.in_a_row(counted),
-            false => causes.strike(counted, now),
+        let count = match is_innocent {
+            true => self.in_a_row(counted),
+            false => self.strike(counted, now),
         };
-        Some(Recurring {
+        Recurring {
             cause,
             count: count.min(most),
-        })
-    }
-
-    /// What is counted for an instance; of ranks it is the gang that fails.
-    fn causes_of(&mut self, who: InstanceId) -> Option<&mut Causes> {
-        match who.role {
-            Role::Trainer => Some(&mut self.s.gang.causes),
-            Role::Hybrid | Role::Rollout | Role::Agent => {
-                let i = self.s.instances.get_mut(who)?;
-                Some(&mut i.causes)
-            }
         }
     }
 }

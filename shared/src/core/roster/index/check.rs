@@ -39,7 +39,7 @@ impl Core {
         }
         for i in self.s.instances.iter() {
             let timer = self.timers.get(TimerKey::Instance(i.id));
-            if let Some(due) = self.own_deadline(i)
+            if let Some(due) = self.sight().own_deadline(i)
                 && timer.is_none_or(|at| at > due)
             {
                 return Err(format!(

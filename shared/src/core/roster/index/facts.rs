@@ -1,10 +1,13 @@
 //! What is derived from one instance.
 use super::Counts;
+use crate::core::config::CoreConfig;
+use crate::core::gang::Gang;
 use crate::core::gang::context::Turn;
+use crate::core::mutation::Mutation;
 use crate::core::roster::instance::{Instance, Life};
-use crate::core::weights::Peer;
-use crate::core::work::Takes;
-use crate::core::{Core, Mutation};
+use crate::core::roster::nodes::NodeTable;
+use crate::core::weights::{Peer, Place, Rack, Weights};
+use crate::core::work::{Takes, Work};
 use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
 
@@ -74,8 +77,24 @@ impl Facts {
     }
 }
 
-impl Core {
-    pub(super) fn facts(&self, i: &Instance) -> Facts {
+/// What the facts of an instance follow from, besides the instance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Basis<'a> {
+    /// The job's values.
+    pub config: &'a CoreConfig,
+    /// Where instances are.
+    pub nodes: &'a NodeTable,
+    /// Whose turn the trainer's slots are.
+    pub gang: &'a Gang,
+    /// Who has which version.
+    pub weights: &'a Weights,
+    /// Who has which work.
+    pub work: &'a Work,
+}
+
+impl Basis<'_> {
+    /// What is derived from an instance.
+    pub fn facts(&self, i: &Instance) -> Facts {
         let sound = i.attached() && i.condemned.is_none();
         let common = Facts {
             incarnation: i.incarnation,
@@ -95,7 +114,7 @@ impl Core {
             },
             Role::Hybrid | Role::Rollout => self.engine_facts(i, common),
             Role::Agent => {
-                let leases = self.s.work.requests.table().leases(i.incarnation);
+                let leases = self.work.requests.table().leases(i.incarnation);
                 let takes = sound && !i.going();
                 Facts {
                     takes: takes.then_some(Takes::Trajectories),
@@ -108,9 +127,9 @@ impl Core {
     }
 
     fn engine_facts(&self, i: &Instance, common: Facts) -> Facts {
-        let holder = self.s.weights.of(i.id);
-        let serves = self.s.work.rollouts.running(i.incarnation) > 0
-            || self.s.weights.pullers_of(i.incarnation) > 0;
+        let holder = self.weights.of(i.id);
+        let serves = self.work.rollouts.running(i.incarnation) > 0
+            || self.weights.pullers_of(i.incarnation) > 0;
         Facts {
             works: common.linked && i.suspect.is_none() && i.phase == Phase::Generating,
             idle: i.going() && !serves,
@@ -120,21 +139,39 @@ impl Core {
                 .filter(|_| self.eligible(i))
                 .map(Takes::Requests),
             peer: Some(self.peer(i)),
-            unpaused: Self::holds_slot(i) && i.turn != Turn::Paused || i.leaving.is_some(),
-            unrolling: Self::holds_slot(i) && i.condemned.is_none() && i.turn != Turn::Rolls,
-            to_tell: self.due_command(i),
+            unpaused: i.holds_slot() && i.turn != Turn::Paused || i.leaving.is_some(),
+            unrolling: i.holds_slot() && i.condemned.is_none() && i.turn != Turn::Rolls,
+            to_tell: self.gang.due_command(i, self.weights.is_current(i.id)),
             ..common
         }
     }
 
+    /// What the weights are told of an engine.
+    fn peer(&self, i: &Instance) -> Peer {
+        let node = i.slot.as_ref().map(|slot| slot.node);
+        let spec = node.and_then(|node| self.nodes.get(node));
+        Peer {
+            life: i.incarnation,
+            sound: i.attached() && i.condemned.is_none(),
+            condemned: i.condemned.is_some(),
+            going: i.going(),
+            suspect: i.suspect.is_some(),
+            quarantined: i.quarantined,
+            place: Place {
+                node,
+                rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
+            },
+        }
+    }
+
     /// Whether requests may be routed to it, whatever its version.
-    pub(in crate::core) fn eligible(&self, r: &Instance) -> bool {
+    fn eligible(&self, r: &Instance) -> bool {
         r.id.role.is_engine()
             && r.attached()
-            && self.s.weights.of(r.id).is_admitted()
+            && self.weights.of(r.id).is_admitted()
             && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
             && r.condemned.is_none()
-            && self.has_its_turn(r)
+            && (r.id.role != Role::Hybrid || self.gang.lets_generate(r.turn))
             && !r.going()
     }
 }

@@ -10,13 +10,13 @@
 pub(in crate::core) mod check;
 mod facts;
 
-use facts::Facts;
+use facts::{Basis, Facts};
 
 use crate::core::Core;
+use crate::core::gang::Stage;
 use crate::core::gang::context::Context;
 use crate::core::roster::instances::ROLES;
 use crate::core::roster::nodes::Slots;
-use crate::core::state::Stage;
 use crate::core::timers::TimerKey;
 use crate::ids::{InstanceId, Role, WeightVersion};
 use std::collections::BTreeSet;
@@ -199,7 +199,11 @@ impl Core {
             again.extend(self.s.instances.role(Role::Trainer).map(|i| i.id));
         }
         for id in again.drain(..) {
-            let due = self.s.instances.get(id).and_then(|i| self.deadline(i));
+            let due = self
+                .s
+                .instances
+                .get(id)
+                .and_then(|i| self.sight().deadline(i));
             self.timers.arm(TimerKey::Instance(id), due, self.now);
         }
         self.rearm = again;
@@ -237,13 +241,12 @@ impl Core {
 
     fn globals(&self) -> Globals {
         let gang = &self.s.gang;
-        let calls = !matches!(gang.stage, Stage::Forming | Stage::Ready);
         Globals {
             published: self.s.weights.published(),
-            serves: gang.serves,
-            stage: Some(gang.stage),
-            context: gang.context,
-            wanted: calls || self.s.weights.wait_for_ranks(),
+            serves: gang.serves(),
+            stage: Some(gang.stage()),
+            context: gang.context(),
+            wanted: gang.is_called() || self.s.weights.wait_for_ranks(),
         }
     }
 
@@ -265,13 +268,23 @@ impl Core {
         let wanted = before.wanted;
         if (Globals { wanted, ..now }) != before {
             self.s.weights.look_again();
-            self.recoveries_due = true;
+            self.s.recover.look_again();
+        }
+    }
+
+    fn basis(&self) -> Basis<'_> {
+        Basis {
+            config: &self.config,
+            nodes: &self.s.nodes,
+            gang: &self.s.gang,
+            weights: &self.s.weights,
+            work: &self.s.work,
         }
     }
 
     fn refresh(&mut self, id: InstanceId) {
         let facts = match self.s.instances.get(id) {
-            Some(i) => self.facts(i),
+            Some(i) => self.basis().facts(i),
             None => Facts::default(),
         };
         if id.role == Role::Trainer && self.s.instances.get(id).is_none() {
@@ -300,7 +313,9 @@ impl Core {
         }
         self.retire_due |= old.going || facts.going;
         self.slots_due |= (old.linked, old.homeless) != (facts.linked, facts.homeless);
-        self.recoveries_due |= old.recovery() != facts.recovery();
+        if old.recovery() != facts.recovery() {
+            self.s.recover.look_again();
+        }
         self.index.change(id, &old, &facts);
         self.offer(id, &old, &facts);
         self.tell_weights(id, &old, &facts);

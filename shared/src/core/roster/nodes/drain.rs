@@ -8,6 +8,7 @@
 use super::SlotRef;
 use super::homes::{Given, Home};
 use crate::core::Core;
+use crate::core::ops::planned::Change;
 use crate::core::output::Severity;
 use crate::ids::{InstanceId, Role};
 
@@ -17,7 +18,7 @@ impl Core {
         let key = (slot.pool.clone(), slot.index);
         let node = self.s.nodes.get_mut(slot.node);
         if node.is_some_and(|n| n.draining.insert(key)) {
-            let text = format!("{} is drained: {why}", self.named(slot));
+            let text = format!("{} is drained: {why}", self.s.nodes.named(slot));
             self.event(Severity::Warn, "slot", None, text);
         }
     }
@@ -57,21 +58,21 @@ impl Core {
     fn leave(&mut self, id: InstanceId) {
         let there = self.s.instances.get(id);
         let stays = there.is_none_or(|i| i.going() || i.condemned.is_some() || !i.has_process());
-        if stays || matches!(self.home(id, &Given::default()), Home::Waits(_)) {
+        if stays || !self.placement().is_housed(id) {
             return;
         }
         match id.role {
             // It goes with its rank.
             Role::Hybrid => {}
-            Role::Trainer if self.s.planned.is_some() => {}
+            Role::Trainer if self.s.orders.planned().is_some() => {}
             Role::Trainer => {
                 let ranks = self.s.instances.count(Role::Trainer);
                 let why = format!("{id} leaves its slot before that fails");
                 // Nothing else is planned, which is all that it could be refused for.
-                let _ = self.plan_change(ranks, 0, why);
-                if let Some(planned) = &mut self.s.planned {
-                    planned.leaves = true;
-                }
+                let _ = self.plan_change(Change {
+                    leaves: true,
+                    ..Change::of(ranks, 0, why)
+                });
             }
             Role::Rollout | Role::Agent => {
                 if let Some(i) = self.s.instances.get_mut(id) {
@@ -90,7 +91,7 @@ impl Core {
             i.moving = false;
         }
         if matches!(
-            self.home(id, &Given::default()),
+            self.placement().home(id, &Given::default()),
             Home::Waits(_) | Home::Stays
         ) {
             // What was free is not any more, or its slot may be used again: it works on.

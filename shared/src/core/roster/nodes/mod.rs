@@ -11,19 +11,20 @@
 //! (I-1); what is current goes on.
 mod drain;
 mod homes;
+mod housing;
+mod placement;
 mod slots;
 mod spec;
 mod table;
 
-pub(in crate::core) use homes::Given;
 pub use homes::{Home, Move, NoHome};
+pub(in crate::core) use placement::Placement;
 pub(in crate::core) use slots::Slots;
 pub use spec::{Labels, NodeSpec, SlotRef};
 pub use table::{Node, NodeState, NodeTable};
 
 use crate::core::detect::{Verdict, node_lost};
 use crate::core::input::Exit;
-use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Severity};
 use crate::core::roster::instance::Life;
 use crate::core::state::JobState;
@@ -41,12 +42,6 @@ impl Core {
     /// Where a node is in its life with the job.
     pub fn node_state(&self, id: NodeId) -> Option<NodeState> {
         self.s.nodes.get(id).map(|n| n.state)
-    }
-
-    /// A slot, with its node's name.
-    pub(in crate::core) fn named(&self, slot: &SlotRef) -> String {
-        let node = self.node(slot.node).map_or("?", |n| n.name.as_str());
-        format!("slot {} of pool `{}` on {node}", slot.index, slot.pool)
     }
 
     /// The node of that name.
@@ -176,80 +171,6 @@ impl Core {
         self.timers.arm(TimerKey::Node(node), due, self.now);
     }
 
-    /// Nothing new is started on a node, or again; what runs there goes on.
-    pub(in crate::core) fn on_cordon(&mut self, name: &str, out: bool) -> Result<Reply, Refusal> {
-        self.running_job()?;
-        let id = self.known_node(name)?;
-        // Looked at before it is touched: a request that is refused changes nothing.
-        if self.s.nodes.get(id).map(|n| n.cordoned) == Some(out) {
-            let what = match out {
-                true => format!("node `{name}` is cordoned already"),
-                false => format!("node `{name}` is not cordoned"),
-            };
-            return Err(Refusal::AlreadyThere { what });
-        }
-        let ignored = self.config.mutant(Mutation::IgnoreCordon);
-        if let Some(known) = self.s.nodes.get_mut(id) {
-            known.cordoned = out && !ignored;
-        }
-        self.note_revision(0);
-        let text = match out {
-            true => format!("nothing new is started on node {name} from now on"),
-            false => format!("node {name} may be used again"),
-        };
-        self.event(Severity::Info, "node", None, text);
-        let node = name.to_owned();
-        Ok(Reply::Cordoned { node, out })
-    }
-
-    /// A lost slot is there again.
-    pub(in crate::core) fn on_restore_slot(
-        &mut self,
-        name: &str,
-        pool: &str,
-        index: u32,
-    ) -> Result<Reply, Refusal> {
-        self.running_job()?;
-        let node = self.known_node(name)?;
-        let slot = SlotRef {
-            node,
-            pool: pool.to_owned(),
-            index,
-        };
-        let (has, words) = self
-            .s
-            .nodes
-            .get(node)
-            .map(|n| (n.has(pool, index), n.slots_in_words()))
-            .unwrap_or_default();
-        if !has {
-            return Err(Refusal::UnknownSlot {
-                node: name.to_owned(),
-                pool: pool.to_owned(),
-                index,
-                has: words,
-            });
-        }
-        let key = (pool.to_owned(), index);
-        let out = |n: &Node| n.lost.contains(&key) || n.draining.contains(&key);
-        if !self.s.nodes.get(node).is_some_and(out) {
-            let what = format!("slot {index} of pool `{pool}` on node `{name}` is not out of use");
-            return Err(Refusal::AlreadyThere { what });
-        }
-        if let Some(known) = self.s.nodes.get_mut(node) {
-            known.lost.remove(&key);
-            known.draining.remove(&key);
-        }
-        self.note_revision(0);
-        self.event(
-            Severity::Info,
-            "slot",
-            None,
-            format!("{} is there again", self.named(&slot)),
-        );
-        Ok(Reply::SlotRestored { slot })
-    }
-
     /// Takes a slot out of use, with whoever is in it.
     pub(in crate::core) fn lose_slot(&mut self, slot: &SlotRef) -> Vec<InstanceId> {
         self.sync();
@@ -259,12 +180,5 @@ impl Core {
             node.lost.insert((slot.pool.clone(), slot.index));
         }
         takers
-    }
-
-    pub(in crate::core) fn known_node(&self, name: &str) -> Result<NodeId, Refusal> {
-        self.node_id(name).ok_or_else(|| Refusal::UnknownNode {
-            node: name.to_owned(),
-            instead: self.s.nodes.instead_of(name),
-        })
     }
 }

@@ -135,6 +135,12 @@ impl NodeTable {
         self
     }
 
+    /// A slot, with its node's name.
+    pub fn named(&self, slot: &SlotRef) -> String {
+        let node = self.get(slot.node).map_or("?", |n| n.spec.name.as_str());
+        format!("slot {} of pool `{}` on {node}", slot.index, slot.pool)
+    }
+
     /// Every node's number.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         let count = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);

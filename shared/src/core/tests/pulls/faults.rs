@@ -282,7 +282,7 @@ fn an_engine_whose_pulls_fail_by_themselves_again_and_again_is_started_anew() {
             fleet.publish_next();
         }
         fleet.pass(Duration::from_secs(3));
-        let incidents = fleet.core.s.recoveries.len();
+        let incidents = fleet.core.s.recover.recoveries().len();
         assert_eq!(incidents, usize::from(tries == 5), "after {tries}");
     }
     assert_ne!(fleet.lives[&rollout(0)], first);
@@ -410,11 +410,11 @@ fn an_engine_that_serves_other_bytes_than_it_verified_is_replaced_at_once() {
     };
     fleet.feed(damaged(7));
     assert!(
-        fleet.core.s.incidents.iter().next().is_none(),
+        fleet.core.s.recover.incidents().iter().next().is_none(),
         "it does not serve those"
     );
     fleet.feed(damaged(0));
-    let incident = fleet.core.s.incidents.iter().next().unwrap();
+    let incident = fleet.core.s.recover.incidents().iter().next().unwrap();
     assert_eq!(
         (incident.rule.as_str(), incident.who),
         ("corruption", rollout(0))
@@ -426,7 +426,7 @@ fn an_engine_that_serves_other_bytes_than_it_verified_is_replaced_at_once() {
     assert_ne!(fleet.lives[&rollout(0)], engine, "it has a new life");
     fleet.feed(damaged(0));
     assert_eq!(
-        fleet.core.s.incidents.iter().count(),
+        fleet.core.s.recover.incidents().iter().count(),
         1,
         "said again of a life that is over"
     );
@@ -437,7 +437,7 @@ fn a_puller_whose_memory_changes_what_came_is_replaced_and_its_source_is_not_bla
     let mut fleet = Fleet::chain(2);
     let reason = "2 of 3 chunks of v0 that it pulled".to_owned();
     fleet.ends(1, Err(PullFailure::Damaged { reason }));
-    let incident = fleet.core.s.incidents.iter().next().unwrap();
+    let incident = fleet.core.s.recover.incidents().iter().next().unwrap();
     assert_eq!(
         (incident.rule.as_str(), incident.who),
         ("corruption", rollout(1))

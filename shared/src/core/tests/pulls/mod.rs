@@ -52,7 +52,7 @@ impl Fleet {
         };
         let mut core = Core::new(config);
         // As if a step had been committed: a fault of the trainer in a job's first one restarts everything.
-        core.s.gang.fresh = false;
+        core.s.gang.pretend_stepped();
         let mut fleet = Self {
             core,
             now: Time(1_000_000_000),
@@ -128,14 +128,14 @@ impl Fleet {
     }
 
     fn restore(&mut self) {
-        let (generation, step) = (self.core.s.gang.generation, self.core.s.committed);
+        let (generation, step) = (self.core.s.gang.generation(), self.core.s.committed);
         self.feed(Input::Gang(generation, GangEvent::Restored { step }));
     }
 
     /// The trainer publishes the version of the last committed step.
     fn publish(&mut self) {
         self.feed(Input::Gang(
-            self.core.s.gang.generation,
+            self.core.s.gang.generation(),
             GangEvent::Published {
                 version: WeightVersion(self.published),
                 bytes: 100,
