@@ -250,9 +250,10 @@ impl Reports {
 }
 
 impl Observer for Reports {
-    fn started(&self, version: WeightVersion, key: &RegionKey, patches: &[robust_weights::Link]) {
+    fn started(&self, order: &Order, key: &RegionKey, patches: &[robust_weights::Link]) {
         let started = PullStarted {
-            version: version.0,
+            version: order.version.0,
+            order: order.number,
             region: Some(as_weights(key, patches)),
         };
         // Before it is said: a link that breaks now says it with its next hello.

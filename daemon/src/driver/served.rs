@@ -262,6 +262,7 @@ mod tests {
         let (key, bytes) = (vec![version as u8], 8);
         v1::PullStarted {
             version,
+            order: 1,
             region: Some(v1::Region {
                 key,
                 bytes,

@@ -35,6 +35,7 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
             incarnation,
             RoleEvent::PullStarted {
                 version: WeightVersion(started.version),
+                order: started.order,
             },
         )),
         Body::PullProgress(p) => Some(Input::Role(

@@ -94,7 +94,7 @@ impl Pulls {
         let links = self.links(&partial);
         // Kept before anything can fail: the region is open, its bytes are good.
         self.partial = Some(partial);
-        self.observer.started(order.version, &key, &links);
+        self.observer.started(order, &key, &links);
         self.reuse(ticket, at, buffer)?;
         if let Some((source, way)) = patched {
             self.patch(ticket, source, way, at, buffer)?;

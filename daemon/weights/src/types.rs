@@ -178,10 +178,10 @@ pub enum SwapError {
 
 /// Hears of a puller's work. Called on the puller's thread; fetches go on meanwhile.
 pub trait Observer: Send + Sync + 'static {
-    /// From now on others can read this version here, each chunk as soon as it is verified. Said
+    /// From now on others can read the order's version here, each chunk as soon as it is verified. Said
     /// once per order, also when the region is that of the order before. Patches are passed on here, too,
     /// if it is pulled by them: link by link, the oldest first.
-    fn started(&self, version: WeightVersion, key: &RegionKey, patches: &[Link]);
+    fn started(&self, order: &Order, key: &RegionKey, patches: &[Link]);
 
     /// With the first bytes, ten times a second while more come, and when an order's fetches end.
     fn progress(&self, progress: Progress);

@@ -211,7 +211,7 @@ struct ToEngine {
 }
 
 impl Observer for ToEngine {
-    fn started(&self, _: WeightVersion, _: &RegionKey, _: &[Link]) {}
+    fn started(&self, _: &Order, _: &RegionKey, _: &[Link]) {}
 
     fn progress(&self, _: Progress) {}
 

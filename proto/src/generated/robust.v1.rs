@@ -377,6 +377,9 @@ pub struct PullStarted {
     pub version: u64,
     #[prost(message, optional, tag = "2")]
     pub region: ::core::option::Option<Region>,
+    /// of the PullWeights that it takes up
+    #[prost(uint64, tag = "3")]
+    pub order: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -701,8 +704,9 @@ pub struct PullWeights {
     /// as the trainer published it
     #[prost(message, optional, tag = "4")]
     pub canary: ::core::option::Option<Canary>,
-    /// Which order to this incarnation it is. The same pull may be ordered again, after a daemon's restart or a
-    /// lost link, under another number: a failure ends the order of its number and no other.
+    /// Which order to this incarnation it is: later ones have higher numbers. The same pull may be ordered again,
+    /// after a daemon's restart or a lost link, under another number: what is said of an order, that it is taken up
+    /// or failed, is said of that one and no other.
     #[prost(uint64, tag = "5")]
     pub order: u64,
 }

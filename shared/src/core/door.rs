@@ -107,9 +107,9 @@ impl Core {
             RoleEvent::Probed { ok } => self.on_probed(from, ok),
             RoleEvent::Evidence { text, seen } => self.on_evidence(from, &text, &seen),
             RoleEvent::Switched { paused, ok } => self.on_switched(from, paused, ok),
-            RoleEvent::PullStarted { version } => {
+            RoleEvent::PullStarted { version, order } => {
                 let (weights, cx) = self.weights();
-                weights.pull_started(&cx, from.id, version);
+                weights.pull_started(&cx, from.id, PullOrder { version, order });
             }
             RoleEvent::PullProgress {
                 version,

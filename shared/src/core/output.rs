@@ -163,7 +163,8 @@ pub enum Output {
         puller: Incarnation,
         /// The version.
         version: WeightVersion,
-        /// Which order to this incarnation it is, from 1; its end is reported with it.
+        /// Which order to this incarnation it is: later ones have higher numbers. Its begin and its end are
+        /// reported with it.
         order: u64,
         /// Who serves: all trainer ranks in rank order (each its shard), or one relay (everything).
         sources: Vec<Incarnation>,

@@ -134,7 +134,7 @@ fn the_engine_takes_a_version_over_before_it_is_said_to_be_served() {
         Up::PullStarted(started) => Some(started),
         _ => None,
     });
-    assert_eq!(started.version, 1);
+    assert_eq!((started.version, started.order), (1, order.order));
     let done = scene.host.pull_done(LIFE);
     let Some(Outcome::Ok(served)) = done.result else {
         panic!("{done:?}")

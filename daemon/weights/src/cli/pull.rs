@@ -23,9 +23,9 @@ pub(crate) struct PullArgs {
 struct Teller;
 
 impl Observer for Teller {
-    fn started(&self, version: WeightVersion, key: &RegionKey, patches: &[Link]) {
+    fn started(&self, order: &Order, key: &RegionKey, patches: &[Link]) {
         tell(&Told::Started {
-            version: version.0,
+            version: order.version.0,
             key: hex(&key.to_bytes()),
             patches: LinkLine::all(patches),
         });

@@ -72,6 +72,9 @@ pub enum RoleEvent {
     PullStarted {
         /// The version.
         version: WeightVersion,
+        /// The order that it took up; 0 where a role program of an earlier build does not say it.
+        #[serde(default)]
+        order: u64,
     },
     /// Bytes of a pull so far.
     PullProgress {

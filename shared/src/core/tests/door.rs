@@ -62,7 +62,7 @@ fn of_life(step: Step) -> Vec<RoleEvent> {
             paused: true,
             ok: false,
         },
-        RoleEvent::PullStarted { version },
+        RoleEvent::PullStarted { version, order: 1 },
         RoleEvent::PullProgress {
             version,
             bytes: 1,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Pull {
     /// What.
     pub version: WeightVersion,
-    /// Which order to this incarnation it is, from 1; 0 in a state that an earlier build stored.
+    /// Which order to this incarnation it is: later ones have higher numbers; 0 in a state that an earlier build
+    /// stored.
     #[serde(default)]
     pub order: u64,
     /// From whom.
@@ -71,9 +72,9 @@ pub struct Holder {
     /// The pull it was told to make.
     #[serde(default)]
     pub(super) pull: Option<Pull>,
-    /// Orders that it was given so far, those given again included.
+    /// The number of the order that it was given last.
     #[serde(default)]
-    pub(super) orders: u64,
+    pub(super) last_order: u64,
     /// The version that others can read from it while it pulls it, chunk by chunk.
     #[serde(default)]
     pub(super) readable: Option<WeightVersion>,
@@ -94,7 +95,7 @@ pub(super) static NOTHING: Holder = Holder {
     version: None,
     admitted: false,
     pull: None,
-    orders: 0,
+    last_order: 0,
     readable: None,
     avoid: Vec::new(),
     own_failures: 0,

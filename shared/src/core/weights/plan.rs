@@ -130,11 +130,12 @@ impl Weights {
     /// Tells an engine what it is to pull, for the first time or again. Each time the order has another number:
     /// a failure that was reported before, and is still on its way, ends none that was given since.
     pub(super) fn tell_order(&mut self, cx: &mut Cx<'_>, id: InstanceId) {
-        let puller = self.engines.at(id).peer.life;
+        let (puller, now) = (self.engines.at(id).peer.life, cx.now);
         let told = self.change(cx.config, id, |holder| {
             let pull = holder.pull.as_mut()?;
-            holder.orders += 1;
-            pull.order = holder.orders;
+            // The time: what follows from no record may be carried out and forgotten in a crash of the daemon.
+            holder.last_order = now.0.max(holder.last_order + 1);
+            pull.order = holder.last_order;
             Some(pull.clone())
         });
         if let Some(pull) = told {

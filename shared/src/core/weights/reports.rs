@@ -14,7 +14,7 @@ use std::time::Duration;
 /// itself.
 const AVOID: Duration = Duration::from_secs(2);
 
-/// An order to pull, as its end is reported.
+/// An order to pull, as its begin and its end are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullOrder {
     /// The version that was to be pulled.
@@ -89,10 +89,13 @@ impl Weights {
     }
 
     /// Others can read along with the pull from now on.
-    pub fn pull_started(&mut self, cx: &Cx<'_>, id: InstanceId, version: WeightVersion) {
+    pub fn pull_started(&mut self, cx: &Cx<'_>, id: InstanceId, started: PullOrder) {
+        let version = started.version;
         self.change(cx.config, id, |holder| {
-            // One that comes late is about a buffer that was given up.
-            if holder.version < Some(version) {
+            let present = holder.pull.as_ref().is_some_and(|p| started.is_of(p));
+            // One that comes late is about a buffer that was given up, be it for an order that a daemon gave
+            // before its crash and the next one knows nothing of.
+            if holder.version < Some(version) && (present || started.order == 0) {
                 holder.readable = holder.readable.max(Some(version));
             }
         });

@@ -168,20 +168,17 @@ impl Cluster {
         let Some(wires) = &self.wires else {
             return;
         };
-        if !self.alive(puller) || !self.pulls(puller, version) {
+        let ordered = self.pulls.get(&puller).copied();
+        let ordered = ordered.filter(|o| o.version.0 == version && self.alive(puller));
+        let Some(PullOrder { version, order }) = ordered else {
             return;
-        }
+        };
         let (message, connect) = (wires.message, wires.connect);
         if wires.relays_in_progress {
-            let started = Input::Role(
-                puller,
-                RoleEvent::PullStarted {
-                    version: WeightVersion(version),
-                },
-            );
+            let started = Input::Role(puller, RoleEvent::PullStarted { version, order });
             self.after(message, Event::Feed(Box::new(started)));
         }
-        self.after(connect, Event::Fetch(puller, version, source));
+        self.after(connect, Event::Fetch(puller, version.0, source));
     }
 
     /// A puller is connected and asks for chunks.

@@ -86,7 +86,7 @@ impl World {
         }
         self.say(
             puller,
-            Input::Role(incarnation, RoleEvent::PullStarted { version }),
+            Input::Role(incarnation, RoleEvent::PullStarted { version, order }),
         );
         if !again {
             self.next_part(puller, serial);

@@ -204,6 +204,20 @@ fn a_failure_from_before_an_order_was_given_again_does_not_end_it() {
 }
 
 #[test]
+fn nobody_reads_along_with_what_was_begun_for_an_order_of_before() {
+    let mut fleet = Fleet::publishing(2);
+    fleet.orders();
+    let (version, order) = (fleet.version(), fleet.number(0));
+    fleet.attach(rollout(0));
+    assert_eq!(fleet.orders(), ["v0: rollout-0 from trainer-0"]);
+    let late = RoleEvent::PullStarted { version, order };
+    fleet.feed(Input::Role(fleet.lives[&rollout(0)], late));
+    assert!(fleet.orders().is_empty());
+    fleet.starts(0);
+    assert_eq!(fleet.orders(), ["v0: rollout-1 from rollout-0"]);
+}
+
+#[test]
 fn a_role_of_an_earlier_build_answers_the_order_that_it_has() {
     let mut fleet = Fleet::chain(3);
     let source = fleet.lives[&rollout(0)];

@@ -153,7 +153,9 @@ impl Fleet {
 
     fn starts(&mut self, puller: u32) {
         let (incarnation, version) = (self.lives[&rollout(puller)], self.version());
-        self.feed(Input::Role(incarnation, RoleEvent::PullStarted { version }));
+        let order = self.number(puller);
+        let started = RoleEvent::PullStarted { version, order };
+        self.feed(Input::Role(incarnation, started));
     }
 
     fn moves(&mut self, puller: u32, bytes: u64) {
