@@ -1,4 +1,4 @@
-//! Effective training time ratio (design section 10): an append-only ledger of intervals, and the
+//! Effective training time ratio: an append-only ledger of intervals, and the
 //! figures derived from it.
 //!
 //! ```text

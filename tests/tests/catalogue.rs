@@ -215,7 +215,7 @@ fn every_rule_is_shown_by_a_drill_that_expects_it_and_fails_without_it() {
     }
 }
 
-/// Rows of the design's tables and the faults that can be injected.
+/// Rows of the fault tables and the faults that can be injected.
 const ROWS: [&str; 62] = [
     "detect exit",
     "detect spawn",

@@ -21,7 +21,7 @@ pub struct Args {
     /// The job file (TOML)
     #[arg(long, value_name = "FILE", required_unless_present_any = ["join", "inspect"])]
     pub job: Option<PathBuf>,
-    /// Run nothing: show the job of the state directory to robustctl (status, events, report, traj)
+    /// Run nothing: show the job of the state directory to robustctl (status, events, logs, report, traj, store check)
     #[arg(long, conflicts_with_all = ["job", "join", "listen", "listen_nodes", "metrics", "router", "otlp", "fresh", "steps"])]
     pub inspect: bool,
     /// Where the job's state and the control socket live [default: $ROBUST_STATE_DIR, else

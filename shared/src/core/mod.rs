@@ -289,7 +289,7 @@ impl Core {
         self.out.push(Output::Finish { outcome });
     }
 
-    /// Tells the ETTR ledger what this instant counts (design section 10).
+    /// Tells the ETTR ledger what this instant counts.
     fn account(&mut self) {
         if self.s.job != JobState::Running {
             return;

@@ -1,4 +1,4 @@
-//! What an instant counts in the ETTR ledger (design section 10), as a function of what is seen then.
+//! What an instant counts in the ETTR ledger, as a function of what is seen then.
 //!
 //! | the task | the trainer | engines | counts | cause |
 //! | --- | --- | --- | --- | --- |

@@ -67,7 +67,7 @@ pub struct Drill {
     /// What must come out, where there is no series.
     #[serde(default)]
     expect: Vec<String>,
-    /// The rows of the design's tables that it rehearses.
+    /// The rows of the fault tables that it rehearses.
     #[serde(default)]
     pub covers: Vec<String>,
     /// Whether it is a matter of seconds.

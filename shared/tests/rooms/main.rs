@@ -40,7 +40,7 @@ impl Known {
     }
 }
 
-/// What must get shorter. HOUSE, steps 2 and 7, ends the first two.
+/// What must get shorter.
 const KNOWN: &[Known] = &[
     Known {
         member: "shared",

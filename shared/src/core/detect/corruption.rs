@@ -1,4 +1,4 @@
-//! Corruption: weights are not what was published (design section 6). It is found in three places:
+//! Corruption: weights are not what was published. It is found in three places:
 //!
 //! ```text
 //!  a puller gets a chunk that differs ──► pulls elsewhere; `reports` about one source ──► the source

@@ -1,4 +1,4 @@
-//! Numeric: loss or gradient are no numbers (design section 6). The rank says so before it changes
+//! Numeric: loss or gradient are no numbers. The rank says so before it changes
 //! its weights; a trainer that does not and reports such figures is caught here, before its step is
 //! committed. Either way the gang goes back to the committed step, so no broken weights are published.
 use super::{Rule, Verdict};

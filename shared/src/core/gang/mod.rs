@@ -1,4 +1,4 @@
-//! The trainer gang: restore, publish, prepare, train, commit (the crate's module doc draws the
+//! The trainer gang: restore, publish, prepare, train, commit (`core/mod.rs` draws the
 //! machine; `context` says when its slots are its own).
 //!
 //! A call is issued when the stage before it is over and every rank is attached; it is over when the
@@ -31,7 +31,7 @@ use context::Context;
 use prepare::Prepared;
 use serde::{Deserialize, Serialize};
 
-/// What the gang is about; the crate's module doc draws the machine.
+/// What the gang is about; `core/mod.rs` draws the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// Some rank has not attached yet.

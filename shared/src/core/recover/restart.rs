@@ -158,7 +158,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The decision table (design section 7).
+/// The decision table (docs/concepts/policies.md).
 pub fn decide(case: &Case) -> Plan {
     let plan = |action, why| Plan {
         action,
