@@ -254,7 +254,12 @@ async fn a_device_of_the_test_library_shows_what_is_asked_of_it() {
 
     let library = watched::stage(&site, "hopper_busy");
     let daemon = site.start_with(&["--nvml-lib", &library]);
-    site.wait_for("it goes on", |s| s.state == "running").await;
+    // The fault is refused while the rank that it is to strike still starts.
+    let rank_runs = |r: &v1::RoleStatus| r.role == "trainer" && r.state == "running";
+    site.wait_for("its ranks run", |s| {
+        s.roles.iter().filter(|r| rank_runs(r)).count() == 2
+    })
+    .await;
     let mut control = site.control().await;
     let shown = control
         .inject(inject("hardware xid-79", "trainer", ""))
