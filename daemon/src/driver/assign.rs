@@ -11,11 +11,13 @@ impl Driver {
     pub(super) fn assign_pull(
         &mut self,
         puller: Incarnation,
-        PullOrder { version, order }: PullOrder,
+        PullOrder {
+            version,
+            order: number,
+        }: PullOrder,
         sources: &[Incarnation],
         from_trainer: bool,
     ) {
-        let number = order;
         match self.order(version, sources, from_trainer) {
             Ok(mut order) => {
                 order.order = number;
