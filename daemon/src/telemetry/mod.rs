@@ -22,7 +22,7 @@ mod tests;
 pub use accelerators::{Accelerators, DeviceSample, NoAccelerator};
 pub use host::{HostSample, HostSampler};
 pub use nvml::{LIBRARY, NvmlAccelerators};
-pub use processes::{DeviceUse, ProcessSample, Samples, Sources, Telemetry, Usage, usage};
+pub use processes::{DeviceUse, ProcessSample, Samples, Sources, Telemetry, Usage};
 pub use sampler::{DeviceConfig, DeviceFinding, DeviceSampler, Devices, Seen};
 pub use seen::seen_devices;
 pub use test_devices::TestDevices;

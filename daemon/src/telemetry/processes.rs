@@ -10,6 +10,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
+/// Processes that ended and may yet be named by what their device shows.
+const REMEMBERED: usize = 64;
+
 /// What a process used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -53,12 +56,12 @@ pub struct DeviceUse {
 
 impl DeviceUse {
     /// Of the devices that a process computes on; none: of no device known.
-    fn of(seen: &[Seen], pid: u32) -> Option<Self> {
-        let on = || seen.iter().filter(move |s| s.pids.contains(&pid));
+    fn of(seen: &[Seen], process: &Watched) -> Option<Self> {
+        let on = || seen.iter().filter(|s| process.is_among(&s.pids));
         on().next()?;
         let readings = || on().map(|s| &s.reading);
         let busy: Vec<f64> = readings()
-            .filter_map(|r| r.util_percent.or(r.activity_percent()))
+            .filter_map(|r| r.util_percent.or(r.activity_percent(true)))
             .collect();
         let sum =
             |of: fn(&Reading) -> Option<u64>| readings().filter_map(of).reduce(u64::saturating_add);
@@ -71,30 +74,65 @@ impl DeviceUse {
     }
 }
 
-/// What a process used so far. An error when it is gone.
-pub fn usage(pid: u32) -> io::Result<Usage> {
-    let stat = ProcStat::read(pid)?;
-    if stat.is_dead() {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok(Usage {
-        busy: processor_time(pid)?,
-        rss_bytes: match stat.name.as_str() {
-            SHIM => stat.rss_pages + hosted_pages(pid),
-            _ => stat.rss_pages,
-        }
-        .saturating_mul(rustix::param::page_size() as u64),
-        stopped: matches!(stat.state, 'T' | 't'),
-        disk_read_bytes: io_bytes(pid, "read_bytes:"),
-        disk_write_bytes: io_bytes(pid, "write_bytes:"),
-        accelerator: None,
-    })
+/// A watched process. Of a shim the programs that it hosts are part of it: they compute, and a device's driver
+/// names them and not the shim.
+pub(super) struct Watched {
+    pid: u32,
+    /// All that it had started when it was last looked at.
+    hosted: Vec<u32>,
+    /// Those that ended since, the newest last: what they did to a device may be told later.
+    ended: VecDeque<u32>,
 }
 
-/// Resident pages of all that a process started and that still lives. What they share counts for each.
-fn hosted_pages(pid: u32) -> u64 {
-    let pages = |pid| ProcStat::read(pid).map_or(0, |stat| stat.rss_pages);
-    hosted_by(pid).into_iter().map(pages).sum()
+impl Watched {
+    pub(super) fn new(pid: u32) -> Self {
+        Self {
+            pid,
+            hosted: Vec::new(),
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// What it used so far. An error when it is gone.
+    pub(super) fn look(&mut self) -> io::Result<Usage> {
+        let stat = ProcStat::read(self.pid)?;
+        if stat.is_dead() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if stat.name == SHIM {
+            self.hosts(hosted_by(self.pid));
+        }
+        // What processes share counts for each.
+        let pages = |pid: &u32| ProcStat::read(*pid).map_or(0, |stat| stat.rss_pages);
+        let hosted: u64 = self.hosted.iter().map(pages).sum();
+        Ok(Usage {
+            busy: processor_time(self.pid)?,
+            rss_bytes: (stat.rss_pages + hosted).saturating_mul(rustix::param::page_size() as u64),
+            stopped: matches!(stat.state, 'T' | 't'),
+            disk_read_bytes: io_bytes(self.pid, "read_bytes:"),
+            disk_write_bytes: io_bytes(self.pid, "write_bytes:"),
+            accelerator: None,
+        })
+    }
+
+    fn hosts(&mut self, now: Vec<u32>) {
+        let gone = self.hosted.iter().filter(|pid| !now.contains(pid));
+        self.ended.extend(gone);
+        let too_many = self.ended.len().saturating_sub(REMEMBERED);
+        self.ended.drain(..too_many);
+        self.hosted = now;
+    }
+
+    /// Whether it is one of these, or hosts one.
+    fn is_among(&self, pids: &[u32]) -> bool {
+        let mut own = std::iter::once(&self.pid).chain(&self.hosted);
+        own.any(|pid| pids.contains(pid))
+    }
+
+    /// Whether it is, or was lately.
+    fn was_among(&self, pids: &[u32]) -> bool {
+        self.is_among(pids) || self.ended.iter().any(|pid| pids.contains(pid))
+    }
 }
 
 /// A line of `/proc/PID/io`; 0 where it may not be read, as that of a process of another user.
@@ -169,9 +207,6 @@ impl Telemetry {
     }
 }
 
-/// Processes that ended and may yet be named by what their device shows.
-const REMEMBERED: usize = 64;
-
 fn run(
     interval: Duration,
     sources: &Sources,
@@ -183,16 +218,16 @@ fn run(
     loop {
         match changes.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(Change::Watch(incarnation, pid)) => {
-                watched.insert(incarnation, pid);
+                watched.insert(incarnation, Watched::new(pid));
             }
             Ok(Change::Unwatch(incarnation)) => {
-                if let Some(pid) = watched.remove(&incarnation) {
-                    former.push_back((incarnation, pid));
+                if let Some(process) = watched.remove(&incarnation) {
+                    former.push_back((incarnation, process));
                     former.drain(..former.len().saturating_sub(REMEMBERED));
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
-                if samples.send(take(&watched, &former, sources)).is_err() {
+                if samples.send(take(&mut watched, &former, sources)).is_err() {
                     return;
                 }
                 // A machine that slept must not get the missed samples in a burst.
@@ -204,31 +239,31 @@ fn run(
 }
 
 fn take(
-    watched: &BTreeMap<Incarnation, u32>,
-    former: &VecDeque<(Incarnation, u32)>,
+    watched: &mut BTreeMap<Incarnation, Watched>,
+    former: &VecDeque<(Incarnation, Watched)>,
     sources: &Sources,
 ) -> Samples {
     let read = |devices: &DeviceSampler| devices.read();
     let mut devices = sources.devices.as_ref().map(read).unwrap_or_default();
     for found in &mut devices.findings {
-        let all = watched.iter().map(|(life, pid)| (*life, *pid));
-        let all = all.chain(former.iter().copied());
-        let users = all.filter(|(_, pid)| found.pids.contains(pid));
+        let all = watched.iter().map(|(life, process)| (*life, process));
+        let all = all.chain(former.iter().map(|(life, process)| (*life, process)));
+        let users = all.filter(|(_, process)| process.was_among(&found.pids));
         found.users = users.map(|(incarnation, _)| incarnation).collect();
     }
-    let sample = |(incarnation, pid): (&Incarnation, &u32)| {
-        let usage = Usage {
-            accelerator: busy(&devices.seen, *pid),
-            ..usage(*pid).ok()?
-        };
+    let sample = |(incarnation, process): (&Incarnation, &mut Watched)| {
+        let usage = process.look().ok()?;
         Some(ProcessSample {
             incarnation: *incarnation,
-            usage,
-            device: DeviceUse::of(&devices.seen, *pid),
+            usage: Usage {
+                accelerator: busy(&devices.seen, process),
+                ..usage
+            },
+            device: DeviceUse::of(&devices.seen, process),
         })
     };
     Samples {
-        processes: watched.iter().filter_map(sample).collect(),
+        processes: watched.iter_mut().filter_map(sample).collect(),
         host: sources.host.as_ref().and_then(HostSampler::read),
         devices,
     }
@@ -236,8 +271,8 @@ fn take(
 
 /// How long the devices that a process computes on were busy. None when one of them is not known:
 /// processor time is then all that can be said.
-fn busy(seen: &[Seen], pid: u32) -> Option<Duration> {
-    let mut on = seen.iter().filter(|s| s.pids.contains(&pid)).peekable();
+fn busy(seen: &[Seen], process: &Watched) -> Option<Duration> {
+    let mut on = seen.iter().filter(|s| process.is_among(&s.pids)).peekable();
     on.peek()?;
     on.map(|s| s.busy).sum()
 }

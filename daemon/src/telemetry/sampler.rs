@@ -19,6 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Tensor cores that are less active than this do not tell work from a hang: a kernel of an attention in float32 uses them
+/// a little. A rank below the same share counts as idle.
+const AT_WORK_PERCENT: f64 = 2.0;
+
 /// How devices are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceConfig {
@@ -81,6 +85,10 @@ pub struct Devices {
 struct Slot {
     reading: Reading,
     pids: Vec<u32>,
+    /// Those of the reading before: who ended with an error of the device is no longer on it.
+    before: Vec<u32>,
+    /// Whether its tensor cores were at work yet. Computing in float32 nearly does without, and is no hang.
+    uses_tensor_cores: bool,
     taken: Instant,
     /// Activity times time, up to `taken`.
     busy: Duration,
@@ -147,7 +155,8 @@ impl DeviceSampler {
         // Between two readings a device is taken to go on as before, and for no longer: a reader
         // must not mistake a driver that is late for a device that is idle.
         let fresh = age < self.config.interval * 3;
-        let share = slot.reading.activity_percent().map(|p| p / 100.0);
+        let percent = slot.reading.activity_percent(slot.uses_tensor_cores);
+        let share = percent.map(|p| p / 100.0);
         let since = age.min(self.config.interval);
         Seen {
             reading: slot.reading.clone(),
@@ -237,7 +246,8 @@ impl Rounds {
 
 impl Board {
     fn found(&mut self, device: u32, found: impl IntoIterator<Item = Finding>) {
-        let pids = self.slots.get(&device).map(|slot| slot.pids.clone());
+        let slot = self.slots.get(&device);
+        let pids = slot.map(|slot| [&slot.pids[..], &slot.before].concat());
         let pids = pids.unwrap_or_default();
         let found = found.into_iter().map(|finding| DeviceFinding {
             device,
@@ -255,14 +265,21 @@ impl Board {
             (Some(_), Some(before)) => before.pids.clone(),
             _ => pids,
         };
-        let share = reading.activity_percent().unwrap_or_default() / 100.0;
         let before = self.slots.get(&reading.index);
+        let uses_tensor_cores = before.is_some_and(|slot| slot.uses_tensor_cores)
+            || reading
+                .tensor_percent
+                .is_some_and(|of| of >= AT_WORK_PERCENT);
+        let percent = reading.activity_percent(uses_tensor_cores);
+        let share = percent.unwrap_or_default() / 100.0;
         let busy = before.map_or(Duration::ZERO, |slot| {
             let since = taken.duration_since(slot.taken);
             slot.busy + since.mul_f64(share.clamp(0.0, 1.0))
         });
         let slot = Slot {
+            before: before.map(|slot| slot.pids.clone()).unwrap_or_default(),
             pids,
+            uses_tensor_cores,
             taken,
             busy,
             reading,
@@ -273,4 +290,38 @@ impl Board {
 
 fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long the device was busy since it was last read, by what it shows now.
+    fn busy(board: &mut Board, tensor_percent: f64, sm_percent: f64) -> Duration {
+        let of = |board: &Board| board.slots.get(&3).map_or(Duration::ZERO, |slot| slot.busy);
+        let before = of(board);
+        std::thread::sleep(Duration::from_millis(1));
+        let reading = Reading {
+            index: 3,
+            tensor_percent: Some(tensor_percent),
+            sm_percent: Some(sm_percent),
+            ..Reading::default()
+        };
+        let pids = Vec::new();
+        board.put(DeviceSample { reading, pids });
+        of(board) - before
+    }
+
+    #[test]
+    fn who_computes_without_tensor_cores_is_busy_until_the_device_shows_that_it_uses_them() {
+        let mut board = Board::default();
+        busy(&mut board, 0.0, 50.0);
+        for tensor_percent in [0.0, 1.5, 0.0] {
+            let busy = busy(&mut board, tensor_percent, 50.0);
+            assert!(busy >= Duration::from_micros(500), "{busy:?}");
+        }
+        assert!(busy(&mut board, 30.0, 50.0) >= Duration::from_micros(300));
+        // A collective that hangs keeps multiprocessors busy, and is no work.
+        assert_eq!(busy(&mut board, 0.0, 50.0), Duration::ZERO);
+    }
 }

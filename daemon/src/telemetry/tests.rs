@@ -4,6 +4,7 @@ mod host;
 mod nvml;
 mod stuck;
 
+use super::processes::Watched;
 use super::*;
 use robust_shared::ids::Incarnation;
 use std::process::{Child, Command};
@@ -62,5 +63,5 @@ fn a_process_that_is_gone_has_no_sample() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
     child.wait().unwrap();
-    assert!(usage(pid).is_err());
+    assert!(Watched::new(pid).look().is_err());
 }

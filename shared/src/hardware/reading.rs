@@ -49,12 +49,15 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// How busy the device was, percent: tensor cores where they are measured, else
-    /// multiprocessors, else the time any kernel ran.
-    pub fn activity_percent(&self) -> Option<f64> {
-        self.tensor_percent
+    /// How busy the device was, percent: tensor cores where they are measured and what runs there uses them (a
+    /// collective that hangs keeps multiprocessors busy, and tensor cores never), else multiprocessors, else the time
+    /// any kernel ran.
+    pub fn activity_percent(&self, uses_tensor_cores: bool) -> Option<f64> {
+        let tensor = self.tensor_percent.filter(|_| uses_tensor_cores);
+        tensor
             .or(self.sm_percent)
             .or(self.util_percent)
+            .or(self.tensor_percent)
     }
 }
 

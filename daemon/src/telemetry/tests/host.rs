@@ -1,4 +1,5 @@
 //! The machine's figures, and what processes do to disks.
+use super::super::processes::Watched;
 use super::super::*;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,7 +19,10 @@ fn the_machine_tells_its_memory_load_and_the_state_directorys_disk() {
 
 #[test]
 fn bytes_a_process_writes_are_counted() {
-    let before = usage(std::process::id()).unwrap().disk_write_bytes;
+    let before = Watched::new(std::process::id())
+        .look()
+        .unwrap()
+        .disk_write_bytes;
     // Beside the test's program, as temporary folders may be kept in memory.
     let here = std::env::current_exe().unwrap();
     let mut file = tempfile::NamedTempFile::new_in(here.parent().unwrap()).unwrap();
@@ -29,6 +33,9 @@ fn bytes_a_process_writes_are_counted() {
         .unwrap();
     (&direct).write_all(&[7; 1 << 20]).unwrap();
     file.flush().unwrap();
-    let after = usage(std::process::id()).unwrap().disk_write_bytes;
+    let after = Watched::new(std::process::id())
+        .look()
+        .unwrap()
+        .disk_write_bytes;
     assert!(after >= before + (1 << 20), "{before} {after}");
 }

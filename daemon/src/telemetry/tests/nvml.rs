@@ -72,7 +72,7 @@ fn idle_hopper_devices_are_read_in_full_and_show_nothing() {
     let (samples, _) = played.round();
     let second = &samples[1].reading;
     assert_eq!((second.index, second.lost.as_ref()), (1, None));
-    assert_eq!(second.activity_percent(), Some(0.0));
+    assert_eq!(second.activity_percent(true), Some(0.0));
     assert_eq!(
         (second.tensor_percent, second.sm_percent),
         (Some(0.0), Some(0.0))
@@ -112,7 +112,7 @@ fn a_training_hopper_device_is_as_busy_as_its_tensor_cores() {
     let mut played = Played::new("hopper_busy");
     played.round();
     let reading = played.round().0.remove(0).reading;
-    assert_eq!(reading.activity_percent(), Some(44.25));
+    assert_eq!(reading.activity_percent(true), Some(44.25));
     assert_eq!(
         (reading.sm_percent, reading.util_percent),
         (Some(91.5), Some(98.0))
@@ -129,7 +129,7 @@ fn before_hopper_activity_is_that_of_multiprocessors_and_links_are_summed() {
     let reading = sample.reading;
     assert_eq!(reading.tensor_percent, None);
     // 63 over two processes, in whole percents each.
-    assert_eq!(reading.activity_percent(), Some(62.0));
+    assert_eq!(reading.activity_percent(true), Some(62.0));
     assert_eq!(
         reading.nvlink_replays,
         Some(12),
@@ -205,7 +205,7 @@ fn a_device_lost_in_the_middle_of_a_query_takes_no_other_with_it() {
         "device fell off the bus or has otherwise become inacessible"
     );
     let (samples, _) = played.round();
-    assert_eq!(samples[0].reading.activity_percent(), Some(44.25));
+    assert_eq!(samples[0].reading.activity_percent(true), Some(44.25));
     assert!(samples[1].reading.lost.is_some());
 }
 

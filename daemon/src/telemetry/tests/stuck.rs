@@ -2,9 +2,13 @@
 use super::super::*;
 use super::nvml::stage;
 use super::{Killed, until};
+use crate::launcher::proc_stat::{SHIM, hosted_by};
 use robust_shared::hardware::FindingKind;
 use robust_shared::ids::Incarnation;
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -102,4 +106,87 @@ fn a_process_on_a_device_is_as_busy_as_the_device() {
     assert!(seen.busy < long, "it sleeps, only its device works");
     // Half of the time, and at most an interval more.
     assert!(accelerator <= elapsed.mul_f64(0.5) + Duration::from_millis(200));
+}
+
+/// A device that says it is used by a program, and after its end, that this did something wrong.
+struct Hosted {
+    program: u32,
+    ended: Arc<AtomicBool>,
+    told: bool,
+}
+
+impl Accelerators for Hosted {
+    fn devices(&self) -> Vec<u32> {
+        vec![3]
+    }
+
+    fn sample(&mut self, device: u32) -> DeviceSample {
+        let reading = robust_shared::hardware::Reading {
+            index: device,
+            tensor_percent: Some(50.0),
+            ..Default::default()
+        };
+        let gone = self.ended.load(Ordering::Relaxed);
+        let pids = if gone { vec![] } else { vec![self.program] };
+        DeviceSample { reading, pids }
+    }
+
+    fn xids(&mut self) -> Vec<(Option<u32>, u32)> {
+        let tells = self.ended.load(Ordering::Relaxed) && !std::mem::replace(&mut self.told, true);
+        if tells { vec![(Some(3), 31)] } else { vec![] }
+    }
+}
+
+#[test]
+fn a_device_is_used_by_whoever_hosts_the_program_that_it_names_even_when_that_has_just_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = dir.path().join(SHIM);
+    std::fs::write(&shim, "#!/bin/sh\nsleep 600 &\nwait\nread line\n").unwrap();
+    std::fs::set_permissions(&shim, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut shim = Command::new(&shim);
+    let shim = Killed(shim.stdin(Stdio::piped()).spawn().unwrap());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let program = loop {
+        assert!(Instant::now() < deadline, "it hosts nothing");
+        if let [program] = hosted_by(shim.0.id())[..] {
+            break program;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let ended = Arc::new(AtomicBool::new(false));
+    let device = Hosted {
+        program,
+        ended: Arc::clone(&ended),
+        told: false,
+    };
+    let open = move || Box::new(device) as Box<dyn Accelerators>;
+    let devices = DeviceSampler::start(open, fast(Duration::from_secs(600))).unwrap();
+    let sources = Sources {
+        devices: Some(devices),
+        host: None,
+    };
+    let (sender, mut samples) = unbounded_channel();
+    let telemetry = Telemetry::start(Duration::from_millis(5), sources, sender).unwrap();
+    telemetry.watch(Incarnation(1), shim.0.id());
+    until(&mut samples, |usage| usage.accelerator.is_some());
+    let pid = rustix::process::Pid::from_raw(program as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    while hosted_by(shim.0.id()).contains(&program) {
+        assert!(Instant::now() < deadline, "it is killed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Two samples later it is known to be gone.
+    samples.blocking_recv().unwrap();
+    while samples.try_recv().is_ok() {}
+    samples.blocking_recv().unwrap();
+    ended.store(true, Ordering::Relaxed);
+    let found = loop {
+        assert!(Instant::now() < deadline, "the Xid is told");
+        let batch = samples.blocking_recv().unwrap();
+        if let Some(found) = batch.devices.findings.into_iter().next() {
+            break found;
+        }
+    };
+    assert_eq!(found.finding.kind, FindingKind::Xid(31));
+    assert_eq!(found.users, [Incarnation(1)]);
 }
