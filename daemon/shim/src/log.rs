@@ -35,6 +35,15 @@ pub fn last_exception() -> Option<String> {
     last_line_of(&[Regex::new(EXCEPTION).ok()?])
 }
 
+/// The line of a text that names an exception, the last one if there are several; else its last line. What follows that
+/// line explains it: torch adds how to debug errors of a device.
+pub fn exception_of(text: &str) -> Option<&str> {
+    let expression = Regex::new(EXCEPTION).ok()?;
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let named = lines().rfind(|line| expression.is_match(line));
+    named.or_else(|| lines().next_back())
+}
+
 /// The last line of this life that one of these finds.
 pub fn last_line_of(expressions: &[Regex]) -> Option<String> {
     if expressions.is_empty() {

@@ -333,7 +333,12 @@ impl Faults {
 
     /// Says that it strikes, or why it cannot.
     fn tell(&self, id: u64, refused: String) {
-        tracing::warn!(id, refused, "a fault on request");
+        // May be the process's last line, and so what its incident says of its end.
+        if refused.is_empty() {
+            tracing::warn!("fault {id} on request strikes");
+        } else {
+            tracing::warn!("fault {id} on request was refused: {refused}");
+        }
         self.state().known.insert(id, Some(refused.clone()));
         let body = Body::Struck(FaultStruck { id, refused });
         // Fails only after the end, and then nobody needs it.

@@ -10,6 +10,8 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use crate::log;
+
 use robust_proto::v1::Peer;
 use robust_transport::Address;
 
@@ -157,8 +159,7 @@ pub fn exception_in(error_file: &Path) -> Option<String> {
     let told: serde_json::Value = serde_json::from_slice(&text).ok()?;
     let message = &told["message"];
     let said = message["message"].as_str().or_else(|| message.as_str())?;
-    let line = said.lines().rfind(|line| !line.trim().is_empty())?;
-    Some(line.trim().to_owned())
+    log::exception_of(said).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -222,13 +223,23 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_an_exception_is_what_is_told_of_it() {
+    fn the_line_that_names_an_exception_is_what_is_told_of_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("error.json");
         assert_eq!(exception_in(&path), None);
         let text = r#"{"message": {"message": "RuntimeError: a\nValueError: no such layer\n", "extraInfo": {}}}"#;
         std::fs::write(&path, text).unwrap();
         assert_eq!(exception_in(&path).unwrap(), "ValueError: no such layer");
+        let of_a_device = "AcceleratorError: CUDA error: device-side assert triggered\\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\\n\\n";
+        std::fs::write(
+            &path,
+            format!(r#"{{"message": {{"message": "{of_a_device}"}}}}"#),
+        )
+        .unwrap();
+        assert_eq!(
+            exception_in(&path).unwrap(),
+            "AcceleratorError: CUDA error: device-side assert triggered"
+        );
         std::fs::write(&path, r#"{"message": "SignalException: x"}"#).unwrap();
         assert_eq!(exception_in(&path).unwrap(), "SignalException: x");
     }

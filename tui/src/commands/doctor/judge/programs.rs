@@ -98,7 +98,6 @@ fn libtorch(facts: &Facts) -> Check {
         Some(Ok(nvml)) => Some(nvml),
         _ => None,
     };
-    let devices = nvml.map_or(0, |nvml| nvml.devices.len());
     let newest = nvml.and_then(|nvml| nvml.cuda);
     match (cuda_of(version), newest) {
         // Within a major version an older driver will do.
@@ -114,15 +113,13 @@ fn libtorch(facts: &Facts) -> Check {
         }
         _ => {}
     }
-    match (worker.torch_cuda, devices) {
-        (true, _) => Check::ok(NAME, format!("{version}, computes on CUDA devices")),
-        (false, 0) => Check::ok(NAME, format!("{version}, computes on processors")),
-        (false, _) => Check::warn(
-            NAME,
-            format!("{version} computes on processors only, and there are {devices} devices"),
-            "build with LIBTORCH naming a libtorch that was made for CUDA",
-        ),
-    }
+    // Devices are for programs of the user's, which bring a torch of their own.
+    let on = if worker.torch_cuda {
+        "CUDA devices"
+    } else {
+        "processors"
+    };
+    Check::ok(NAME, format!("{version}, computes on {on}"))
 }
 
 /// `2.11.0+cu130` is made for CUDA 13.0.
