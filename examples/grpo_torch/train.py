@@ -18,19 +18,24 @@ LEARNING_RATE = float(os.environ.get("LEARNING_RATE", "3e-5"))
 
 def logprobs(model, batch):
     """Of every token after the first: float32 [n, t - 1]."""
-    attended = torch.arange(batch.ids.shape[1])[None, :] < batch.lengths[:, None]
+    attended = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None, :] < batch.lengths[:, None]
     logits = model(batch.ids, attention_mask=attended.long()).logits[:, :-1].float()
     return logits.log_softmax(-1).gather(-1, batch.ids[:, 1:, None])[..., 0]
 
 
 def main():
     job = robustrl.attach()
-    dist.init_process_group("gloo")
-    model = AutoModelForCausalLM.from_pretrained(job.model or os.environ["MODEL"], dtype=torch.float32)
+    on_cuda = torch.cuda.is_available()
+    device = torch.device("cuda", job.local_rank) if on_cuda else torch.device("cpu")
+    if on_cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_cuda else "gloo")
+    model = AutoModelForCausalLM.from_pretrained(job.model or os.environ["MODEL"], dtype=torch.float32).to(device)
     optim = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     job.restore({"model": model, "optim": optim})
     job.publish(model)
     for batch in job.batches():
+        batch = batch.to(device)
         with job.phase("old_logprob"), torch.no_grad():
             old = logprobs(model, batch)
         with job.phase("update"):

@@ -76,6 +76,31 @@ class Shared(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "`a` is torch.complex64"):
             described("a", torch.zeros(1, dtype=torch.complex64))
 
+    def test_memory_is_pinned_once_and_given_back_only_where_the_driver_pinned_it(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(bytes(100))
+            file.flush()
+            for code, pinned in ((0, True), (2, False)):
+                driver = mock.Mock()
+                driver.cudaHostRegister.return_value = code
+                cudart = mock.patch("torch.cuda.cudart", return_value=driver)
+                with cudart, mock.patch("robustrl._files._forget_error") as forgotten:
+                    mapped = Mapped(file.name, writable=True)
+                    self.assertEqual([mapped.pin(), mapped.pin()], [pinned, pinned])
+                    self.assertEqual(driver.cudaHostRegister.call_args.args[1:], (100, 0))
+                    driver.cudaHostRegister.assert_called_once()
+                    mapped.unpin()
+                    mapped.unpin()
+                    self.assertEqual(driver.cudaHostUnregister.call_count, int(pinned))
+                    self.assertEqual(forgotten.call_count, int(not pinned))
+
+    def test_a_batch_goes_to_a_device_whole_and_keeps_its_numbers(self):
+        columns = ("ids", "lengths", "mask", "rollout_logprobs", "advantages", "rewards", "trajectories")
+        batch = robustrl.Batch(step=3, batch_tokens=7, **{name: torch.zeros(2) for name in columns})
+        there = batch.to("meta")
+        self.assertEqual({getattr(there, name).device.type for name in columns}, {"meta"})
+        self.assertEqual((there.step, there.batch_tokens, batch.ids.device.type), (3, 7, "cpu"))
+
     def test_a_batch_is_read_from_a_safetensors_file(self):
         header = json.dumps({"__metadata__": {}, "ids": {"dtype": "I64", "shape": [1, 2], "data_offsets": [0, 16]}}).encode()
         with tempfile.TemporaryDirectory() as folder:

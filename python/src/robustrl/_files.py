@@ -3,6 +3,7 @@ certain version, and without safetensors' own package."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import struct
@@ -39,9 +40,28 @@ class Mapped:
         with open(path, "r+b" if writable else "rb") as file:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY
             self._map = mmap.mmap(file.fileno(), 0, access=access)
+        self._pinned: bool | None = None
 
     def __len__(self) -> int:
         return len(self._map)
+
+    def pin(self) -> bool:
+        """Has the CUDA driver pin the file's memory, so that a device copies into it by itself; whether it did. Asked
+        once: memory that cannot be pinned (a limit, a file on a disk) is written through the driver's own buffers."""
+        if self._pinned is None:
+            self._pinned = torch.cuda.cudart().cudaHostRegister(self._start(), len(self), 0) == 0
+            if not self._pinned:
+                _forget_error()
+        return self._pinned
+
+    def unpin(self) -> None:
+        """Before another mapping takes its place: pinned memory is not given back by itself."""
+        if self._pinned:
+            torch.cuda.cudart().cudaHostUnregister(self._start())
+        self._pinned = None
+
+    def _start(self) -> int:
+        return torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
 
     def tensor(self, data: int, placed: dict[str, Any]) -> torch.Tensor:
         """The tensor that lies there: of the file's memory itself, not a copy."""
@@ -51,6 +71,12 @@ class Mapped:
             return torch.empty(placed["shape"], dtype=dtype)
         flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=data + placed["start"])
         return flat.view(placed["shape"])
+
+
+def _forget_error() -> None:
+    """CUDA tells the error of a call again at the next launch of a kernel, and that is to be ours, not the program's."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda")
 
 
 def read_safetensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Iterator, Mapping, Sequence
 
 import torch
@@ -48,6 +48,11 @@ class Batch:
     """float32 ``[n]``."""
     trajectories: torch.Tensor
     """int64 ``[n]``: each sample's key in ``robustctl traj``."""
+
+    def to(self, device: torch.device | str | int) -> Batch:
+        """The same batch with all its tensors there, for they come on the CPU."""
+        tensors = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        return replace(self, **tensors)
 
 
 class Job:
@@ -235,15 +240,21 @@ class Job:
         self._wait()
 
     def _write(self, place: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
-        """Copies into memory that stays mapped, so that no copy but the first pays for page faults."""
+        """Copies into memory that stays mapped, so that no copy but the first pays for page faults. What lies on a
+        device is copied there as fast as the device can, for the memory is pinned, and all is there on return."""
         path = place["path"]
         end = place["data"] + max((placed["end"] for placed in place["tensors"]), default=0)
         file = self._files.get(path)
         if file is None or len(file) < end:
+            if file is not None:
+                file.unpin()
             file = self._files[path] = Mapped(path, writable=True)
+        pinned = any(tensors[placed["name"]].device.type == "cuda" for placed in place["tensors"]) and file.pin()
         for placed in place["tensors"]:
             if placed["end"] > placed["start"]:
-                file.tensor(place["data"], placed).copy_(whole(tensors[placed["name"]]))
+                file.tensor(place["data"], placed).copy_(whole(tensors[placed["name"]]), non_blocking=pinned)
+        if pinned:
+            torch.cuda.current_stream().synchronize()
 
     # ---- weights ------------------------------------------------------------------------------
 
