@@ -21,7 +21,7 @@ PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weigh
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
 BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-fast soak asan bench bench-engines dist dist-test fmt lint doc docs deny clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-fast soak asan bench bench-engines dist dist-test fmt lint doc docs deny clean
 
 all: build
 
@@ -89,6 +89,14 @@ setup-tests: setup
 test: setup-tests python
 	$(CARGO) build --locked $(BINS) -p fake-engine --bins
 	@scripts/test.sh
+
+# Where there is an NVIDIA device, with TORCH_PYTHON naming a python with torch for CUDA and transformers: what the driver
+# does with memory, and jobs whose trainer computes there. Prints rates; what the jobs found goes to target/bench/device.json.
+test-device: setup
+	$(CARGO) build --locked --release $(BINS) --bins
+	$(CARGO) test --locked --release -p robust-device -p robust-transport --test on_a_device --test shm_on_a_device --test tls_on_a_device -- --ignored --nocapture --test-threads=1
+	ROBUST_TEST_DEVICE=1 $(CARGO) test --locked --release -p robust-weights --test devices
+	@scripts/test_device.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/device.json"
 
 # The real engines, set up first: the shim's tests with them, one after the other (a quarter of an hour on
 # two cores), then asked again all that was recorded of them; what they answer otherwise fails.

@@ -1,4 +1,5 @@
-//! Versions in devices' memory travel between real processes, over a driver of plain memory.
+//! Versions in devices' memory travel between real processes, over a driver of plain memory; with
+//! `ROBUST_TEST_DEVICE` set, over the machine's own driver and its first device (`make test-device`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -11,24 +12,29 @@ use tempfile::TempDir;
 
 const LOOPBACK: &str = "127.0.0.1";
 
-/// A folder with the driver, for processes to load.
-struct Driver(TempDir);
+/// A folder with the driver, for processes to load; none where they load the machine's own.
+struct Driver(Option<TempDir>);
 
 impl Driver {
     fn new() -> Self {
+        if std::env::var_os("ROBUST_TEST_DEVICE").is_some() {
+            return Self(None);
+        }
         let dir = tempfile::tempdir().unwrap();
         cuda_fake::Fake::install(dir.path()).unwrap();
-        Self(dir)
+        Self(Some(dir))
     }
 
     /// What goes before a program that keeps its versions on a device.
     fn wrap(&self, device: usize, buffer_mib: usize) -> Vec<String> {
-        vec![
-            "env".to_owned(),
-            format!("LD_LIBRARY_PATH={}", self.0.path().display()),
-            format!("ROBUST_WEIGHTS_DEVICE={device}"),
-            format!("ROBUST_WEIGHTS_BUFFER_MIB={buffer_mib}"),
-        ]
+        let device = if self.0.is_some() { device } else { 0 };
+        let folder = self.0.as_ref();
+        let library = folder.map(|dir| format!("LD_LIBRARY_PATH={}", dir.path().display()));
+        let mut words = vec!["env".to_owned()];
+        words.extend(library);
+        words.push(format!("ROBUST_WEIGHTS_DEVICE={device}"));
+        words.push(format!("ROBUST_WEIGHTS_BUFFER_MIB={buffer_mib}"));
+        words
     }
 }
 

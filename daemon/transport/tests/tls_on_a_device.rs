@@ -1,0 +1,3 @@
+//! The tests of `on_a_device.rs` on the road between machines.
+#[path = "on_a_device.rs"]
+mod tests;
