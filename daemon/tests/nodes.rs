@@ -183,7 +183,7 @@ async fn a_node_is_refused_without_the_token_and_under_a_name_that_is_taken() {
     assert!(
         cluster
             .log("a")
-            .contains("its token file may be another one")
+            .contains("it has another token than this job")
     );
     for (name, what) in [("b", "is joined"), ("a", "the leader's own name")] {
         cluster.join_with("d", "token", &["--name", name]);

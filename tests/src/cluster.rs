@@ -33,7 +33,7 @@ impl Cluster {
     /// Starts a leader on the first side of a net.
     pub fn start_on(job: &JobFile, net: &Net) -> Self {
         let addr = format!("{}:7071", net.leader());
-        Self::start_at(job, addr, net.on(0), &["--i-trust-this-network"])
+        Self::start_at(job, addr, net.on(0), &[])
     }
 
     fn start_at(job: &JobFile, addr: String, prefix: Vec<String>, more: &[&str]) -> Self {

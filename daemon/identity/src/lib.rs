@@ -8,6 +8,10 @@
 //! restarted daemon goes on certifying. Processes that were certified cannot make one: they never see that
 //! secret. A certificate says what it is for in a name of the form `robust://JOB/role/17`.
 
+mod daemons;
+
+pub use daemons::{Callee, Caller, Daemons, Unsealed, unsealed};
+
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, SanType, SerialNumber, date_time_ymd,
@@ -30,10 +34,16 @@ pub struct Authority {
     certificate: String,
 }
 
-/// A certificate could not be made.
+/// A certificate could not be made, or not be used.
 #[derive(Debug, thiserror::Error)]
-#[error("making a certificate: {0}")]
-pub struct IdentityError(#[from] rcgen::Error);
+pub enum IdentityError {
+    /// While it was made.
+    #[error("making a certificate: {0}")]
+    Made(#[from] rcgen::Error),
+    /// While TLS was set up with it.
+    #[error("setting up TLS: {0}")]
+    Used(#[from] rustls::Error),
+}
 
 impl Authority {
     /// Of the job `job`, whose daemons share `secret`. The same arguments give the same authority.

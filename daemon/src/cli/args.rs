@@ -48,9 +48,6 @@ pub struct Args {
     /// Let other daemons join the job as its nodes at this TCP address
     #[arg(long, value_name = "ADDR", conflicts_with = "join")]
     pub listen_nodes: Option<String>,
-    /// Listen for nodes beyond loopback: everybody who can change packets on that network is trusted
-    #[arg(long, requires = "listen_nodes")]
-    pub i_trust_this_network: bool,
     /// What leader and nodes prove to each other to know [default for the leader: STATE/token]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,

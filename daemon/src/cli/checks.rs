@@ -61,7 +61,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let otlp = args.otlp.as_deref().map(traces::endpoint).transpose()?;
     let nodes = args.listen_nodes.as_deref();
     let nodes = nodes
-        .map(|given| for_nodes(given, args.i_trust_this_network, args.advertise))
+        .map(|given| for_nodes(given, args.advertise))
         .transpose()?;
     let secret = args.token_file.as_deref().map(Secret::read).transpose()?;
     // Required where no leader is named.

@@ -7,10 +7,12 @@ use crate::nodes::{Digests, JobFiles, NodeHostService, NodeLinkEvent, Secret, Se
 use crate::router::{self, Serving};
 use crate::state::StateDir;
 use crate::tell::Tell;
+use robust_identity::Callee;
 use robust_proto::v1;
 use robust_shared::job::Job;
 use robust_tree::lend_ports;
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -36,6 +38,7 @@ pub(super) struct Listeners {
 /// Where nodes join, not served yet.
 pub(super) struct NodesListener {
     pub listener: TcpListener,
+    pub callee: Callee,
     pub secret: Secret,
     pub run: String,
 }
@@ -66,6 +69,7 @@ impl Listeners {
         let nodes = match prepared.nodes {
             Some((addr, _)) => Some(NodesListener {
                 listener: bind_tcp("--listen-nodes", addr).await?,
+                callee: callee(&secret)?,
                 secret: secret.clone(),
                 run: run.clone(),
             }),
@@ -101,6 +105,17 @@ impl Listeners {
         let at = router.and_then(|router| router.listener.local_addr().ok());
         at.map_or_else(String::new, |at| format!("http://{at}"))
     }
+}
+
+/// Answers the job's nodes, and nobody else.
+fn callee(secret: &Secret) -> Result<Callee, Failure> {
+    let made = secret
+        .daemons()
+        .and_then(|daemons| daemons.callee("control"));
+    made.map_err(|error| Failure::Start {
+        what: "TLS for nodes",
+        source: io::Error::other(error),
+    })
 }
 
 /// Whether the trainer's own loop asks the job's engines.

@@ -284,7 +284,8 @@ impl Daemon {
             let job = self.first_job.clone();
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
-            let (listener, events) = (nodes.listener, Tell::into_channel(&self.events));
+            let (listener, callee) = (nodes.listener, nodes.callee);
+            let events = Tell::into_channel(&self.events);
             let digests = Digests::new(self.state.digests());
             let service = NodesListener::service(
                 (nodes.secret, nodes.run),
@@ -293,7 +294,7 @@ impl Daemon {
                 events,
                 job,
             );
-            let serving = grpc::serve_nodes(listener, service, roles.clone());
+            let serving = grpc::serve_nodes(listener, callee, service, roles.clone());
             self.servers.spawn(served("nodes' address", serving));
         }
         self.servers.spawn(served(

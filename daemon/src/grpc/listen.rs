@@ -1,10 +1,11 @@
-//! Where the services listen: Unix sockets for their owner, TCP on loopback only.
+//! Where the services listen: Unix sockets for their owner, TCP on loopback only, but for nodes, which speak TLS.
 use super::MAX_MESSAGE_BYTES;
 use super::gate::Gate;
 use super::token::{TokenCheck, Tokens};
 use super::{ControlService, RoleHostService};
-use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck};
+use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck, sealed};
 use crate::state::{StateDirError, make_private};
+use robust_identity::Callee;
 use robust_proto::v1::control_server::ControlServer;
 use robust_proto::v1::node_host_server::NodeHostServer;
 use robust_proto::v1::role_host_server::{RoleHost, RoleHostServer};
@@ -36,16 +37,6 @@ pub enum ListenError {
     NotLoopback {
         /// The argument.
         flag: &'static str,
-        /// What was given.
-        addr: SocketAddr,
-    },
-    /// Other machines could reach it, and nobody said that all of them may be trusted.
-    #[error(
-        "--listen-nodes {addr}: refused, other machines could reach it and TLS is not configured: \
-         whoever can change packets on the way could command the job; use a loopback address, or, \
-         on a network where nobody can, add --i-trust-this-network"
-    )]
-    NotTrusted {
         /// What was given.
         addr: SocketAddr,
     },
@@ -110,13 +101,9 @@ fn parse(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
 /// Reads a `--listen-nodes` address, and the address at which other nodes reach this one's roles.
 pub fn for_nodes(
     given: &str,
-    trusted: bool,
     advertise: Option<IpAddr>,
 ) -> Result<(SocketAddr, IpAddr), ListenError> {
     let addr = parse("--listen-nodes", given)?;
-    if !trusted && !addr.ip().to_canonical().is_loopback() {
-        return Err(ListenError::NotTrusted { addr });
-    }
     match advertise {
         Some(reached) => Ok((addr, reached)),
         None if addr.ip().is_unspecified() => Err(ListenError::NothingToAdvertise { addr }),
@@ -199,6 +186,7 @@ pub async fn serve_roles(
 /// Serves the job's other nodes, and through them their roles, until the task is dropped.
 pub async fn serve_nodes(
     listener: TcpListener,
+    callee: Callee,
     nodes: NodeHostService,
     roles: RoleHostService,
 ) -> Result<(), tonic::transport::Error> {
@@ -207,10 +195,9 @@ pub async fn serve_nodes(
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .tcp_nodelay(true)
         .add_service(roles)
         .add_service(NodeHostServer::new(nodes).max_decoding_message_size(MAX_MESSAGE_BYTES))
-        .serve_with_incoming(TcpListenerStream::new(listener))
+        .serve_with_incoming(sealed(listener, callee))
         .await
 }
 
@@ -259,18 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_listened_for_on_loopback_or_where_it_is_trusted() {
-        let (addr, reached) = for_nodes("127.0.0.1:7071", false, None).unwrap();
+    fn nodes_are_listened_for_where_they_are_told_to_reach_the_roles() {
+        let (addr, reached) = for_nodes("127.0.0.1:7071", None).unwrap();
         assert_eq!((addr.port(), reached), (7071, IpAddr::from([127, 0, 0, 1])));
-        let refusal = for_nodes("10.0.0.1:7071", false, None).unwrap_err();
-        assert!(refusal.to_string().contains("--i-trust-this-network"));
-        for_nodes("10.0.0.1:7071", true, None).unwrap();
-        let refusal = for_nodes("0.0.0.0:7071", true, None).unwrap_err();
+        for_nodes("10.0.0.1:7071", None).unwrap();
+        let refusal = for_nodes("0.0.0.0:7071", None).unwrap_err();
         assert!(refusal.to_string().contains("--advertise"));
         let reached = IpAddr::from([10, 0, 0, 1]);
-        let (_, at) = for_nodes("0.0.0.0:1", true, Some(reached)).unwrap();
+        let (_, at) = for_nodes("0.0.0.0:1", Some(reached)).unwrap();
         assert_eq!(at, reached);
-        assert!(for_nodes("nonsense", true, None).is_err());
+        assert!(for_nodes("nonsense", None).is_err());
     }
 
     #[tokio::test]

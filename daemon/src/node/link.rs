@@ -6,10 +6,12 @@ use crate::nodes::{
 };
 use crate::state::StateDir;
 use hyper_util::rt::TokioIo;
+use robust_identity::{Caller, Unsealed, unsealed};
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status, Streaming};
@@ -24,6 +27,9 @@ use tonic::{Code, Status, Streaming};
 /// First and longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 const CONNECT: Duration = Duration::from_secs(3);
+
+const OTHER_TOKEN: &str = "it does not know this node's token: both need the same --token-file";
+const NO_TLS: &str = "it speaks no TLS 1.3: is it the --listen-nodes of a robustd, of this build?";
 
 /// Why a link is no more, or never was.
 enum Broken {
@@ -48,6 +54,11 @@ impl From<Status> for Broken {
 
 impl From<tonic::transport::Error> for Broken {
     fn from(error: tonic::transport::Error) -> Self {
+        match unsealed(&error) {
+            Some(Unsealed::OtherToken) => return Broken::Refused(OTHER_TOKEN.to_owned()),
+            Some(Unsealed::NoTls) => return Broken::Refused(NO_TLS.to_owned()),
+            None => {}
+        }
         let cause = std::error::Error::source(&error);
         Broken::Lost(cause.map_or_else(|| error.to_string(), ToString::to_string))
     }
@@ -126,8 +137,15 @@ impl Link<'_> {
     }
 
     async fn talk(&mut self) -> Result<Unheard, Broken> {
-        let (channel, here) = connect(&self.config.leader).await?;
-        let bulk = endpoint(&self.config.leader)?.connect_lazy();
+        let caller = self.secret.daemons();
+        let caller =
+            caller.and_then(|daemons| daemons.caller(&format!("node/{}", self.config.name)));
+        let caller = caller.map_err(|error| Broken::Refused(error.to_string()))?;
+        let way = Way::new(&self.config.leader, caller);
+        let endpoint = endpoint(&way.leader)?;
+        let channel = endpoint.connect_with_connector(way.connector()).await?;
+        let here = way.here();
+        let bulk = endpoint.connect_with_connector_lazy(way.connector());
         let (up, outgoing) = unbounded_channel();
         let mut handshake = Handshake {
             secret: self.secret.clone(),
@@ -202,9 +220,7 @@ impl Link<'_> {
             .map_err(|_| Broken::Refused("its nonce has not 32 bytes".into()))?;
         handshake.run = challenge.run;
         if !handshake.proves(Side::Leader, &challenge.proof) {
-            return Err(Broken::Refused(
-                "it does not know this node's token: both need the same --token-file".into(),
-            ));
+            return Err(Broken::Refused(OTHER_TOKEN.to_owned()));
         }
         let (answer, standing) = oneshot::channel();
         let run = handshake.run.clone();
@@ -246,20 +262,55 @@ fn endpoint(leader: &str) -> Result<Endpoint, Broken> {
         .keep_alive_while_idle(true))
 }
 
-/// Connects, and says from which of this machine's addresses the leader is reached.
-async fn connect(leader: &str) -> Result<(Channel, IpAddr), Broken> {
-    let here = Arc::new(Mutex::new(IpAddr::V4(Ipv4Addr::LOCALHOST)));
-    let (seen, to) = (Arc::clone(&here), leader.to_owned());
-    let connector = tower::service_fn(move |_: Uri| {
-        let (seen, to) = (Arc::clone(&seen), to.clone());
-        async move {
-            let stream = TcpStream::connect(to).await?;
-            stream.set_nodelay(true)?;
-            *seen.lock().unwrap_or_else(PoisonError::into_inner) = stream.local_addr()?.ip();
-            Ok::<_, std::io::Error>(TokioIo::new(stream))
+/// How the leader is reached.
+struct Way {
+    leader: String,
+    caller: Caller,
+    /// From which of this machine's addresses.
+    here: Arc<Mutex<IpAddr>>,
+}
+
+impl Way {
+    fn new(leader: &str, caller: Caller) -> Self {
+        Self {
+            leader: leader.to_owned(),
+            caller,
+            here: Arc::new(Mutex::new(IpAddr::V4(Ipv4Addr::LOCALHOST))),
         }
-    });
-    let channel = endpoint(leader)?.connect_with_connector(connector).await?;
-    let here = *here.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok((channel, here.to_canonical()))
+    }
+
+    /// Makes connections on which both have proven themselves.
+    fn connector(
+        &self,
+    ) -> impl tower::Service<
+        Uri,
+        Response = TokioIo<TlsStream<TcpStream>>,
+        Error = io::Error,
+        Future = impl Future<Output = io::Result<TokioIo<TlsStream<TcpStream>>>> + Send + use<>,
+    > + Send
+    + use<> {
+        let (to, caller, seen) = (
+            self.leader.clone(),
+            self.caller.clone(),
+            Arc::clone(&self.here),
+        );
+        tower::service_fn(move |_: Uri| {
+            let (to, caller, seen) = (to.clone(), caller.clone(), Arc::clone(&seen));
+            async move {
+                let stream = TcpStream::connect(to).await?;
+                stream.set_nodelay(true)?;
+                *seen.lock().unwrap_or_else(PoisonError::into_inner) = stream.local_addr()?.ip();
+                let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it does not answer TLS");
+                let sealed = timeout(HANDSHAKE, caller.call(stream))
+                    .await
+                    .map_err(slow)??;
+                Ok(TokioIo::new(sealed))
+            }
+        })
+    }
+
+    fn here(&self) -> IpAddr {
+        let here = *self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        here.to_canonical()
+    }
 }

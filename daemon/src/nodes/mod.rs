@@ -1,18 +1,18 @@
 //! The leader's side of the job's other nodes: who may join, and what they may read.
 //!
 //! ```text
-//!  node ── Join ──► handshake (both prove the token) ──► driver admits it ──► session opens
-//!                                                                              │
-//!   RoleHost of its roles, ReadFile, ReadShard, KeepShard: only with the session's key
+//!  node ── TLS 1.3, both certified by what they derive of the token ── Join ──► handshake ──► driver admits it
+//!                                                                                            │
+//!   RoleHost of its roles, ReadFile, ReadShard, KeepShard: only with the session's key ◄── session opens
 //! ```
 //! Nothing is decided here: what a node says becomes events, what the driver wants of it goes
-//! down the stream. Neither side is protected against somebody who can change packets on the way:
-//! that takes TLS. Hence nodes are listened for on loopback or on a network named as trusted.
+//! down the stream.
 mod digests;
 mod event;
 mod files;
 mod outgoing;
 mod proof;
+mod sealed;
 mod service;
 mod sessions;
 mod shards;
@@ -22,6 +22,7 @@ pub use event::{NodeLinkEvent, NodeRefused};
 pub use files::{JobFiles, PART_BYTES};
 pub use outgoing::{parts_of, taken};
 pub use proof::{Handshake, JobToken, NONCE_BYTES, Secret, SecretError, Side, nonce};
+pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, sealed};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};
 pub use shards::{Expected, ShardError, Shards};

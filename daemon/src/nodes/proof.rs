@@ -5,14 +5,15 @@
 //!  leader's proof = keyed(key, "leader", said)      node's proof = keyed(key, "node", said)
 //!  session        = keyed(key, "session", said)
 //! ```
-//! Both nonces are fresh, so that neither proof can be used again; the labels differ, so that
+//! It happens within TLS, for which both have proven themselves by what they derive of the same token; it names the node
+//! and the run, and begins the session. Both nonces are fresh, so that neither proof can be used again; the labels differ, so that
 //! neither side's proof can be given back to it as the other's.
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use robust_identity::{Authority, IdentityError};
+use robust_identity::{Authority, Daemons, IdentityError};
 
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
@@ -28,6 +29,8 @@ const AUTHORITY: &str = "RobustRL 2026 authority over a job's roles version 1";
 pub struct Secret {
     /// Proven in the handshake of nodes.
     handshake: [u8; 32],
+    /// Of which the certificates of daemons are made.
+    daemons: [u8; 32],
     roles: JobToken,
 }
 
@@ -91,11 +94,17 @@ impl Secret {
         let roles = blake3::Hash::from(derive(WORKERS)).to_hex();
         Self {
             handshake: derive(CONTEXT),
+            daemons: Daemons::key(token),
             roles: JobToken {
                 token: roles.as_str().into(),
                 authority: derive(AUTHORITY),
             },
         }
+    }
+
+    /// Who certifies this job's daemons to each other.
+    pub fn daemons(&self) -> Result<Daemons, IdentityError> {
+        Daemons::of(&self.daemons)
     }
 
     /// What roles on this machine are started with: the same on all nodes of the job.

@@ -70,6 +70,11 @@ impl Cluster {
         cluster
     }
 
+    /// Where the leader listens for nodes.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn file(&self, name: &str) -> PathBuf {
         self.temp.path().join(name)
     }
@@ -115,9 +120,14 @@ impl Cluster {
 
     /// Starts a node with these arguments.
     pub fn join_with(&mut self, node: &str, token: &str, args: &[&str]) {
+        self.join_at(node, self.port, token, args);
+    }
+
+    /// The same by another port, behind which the leader's is.
+    pub fn join_at(&mut self, node: &str, port: u16, token: &str, args: &[&str]) {
         let mut command = self.command(node);
         command
-            .args(["--join", &format!("127.0.0.1:{}", self.port)])
+            .args(["--join", &format!("127.0.0.1:{port}")])
             .arg("--token-file")
             .arg(self.file(token))
             .args(args);

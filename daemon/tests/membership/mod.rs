@@ -4,6 +4,9 @@ use crate::cluster::{Cluster, on};
 use nix::sys::signal::Signal;
 use robust_proto::v1;
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 
 /// Quick to give a node up: a beat is sent every second.
 const QUICK: &str = "node_lost = { window_s = 3 }\n";
@@ -305,4 +308,64 @@ async fn on_a_cordoned_node_nothing_new_is_started() {
         refused.message().contains("the job's nodes are `a`, `b`"),
         "{refused}"
     );
+}
+
+/// Hands on what comes to its port, both ways, and keeps a copy of it all.
+fn tap(to: u16) -> (u16, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let copy = |mut from: TcpStream, mut to: TcpStream, seen: Arc<Mutex<Vec<u8>>>| {
+        std::thread::spawn(move || {
+            let mut piece = vec![0; 1 << 16];
+            while let Ok(read @ 1..) = from.read(&mut piece) {
+                seen.lock().unwrap().extend_from_slice(&piece[..read]);
+                if to.write_all(&piece[..read]).is_err() {
+                    return;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    };
+    let all = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let Ok(leader) = TcpStream::connect(("127.0.0.1", to)) else {
+                continue;
+            };
+            let (there, back) = (stream.try_clone().unwrap(), leader.try_clone().unwrap());
+            copy(there, leader, Arc::clone(&all));
+            copy(back, stream, Arc::clone(&all));
+        }
+    });
+    (port, seen)
+}
+
+#[tokio::test]
+async fn whoever_reads_along_between_two_daemons_reads_nothing_of_the_job() {
+    let mut cluster = Cluster::with(1000, TWO);
+    cluster.lead();
+    let (port, seen) = tap(cluster.port());
+    cluster.join_at("b", port, "token", &["--name", "b"]);
+    let whole = |s: &v1::Status| is_whole(s) && on(s, "b").len() == 2 && s.step > 5;
+    cluster.wait_for("steps with b", whole).await;
+    let seen = seen.lock().unwrap().clone();
+    let has = |text: &str| seen.windows(text.len()).any(|part| part == text.as_bytes());
+    // A connection begins with a record of the handshake (type 22).
+    assert!(
+        seen.len() > 10_000 && seen.starts_with(&[22, 3]),
+        "{} bytes",
+        seen.len()
+    );
+    // Paths of calls, the job as nodes are told it, the header that carries a session's key, messages of roles.
+    for plain in [
+        "robust.v1",
+        "NodeHost",
+        "rollout",
+        "tokenizer",
+        "robust-session",
+        "pools",
+    ] {
+        assert!(!has(plain), "{plain} was read");
+    }
 }

@@ -1,4 +1,5 @@
 //! A real leader's service, and nodes that do not keep to the protocol.
+use hyper_util::rt::TokioIo;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use robust_proto::v1::node_message::Body as Up;
@@ -9,19 +10,22 @@ use robustd::driver::Event;
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::leases::Leases;
 use robustd::nodes::{
-    Digests, Handshake, JobFiles, NodeHostService, NodeLinkEvent, NodeRefused, SESSION_HEADER,
-    Secret, Sessions, Shards, Side,
+    Digests, Handshake, IN_ALL, JobFiles, NodeHostService, NodeLinkEvent, NodeRefused,
+    OF_ONE_ADDRESS, SESSION_HEADER, Secret, Sessions, Shards, Side,
 };
 use robustd::store::Store;
 use robustd::tell::Tell;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status, Streaming};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -30,6 +34,7 @@ const NONCE: [u8; 32] = [7; 32];
 /// A leader whose driver admits everybody but `unwanted`, and hands on what it hears.
 struct Leader {
     _temp: tempfile::TempDir,
+    addr: SocketAddr,
     channel: Channel,
     heard: UnboundedReceiver<Event>,
 }
@@ -48,6 +53,24 @@ fn job(root: &Path) -> Job {
     let mut job = Job::parse(text, Path::new("job.toml")).unwrap();
     job.resolve(root);
     job
+}
+
+/// A connection of a process that has this token.
+async fn call(addr: SocketAddr, token: &str) -> Result<Channel, tonic::transport::Error> {
+    let caller = Secret::of(token)
+        .daemons()
+        .unwrap()
+        .caller("node/b")
+        .unwrap();
+    let connector = tower::service_fn(move |_: Uri| {
+        let caller = caller.clone();
+        async move {
+            let stream = TcpStream::connect(addr).await?;
+            Ok::<_, std::io::Error>(TokioIo::new(caller.call(stream).await?))
+        }
+    });
+    let endpoint = Endpoint::from_static("http://leader");
+    endpoint.connect_with_connector(connector).await
 }
 
 impl Leader {
@@ -92,11 +115,12 @@ impl Leader {
         let any = "127.0.0.1:0".parse().unwrap();
         let listener = bind_tcp("--listen-nodes", any).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        tokio::spawn(serve_nodes(listener, service, roles));
-        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{addr}")).unwrap();
+        let callee = service.secret.daemons().unwrap().callee("control").unwrap();
+        tokio::spawn(serve_nodes(listener, callee, service, roles));
         Self {
             _temp: temp,
-            channel: endpoint.connect().await.unwrap(),
+            addr,
+            channel: call(addr, TOKEN).await.unwrap(),
             heard,
         }
     }
@@ -338,7 +362,7 @@ async fn a_second_handshake_and_a_missing_identity_end_the_stream_and_the_driver
 }
 
 #[tokio::test]
-async fn whoever_has_no_token_may_ask_for_the_clock_and_for_nothing_else() {
+async fn who_has_the_token_may_ask_for_the_clock_before_it_joins_and_for_nothing_else() {
     let leader = Leader::start().await;
     let mut client = NodeHostClient::new(leader.channel.clone());
     let unix_us = || {
@@ -357,4 +381,52 @@ async fn whoever_has_no_token_may_ask_for_the_clock_and_for_nothing_else() {
     let name = "data.prompts".to_owned();
     let refused = client.read_file(v1::ReadFileRequest { name }).await;
     assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn who_has_another_token_or_none_hears_nothing_of_the_job() {
+    let leader = Leader::start().await;
+    call(leader.addr, "another token, as long as it is")
+        .await
+        .unwrap_err();
+    // HTTP/2 in clear, and a call for the clock's path in HTTP/1.1.
+    for plain in [
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "POST /robust.v1.NodeHost/Clock HTTP/1.1\r\n\r\n",
+    ] {
+        let mut stream = TcpStream::connect(leader.addr).await.unwrap();
+        stream.write_all(plain.as_bytes()).await.unwrap();
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard).await;
+        // An alert of TLS (type 21): its header, a level and a description.
+        assert!(heard.len() <= 7 && heard.first().is_none_or(|kind| *kind == 21));
+    }
+    let mut client = NodeHostClient::new(leader.channel.clone());
+    client.clock(v1::ClockRequest {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn strangers_who_hold_connections_open_keep_no_node_out() {
+    let leader = Leader::start().await;
+    let from = |last: u8| async move {
+        let socket = TcpSocket::new_v4().unwrap();
+        let local = SocketAddr::from(([127, 0, 0, last], 0));
+        socket.bind(local).unwrap();
+        socket.connect(leader.addr).await.unwrap()
+    };
+    let mut held = Vec::new();
+    for _ in 0..4 * OF_ONE_ADDRESS {
+        held.push(from(2).await);
+    }
+    // Those for whom there was no place are closed, the others are waited for.
+    let mut closed = 0;
+    for stream in &mut held {
+        let mut byte = [0];
+        let read = timeout(Duration::from_millis(50), stream.read(&mut byte)).await;
+        closed += usize::from(matches!(read, Ok(Ok(0) | Err(_))));
+    }
+    assert_eq!(closed, 3 * OF_ONE_ADDRESS);
+    assert!(held.len() < IN_ALL);
+    // From another address at once, though none of theirs has ended yet.
+    call(leader.addr, TOKEN).await.unwrap();
 }

@@ -5,7 +5,7 @@ use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part};
 use robustd::logging::LogFormat;
 use robustd::node::{NodeConfig, NodeEnd, NodeError, NodeParts, run};
-use robustd::nodes::{Handshake, Secret, Side};
+use robustd::nodes::{Handshake, Secret, Side, sealed};
 use robustd::state::StateDir;
 use robustd::worker::WorkerProgram;
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,16 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnboundedReceive
 use tonic::{Request, Response, Status, Streaming};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const ANOTHER: &str = "another token, as long as it is";
 
 /// How far a leader keeps to the protocol.
 #[derive(Clone, Copy, PartialEq)]
 enum Leads {
     Well,
     ByAnotherToken,
+    /// Within TLS of the right one.
+    ByAnotherTokenThanItsTls,
+    BySpeakingInClear,
     ByWelcomingFirst,
     ByAShortNonce,
     ByRefusing,
@@ -58,7 +62,7 @@ impl Leader {
             panic!("no hello");
         };
         let token = match self.leads {
-            Leads::ByAnotherToken => "another token, as long as it is",
+            Leads::ByAnotherTokenThanItsTls => ANOTHER,
             _ => TOKEN,
         };
         let handshake = Handshake {
@@ -207,7 +211,17 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
         said,
     };
     let server = tonic::transport::Server::builder().add_service(NodeHostServer::new(leader));
-    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let token = if leads == Leads::ByAnotherToken {
+        ANOTHER
+    } else {
+        TOKEN
+    };
+    let callee = Secret::of(token).daemons().unwrap().callee("control");
+    if leads == Leads::BySpeakingInClear {
+        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    } else {
+        tokio::spawn(server.serve_with_incoming(sealed(listener, callee.unwrap())));
+    }
     let config = NodeConfig {
         leader: addr.to_string(),
         name: "b".to_owned(),
@@ -241,6 +255,11 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
 async fn a_leader_that_cannot_prove_itself_or_talks_out_of_turn_is_left_with_its_reason() {
     for (leads, what) in [
         (Leads::ByAnotherToken, "does not know this node's token"),
+        (
+            Leads::ByAnotherTokenThanItsTls,
+            "does not know this node's token",
+        ),
+        (Leads::BySpeakingInClear, "speaks no TLS"),
         (Leads::ByWelcomingFirst, "first message is no challenge"),
         (Leads::ByAShortNonce, "32 bytes"),
         (Leads::ByRefusing, "not you"),

@@ -16,8 +16,11 @@ pub struct DoctorArgs {
     #[arg(long, requires = "job", conflicts_with = "facts")]
     pub check_roles: bool,
     /// The leader's address for nodes (robustd --listen-nodes): is it reached, do the clocks agree
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", requires = "token_file")]
     pub peer: Vec<SocketAddr>,
+    /// The job's token, as robustd --join has it, for --peer
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    pub token_file: Option<PathBuf>,
     /// The address by which other nodes reach this one [default: that of the way to --peer, and
     /// those that this machine's name has]
     #[arg(long, value_name = "IP")]

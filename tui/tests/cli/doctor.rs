@@ -178,6 +178,15 @@ fn facts_of_another_machine_are_judged_as_if_they_were_found_here() {
     assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
 }
 
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A file with the token of the tests.
+fn token_file(folder: &Path) -> String {
+    let path = folder.join("token");
+    std::fs::write(&path, TOKEN).unwrap();
+    path.display().to_string()
+}
+
 #[test]
 fn a_peer_that_is_not_there_and_a_program_that_is_not_there_fail_with_a_fix() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,6 +201,8 @@ fn a_peer_that_is_not_there_and_a_program_that_is_not_there_fail_with_a_fix() {
             // Nobody listens on the port of discarded bytes.
             "--peer",
             "127.0.0.1:9",
+            "--token-file",
+            &token_file(dir.path()),
         ],
     );
     let text = out(&output);
@@ -259,19 +270,28 @@ fn nvml_fake() -> PathBuf {
 #[test]
 fn a_peers_clock_is_told_with_what_the_way_may_explain() {
     let dir = tempfile::tempdir().unwrap();
-    let (right, ahead) = (Leader::start(0), Leader::start(60_000));
-    let (right, ahead) = (right.addr.to_string(), ahead.addr.to_string());
+    let token = token_file(dir.path());
+    let strange = Leader::start("another token, as long as it is", 0);
+    let (right, ahead) = (Leader::start(TOKEN, 0), Leader::start(TOKEN, 60_000));
+    let [right, ahead, strange] =
+        [right, ahead, strange].map(|leader| (leader.addr.to_string(), leader));
     let args = [
         "doctor",
         "--json",
         "--disk-mib",
         "0",
+        "--token-file",
+        &token,
         "--peer",
-        &right,
+        &right.0,
         "--peer",
-        &ahead,
+        &ahead.0,
+        "--peer",
+        &strange.0,
     ];
     let json: Value = serde_json::from_slice(&run(dir.path(), &args).stdout).unwrap();
+    let refused = json["facts"]["peers"][2]["answer"]["Err"].as_str().unwrap();
+    assert_eq!(refused, "it has another token than --token-file");
     let clocks = checks(&json).into_iter().filter(|(n, _)| n == "clock");
     let clocks: Vec<String> = clocks.map(|(_, verdict)| verdict).collect();
     assert_eq!(clocks, ["ok", "fail"], "{json}");

@@ -1,9 +1,11 @@
 //! A leader that only says what time it is: too late or too early.
+use robust_identity::{Callee, Daemons};
 use robust_proto::v1::node_host_server::{NodeHost, NodeHostServer};
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part, ShardPart};
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::net::TcpListener;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_stream::Empty;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -16,11 +18,15 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// On a free loopback port, with a clock that is so much ahead.
-    pub fn start(ahead_ms: u64) -> Leader {
+    /// On a free loopback port, for who has this token, with a clock that is so much ahead.
+    pub fn start(token: &str, ahead_ms: u64) -> Leader {
         let runtime = super::fake::runtime();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let addr = listener.local_addr().unwrap();
+        let bind = || runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let (outer, listener) = (bind(), bind());
+        let addr = outer.local_addr().unwrap();
+        let inner = listener.local_addr().unwrap();
+        let daemons = Daemons::of(&Daemons::key(token)).unwrap();
+        runtime.spawn(unseal(outer, daemons.callee("control").unwrap(), inner));
         let service = NodeHostServer::new(Clock { ahead_ms });
         runtime.spawn(async move {
             tonic::transport::Server::builder()
@@ -32,6 +38,19 @@ impl Leader {
             addr,
             _runtime: runtime,
         }
+    }
+}
+
+/// Takes TLS off connections before the service has them.
+async fn unseal(listener: TcpListener, callee: Callee, to: SocketAddr) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let callee = callee.clone();
+        tokio::spawn(async move {
+            let mut sealed = callee.answer(stream).await?;
+            let mut plain = TcpStream::connect(to).await?;
+            copy_bidirectional(&mut sealed, &mut plain).await
+        });
     }
 }
 

@@ -16,7 +16,7 @@ use super::facts::{Facts, Found, Limit};
 use crate::cli::DoctorArgs;
 use indicatif::ProgressBar;
 use rustix::process::{Resource, getrlimit};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A healthy machine answers within this, also under load.
@@ -84,7 +84,9 @@ pub async fn facts(args: &DoctorArgs, state_dir: PathBuf, bar: &ProgressBar, jso
     facts.addresses = found.unwrap_or_default();
     for at in &args.peer {
         bar.set_message(format!("peer {at}"));
-        facts.peers.push(peers::ask(*at).await);
+        // Named with --peer, the command line sees to it.
+        let token_file = args.token_file.as_deref().unwrap_or(Path::new(""));
+        facts.peers.push(peers::ask(*at, token_file).await);
     }
     facts
 }

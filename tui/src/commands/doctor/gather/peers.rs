@@ -1,26 +1,56 @@
 //! A leader's answer, and the time it took.
 use super::super::facts::{Answer, Found, Peer};
+use hyper_util::rt::TokioIo;
+use robust_identity::{Caller, Daemons, Unsealed, unsealed};
 use robust_proto::v1;
 use robust_proto::v1::node_host_client::NodeHostClient;
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tonic::transport::Endpoint;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::transport::{Endpoint, Uri};
 
 /// For the connection, and for each answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The quickest of these counts: its way had the least to add.
 const ROUNDS: usize = 8;
 
-/// Asks a daemon for its clock.
-pub(super) async fn ask(at: SocketAddr) -> Peer {
-    let answer = quickest(at).await;
+/// Asks a daemon for its clock, as one that has the token of this file.
+pub(super) async fn ask(at: SocketAddr, token_file: &Path) -> Peer {
+    let answer = match caller(token_file) {
+        Ok(caller) => quickest(at, caller).await,
+        Err(reason) => Err(reason),
+    };
     Peer { at, answer }
 }
 
-async fn quickest(at: SocketAddr) -> Found<Answer> {
+fn caller(token_file: &Path) -> Found<Caller> {
+    let token = std::fs::read_to_string(token_file);
+    let token = token.map_err(|e| format!("--token-file {}: {e}", token_file.display()))?;
+    let daemons = Daemons::of(&Daemons::key(&token));
+    let caller = daemons.and_then(|daemons| daemons.caller("doctor"));
+    caller.map_err(|e| e.to_string())
+}
+
+async fn quickest(at: SocketAddr, caller: Caller) -> Found<Answer> {
     let endpoint = Endpoint::from_shared(format!("http://{at}")).map_err(|e| e.to_string())?;
     let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
-    let channel = endpoint.connect().await.map_err(|e| said(&e))?;
+    let connector = tower::service_fn(move |_: Uri| {
+        let caller = caller.clone();
+        async move {
+            let stream = timeout(PATIENCE, TcpStream::connect(at)).await??;
+            let sealed = timeout(PATIENCE, caller.call(stream)).await??;
+            Ok::<_, io::Error>(TokioIo::new(sealed))
+        }
+    });
+    let channel = endpoint.connect_with_connector(connector).await;
+    let channel = channel.map_err(|e| match unsealed(&e) {
+        Some(Unsealed::OtherToken) => "it has another token than --token-file".to_owned(),
+        Some(Unsealed::NoTls) => "it speaks no TLS 1.3: is it a robustd of this build?".to_owned(),
+        None => said(&e),
+    })?;
     let mut client = NodeHostClient::new(channel);
     let mut best: Option<Answer> = None;
     for _ in 0..ROUNDS {

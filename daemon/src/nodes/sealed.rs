@@ -1,0 +1,237 @@
+//! Connections of nodes, handed on once they are proven to be of the job.
+//!
+//! ```text
+//!  accept ──► a place among the unproven, by address ──► TLS, both certified ──► the services
+//!                │ none left: closed                       │ refused, or too slow: closed, and said
+//! ```
+//! Whoever has not proven himself costs a place for [`PATIENCE`] at most, and one address has few of them: a
+//! stranger who holds connections open keeps nobody out but whoever shares his address.
+use robust_identity::{Callee, Unsealed, unsealed};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// How long a caller may take to prove itself.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Unproven callers of one address at a time; more are closed at once, and a node tries again.
+pub const OF_ONE_ADDRESS: usize = 16;
+/// Of all addresses.
+pub const IN_ALL: usize = 256;
+/// Refusals are said so often at most: anybody can cause them.
+const SAID_EVERY: Duration = Duration::from_secs(1);
+/// After an error that is the machine's own, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Proven and not taken yet.
+const WAITING: usize = 16;
+
+/// A proven connection.
+pub struct Sealed(TlsStream<TcpStream>);
+
+/// Takes the listener's connections, for as long as the stream is kept.
+pub fn sealed(listener: TcpListener, callee: Callee) -> ReceiverStream<io::Result<Sealed>> {
+    let (proven, stream) = mpsc::channel(WAITING);
+    tokio::spawn(accept(listener, callee, proven));
+    ReceiverStream::new(stream)
+}
+
+async fn accept(listener: TcpListener, callee: Callee, proven: mpsc::Sender<io::Result<Sealed>>) {
+    let unproven = Unproven::default();
+    loop {
+        let taken = tokio::select! {
+            taken = listener.accept() => taken,
+            () = proven.closed() => return,
+        };
+        let (stream, from) = match taken {
+            Ok(taken) => taken,
+            Err(error) => {
+                unproven.say(|| format!("no connection of a node can be taken: {error}"));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Some(place) = unproven.enter(from.ip()) else {
+            unproven.say(|| format!("a connection from {from} was closed: too many are unproven"));
+            continue;
+        };
+        let (callee, proven) = (callee.clone(), proven.clone());
+        tokio::spawn(async move {
+            let answered = answer(&callee, stream).await;
+            match answered {
+                Ok(stream) => {
+                    drop(place);
+                    // Fails only when nobody serves any more.
+                    let _ = proven.send(Ok(Sealed(stream))).await;
+                }
+                Err(error) => place.unproven.say(|| refusal(from, &error)),
+            }
+        });
+    }
+}
+
+async fn answer(callee: &Callee, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    stream.set_nodelay(true)?;
+    let answered = timeout(PATIENCE, callee.answer(stream)).await;
+    let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it said too little for too long");
+    answered.map_err(slow)?
+}
+
+fn refusal(from: SocketAddr, error: &io::Error) -> String {
+    let why = match unsealed(error) {
+        Some(Unsealed::OtherToken) => {
+            "it has another token than this job, or none: both need the same --token-file"
+                .to_owned()
+        }
+        Some(Unsealed::NoTls) => {
+            "it speaks no TLS 1.3: is it a robustd or robustctl of an earlier build?".to_owned()
+        }
+        None => error.to_string(),
+    };
+    format!("a connection from {from} was refused: {why}")
+}
+
+/// Who has not proven himself yet. Clones share it.
+#[derive(Clone, Default)]
+struct Unproven(Arc<Mutex<Counted>>);
+
+#[derive(Default)]
+struct Counted {
+    of: HashMap<IpAddr, usize>,
+    all: usize,
+    said: Option<Instant>,
+}
+
+/// A place among them; dropped, it is free.
+struct Place {
+    unproven: Unproven,
+    of: IpAddr,
+}
+
+impl Unproven {
+    fn enter(&self, of: IpAddr) -> Option<Place> {
+        let of = of.to_canonical();
+        let mut counted = self.lock();
+        if counted.all >= IN_ALL || counted.of.get(&of).is_some_and(|n| *n >= OF_ONE_ADDRESS) {
+            return None;
+        }
+        counted.all += 1;
+        *counted.of.entry(of).or_default() += 1;
+        let unproven = self.clone();
+        Some(Place { unproven, of })
+    }
+
+    /// A line of the log, unless one was written just now.
+    fn say(&self, line: impl FnOnce() -> String) {
+        let mut counted = self.lock();
+        if counted.said.is_none_or(|at| at.elapsed() >= SAID_EVERY) {
+            counted.said = Some(Instant::now());
+            tracing::warn!("{}", line());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        // No code can panic while it holds the lock, so a poisoned count is as good as any.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counted = self.unproven.lock();
+        counted.all -= 1;
+        if let Some(of) = counted.of.get_mut(&self.of) {
+            *of -= 1;
+            if *of == 0 {
+                counted.of.remove(&self.of);
+            }
+        }
+    }
+}
+
+impl Connected for Sealed {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.0.get_ref().0.connect_info()
+    }
+}
+
+impl AsyncRead for Sealed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, to)
+    }
+}
+
+impl AsyncWrite for Sealed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, from)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, from)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_address_takes_no_more_than_its_places_and_gives_them_back() {
+        let unproven = Unproven::default();
+        let [stranger, node] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let held: Vec<_> = std::iter::from_fn(|| unproven.enter(stranger)).collect();
+        assert_eq!(held.len(), OF_ONE_ADDRESS);
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert!(unproven.enter(mapped).is_none(), "it is the same address");
+        drop(unproven.enter(node).unwrap());
+        drop(held);
+        assert!(unproven.enter(stranger).is_some());
+        assert!(unproven.lock().of.is_empty());
+    }
+
+    #[test]
+    fn all_addresses_together_have_a_bound() {
+        let unproven = Unproven::default();
+        let of = |n: usize| IpAddr::from([10, 0, (n / 256) as u8, (n % 256) as u8]);
+        let held: Vec<_> = (0..2 * IN_ALL)
+            .filter_map(|n| unproven.enter(of(n)))
+            .collect();
+        assert_eq!(held.len(), IN_ALL);
+    }
+}
