@@ -70,7 +70,7 @@ fn a_snapshot_of_a_real_device_is_that_of_the_host_and_comes_back() {
     let (header, dir) = (&[7; HEADER][..], tempfile::tempdir_in("/dev/shm").unwrap());
     let open = |name| Slot::open(&dir.path().join(name), (HEADER + LARGE) as u64).unwrap();
     let (mut slot, mut of_host) = (open("device"), open("host"));
-    let mut take = |slot: &mut Slot, step| {
+    let take = |slot: &mut Slot, step| {
         let tensor = Tensor::new(&staging, &memory, 0..LARGE).unwrap();
         slot.write((Step(step), Generation(1)), step, &[&header, &tensor])
     };
