@@ -1,5 +1,7 @@
 //! The warm start: a model folder made once per set of settings, and cached.
+use crate::launcher::inherited;
 use crate::state::{StateDirError, make_private_dir, remove_folder, write_private};
+use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use std::ffi::OsString;
 use std::fs;
@@ -85,6 +87,8 @@ pub async fn make(
         .arg(&job_json)
         .arg("--out")
         .arg(&out)
+        .env_clear()
+        .envs(inherited(&job.passed_to(Role::Trainer)))
         .envs(crate::worker::ARITHMETIC)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
