@@ -2,24 +2,38 @@
 //!
 //! ```text
 //!  request ──► line `asked`, written and synced ──► carried out ──► line `done`, `refused`, `failed`
+//!  who may only look ──► line `refused`, not synced, and not more than a few a minute
 //! ```
-//! `STATE/audit.jsonl`, one JSON object a line, appended only. A request that is not followed by a
-//! result was under way when the daemon ended (`leader-crash` always is). It is of the state
-//! directory, not of the job: `--fresh` leaves it. It is not rotated; a request is about 200 bytes.
+//! `STATE/audit.jsonl`, one JSON object a line, appended only, each chained to the one before
+//! ([`robust_shared::audit`]). A request that is not followed by a result was under way when the daemon
+//! ended (`leader-crash` always is). It is of the state directory, not of the job: `--fresh` leaves it. A
+//! file of [`MOST_BYTES`] becomes `audit.N.jsonl`, and [`MOST_FILES`] of those are kept.
+mod allowance;
+mod files;
+#[cfg(test)]
+mod tests;
+
+pub use files::Position;
+
+use allowance::Allowance;
+use files::Writer;
 use robust_proto::v1::AuditEntry;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// The log's file in a state directory.
-const FILE: &str = "audit.jsonl";
+/// A file of the log that is so long is the last one's predecessor: some 50,000 requests.
+const MOST_BYTES: u64 = 16 << 20;
+/// Predecessors that are kept.
+const MOST_FILES: usize = 8;
+/// Bytes of a request's content, and of a reason, that a line has.
+const MOST_TEXT: usize = 4096;
 
 /// The result of a request that is under way.
 pub const ASKED: &str = "asked";
+const REFUSED: &str = "refused";
 
 /// The open log. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -27,16 +41,17 @@ pub struct Audit(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    path: PathBuf,
-    writer: Mutex<Writer>,
+    state: PathBuf,
+    book: Mutex<Book>,
     /// Lines written since it was opened.
     lines: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Writer {
-    file: File,
+struct Book {
+    writer: Writer,
     next: u64,
+    refusals: Allowance,
 }
 
 /// Milliseconds since 1970; the log is for people and for other machines' logs.
@@ -46,52 +61,60 @@ fn now_ms() -> u64 {
 }
 
 impl Audit {
-    /// Opens or makes the log of a state directory. A line cut off by a crash is left and ended.
+    /// Opens or makes the log of a state directory. A line cut off by a crash, which nobody acted upon, is
+    /// removed.
     pub fn open(state: &Path) -> io::Result<Self> {
-        let path = state.join(FILE);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)?;
-        let last = read_from(&path, 0)?.0.iter().map(|e| e.id).max();
-        if file.seek(SeekFrom::End(0))? > 0 {
-            file.seek(SeekFrom::End(-1))?;
-            let mut end = [0];
-            file.read_exact(&mut end)?;
-            if end != *b"\n" {
-                file.write_all(b"\n")?;
-            }
-        }
-        let next = last.unwrap_or(0) + 1;
+        Self::open_with(state, MOST_BYTES)
+    }
+
+    fn open_with(state: &Path, most_bytes: u64) -> io::Result<Self> {
+        let (writer, last) = Writer::open(state, most_bytes)?;
+        let book = Book {
+            writer,
+            next: last + 1,
+            refusals: Allowance::new(Instant::now()),
+        };
         Ok(Self(Arc::new(Inner {
-            path,
-            writer: Mutex::new(Writer { file, next }),
+            state: state.to_owned(),
+            book: Mutex::new(book),
             lines: watch::Sender::new(0),
         })))
     }
 
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(
+        &self,
+        mut book: MutexGuard<'_, Book>,
+        entry: &AuditEntry,
+        synced: bool,
+    ) -> io::Result<()> {
+        book.writer.append(entry, synced)?;
+        book.next = book.next.max(entry.id + 1);
+        drop(book);
+        self.0.lines.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
     /// Writes down that a request is about to be carried out; its number. On disk when this returns.
     pub fn asked(&self, who: &str, what: &str, on: &str) -> io::Result<AuditEntry> {
-        let mut writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let book = self.book();
         let entry = AuditEntry {
-            id: writer.next,
+            id: book.next,
             at_ms: now_ms(),
             who: who.to_owned(),
             what: what.to_owned(),
-            on: on.to_owned(),
+            on: cut(on),
             result: ASKED.to_owned(),
             ..AuditEntry::default()
         };
-        writer.append(&entry)?;
-        writer.next += 1;
-        drop(writer);
-        self.0.lines.send_modify(|n| *n += 1);
+        self.append(book, &entry, true)?;
         Ok(entry)
     }
 
-    /// Writes down what came of it.
+    /// Writes down what came of it. A refusal changed nothing, so nothing is lost with its line.
     pub fn came_of(
         &self,
         asked: &AuditEntry,
@@ -102,20 +125,43 @@ impl Audit {
         let entry = AuditEntry {
             at_ms: now_ms(),
             result: result.to_owned(),
-            reason: reason.to_owned(),
+            reason: cut(reason),
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             ..asked.clone()
         };
-        let mut writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.append(&entry)?;
-        drop(writer);
-        self.0.lines.send_modify(|n| *n += 1);
-        Ok(())
+        self.append(self.book(), &entry, result != REFUSED)
     }
 
-    /// The entries from a place in the file on, and the place after them.
-    pub fn read(&self, from: u64) -> io::Result<(Vec<AuditEntry>, u64)> {
-        read_from(&self.0.path, from)
+    /// Writes down that somebody asked for what is not theirs to ask for, without a wait for the disk. Who
+    /// does so all the time fills no disk: most of it is counted only.
+    pub fn refused(&self, who: &str, what: &str, reason: &str) -> io::Result<()> {
+        let mut book = self.book();
+        let Some(unlisted) = book.refusals.take(Instant::now()) else {
+            return Ok(());
+        };
+        let reason = match unlisted {
+            0 => reason.to_owned(),
+            n => format!("{reason} ({n} more refusals before this one are not listed)"),
+        };
+        let entry = AuditEntry {
+            id: book.next,
+            at_ms: now_ms(),
+            who: who.to_owned(),
+            what: what.to_owned(),
+            result: REFUSED.to_owned(),
+            reason: cut(&reason),
+            ..AuditEntry::default()
+        };
+        self.append(book, &entry, false)
+    }
+
+    /// The entries from a place in the log on, and the place after them.
+    pub fn read(&self, from: Position) -> io::Result<(Vec<AuditEntry>, Position)> {
+        // No file gets another name while they are opened.
+        let book = self.book();
+        let parts = files::open_from(&self.0.state, from)?;
+        drop(book);
+        files::read(parts, from)
     }
 
     /// Changes with every line.
@@ -124,89 +170,10 @@ impl Audit {
     }
 }
 
-impl Writer {
-    fn append(&mut self, entry: &AuditEntry) -> io::Result<()> {
-        let mut line = serde_json::to_vec(entry)?;
-        line.push(b'\n');
-        self.file.write_all(&line)?;
-        self.file.sync_data()
-    }
-}
-
-/// Whole lines only: one that is being written is for the next time. Lines that are no entries, as
-/// a crash may leave, are passed over.
-fn read_from(path: &Path, from: u64) -> io::Result<(Vec<AuditEntry>, u64)> {
-    let mut file = match File::open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), from)),
-        file => file?,
-    };
-    file.seek(SeekFrom::Start(from))?;
-    let (mut reader, mut at) = (BufReader::new(file), from);
-    let (mut entries, mut line) = (Vec::new(), Vec::new());
-    loop {
-        line.clear();
-        let read = reader.read_until(b'\n', &mut line)?;
-        if read == 0 || !line.ends_with(b"\n") {
-            return Ok((entries, at));
-        }
-        at += read as u64;
-        entries.extend(serde_json::from_slice::<AuditEntry>(&line).ok());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_request_is_on_disk_before_it_acts_and_numbers_go_on_after_a_crash() {
-        let temp = tempfile::tempdir().unwrap();
-        let audit = Audit::open(temp.path()).unwrap();
-        let asked = audit
-            .asked("uid 7", "inject", "{\"fault\":\"kill\"}")
-            .unwrap();
-        let text = std::fs::read_to_string(temp.path().join(FILE)).unwrap();
-        assert!(text.contains("\"result\":\"asked\""), "{text}");
-        let took = Duration::from_millis(30);
-        audit
-            .came_of(&asked, "refused", "it is protected", took)
-            .unwrap();
-        drop(audit);
-        // A crash in the middle of a line.
-        let mut file = OpenOptions::new()
-            .append(true)
-            .open(temp.path().join(FILE))
-            .unwrap();
-        file.write_all(b"{\"id\":2,\"wh").unwrap();
-        let audit = Audit::open(temp.path()).unwrap();
-        let again = audit.asked("uid 7", "stop", "{}").unwrap();
-        let (entries, end) = audit.read(0).unwrap();
-        let seen: Vec<(u64, &str, &str)> = entries
-            .iter()
-            .map(|e| (e.id, e.what.as_str(), e.result.as_str()))
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                (1, "inject", "asked"),
-                (1, "inject", "refused"),
-                (2, "stop", "asked")
-            ]
-        );
-        assert_eq!(again.id, 2);
-        assert_eq!(audit.read(end).unwrap(), (vec![], end));
-    }
-
-    #[test]
-    fn only_its_owner_can_read_it() {
-        use std::os::unix::fs::PermissionsExt;
-        let temp = tempfile::tempdir().unwrap();
-        drop(Audit::open(temp.path()).unwrap());
-        let mode = std::fs::metadata(temp.path().join(FILE))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
+/// The beginning of a text that may be of any length.
+fn cut(text: &str) -> String {
+    match text.len() > MOST_TEXT {
+        false => text.to_owned(),
+        true => format!("{}…", &text[..text.floor_char_boundary(MOST_TEXT)]),
     }
 }

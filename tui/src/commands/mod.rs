@@ -1,5 +1,6 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
 mod audit;
+mod audit_check;
 mod bench;
 mod ckpt;
 mod control;
