@@ -38,6 +38,7 @@ pub mod ids;
 pub mod job;
 pub mod nearest;
 pub mod phase;
+pub mod printable;
 pub mod promises;
 pub mod replicas;
 pub mod service;
