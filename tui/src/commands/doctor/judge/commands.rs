@@ -10,7 +10,7 @@ const VERSIONS: u64 = 2;
 
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     let job = facts.job.as_ref().and_then(|job| job.as_ref().ok());
-    let mut checks: Vec<Check> = job.map(environment).into_iter().collect();
+    let mut checks: Vec<Check> = job.and_then(environment).into_iter().collect();
     for command in job.into_iter().flat_map(|job| &job.commands) {
         checks.push(program(command));
         checks.push(variables(command));
@@ -35,18 +35,11 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
 }
 
 /// Nobody misses a variable silently: what a role does not get is named.
-fn environment(job: &JobFacts) -> Check {
-    const NAME: &str = "environment";
-    match job.held_back.as_slice() {
-        [] => Check::ok(NAME, "all that is set here passes to roles"),
-        held => Check::ok(
-            NAME,
-            format!(
-                "no role gets {}; [job] pass_env and a command's inherit name what it should",
-                held.join(", ")
-            ),
-        ),
-    }
+fn environment(job: &JobFacts) -> Option<Check> {
+    let held = job.held_back.join(", ");
+    let found =
+        format!("no role gets {held}; [job] pass_env and a command's inherit name what it should");
+    (!held.is_empty()).then(|| Check::ok("environment", found))
 }
 
 fn program(command: &CommandFacts) -> Check {
