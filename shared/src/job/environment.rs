@@ -133,15 +133,18 @@ fn is_credential(name: &str) -> bool {
     parts.any(|part| CREDENTIALS.contains(&part.as_str()))
 }
 
+/// Of a command what names variables: its arguments, `env` and `inherit`.
+struct Command<'a>(&'a [String], &'a BTreeMap<String, String>, &'a [String]);
+
 impl Job {
     /// What passes to the processes of a role.
     pub fn passed_to(&self, role: Role) -> Passed {
         let rollout = self.rollout.command.as_ref();
-        let rollout = rollout.map(|c| (&c.argv, &c.env, &c.inherit));
+        let rollout = rollout.map(|c| Command(&c.argv, &c.env, &c.inherit));
         let trainer = self.trainer.command.as_ref();
-        let trainer = trainer.map(|c| (&c.argv, &c.env, &c.inherit));
+        let trainer = trainer.map(|c| Command(&c.argv, &c.env, &c.inherit));
         let agent = self.agent.command.as_ref();
-        let agent = agent.map(|c| (&c.argv, &c.env, &c.inherit));
+        let agent = agent.map(|c| Command(&c.argv, &c.env, &c.inherit));
         self.passed(match role {
             Role::Trainer => trainer,
             Role::Rollout | Role::Hybrid => rollout,
@@ -152,7 +155,7 @@ impl Job {
     /// What passes to the processes of a service; without one of that name what passes to all.
     pub fn passed_to_service(&self, name: &str) -> Passed {
         let service = self.services.get(name);
-        self.passed(service.map(|s: &Service| (&s.argv, &s.env, &s.inherit)))
+        self.passed(service.map(|s: &Service| Command(&s.argv, &s.env, &s.inherit)))
     }
 
     /// Those of these variables that pass to no process of the job, in order.
@@ -165,12 +168,9 @@ impl Job {
         held.into_iter().collect()
     }
 
-    fn passed(
-        &self,
-        command: Option<(&Vec<String>, &BTreeMap<String, String>, &Vec<String>)>,
-    ) -> Passed {
+    fn passed(&self, command: Option<Command<'_>>) -> Passed {
         let mut named: BTreeSet<String> = self.job.pass_env.iter().cloned().collect();
-        if let Some((argv, env, inherit)) = command {
+        if let Some(Command(argv, env, inherit)) = command {
             named.extend(inherit.iter().cloned());
             let texts = argv.iter().chain(env.values());
             // Of a validated job they all can be read.
