@@ -121,9 +121,10 @@ if [ ! -e "$home/torch/build-version" ]; then
   tmp=$(mktemp -d "$CACHE/tmp.XXXXXX")
   trap 'rm -rf "$tmp"' EXIT
   say "downloading libtorch $TORCH (545 MB, once) into $CACHE"
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -d "$tmp/wheels" \
-    "torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 \
-    || die "pip could not download torch $TORCH; set LIBTORCH to an unpacked libtorch $TORCH instead"
+  # By hash: whatever a mirror or an index sends, only the wheels that were looked at are unpacked.
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -d "$tmp/wheels" -r fixtures/python/requirements-libtorch.txt \
+    || die "pip could not download torch $TORCH (its reason is above); set LIBTORCH to an unpacked libtorch $TORCH instead"
   say "unpacking the CPU part (0.5 GB)"
   python3 - "$tmp/wheels" "$tmp/out" <<'PY'
 import os, shutil, sys, zipfile

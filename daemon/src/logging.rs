@@ -1,6 +1,7 @@
 //! How this daemon and its roles log: lines for people or JSON for programs, on stderr.
 use clap::ValueEnum;
 use robust_proto::LOG_FORMAT_VARIABLE;
+use robust_shared::printable;
 use std::io::{IsTerminal, stderr};
 use tracing_subscriber::EnvFilter;
 
@@ -45,6 +46,10 @@ impl LogFormat {
     /// Why the program ends: for who started it, and in JSON for who collects.
     pub fn last_words(self, text: &str) {
         match self {
+            // It may quote what a role wrote last.
+            Self::Human if stderr().is_terminal() => {
+                eprintln!("robustd: {}", printable::lines(text));
+            }
             Self::Human => eprintln!("robustd: {text}"),
             Self::Json => tracing::error!("{text}"),
         }

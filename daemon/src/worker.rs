@@ -1,5 +1,5 @@
 //! The command line of a role process.
-use crate::launcher::SpawnSpec;
+use crate::launcher::{SpawnSpec, held_back};
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::StateDir;
@@ -9,7 +9,8 @@ use robust_proto::{
     SERVICES_VARIABLE,
 };
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
-use robust_shared::job::{DEVICES_VARIABLE, Job, SlotDevices, WeightTransport, Weights};
+use robust_shared::job::{DEVICES_VARIABLE, Job, Passed, SlotDevices, WeightTransport, Weights};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,6 +80,35 @@ pub struct WorkerPlan {
     pub devices: SlotDevices,
     /// Where the trainer's programs reach the job's engines; empty without a router.
     pub router: String,
+    /// What its processes get of the daemon's own environment.
+    pub passes: Arc<Passes>,
+}
+
+/// What passes to the processes of each role and service.
+#[derive(Debug)]
+pub struct Passes {
+    roles: [Passed; Role::ALL.len()],
+    services: BTreeMap<String, Passed>,
+}
+
+impl Passes {
+    fn of(job: &Job) -> Self {
+        let service = |name: &String| (name.clone(), job.passed_to_service(name));
+        Self {
+            roles: Role::ALL.map(|role| job.passed_to(role)),
+            services: job.services.keys().map(service).collect(),
+        }
+    }
+
+    fn to_role(&self, role: Role) -> Passed {
+        let at = Role::ALL.iter().position(|of| *of == role);
+        at.map(|at| self.roles[at].clone()).unwrap_or_default()
+    }
+
+    /// Of a service that the job has.
+    pub fn to_service(&self, name: &str) -> Passed {
+        self.services.get(name).cloned().unwrap_or_default()
+    }
 }
 
 /// A life that is to begin.
@@ -101,6 +131,14 @@ pub struct Life {
 impl WorkerPlan {
     /// For this job.
     pub fn new(program: WorkerProgram, state: StateDir, job: &Job, token: JobToken) -> Self {
+        let held_back = held_back(job);
+        if !held_back.is_empty() {
+            // Names alone: a value may be a secret.
+            tracing::info!(
+                "of this environment no role gets {}; `[job] pass_env` names what it should",
+                held_back.join(", ")
+            );
+        }
         let plan = Self {
             program,
             state,
@@ -117,6 +155,7 @@ impl WorkerPlan {
             services: String::new(),
             devices: SlotDevices::default(),
             router: String::new(),
+            passes: Arc::new(Passes::of(job)),
         };
         plan.on_roads(job, false)
     }
@@ -197,6 +236,7 @@ impl WorkerPlan {
         SpawnSpec {
             incarnation,
             argv: argv.into(),
+            passed: self.passes.to_role(id.role),
             env: self.environment(life),
             log_path: self.log_path(id),
             header: self.header(id, incarnation, generation),

@@ -14,6 +14,7 @@ mod services;
 mod site;
 mod stalled;
 mod traced;
+mod trust;
 mod watched;
 
 use robust_proto::v1;

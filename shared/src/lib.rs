@@ -20,6 +20,7 @@
 //! - **I-9** In sync mode with deterministic roles, the weights after N steps with any recoverable
 //!   faults equal, bit for bit, those of the run without faults.
 
+pub mod audit;
 pub mod batch;
 pub mod changed;
 pub mod core;
@@ -37,6 +38,7 @@ pub mod ids;
 pub mod job;
 pub mod nearest;
 pub mod phase;
+pub mod printable;
 pub mod promises;
 pub mod replicas;
 pub mod service;

@@ -7,8 +7,9 @@ use robust_tests::{Daemon, JobFile, assert_consumed_once, bin, roles};
 use robustd::store::Store;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Trajectories of a step of the small job.
 const PER_STEP: usize = 16;
@@ -32,10 +33,17 @@ fn tool_failures(status: &Value) -> u64 {
 
 /// What the tool makes of an expression when nothing befalls it.
 fn calculated(expression: &str) -> String {
-    let out = Command::new(bin("robust-calc"))
-        .args(["256", "60", expression])
-        .output()
+    let mut tool = Command::new(bin("robust-calc"))
+        .args(["256", "60"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
+    let mut input = tool.stdin.take().unwrap();
+    input.write_all(expression.as_bytes()).unwrap();
+    drop(input);
+    let out = tool.wait_with_output().unwrap();
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     match out.status.success() {
         true => said(&out.stdout),

@@ -6,6 +6,7 @@ use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
@@ -168,6 +169,12 @@ impl Endpoint {
         let (channel, token) = match self {
             Endpoint::Unix { .. } => {
                 let path = self.socket();
+                let owner = std::fs::metadata(&path).map_err(refused)?.uid();
+                if !is_trusted(owner, &path) {
+                    return Err(self.no_daemon(format!(
+                        "the socket belongs to uid {owner}, who could have laid it there"
+                    )));
+                }
                 drop(UnixStream::connect(&path).await.map_err(refused)?);
                 let connector = tower::service_fn(move |_: Uri| {
                     let path = path.clone();
@@ -240,6 +247,13 @@ impl Endpoint {
     }
 }
 
+/// Whether a daemon at a socket of this owner is believed: ours, root's, and for root whose it chose. Below
+/// `/tmp` nobody chose: anybody can make the folder that a daemon of ours would have.
+fn is_trusted(owner: u32, socket: &Path) -> bool {
+    let us = rustix::process::geteuid();
+    owner == us.as_raw() || owner == 0 || (us.is_root() && !socket.starts_with("/tmp"))
+}
+
 fn error_chain(e: &dyn std::error::Error) -> String {
     let mut text = e.to_string();
     let mut next = e.source();
@@ -248,4 +262,19 @@ fn error_chain(e: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_another_user_laid_below_tmp_is_not_believed() {
+        let (us, stranger) = (rustix::process::geteuid(), 65_534);
+        let planted = Path::new("/tmp/robust-0/control.sock");
+        assert!(is_trusted(us.as_raw(), planted) && is_trusted(0, planted));
+        assert!(!is_trusted(stranger, planted));
+        let chosen = is_trusted(stranger, Path::new("/srv/job/control.sock"));
+        assert_eq!(chosen, us.is_root());
+    }
 }

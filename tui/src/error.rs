@@ -1,4 +1,5 @@
 //! Why a command did not succeed, and the exit code that says so.
+use crate::output;
 use std::error::Error as _;
 use tonic::Code;
 
@@ -197,8 +198,8 @@ fn is_lost(status: &tonic::Status) -> bool {
 /// Says on stderr what happens on the way: as text, or as one JSON object a line for programs.
 pub fn note(text: &str, json: bool) {
     match json {
-        true => eprintln!("{}", serde_json::json!({"note": text})),
-        false => eprintln!("robustctl: {text}"),
+        true => output::say(&serde_json::json!({"note": text}).to_string()),
+        false => output::say(&format!("robustctl: {text}")),
     }
 }
 
@@ -211,8 +212,8 @@ pub fn print(e: &CliError, json: bool) {
         let body = serde_json::json!({"error": {
             "kind": e.kind(), "exit_code": e.exit_code(), "message": e.to_string(),
         }});
-        eprintln!("{body}");
+        output::say(&body.to_string());
     } else {
-        eprintln!("robustctl: {e}");
+        output::say(&format!("robustctl: {e}"));
     }
 }

@@ -13,6 +13,7 @@ mod console;
 mod endpoint;
 mod error;
 mod format;
+mod output;
 mod paint;
 mod table;
 

@@ -1,4 +1,5 @@
 //! Colour for plain output: only on a terminal and never against NO_COLOR.
+use crate::output::mark;
 use std::io::IsTerminal as _;
 
 /// Whether and how to colour stdout.
@@ -23,7 +24,7 @@ impl Paint {
 
     fn wrap(self, code: &str, text: &str) -> String {
         if self.on {
-            format!("\x1b[{code}m{text}\x1b[0m")
+            format!("{}{text}{}", mark(code), mark("0"))
         } else {
             text.to_owned()
         }

@@ -119,9 +119,17 @@ pub fn parse(text: &[u8], dir: &Path) -> Result<Checkpoint, String> {
     }
     let shard = |entry: Entry| {
         let xxh3 = u64::from_str_radix(&entry.xxh3, 16).map_err(|e| e.to_string())?;
+        // A manifest may come from a bucket: it names its own shards, and no file besides.
+        let name = shard_file(entry.rank);
+        if entry.file != name {
+            let Entry { rank, file, .. } = entry;
+            return Err(format!(
+                "its manifest names the file {file:?} for rank {rank}, which has to be {name:?}"
+            ));
+        }
         Ok(Shard {
             rank: entry.rank,
-            path: dir.join(&entry.file),
+            path: dir.join(name),
             bytes: entry.bytes,
             xxh3,
         })
@@ -182,6 +190,47 @@ mod tests {
         }
         assert_eq!(read_again(f64::NAN), None);
         assert_eq!(read_again(f64::INFINITY), None);
+    }
+
+    /// A manifest whose one shard is this file, with the digest that belongs to it.
+    fn naming(rank: u32, file: &str) -> Vec<u8> {
+        let body = Body {
+            format: FORMAT,
+            step: Step(3),
+            generation: Generation(1),
+            ranks: 1,
+            shards: vec![Entry {
+                rank,
+                file: file.to_owned(),
+                bytes: 1,
+                xxh3: "0".to_owned(),
+            }],
+            consumed: Vec::new(),
+            reward: None,
+            at_us: None,
+            adam_step: None,
+            tensors: Vec::new(),
+        };
+        let xxh3 = digest(&body).unwrap();
+        serde_json::to_vec(&File { xxh3, body }).unwrap()
+    }
+
+    #[test]
+    fn a_manifest_names_its_own_shards_and_no_file_elsewhere() {
+        let dir = Path::new("/ckpt/step-3");
+        let found = parse(&naming(0, "rank-0.safetensors"), dir).unwrap();
+        assert_eq!(found.shards[0].path, dir.join("rank-0.safetensors"));
+        for file in [
+            "/etc/shadow",
+            "../../db/data",
+            "../step-2/rank-0.safetensors",
+            "rank-1.safetensors",
+            "",
+        ] {
+            let refusal = parse(&naming(0, file), dir).unwrap_err();
+            let says = format!("names the file {file:?} for rank 0");
+            assert!(refusal.contains(&says), "{refusal}");
+        }
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use object_store::ObjectStoreExt;
 use robust_ckpt::{Checkpoint, folder_name, manifest, verify};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,7 +29,12 @@ impl Remote {
             return Ok(there);
         }
         let partial = ckpt.join(format!("{PARTIAL}{}", folder_name(wanted.step.0)));
-        fs::create_dir_all(ckpt).map_err(RemoteError::local("make", ckpt))?;
+        // As the daemon makes it, which opens no folder that others may write to.
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(ckpt);
+        made.map_err(RemoteError::local("make", ckpt))?;
         // Left by one that was killed.
         remove(&partial)?;
         fs::create_dir(&partial).map_err(RemoteError::local("make", &partial))?;

@@ -11,6 +11,8 @@ use std::path::Path;
 
 /// Manifests read at a time.
 const AT_ONCE: usize = 8;
+/// No manifest is larger: a checkpoint's names some thousands of tensors and trajectories.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// A checkpoint in the store.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,6 +106,10 @@ impl Remote {
         let key = folder.clone().join(MANIFEST);
         let failed = RemoteError::store("read", &key);
         let text = match self.store.get(&key).await {
+            Ok(found) if found.meta.size > MOST_BYTES => {
+                let manifest = Err(format!("its manifest has {} bytes", found.meta.size));
+                return Ok(Some(Kept { place, manifest }));
+            }
             Ok(found) => found.bytes().await.map_err(failed)?,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(failed(error)),

@@ -6,9 +6,10 @@ use robust_ckpt::{Retention, newest_complete};
 use robust_remote::{Local, Remote};
 use robust_shared::ids::Step;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use support::{LARGE, SMALL, checkpoint, content, put, steps};
 use tempfile::TempDir;
+use xxhash_rust::xxh3::xxh3_64;
 
 struct Bench {
     dir: TempDir,
@@ -71,6 +72,38 @@ async fn a_checkpoint_comes_back_bit_by_bit_where_the_disk_lost_it() {
     assert_eq!(content(&dir), before);
     let found = newest_complete(&bench.ckpt()).unwrap();
     assert_eq!(found.checkpoint, Some(fetched));
+}
+
+/// Changes a manifest in the store as who may write to the bucket can: its digest fits again.
+fn forge(manifest: &Path, from: &str, to: &str) {
+    let text = std::fs::read_to_string(manifest).unwrap();
+    // Compact, as the digest is taken.
+    let compact: String = text.lines().map(str::trim_start).collect();
+    let compact = compact.replace("\": ", "\":").replace(from, to);
+    let body = compact.split_once("\"body\":").unwrap().1;
+    let body = body.strip_suffix('}').unwrap();
+    let digest = xxh3_64(body.as_bytes());
+    let forged = format!("{{\"xxh3\":\"{digest:016x}\",\"body\":{body}}}");
+    std::fs::write(manifest, forged).unwrap();
+}
+
+#[tokio::test]
+async fn a_manifest_of_a_bucket_that_names_a_file_of_this_machine_is_not_used() {
+    let bench = Bench::new();
+    let dir = checkpoint(&bench.ckpt(), 3, 7, SMALL);
+    put(&bench.remote, "r", &dir).await;
+    std::fs::remove_dir_all(&dir).unwrap();
+    let manifest = bench.far("r", "step-7.g3").join("manifest.json");
+    forge(&manifest, "nothing", "nothing");
+    let kept = bench.remote.newest("r", Step(9)).await.unwrap().0;
+    assert!(kept.is_some(), "forged without a change it is taken");
+    forge(&manifest, "\"rank-1.safetensors\"", "\"/etc/passwd\"");
+    let (kept, rejected) = bench.remote.newest("r", Step(9)).await.unwrap();
+    assert_eq!(kept, None);
+    assert!(
+        rejected[0].contains("\"/etc/passwd\" for rank 1"),
+        "{rejected:?}"
+    );
 }
 
 #[tokio::test]

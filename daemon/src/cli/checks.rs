@@ -132,7 +132,7 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
         path: job.data.tokenizer.clone(),
         source,
     })?;
-    let folder = job.warmup_folder(&cache_dir(), &tokenizer);
+    let folder = job.warmup_folder(&cache_dir()?, &tokenizer);
     let without = job.clone();
     job.model.path = Some(folder.clone());
     Ok((!is_complete(&folder)).then_some(without))

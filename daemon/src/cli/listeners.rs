@@ -55,7 +55,7 @@ impl Listeners {
             Some(addr) => {
                 let tokens = Tokens {
                     operator: Token::load_or_create(&state.token())?,
-                    viewer: viewer.map(Token::load_or_create).transpose()?,
+                    viewer: viewer.map(Token::load_or_create_shared).transpose()?,
                 };
                 Some((bind_tcp("--listen", addr).await?, tokens))
             }

@@ -31,7 +31,7 @@ use crate::nodes::{Digests, JobToken, Shards};
 use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
-use crate::state::{StateDir, give_back, make_private_dir, remove_of_earlier_boots, write_job};
+use crate::state::{StateDir, give_back, make_snapshots, remove_of_earlier_boots, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::telemetry::Telemetry;
@@ -251,7 +251,7 @@ impl Daemon {
         if !self.warm_up().await? {
             return Ok(ended(&asked, &Outcome::Stopped));
         }
-        make_private_dir(&self.state.snapshots())?;
+        make_snapshots(&self.state.snapshots())?;
         remove_of_earlier_boots(&self.state.snapshots())?;
         let leases = Leases::default();
         let (parts, mut world) = assemble(

@@ -1,5 +1,7 @@
 //! The warm start: a model folder made once per set of settings, and cached.
+use crate::launcher::inherited;
 use crate::state::{StateDirError, make_private_dir, remove_folder, write_private};
+use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use std::ffi::OsString;
 use std::fs;
@@ -43,17 +45,23 @@ pub enum WarmupError {
 }
 
 /// Where warm starts are kept: `$ROBUST_CACHE`, else `$XDG_CACHE_HOME/robust`, else
-/// `~/.cache/robust`.
-pub fn cache_dir() -> PathBuf {
+/// `~/.cache/robust`; without a home a folder below `/tmp` that is ours alone, for a model that another user
+/// laid there would be trained.
+pub fn cache_dir() -> Result<PathBuf, StateDirError> {
     let set = |name| std::env::var_os(name).filter(|v: &OsString| !v.is_empty());
     if let Some(cache) = set("ROBUST_CACHE") {
-        return PathBuf::from(cache);
+        return Ok(PathBuf::from(cache));
     }
     let base = set("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    base.unwrap_or_else(|| PathBuf::from("/tmp/robust-cache"))
-        .join("robust")
+    if let Some(base) = base {
+        return Ok(base.join("robust"));
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    let ours = PathBuf::from(format!("/tmp/robust-cache-{uid}"));
+    make_private_dir(&ours)?;
+    Ok(ours)
 }
 
 /// Whether a folder holds a model.
@@ -85,6 +93,8 @@ pub async fn make(
         .arg(&job_json)
         .arg("--out")
         .arg(&out)
+        .env_clear()
+        .envs(inherited(&job.passed_to(Role::Trainer)))
         .envs(crate::worker::ARITHMETIC)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

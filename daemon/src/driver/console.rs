@@ -2,7 +2,8 @@
 use robust_proto::v1;
 use robust_shared::core::{StepMetrics, View};
 use robust_shared::ids::Step;
-use std::io::Write;
+use robust_shared::printable;
+use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Sender, channel};
 use tokio::task::JoinHandle;
 
@@ -137,7 +138,11 @@ fn incidents(incidents: &[v1::Incident]) -> Vec<String> {
 
 /// Prints a line; a reader that left is no reason to stop a job.
 pub fn print(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
+    let mut out = std::io::stdout().lock();
+    let _ = match out.is_terminal() {
+        true => writeln!(out, "{}", printable::lines(line)),
+        false => writeln!(out, "{line}"),
+    };
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The audit log as operators' tools read it.
 use super::control::{ControlService, unreadable};
+use crate::audit::Position;
 use robust_proto::v1;
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
@@ -13,7 +14,7 @@ pub(super) async fn send(
     let audit = service.audit;
     // Subscribed before the file is read, so that nothing falls between.
     let mut news = audit.watch();
-    let mut from = 0;
+    let mut from = Position::default();
     loop {
         news.mark_unchanged();
         let log = audit.clone();

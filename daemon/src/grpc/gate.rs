@@ -3,8 +3,9 @@
 //! ```text
 //!  socket (mode 0600) ── operator ──┐            ┌─ reads ────────────────────────► service
 //!  TCP, operator's token ───────────┤──► Gate ──►├─ changes: logged ──► service ──► logged
-//!  TCP, viewer's token ── viewer ───┘            └─ a viewer's change: logged, refused
+//!  TCP, viewer's token ── viewer ───┘            └─ a viewer's change: refused, logged if few are
 //! ```
+//! Rights are looked at before anything of the request's body is read, and a body has a bound.
 //! By the method's name, for all of them: one that nobody thought of is a change, so that it is the
 //! operators' and logged.
 use crate::audit::Audit;
@@ -12,7 +13,7 @@ use prost::Message;
 use robust_proto::v1;
 use std::convert::Infallible;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
@@ -29,6 +30,11 @@ pub enum Rights {
     /// To look.
     Viewer,
 }
+
+/// A request that changes something is some hundred bytes; one for a job's revision has some kilobytes.
+const MOST_BYTES: usize = 1 << 20;
+/// It comes within this time.
+const BODY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Methods that change nothing.
 const READS: &[&str] = &[
@@ -129,9 +135,16 @@ where
     let began = Instant::now();
     let who = who(&request);
     let rights = request.extensions().get::<Rights>().copied();
+    if rights == Some(Rights::Viewer) {
+        return refused(audit, who, name(method)).await.into_http();
+    }
     let (head, body) = request.into_parts();
-    let Ok(body) = collect(body).await else {
-        return Status::invalid_argument("the request was cut off").into_http();
+    let body = match tokio::time::timeout(BODY_WITHIN, collect(body)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(status)) => return status.into_http(),
+        Err(_) => {
+            return Status::deadline_exceeded("the request did not come to its end").into_http();
+        }
     };
     // gRPC's frame: compressed or not, and the length in 4 bytes, come first.
     let on = content(method, body.get(5..).unwrap_or_default());
@@ -142,21 +155,10 @@ where
         Ok(Err(error)) => return unlogged(&error).into_http(),
         Err(error) => return unlogged(&error).into_http(),
     };
-    let answer = match rights.unwrap_or_default() {
-        Rights::Viewer => {
-            let why = format!(
-                "{} needs an operator's rights; this token may only look",
-                asked.what
-            );
-            Status::permission_denied(why).into_http()
-        }
-        Rights::Operator => {
-            let request = Request::from_parts(head, Body::new(http_body_util::Full::from(body)));
-            match inner.call(request).await {
-                Ok(answer) => answer,
-                Err(never) => match never {},
-            }
-        }
+    let request = Request::from_parts(head, Body::new(http_body_util::Full::from(body)));
+    let answer = match inner.call(request).await {
+        Ok(answer) => answer,
+        Err(never) => match never {},
     };
     let (result, reason) = outcome(answer.headers());
     let written = tokio::task::spawn_blocking(move || {
@@ -186,9 +188,26 @@ fn unlogged(error: &dyn std::fmt::Display) -> Status {
     ))
 }
 
+/// What a viewer hears who asks for a change.
+async fn refused(audit: Audit, who: String, what: String) -> Status {
+    let why = format!("{what} needs an operator's rights; this token may only look");
+    let status = Status::permission_denied(why.clone());
+    let logged = tokio::task::spawn_blocking(move || audit.refused(&who, &what, &why)).await;
+    if let Ok(Err(error)) = logged {
+        tracing::error!("a refusal is missing in the audit log: {error}");
+    }
+    status
+}
+
 async fn collect(body: Body) -> Result<bytes::Bytes, Status> {
-    use http_body_util::BodyExt as _;
-    Ok(body.collect().await?.to_bytes())
+    use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+    match Limited::new(body, MOST_BYTES).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::resource_exhausted(format!(
+            "a request has {MOST_BYTES} bytes at most"
+        ))),
+        Err(_) => Err(Status::invalid_argument("the request was cut off")),
+    }
 }
 
 /// A refusal is in the headers of the answer; what went well says so only after its body.
@@ -239,62 +258,5 @@ fn user_name(uid: u32) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    /// Of the calls that change something.
-    const CHANGES: &[&str] = &[
-        "Inject",
-        "Disarm",
-        "Quarantine",
-        "Readmit",
-        "Scale",
-        "Update",
-        "Cordon",
-        "RestoreSlot",
-        "Stop",
-        "Pause",
-        "Resume",
-        "Restart",
-    ];
-
-    #[test]
-    fn every_method_is_known_to_be_a_read_or_a_change() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../proto/robust/v1/control.proto"
-        );
-        let text = std::fs::read_to_string(path).unwrap();
-        let methods = text.lines().filter_map(|l| l.trim().strip_prefix("rpc "));
-        let methods: Vec<&str> = methods.map(|m| m.split('(').next().unwrap()).collect();
-        assert!(methods.len() > 12, "{methods:?}");
-        for method in methods {
-            let (read, change) = (READS.contains(&method), CHANGES.contains(&method));
-            assert!(
-                read != change,
-                "{method}: say in one of the two lists what it is"
-            );
-        }
-    }
-
-    #[test]
-    fn the_log_shows_what_was_asked_without_what_was_not_given() {
-        let request = v1::InjectRequest {
-            fault: "kill".to_owned(),
-            role: "trainer".to_owned(),
-            index: Some(0),
-            ..v1::InjectRequest::default()
-        };
-        assert_eq!(
-            content("Inject", &request.encode_to_vec()),
-            r#"{"fault":"kill","index":0,"role":"trainer","wait_timeout_ms":0}"#
-        );
-        assert_eq!(content("Inject", b"\xff\xff"), "not readable");
-        assert_eq!(content("Stop", b""), "");
-        assert_eq!(
-            (name("RestoreSlot"), name("Stop")),
-            ("restore-slot".into(), "stop".into())
-        );
-    }
-}
+#[path = "gate_tests.rs"]
+mod tests;

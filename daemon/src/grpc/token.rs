@@ -1,8 +1,8 @@
 //! The token that TCP clients show: who can read the state directory may command the daemon.
 use super::gate::Rights;
 use crate::nodes::Secret;
-use crate::state::{StateDirError, write_private};
-use std::fs::{self, File};
+use crate::state::{Readers, StateDirError, read_private, write_private};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,16 @@ pub struct Token(Arc<str>);
 impl Token {
     /// Reads the token, or makes one that only its owner can read.
     pub fn load_or_create(path: &Path) -> Result<Self, StateDirError> {
-        if let Ok(text) = fs::read_to_string(path)
+        Self::load(path, Readers::Owner)
+    }
+
+    /// The same of a file that somebody may have laid where it is, to be read by whom they like.
+    pub fn load_or_create_shared(path: &Path) -> Result<Self, StateDirError> {
+        Self::load(path, Readers::Any)
+    }
+
+    fn load(path: &Path, readers: Readers) -> Result<Self, StateDirError> {
+        if let Some(text) = read_private(path, readers)?
             && text.trim().len() == 64
         {
             return Ok(Self(text.trim().into()));
@@ -100,6 +109,7 @@ impl Interceptor for TokenCheck {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs;
 
     fn with(header: &str) -> Request<()> {
         let mut request = Request::new(());

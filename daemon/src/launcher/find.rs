@@ -6,6 +6,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
+/// No process of a job has a higher number.
+const LARGEST: u64 = u64::MAX / 2;
+
 /// Living leaders of process groups whose environment says `owner`, with the incarnation that
 /// `number` says. Those that may not be looked at are other users', and none of this daemon's.
 pub fn owned_by((owner, value): (&str, &OsStr), number: &str) -> Vec<(Incarnation, Running)> {
@@ -16,12 +19,18 @@ pub fn owned_by((owner, value): (&str, &OsStr), number: &str) -> Vec<(Incarnatio
         if pid == own || variable(&environment, owner)? != value.as_bytes() {
             return None;
         }
-        let number = std::str::from_utf8(variable(&environment, number)?).ok()?;
+        let number: u64 = std::str::from_utf8(variable(&environment, number)?)
+            .ok()?
+            .parse()
+            .ok()?;
+        // No job counts so far; the number after it would be the first one again.
+        if number > LARGEST {
+            return None;
+        }
         let stat = ProcStat::read(pid).ok()?;
         let start_time = stat.start_time;
         let running = Running { pid, start_time };
-        (stat.group == pid && !stat.is_dead())
-            .then_some((Incarnation(number.parse().ok()?), running))
+        (stat.group == pid && !stat.is_dead()).then_some((Incarnation(number), running))
     };
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(found).collect()
@@ -48,7 +57,8 @@ mod tests {
             command
                 .arg("60")
                 .env("T_OWNER", &owner)
-                .env("T_NUMBER", "7");
+                .env("T_NUMBER", "7")
+                .env("T_HUGE", u64::MAX.to_string());
             if group {
                 command.process_group(0);
             }
@@ -65,6 +75,8 @@ mod tests {
         let pids: Vec<_> = found.iter().map(|(n, r)| (n.0, r.pid)).collect();
         assert_eq!(pids, [(7, role.id())], "the leader alone");
         assert_eq!(find("/test/0"), []);
+        let huge = owned_by(("T_OWNER", OsStr::new(&owner)), "T_HUGE");
+        assert_eq!(huge, [], "a number that no other could follow");
         for child in [&mut role, &mut tool] {
             child.kill().unwrap();
         }

@@ -13,6 +13,7 @@
 //! No end waits for a disk: the last lines of its log go with it if they can be read at once.
 mod afflict;
 mod debugger;
+mod environment;
 mod evidence;
 #[cfg(test)]
 mod evidence_tests;
@@ -30,6 +31,7 @@ mod tests;
 mod watch;
 
 pub use afflict::Afflictions;
+pub use environment::{held_back, inherited};
 pub use evidence::{Evidence, evidence};
 pub use find::owned_by;
 pub use page::{LogPage, PAGE_BYTES, page};
@@ -40,6 +42,7 @@ pub use watch::Launcher;
 
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
+use robust_shared::job::Passed;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -50,7 +53,9 @@ pub struct SpawnSpec {
     pub incarnation: Incarnation,
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Set on top of the daemon's own environment.
+    /// What passes to it of the daemon's own environment, and nothing else does.
+    pub passed: Passed,
+    /// Set on top of that.
     pub env: Vec<(String, String)>,
     /// Output and errors are appended here.
     pub log_path: PathBuf,

@@ -1,5 +1,5 @@
 //! Making the process.
-use super::{SpawnError, SpawnSpec};
+use super::{SpawnError, SpawnSpec, inherited};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -20,6 +20,8 @@ pub fn start(spec: &SpawnSpec) -> Result<(Child, u64), SpawnError> {
     let mut command = Command::new(program);
     command
         .args(arguments)
+        .env_clear()
+        .envs(inherited(&spec.passed))
         .envs(spec.env.iter().map(|(k, v)| (k, v)))
         .stdin(Stdio::null())
         .stdout(log)
@@ -46,12 +48,13 @@ fn open_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
     Ok((log, from))
 }
 
-/// A session and group of its own, and no descriptor but 0, 1, 2: what the daemon itself inherited
-/// without close-on-exec would else live on in its roles.
+/// A session and group of its own, no rights that a set-user-ID program would add, and no descriptor but
+/// 0, 1, 2: what the daemon itself inherited without close-on-exec would else live on in its roles.
 #[allow(unsafe_code)]
 fn detach(command: &mut Command) {
     let in_child = || {
         rustix::process::setsid()?;
+        rustix::thread::set_no_new_privs(true)?;
         let (first, last) = (3 as libc::c_uint, libc::c_uint::MAX);
         // SAFETY: a plain system call on integers, marking descriptors of the forked child. Before
         // Linux 5.11 it fails, which is fine: Rust opens everything with close-on-exec.
@@ -65,7 +68,7 @@ fn detach(command: &mut Command) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes two async-signal-safe system calls and
+    // SAFETY: between fork and exec the closure makes async-signal-safe system calls only and
     // neither allocates nor locks.
     unsafe {
         command.pre_exec(in_child);

@@ -27,6 +27,7 @@ impl Bench {
         SpawnSpec {
             incarnation: Incarnation(n),
             argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            passed: Passed::default(),
             env: vec![("COLOUR".to_owned(), "green".to_owned())],
             log_path: self.dir.path().join(format!("logs/{n}.log")),
             header: format!("== incarnation {n}"),

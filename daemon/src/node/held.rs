@@ -86,7 +86,7 @@ impl Held {
         if let Some(xxh3) = there {
             return Ok(xxh3);
         }
-        crate::state::make_private_dir(&self.folder)
+        crate::state::make_snapshots(&self.folder)
             .map_err(|e| Status::resource_exhausted(e.to_string()))?;
         let v1::HeldShard {
             step,

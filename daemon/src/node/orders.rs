@@ -98,7 +98,7 @@ impl Actor {
         let plan = self.plan.as_ref().ok_or("the job's files are not here")?;
         let plan = plan.as_ref().map_err(ToString::to_string)?;
         let snapshots = self.state.snapshots();
-        crate::state::make_private_dir(&snapshots).map_err(|e| e.to_string())?;
+        crate::state::make_snapshots(&snapshots).map_err(|e| e.to_string())?;
         crate::state::remove_of_earlier_boots(&snapshots).map_err(|e| e.to_string())?;
         if !spawn.job.is_empty() && self.revision != Some(spawn.revision) {
             let path = self.state.job_revision(spawn.revision);

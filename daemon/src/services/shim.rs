@@ -69,6 +69,7 @@ pub(super) fn spec(
     SpawnSpec {
         incarnation: life,
         argv,
+        passed: plan.passes.to_service(&id.name),
         env,
         log_path: log_path(plan, id),
         header: format!("=== {id} life {}", life.0),

@@ -1,7 +1,6 @@
 //! The job a state directory belongs to.
-use super::{StateDir, StateDirError, write_private};
+use super::{Readers, StateDir, StateDirError, read_private, write_private};
 use std::path::PathBuf;
-use std::{fs, io};
 
 /// Whether the directory already belonged to this job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,22 +34,16 @@ pub enum JobFileError {
 /// refusal.
 pub fn write_job(dir: &StateDir, json: &str) -> Result<WrittenJob, JobFileError> {
     let path = dir.job_json();
-    match fs::read_to_string(&path) {
-        Ok(there) if there == json => Ok(WrittenJob::Same),
-        Ok(there) => Err(JobFileError::OtherJob {
+    match read_private(&path, Readers::Owner)? {
+        Some(there) if there == json => Ok(WrittenJob::Same),
+        Some(there) => Err(JobFileError::OtherJob {
             dir: dir.root().to_owned(),
             there: job_name(&there),
         }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+        None => {
             write_private(&path, json.as_bytes())?;
             Ok(WrittenJob::New)
         }
-        Err(source) => Err(StateDirError::Io {
-            doing: "reading",
-            path,
-            source,
-        }
-        .into()),
     }
 }
 

@@ -13,14 +13,15 @@
 //!   db/ ckpt/ logs/ services/
 //! ```
 mod job_file;
+mod private;
 mod shm;
 
 pub use job_file::{JobFileError, WrittenJob, write_job};
-pub use shm::{give_back, remove_of_earlier_boots, snapshot_dir};
+pub use private::{Readers, make_private, make_private_dir, read_private, write_private};
+pub use shm::{give_back, make_snapshots, remove_of_earlier_boots, snapshot_dir};
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a state directory cannot be used.
@@ -35,6 +36,38 @@ pub enum StateDirError {
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
+    },
+    /// Another user made it.
+    #[error(
+        "{path} belongs to uid {owner}, not to uid {us} that runs this: who owns it could change what is \
+         believed of it; remove it, or name another with --state-dir (of shared memory: with ROBUST_SHM)"
+    )]
+    Foreign {
+        /// The folder, link or file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
+    /// Others could write to it, or read a secret.
+    #[error(
+        "{path} is open to other users (mode {mode:o}): if nobody else wrote to it, close it with \
+         `chmod {fix} {path}`; else name another with --state-dir"
+    )]
+    Open {
+        /// The folder or file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// What chmod is to be told.
+        fix: &'static str,
+    },
+    /// A link where a file is to be.
+    #[error("{path} is a link, and is not followed: put the file itself there")]
+    Link {
+        /// It.
+        path: PathBuf,
     },
 }
 
@@ -91,7 +124,7 @@ impl StateDir {
     /// issued once in a job may be issued again in the next.
     pub fn run(&self, is_new: bool) -> Result<String, StateDirError> {
         let path = self.run_file();
-        if let (false, Ok(known)) = (is_new, fs::read_to_string(&path)) {
+        if let (false, Some(known)) = (is_new, read_private(&path, Readers::Owner)?) {
             return Ok(known.trim().to_owned());
         }
         let random = Path::new("/dev/urandom");
@@ -199,41 +232,6 @@ impl StateDir {
     }
 }
 
-/// Makes a directory (and those above it) that only its owner can enter.
-pub fn make_private_dir(path: &Path) -> Result<(), StateDirError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(StateDirError::io("creating", path))
-}
-
-/// Writes a file that only its owner can read, so that readers see the old text or the new.
-pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StateDirError> {
-    let temporary = path.with_extension("new");
-    remove_if_there(&temporary)?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary)
-        .map_err(StateDirError::io("creating", &temporary))?;
-    file.write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .map_err(StateDirError::io("writing", &temporary))?;
-    fs::rename(&temporary, path).map_err(StateDirError::io("renaming", path))?;
-    // A name outlives a power cut only when its folder is written too.
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(StateDirError::io("syncing", folder))
-}
-
-/// Lets only the owner use a socket.
-pub fn make_private(path: &Path) -> Result<(), StateDirError> {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-        .map_err(StateDirError::io("setting the mode of", path))
-}
-
 /// Removes a folder and all in it, if it is there.
 pub fn remove_folder(path: &Path) -> Result<(), StateDirError> {
     match fs::remove_dir_all(path) {
@@ -257,6 +255,7 @@ fn remove_if_there(path: &Path) -> Result<(), StateDirError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_directory_and_private_files_are_for_the_owner_only() {

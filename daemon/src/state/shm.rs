@@ -1,5 +1,5 @@
 //! Where trainer snapshots live: memory that outlives the trainer's processes.
-use super::{StateDirError, remove_folder};
+use super::{StateDirError, make_private_dir, remove_folder};
 use robust_tree::{ENGINE_VARIABLE, leftovers, sweep};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// Names another folder for them: one on a disk, for a machine whose memory does not hold two copies of
 /// weights and optimiser besides those that are trained. The pages are then the kernel's to write back.
 const FOLDER_VARIABLE: &str = "ROBUST_SHM";
+/// How the names of our folders begin.
+const PREFIX: &str = "robust-";
 /// A number that the kernel draws when the machine starts.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -31,13 +33,25 @@ pub fn snapshot_dir(state: &Path) -> PathBuf {
 
 fn name(state: &Path) -> String {
     let digest = blake3::hash(state.as_os_str().as_encoded_bytes()).to_hex();
-    format!("robust-{}", &digest[..16])
+    format!("{PREFIX}{}", &digest[..16])
 }
 
 /// Memory forgets when the machine goes down, and so must a folder on a disk: of pages that were not
 /// written yet a slot's seal knows nothing. So every start of the machine has a folder of its own.
 fn on_disk(folder: &Path, state: &Path, boot: &str) -> PathBuf {
     folder.join(name(state)).join(boot)
+}
+
+/// Makes the folder for snapshots, and on a disk the one around it: both names can be guessed.
+pub fn make_snapshots(snapshots: &Path) -> Result<(), StateDirError> {
+    let is_ours = |folder: &&Path| {
+        let name = folder.file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| name.starts_with(PREFIX))
+    };
+    if let Some(of_state) = snapshots.parent().filter(is_ours) {
+        make_private_dir(of_state)?;
+    }
+    make_private_dir(snapshots)
 }
 
 /// Removes what lies in a folder on a disk since before the machine was started anew.

@@ -42,7 +42,7 @@ impl Site {
 
     pub fn write_job(&self, steps: u64) {
         let job = format!(
-            "[job]\nname = \"fake\"\nsteps = {steps}\n[model]\npath = \"model\"\n\
+            "[job]\nname = \"fake\"\nsteps = {steps}\npass_env = [\"FAKE_*\"]\n[model]\npath = \"model\"\n\
              [data]\nprompts = \"data.jsonl\"\ntokenizer = \"tokenizer.json\"\n\
              [batch]\nprompts = 2\nresponses = 2\n[checkpoint]\nevery = 2\n\
              [detect]\nsample_interval_ms = 50\n"

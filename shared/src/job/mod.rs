@@ -12,6 +12,7 @@
 
 mod command;
 mod devices;
+mod environment;
 mod error;
 mod locate;
 mod moments;
@@ -32,6 +33,7 @@ mod tests_devices;
 
 pub use command::{Missing, Part, Placeholder, Scope, ServiceTies, Template, TemplateError};
 pub use devices::{DEVICES_VARIABLE, NoSuchDevice, SeenDevices, SlotDevices};
+pub use environment::{PASSED, Passed};
 pub use error::{JobError, Location, Problem};
 pub(crate) use error::{from_toml, list, suggest};
 pub(crate) use locate::Document;

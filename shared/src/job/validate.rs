@@ -27,6 +27,7 @@ impl Job {
     /// when it began and is the core's to know since.
     pub fn validate_values(&self) -> Result<(), Problem> {
         self.check_name()?;
+        self.check_pass_env()?;
         self.check_data()?;
         self.check_counts()?;
         self.check_remote()?;

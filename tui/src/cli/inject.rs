@@ -188,4 +188,7 @@ pub struct AuditArgs {
     /// Start at this number
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub since: u64,
+    /// Say where the log was changed, cut or reordered (exit code 1); needs no daemon
+    #[arg(long, conflicts_with_all = ["follow", "since"])]
+    pub verify: bool,
 }

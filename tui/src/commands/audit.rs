@@ -1,5 +1,5 @@
 //! `robustctl audit`: who asked for what, and what came of it.
-use super::{put, put_json};
+use super::{audit_check, put, put_json};
 use crate::cli::AuditArgs;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
@@ -11,6 +11,15 @@ use tokio_stream::StreamExt as _;
 
 /// A line for each request, when its result is known; at the end those without one.
 pub async fn run(endpoint: &Endpoint, args: &AuditArgs, json: bool) -> Result<(), CliError> {
+    if args.verify {
+        let state = endpoint.state_dir().ok_or_else(|| {
+            CliError::Usage(
+                "--verify reads files: run it where the state directory is, without --connect"
+                    .to_owned(),
+            )
+        })?;
+        return audit_check::run(state, json);
+    }
     let mut client = endpoint.connect().await?;
     let request = v1::AuditRequest {
         follow: args.follow,

@@ -1,5 +1,6 @@
 //! One file per command. Each prints to stdout and ends in a [`CliError`] or well.
 mod audit;
+mod audit_check;
 mod bench;
 mod ckpt;
 mod control;
@@ -26,8 +27,8 @@ mod watch;
 use crate::cli::{Args, BenchCommand, Command, RulesArgs, StoreCommand};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output;
 use clap::CommandFactory as _;
-use std::io::Write as _;
 
 /// Runs the command of the command line.
 pub async fn run(args: Args) -> Result<(), CliError> {
@@ -111,11 +112,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
-/// Writes to stdout; a reader that left is no panic.
+/// Writes to stdout, on a terminal without orders to it; a reader that left is no panic.
 fn put(text: &str) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    Ok(output::put(text)?)
 }
 
 /// Writes a message as one line of JSON.

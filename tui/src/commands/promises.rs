@@ -1,9 +1,10 @@
 //! How roles are hosted and what is promised for it: two lines in `status` and `report` where a role is
 //! not the built-in one, all of it with `status --promises`.
-use super::report::{cut, printable};
+use super::report::cut;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
+use robust_shared::printable::one_line as printable;
 
 /// How a role is hosted that is not the user's.
 const BUILT_IN: &str = "built-in";

@@ -2,6 +2,7 @@
 use super::fake::{self, Book};
 use super::{daemon, err, incident, out, run, status, struck};
 use robust_proto::v1;
+use robust_shared::audit::Head;
 
 #[test]
 fn quarantine_and_readmit_say_what_is_so_now_and_why_not() {
@@ -236,6 +237,52 @@ fn the_audit_log_has_a_line_for_each_request_with_what_came_of_it() {
         (&first["id"], &first["result"]),
         (&1.into(), &"refused".into())
     );
+}
+
+#[test]
+fn a_log_that_was_changed_cut_or_reordered_says_where_and_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let verify = |lines: &[String]| {
+        std::fs::write(dir.path().join("audit.jsonl"), lines.concat()).unwrap();
+        run(dir.path(), &["audit", "--verify"])
+    };
+    let (mut lines, mut head) = (Vec::new(), Head::begin(b""));
+    for id in 1..=4 {
+        let (line, after) = head.seal(&format!("{{\"id\":{id},\"who\":\"uid 7\"}}"));
+        lines.push(line + "\n");
+        head = after;
+    }
+    std::fs::write(dir.path().join("audit.head"), head.text()).unwrap();
+    let whole = verify(&lines);
+    assert!(whole.status.success(), "{}", err(&whole));
+    let says = format!(
+        "4 lines of the chain, 1 to 4, are as written\nhead 4 {}\n",
+        head.chain
+    );
+    assert_eq!(out(&whole), says);
+    let mut changed = lines.clone();
+    changed[1] = changed[1].replace("uid 7", "uid 0");
+    let mut reordered = lines.clone();
+    reordered.swap(1, 2);
+    for (lines, says) in [
+        (
+            &changed[..],
+            "line 2: changed since it was written (request 2)",
+        ),
+        (&lines[..3], "audit.jsonl: line 4 of the chain is cut out"),
+        (&lines[1..], "line 1: line 1 of the chain is cut out"),
+        (&reordered, "line 3: line 2 of the chain is out of order"),
+    ] {
+        let output = verify(lines);
+        assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+        assert!(out(&output).contains(says), "{says}: {}", out(&output));
+    }
+    let json = run(dir.path(), &["audit", "--verify", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(found["damage"][0]["kind"], "moved", "{found}");
+    assert_eq!(found["damage"][0]["line"], 3);
+    let remote = run(dir.path(), &["audit", "--verify", "--follow"]);
+    assert_eq!(remote.status.code(), Some(2));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod leader;
 mod reads;
 mod remote;
 mod silent;
+mod terminal;
 
 use fake::{Book, Fake, Server};
 use robust_proto::v1;

@@ -79,7 +79,7 @@ impl Map {
 
     /// One word of the seal.
     pub fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at < WORDS);
+        assert!(at < WORDS, "the seal has {WORDS} words, not {at}");
         // SAFETY: within the first page, aligned; all accesses of this process to the seal are atomic.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().cast::<u64>().add(at)) }
     }
@@ -91,7 +91,14 @@ impl Map {
 
     /// A part of the writer's image, after the seal.
     pub fn range(&mut self, at: usize, bytes: usize) -> &mut [u8] {
-        debug_assert!(at >= PAGE && at + bytes <= self.bytes);
+        let end = at.checked_add(bytes);
+        let fits = at >= PAGE && end.is_some_and(|end| end <= self.bytes);
+        // In release builds too: what follows would write beside the map.
+        assert!(
+            fits,
+            "{bytes} bytes at {at} are no part of an image of {}",
+            self.bytes
+        );
         // SAFETY: within the mapping and beyond the seal; in this process nobody else has it, and other
         // processes only read.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), bytes) }

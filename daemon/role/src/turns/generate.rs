@@ -280,7 +280,7 @@ impl Turns {
         let response = asked.send().await.map_err(elsewhere)?;
         let status = response.status();
         if !status.is_success() {
-            let text = response.text().await.unwrap_or_default();
+            let text = beginning(response).await;
             let refused = Refused::of(status.as_u16(), &text);
             return Err(Broken::judged(refused.client, refused.to_string()));
         }
@@ -389,6 +389,22 @@ fn numbered(label: &Label) -> Result<u64, Broken> {
             "its weights are called `{label}`, which is no version of this job"
         ))
     })
+}
+
+/// Bytes that are read of an engine's reason for a refusal.
+const REASON: usize = 64 << 10;
+
+/// The beginning of an answer that is no success: an engine that goes on and on is not heard out.
+async fn beginning(response: reqwest::Response) -> String {
+    let (mut pieces, mut text) = (response.bytes_stream(), Vec::new());
+    while let Some(Ok(piece)) = pieces.next().await {
+        text.extend_from_slice(&piece);
+        if text.len() >= REASON {
+            text.truncate(REASON);
+            break;
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

@@ -268,7 +268,8 @@ fn elements(layout: &[TensorSpec]) -> usize {
 
 /// The memory of a contiguous tensor on the CPU.
 pub(crate) fn tensor_bytes(tensor: &Tensor) -> &[u8] {
-    debug_assert!(tensor.is_contiguous());
+    // In release builds too: of another tensor the memory read would be no part.
+    assert!(tensor.is_contiguous());
     let len = tensor.numel() * tensor.kind().elt_size_in_bytes();
     // SAFETY: the buffers of this module are contiguous tensors on the CPU that own
     // `numel` elements at `data_ptr`, and the borrow of the tensor keeps them allocated.
@@ -280,7 +281,7 @@ pub(crate) fn tensor_bytes(tensor: &Tensor) -> &[u8] {
 
 /// The same to write to; any bytes are valid float32.
 pub(crate) fn tensor_bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
-    debug_assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float);
+    assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float);
     let len = tensor.numel() * size_of::<f32>();
     // SAFETY: as in `tensor_bytes`; the tensor is borrowed mutably.
     #[allow(unsafe_code)]

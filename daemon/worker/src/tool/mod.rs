@@ -1,7 +1,7 @@
 //! Runs a conversation's tool call in a process of its own.
 //!
-//! The child gets no input, no environment and no open files, its own process group, bounds on
-//! memory and processor time, and a deadline that is kept here: at the end of it the whole group is
+//! The child gets the expression on its input, which no other user of the machine reads, no environment and
+//! no open files, its own process group, bounds on memory and processor time, and a deadline that is kept here: at the end of it the whole group is
 //! killed. Whose doing it is when there is no value then: [`outcome`].
 
 mod calc;
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rustix::process;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
 
 pub use calc::{CalcError, evaluate};
 use group::Group;
 pub use outcome::{CallError, Infrastructure, ToolError};
-use outcome::{End, MAX_OUTPUT_BYTES, Seen, not_started};
+use outcome::{End, MAX_OUTPUT_BYTES, Seen};
 
 /// The calculator and its bounds.
 #[derive(Debug, Clone)]
@@ -72,16 +72,19 @@ impl Calculator {
         expression: &str,
         drilled: Drilled,
     ) -> Result<String, ToolError> {
-        let mut child = self
-            .command(expression, drilled)
-            .spawn()
-            .map_err(|source| not_started(self.program.clone(), source))?;
+        let mut child =
+            self.command(drilled)
+                .spawn()
+                .map_err(|source| Infrastructure::NotStarted {
+                    program: self.program.clone(),
+                    source,
+                })?;
         let group = Group::of(child.id());
         self.bound(child.id()).map_err(Infrastructure::Unread)?;
         if drilled.killed {
             group.kill();
         }
-        let seen = match tokio::time::timeout(self.timeout, seen(&mut child)).await {
+        let seen = match tokio::time::timeout(self.timeout, seen(&mut child, expression)).await {
             Ok(seen) => seen.map_err(Infrastructure::Unread)?,
             Err(_) => {
                 let computed = group.computed();
@@ -98,7 +101,7 @@ impl Calculator {
         seen.judge(self.timeout)
     }
 
-    fn command(&self, expression: &str, drilled: Drilled) -> Command {
+    fn command(&self, drilled: Drilled) -> Command {
         let sleep = match drilled.killed {
             true => NOT_YET,
             false => drilled.sleep,
@@ -106,15 +109,11 @@ impl Calculator {
         let sleep_ms = (!sleep.is_zero()).then(|| sleep.as_millis().to_string());
         let mut command = Command::new(&self.program);
         command
-            .args([
-                self.memory_mb.to_string(),
-                self.cpu_s().to_string(),
-                expression.to_owned(),
-            ])
+            .args([self.memory_mb.to_string(), self.cpu_s().to_string()])
             .args(sleep_ms)
             .env_clear()
             .current_dir("/")
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -156,10 +155,11 @@ impl Calculator {
     }
 }
 
-/// Waits for a child's end, and what it said.
-async fn seen(child: &mut Child) -> io::Result<Seen> {
+/// Gives a child its expression, and waits for its end and what it said.
+async fn seen(child: &mut Child, expression: &str) -> io::Result<Seen> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (stdout, stderr) = tokio::join!(read(stdout), read(stderr));
+    let given = give(child.stdin.take(), expression);
+    let ((), stdout, stderr) = tokio::join!(given, read(stdout), read(stderr));
     let end = end(child.wait().await?);
     Ok(Seen {
         end,
@@ -176,6 +176,13 @@ fn end(status: ExitStatus) -> End {
         (None, Some(signal)) => End::Killed(signal),
         // A real-time signal, which has no name; it killed all the same.
         (None, None) => End::Killed(Signal::SIGKILL),
+    }
+}
+
+/// A tool that ends without reading all of it says by its end what that means.
+async fn give(pipe: Option<ChildStdin>, expression: &str) {
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.write_all(expression.as_bytes()).await;
     }
 }
 

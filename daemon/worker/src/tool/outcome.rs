@@ -138,17 +138,6 @@ impl Seen {
     }
 }
 
-/// Whether a program refuses to be started by what it was to be given.
-pub(super) fn not_started(program: PathBuf, source: io::Error) -> ToolError {
-    match source.kind() {
-        // No argument has a zero byte, nor so many bytes as the system takes at most.
-        io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong => {
-            CallError::Refused("not an expression".to_owned()).into()
-        }
-        _ => Infrastructure::NotStarted { program, source }.into(),
-    }
-}
-
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
@@ -239,27 +228,6 @@ mod tests {
             assert_eq!(
                 by_infrastructure(judged(End::Exited(code), "", "setting limits: EPERM\n")),
                 format!("the tool broke with exit code {code}: setting limits: EPERM")
-            );
-        }
-    }
-
-    #[test]
-    fn a_start_fails_by_the_expression_or_by_the_machine() {
-        let failed = |kind| not_started("tool".into(), io::Error::from(kind));
-        for kind in [
-            io::ErrorKind::InvalidInput,
-            io::ErrorKind::ArgumentListTooLong,
-        ] {
-            assert!(matches!(failed(kind), ToolError::Call(_)), "{kind:?}");
-        }
-        for kind in [
-            io::ErrorKind::NotFound,
-            io::ErrorKind::OutOfMemory,
-            io::ErrorKind::WouldBlock,
-        ] {
-            assert!(
-                matches!(failed(kind), ToolError::Infrastructure(_)),
-                "{kind:?}"
             );
         }
     }

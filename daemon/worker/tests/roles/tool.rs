@@ -1,6 +1,8 @@
 //! The calculator in its process.
 
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use robust_worker::tool::{Calculator, CallError, Drilled, Infrastructure, ToolError};
@@ -113,13 +115,66 @@ fn endless_output_is_cut_off() {
 }
 
 #[test]
-fn what_no_program_can_be_given_is_no_expression() {
+fn an_expression_of_any_bytes_and_length_is_answered() {
     let (runtime, tool) = (runtime(), calculator());
-    for expression in ["1\0+1", &"1+".repeat(100_000)] {
+    for (expression, reason) in [
+        ("1\0+1", "syntax error at character 1"),
+        ("1+ä", "syntax error at character 2"),
+        (&"1+".repeat(1_000_000), "longer than 4096 characters"),
+    ] {
         let error = by_the_model(runtime.block_on(tool.run(expression)));
-        let refused = CallError::Refused("not an expression".to_owned());
-        assert_eq!(error, refused);
+        assert_eq!(error, CallError::Refused(reason.to_owned()));
     }
+}
+
+/// A calculator that was started by hand, and what the kernel says of it.
+struct Started(std::process::Child);
+
+impl Started {
+    fn new() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_robust-calc"));
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(pipes.args(["64", "20"]).spawn().unwrap())
+    }
+
+    fn says(&self, name: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap()
+    }
+}
+
+#[test]
+fn a_tool_is_confined_before_it_reads_its_expression_and_nobody_else_reads_that() {
+    let mut tool = Started::new();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !tool.says("status").contains("Seccomp:\t1") {
+        assert!(Instant::now() < deadline, "{}", tool.says("status"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(tool.says("status").contains("NoNewPrivs:\t1"));
+    let limits = tool.says("limits");
+    for (name, bound) in [
+        ("Max processes", "0"),
+        ("Max open files", "3"),
+        ("Max core file size", "0"),
+        ("Max file size", "0"),
+        ("Max cpu time", "20"),
+        ("Max address space", "67108864"),
+    ] {
+        let line = limits.lines().find(|l| l.starts_with(name)).unwrap();
+        let value = line[name.len()..].split_whitespace().next();
+        assert_eq!(value, Some(bound), "{line}");
+    }
+    tool.0.stdin.take().unwrap().write_all(b"20+22").unwrap();
+    assert!(!tool.says("cmdline").contains("20+22"));
+    let mut value = String::new();
+    tool.0
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut value)
+        .unwrap();
+    assert_eq!(value, "42\n");
+    assert_eq!(tool.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]

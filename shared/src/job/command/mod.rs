@@ -10,5 +10,6 @@ mod template;
 mod trainer;
 
 pub use order::ServiceTies;
+pub(in crate::job) use placeholder::is_variable;
 pub use placeholder::{Placeholder, Scope};
 pub use template::{Missing, Part, Template, TemplateError};

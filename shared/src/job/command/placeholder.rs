@@ -166,7 +166,7 @@ fn meant(name: &str) -> Option<String> {
 }
 
 /// Whether an environment's variable may have the name.
-pub(super) fn is_variable(name: &str) -> bool {
+pub(in crate::job) fn is_variable(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.chars().all(fits) && name.starts_with(|c: char| !c.is_ascii_digit())
 }

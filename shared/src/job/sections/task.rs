@@ -71,6 +71,11 @@ pub struct General {
     /// Faults are injected, and drills run against it, only by who says that they know what they do
     /// (`--i-know`).
     pub protected: bool,
+    /// Variables of robustd's environment that the job's roles get besides those that all get; one with a
+    /// `*` at its end stands for all that begin so, credentials excepted. A program of yours gets what its
+    /// own `inherit` names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pass_env: Vec<String>,
     /// Seconds a role's process waits for a daemon to answer before it gives up.
     pub daemon_grace_s: f64,
 }
@@ -101,6 +106,7 @@ impl Default for General {
             seed: 1,
             steps: None,
             protected: false,
+            pass_env: Vec::new(),
             daemon_grace_s: 60.0,
         }
     }

@@ -82,6 +82,9 @@ pub struct JobFacts {
     /// The devices of its first node's slots, as they would be here; none where nobody takes any.
     #[serde(default)]
     pub devices: Option<Found<Assigned>>,
+    /// Variables that are set here and pass to no process of the job.
+    #[serde(default)]
+    pub held_back: Vec<String>,
 }
 
 /// The memory that the processes of a built-in role take.

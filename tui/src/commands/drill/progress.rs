@@ -2,9 +2,11 @@
 use super::outcome::RunOutcome;
 use crate::error;
 use crate::format::{clock, millis, ratio};
+use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
 use robust_shared::drill::Strike;
+use robust_shared::printable::one_line;
 use std::io::IsTerminal as _;
 
 /// Shows one run.
@@ -49,9 +51,9 @@ impl Progress {
         if self.json {
             error::note(&line, true);
         } else if self.bar.is_hidden() {
-            eprintln!("{line}");
+            output::say(&line);
         } else {
-            self.bar.println(line);
+            self.bar.println(one_line(&line));
         }
     }
 
@@ -66,7 +68,7 @@ impl Progress {
         }
         if status.state == "starting" && self.reason != status.reason {
             self.reason.clone_from(&status.reason);
-            self.bar.set_message(self.reason.clone());
+            self.bar.set_message(one_line(&self.reason));
         } else if status.state != "starting" {
             let (struck, of) = (self.struck, self.faults);
             self.bar

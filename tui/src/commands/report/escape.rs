@@ -1,10 +1,4 @@
-//! Text of others: whatever a job is named, a page or a terminal says it and does nothing.
-
-/// Without control characters, which a terminal would obey and HTML has no name for.
-pub fn printable(text: &str) -> String {
-    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(clean).collect()
-}
+//! Text of others: whatever a job is named, a page says it and does nothing.
 
 /// For element content and quoted attributes. Control characters, which HTML has no name for, become
 /// the replacement character.

@@ -1,13 +1,13 @@
 //! Phases of each instance over the run, a row each (the paper's Figure 6 of the whole run).
 use super::charts::{Area, TEXT, both, fault, is_narrow};
 use super::colours::{FAULT, GRID, INK, phase};
-use super::escape::printable;
 use super::run::Run;
 use crate::error::CliError;
 use crate::format::{clock, who};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use robust_proto::v1;
+use robust_shared::printable::one_line as printable;
 
 /// Rows that are drawn at most.
 pub const ROWS: usize = 40;

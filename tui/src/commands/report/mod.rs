@@ -17,7 +17,6 @@ mod sections;
 mod tests;
 mod text;
 
-pub use escape::printable;
 pub use text::cut;
 
 use super::{put, put_json};

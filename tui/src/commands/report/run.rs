@@ -1,7 +1,7 @@
 //! A run as its reports show it.
-use super::escape::printable;
 use crate::format::{clock, who};
 use robust_proto::v1;
+use robust_shared::printable::one_line as printable;
 
 /// A report with its history.
 pub struct Run<'a> {

@@ -1,5 +1,4 @@
 //! The report for a terminal of 80 columns.
-use super::escape::printable;
 use super::run::{Came, Run, whom};
 use crate::cascade;
 use crate::commands::promises;
@@ -7,6 +6,7 @@ use crate::format::{bytes, clock, millis, rate, ratio, time_of_day};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
+use robust_shared::printable::one_line as printable;
 
 /// Columns of a curve.
 const WIDTH: usize = 68;

@@ -2,8 +2,10 @@
 use crate::commands::{put, put_json};
 use crate::error::{self, CliError};
 use crate::format::ratio;
+use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
+use robust_shared::printable::one_line;
 use std::io::IsTerminal as _;
 
 /// Shows one job.
@@ -69,9 +71,9 @@ impl Progress {
             if self.json {
                 error::note(&self.reason, true);
             } else if self.bar.is_hidden() && self.quiet {
-                eprintln!("{}", self.reason);
+                output::say(&self.reason);
             } else {
-                self.bar.println(&self.reason);
+                self.bar.println(one_line(&self.reason));
             }
         }
         Ok(())

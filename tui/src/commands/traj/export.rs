@@ -4,6 +4,7 @@ use super::{ask, name, next, put_json};
 use crate::cli::{TrajFilter, TrajFormat};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::fit;
 use indicatif::ProgressBar;
 use robust_proto::v1;
 use serde_json::{Value, json};
@@ -110,7 +111,7 @@ fn open(place: Option<&Path>, format: TrajFormat) -> io::Result<Sink> {
 impl Sink {
     fn put(&mut self, t: &v1::Trajectory) -> io::Result<()> {
         match self {
-            Sink::Stdout(out) => writeln!(out, "{}", line(t)),
+            Sink::Stdout(out) => writeln!(out, "{}", fit(&line(t).to_string(), out.get_ref())),
             Sink::Lines(out) => writeln!(out, "{}", line(t)),
             Sink::Parquet(writer) => writer.put(t),
         }

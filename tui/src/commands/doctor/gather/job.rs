@@ -55,6 +55,8 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
         commands: Vec::new(),
         roles: shape(&job).map_or_else(Vec::new, |shape| roles(&job, &shape)),
         devices: None,
+        held_back: job
+            .held_back(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned())),
     })
 }
 

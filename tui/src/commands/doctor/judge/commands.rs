@@ -1,6 +1,6 @@
 //! The job's own programs: engines and services.
 use super::super::check::Check;
-use super::super::facts::{CommandFacts, EngineFacts, Facts, Found};
+use super::super::facts::{CommandFacts, EngineFacts, Facts, Found, JobFacts};
 use super::machine::SNAPSHOTS;
 use crate::format::bytes;
 use robust_shared::job::{EngineKind, Isolate};
@@ -10,7 +10,7 @@ const VERSIONS: u64 = 2;
 
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     let job = facts.job.as_ref().and_then(|job| job.as_ref().ok());
-    let mut checks = Vec::new();
+    let mut checks: Vec<Check> = job.and_then(environment).into_iter().collect();
     for command in job.into_iter().flat_map(|job| &job.commands) {
         checks.push(program(command));
         checks.push(variables(command));
@@ -32,6 +32,14 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
         checks.push(isolation(engine));
     }
     checks
+}
+
+/// Nobody misses a variable silently: what a role does not get is named.
+fn environment(job: &JobFacts) -> Option<Check> {
+    let held = job.held_back.join(", ");
+    let found =
+        format!("no role gets {held}; [job] pass_env and a command's inherit name what it should");
+    (!held.is_empty()).then(|| Check::ok("environment", found))
 }
 
 fn program(command: &CommandFacts) -> Check {

@@ -415,3 +415,22 @@ fn libtorch_must_not_be_newer_than_the_driver() {
     };
     assert_eq!(with("libtorch", for_processors), Verdict::Ok);
 }
+
+#[test]
+fn a_variable_that_no_role_gets_is_named() {
+    let job = JobFacts {
+        held_back: vec!["AWS_SECRET_ACCESS_KEY".to_owned(), "EDITOR".to_owned()],
+        ..JobFacts::default()
+    };
+    let facts = Facts {
+        job: Some(Ok(job)),
+        ..Facts::default()
+    };
+    let checks = all(&facts);
+    let check = checks.iter().find(|c| c.name == "environment").unwrap();
+    assert!(
+        check
+            .found
+            .contains("no role gets AWS_SECRET_ACCESS_KEY, EDITOR;")
+    );
+}

@@ -2,6 +2,7 @@
 use super::super::super::facts::{Found, Tried};
 use robust_proto::SERVICES_VARIABLE;
 use robust_shared::job::DEVICES_VARIABLE;
+use robust_shared::printable;
 use robust_shared::trial::{Failure, Said, Up};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -126,7 +127,7 @@ impl Running {
             .filter(|line| !line.trim().is_empty())
             .collect();
         let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
-        last.iter().map(|line| printable(line)).collect()
+        last.iter().map(|line| printable::lines(line)).collect()
     }
 
     async fn next(&mut self) -> Found<Said> {
@@ -159,16 +160,4 @@ impl Drop for Running {
 fn broken(reason: String) -> Failure {
     let cure = "see that robust-shim is of the same build as robustctl".to_owned();
     Failure { reason, cure }
-}
-
-/// A line of a program's log: a terminal shows it and obeys nothing in it.
-fn printable(line: &str) -> String {
-    let clean = |c: char| {
-        if c.is_control() && c != '\t' {
-            '\u{fffd}'
-        } else {
-            c
-        }
-    };
-    line.chars().map(clean).collect()
 }

@@ -1,0 +1,194 @@
+//! The files of the audit log.
+//!
+//! ```text
+//!  audit.1.jsonl  audit.2.jsonl  ..  audit.jsonl     audit.head: where the chain ends
+//! ```
+//! A line is written, then the head over the one before: at no time is the head of a line that is not there.
+//! After a power cut it may be an older one, which is true of its line, too.
+use super::MOST_FILES;
+use robust_proto::v1::AuditEntry;
+use robust_shared::audit::{FILE, HEAD, Head, older_file, older_number};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A place in the log: a file's number, and a place in it. The default is its begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    file: u64,
+    at: u64,
+}
+
+/// Appends.
+#[derive(Debug)]
+pub(super) struct Writer {
+    state: PathBuf,
+    file: File,
+    bytes: u64,
+    most_bytes: u64,
+    head: Head,
+    /// Where that is noted.
+    noted: File,
+}
+
+impl Writer {
+    /// Opens the log, and says the highest number of an entry in it.
+    pub fn open(state: &Path, most_bytes: u64) -> io::Result<(Self, u64)> {
+        let mut file = private(&state.join(FILE))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let whole = text
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |at| at + 1);
+        text.truncate(whole);
+        file.set_len(whole as u64)?;
+        let mut id = entries(&text).map(|e| e.id).max();
+        let mut head = last_head(&text);
+        if let Some(&number) = older(state)?.last() {
+            let before = std::fs::read(state.join(older_file(number)))?;
+            id = id.max(entries(&before).map(|e| e.id).max());
+            head = head.or_else(|| last_head(&before));
+        }
+        let mut noted = noted(&state.join(HEAD))?;
+        let mut known = String::new();
+        noted.read_to_string(&mut known).ok();
+        // Where lines are gone the chain goes on from what was noted, so that the gap stays to be seen.
+        let known = Head::parse(&known).filter(|known| head.is_none_or(|head| known.n > head.n));
+        let head = known.or(head).unwrap_or_else(|| Head::begin(&text));
+        let writer = Self {
+            state: state.to_owned(),
+            file,
+            bytes: whole as u64,
+            most_bytes,
+            head,
+            noted,
+        };
+        Ok((writer, id.unwrap_or(0)))
+    }
+
+    /// Appends an entry; with `synced` it is on disk when this returns.
+    pub fn append(&mut self, entry: &AuditEntry, synced: bool) -> io::Result<()> {
+        if self.bytes >= self.most_bytes {
+            self.rotate()?;
+        }
+        let (line, head) = self.head.seal(&serde_json::to_string(entry)?);
+        let line = line + "\n";
+        if let Err(error) = self.file.write_all(line.as_bytes()) {
+            // A part of a line would be taken for a damage.
+            self.file.set_len(self.bytes)?;
+            return Err(error);
+        }
+        self.bytes += line.len() as u64;
+        self.head = head;
+        if synced {
+            self.file.sync_data()?;
+        }
+        self.noted.write_all_at(head.text().as_bytes(), 0)
+    }
+
+    /// The file becomes an older one, and a new one is begun.
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        let older = older(&self.state)?;
+        let number = older.last().map_or(1, |last| last + 1);
+        let path = self.state.join(FILE);
+        std::fs::rename(&path, self.state.join(older_file(number)))?;
+        self.file = private(&path)?;
+        self.bytes = 0;
+        File::open(&self.state)?.sync_all()?;
+        let surplus = (older.len() + 1).saturating_sub(MOST_FILES);
+        for number in older.into_iter().take(surplus) {
+            std::fs::remove_file(self.state.join(older_file(number)))?;
+        }
+        Ok(())
+    }
+}
+
+fn private(path: &Path) -> io::Result<File> {
+    options().append(true).open(path)
+}
+
+fn noted(path: &Path) -> io::Result<File> {
+    options().write(true).open(path)
+}
+
+/// For its owner alone; a link that somebody laid there is not followed.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).create(true).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW);
+    options
+}
+
+/// The numbers of the older files, in order.
+fn older(state: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(state)? {
+        numbers.extend(entry?.file_name().to_str().and_then(older_number));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Lines that are no entries, as a crash of a former build may have left, are passed over.
+fn entries(text: &[u8]) -> impl Iterator<Item = AuditEntry> + '_ {
+    let lines = text.split_inclusive(|b| *b == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+fn last_head(text: &[u8]) -> Option<Head> {
+    let mut lines = text.rsplit(|b| *b == b'\n').filter(|line| !line.is_empty());
+    lines.find_map(Head::after)
+}
+
+/// Opens all files from a place on, with their numbers.
+pub(super) fn open_from(state: &Path, from: Position) -> io::Result<Vec<(u64, File)>> {
+    let older = older(state)?;
+    let newest = older.last().map_or(1, |last| last + 1);
+    let mut parts = Vec::new();
+    for number in older.into_iter().filter(|number| *number >= from.file) {
+        parts.push((number, File::open(state.join(older_file(number)))?));
+    }
+    match File::open(state.join(FILE)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        file => parts.push((newest, file?)),
+    }
+    Ok(parts)
+}
+
+/// Whole lines only: one that is being written is for the next time.
+pub(super) fn read(
+    parts: Vec<(u64, File)>,
+    from: Position,
+) -> io::Result<(Vec<AuditEntry>, Position)> {
+    let (mut entries, mut end) = (Vec::new(), from);
+    for (number, mut file) in parts {
+        let at = match number == from.file {
+            true => from.at,
+            false => 0,
+        };
+        file.seek(SeekFrom::Start(at))?;
+        let at = read_file(BufReader::new(file), at, &mut entries)?;
+        end = Position { file: number, at };
+    }
+    Ok((entries, end))
+}
+
+fn read_file(
+    mut file: BufReader<File>,
+    mut at: u64,
+    entries: &mut Vec<AuditEntry>,
+) -> io::Result<u64> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = file.read_until(b'\n', &mut line)?;
+        if read == 0 || !line.ends_with(b"\n") {
+            return Ok(at);
+        }
+        at += read as u64;
+        entries.extend(serde_json::from_slice::<AuditEntry>(&line).ok());
+    }
+}

@@ -1,0 +1,128 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Of the calls that change something.
+const CHANGES: &[&str] = &[
+    "Inject",
+    "Disarm",
+    "Quarantine",
+    "Readmit",
+    "Scale",
+    "Update",
+    "Cordon",
+    "RestoreSlot",
+    "Stop",
+    "Pause",
+    "Resume",
+    "Restart",
+];
+
+#[test]
+fn every_method_is_known_to_be_a_read_or_a_change() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../proto/robust/v1/control.proto"
+    );
+    let text = std::fs::read_to_string(path).unwrap();
+    let methods = text.lines().filter_map(|l| l.trim().strip_prefix("rpc "));
+    let methods: Vec<&str> = methods.map(|m| m.split('(').next().unwrap()).collect();
+    assert!(methods.len() > 12, "{methods:?}");
+    for method in methods {
+        let (read, change) = (READS.contains(&method), CHANGES.contains(&method));
+        assert!(
+            read != change,
+            "{method}: say in one of the two lists what it is"
+        );
+    }
+}
+
+#[test]
+fn the_log_shows_what_was_asked_without_what_was_not_given() {
+    let request = v1::InjectRequest {
+        fault: "kill".to_owned(),
+        role: "trainer".to_owned(),
+        index: Some(0),
+        ..v1::InjectRequest::default()
+    };
+    assert_eq!(
+        content("Inject", &request.encode_to_vec()),
+        r#"{"fault":"kill","index":0,"role":"trainer","wait_timeout_ms":0}"#
+    );
+    assert_eq!(content("Inject", b"\xff\xff"), "not readable");
+    assert_eq!(content("Stop", b""), "");
+    assert_eq!(
+        (name("RestoreSlot"), name("Stop")),
+        ("restore-slot".into(), "stop".into())
+    );
+}
+
+/// A service that says how often it was called.
+#[derive(Clone, Default)]
+struct Counted(Arc<AtomicU32>);
+
+impl Service<Request<Body>> for Counted {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(Response::new(Body::empty())) })
+    }
+}
+
+/// A body that never ends; how much of it was read is counted.
+fn without_end(read: Arc<AtomicUsize>) -> Body {
+    let piece = move || {
+        read.fetch_add(65_536, Ordering::Relaxed);
+        Ok::<_, Infallible>(bytes::Bytes::from_static(&[0; 65_536]))
+    };
+    Body::new(axum::body::Body::from_stream(futures::stream::repeat_with(
+        piece,
+    )))
+}
+
+/// What an endless request to inject gets, how much of it was read, how often the service was called,
+/// and the lines of the audit log.
+async fn endless(rights: Rights) -> (Code, usize, u32, usize) {
+    let temp = tempfile::tempdir().unwrap();
+    let audit = Audit::open(temp.path()).unwrap();
+    let (service, read) = (Counted::default(), Arc::<AtomicUsize>::default());
+    let mut gate = Gate::new(service.clone(), audit.clone());
+    let mut request = Request::new(without_end(Arc::clone(&read)));
+    *request.uri_mut() = "/robust.v1.Control/Inject".parse().unwrap();
+    request.extensions_mut().insert(rights);
+    let answer = gate.call(request).await.unwrap();
+    let code = Status::from_header_map(answer.headers()).unwrap().code();
+    let calls = service.0.load(Ordering::Relaxed);
+    let read = read.load(Ordering::Relaxed);
+    (
+        code,
+        read,
+        calls,
+        audit
+            .read(crate::audit::Position::default())
+            .unwrap()
+            .0
+            .len(),
+    )
+}
+
+#[tokio::test]
+async fn of_a_viewers_request_for_a_change_nothing_is_read() {
+    let answer = endless(Rights::Viewer).await;
+    assert_eq!(answer, (Code::PermissionDenied, 0, 0, 1));
+}
+
+#[tokio::test]
+async fn an_operators_request_that_does_not_end_is_given_up_at_its_bound() {
+    let (code, read, calls, lines) = endless(Rights::Operator).await;
+    assert_eq!((code, calls, lines), (Code::ResourceExhausted, 0, 0));
+    assert!(read <= MOST_BYTES + 131_072, "{read}");
+}

@@ -1,0 +1,55 @@
+//! Text of others, such as a role's log or a model's answer: a terminal shows it and does nothing that it says.
+
+/// As one line: control characters, line ends among them, become U+FFFD.
+pub fn one_line(text: &str) -> String {
+    without_colours(text).replace(char::is_control, "\u{fffd}")
+}
+
+/// As lines: of the control characters only line ends and tabs stay.
+pub fn lines(text: &str) -> String {
+    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    without_colours(text).replace(obeyed, "\u{fffd}")
+}
+
+/// Programs colour their logs, and nobody misses it where colours cannot be told from other orders.
+fn without_colours(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("\x1b[") {
+        clean.push_str(&rest[..at]);
+        let parameters = &rest[at + 2..];
+        let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';' && c != ':');
+        rest = match end {
+            Some(end) if parameters[end..].starts_with('m') => &parameters[end + 1..],
+            _ => {
+                clean.push('\u{fffd}');
+                &rest[at + 1..]
+            }
+        };
+    }
+    clean.push_str(rest);
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_order_to_a_terminal_is_left_in_a_text() {
+        let title = "a\x1b]0;owned\x07b";
+        assert_eq!(one_line(title), "a\u{fffd}]0;owned\u{fffd}b");
+        let clipboard = "\x1b]52;c;cm0gLXJm\x1b\\";
+        assert!(!lines(clipboard).contains('\x1b'));
+        // The same introducer as one character, and a line that is overwritten.
+        assert_eq!(lines("\u{9b}2J\rok"), "\u{fffd}2J\u{fffd}ok");
+        assert_eq!(lines("\x1b[2Jx\x1b[1;"), "\u{fffd}[2Jx\u{fffd}[1;");
+        assert_eq!(lines("\u{7f}\u{8}"), "\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn colours_go_and_the_words_stay() {
+        assert_eq!(lines("\x1b[1;31mE\x1b[0m: größer\n\tb"), "E: größer\n\tb");
+        assert_eq!(one_line("a\nb\tc"), "a\u{fffd}b\u{fffd}c");
+    }
+}
