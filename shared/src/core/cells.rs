@@ -185,7 +185,7 @@ impl Core {
         };
         match input {
             Input::Role(from, event) => {
-                let instance = self.s.instances.life(*from);
+                let instance = self.s.roster.instances().life(*from);
                 meet(
                     INSTANCE,
                     instance.map_or(0, |i| self.instance_row(i)),
@@ -205,12 +205,12 @@ impl Core {
             }
             Input::Node(node, event) => {
                 let state = self.node_state(*node);
-                let cordoned = self.s.nodes.get(*node).is_some_and(|n| n.cordoned);
+                let cordoned = self.s.roster.nodes().get(*node).is_some_and(|n| n.cordoned);
                 meet(NODE, node_row(state, cordoned), node_column(event));
             }
             Input::NodeJoined { node, .. } => {
-                let known = self.s.nodes.by_name(&node.name);
-                let cordoned = known.and_then(|id| self.s.nodes.get(id));
+                let known = self.s.roster.nodes().by_name(&node.name);
+                let cordoned = known.and_then(|id| self.s.roster.nodes().get(id));
                 let state = known.and_then(|id| self.node_state(id));
                 let cordoned = cordoned.is_some_and(|n| n.cordoned);
                 meet(NODE, node_row(state, cordoned), 0);
@@ -229,14 +229,15 @@ impl Core {
     pub fn in_state(&self, machine: Machine, row: usize) -> usize {
         match machine {
             Machine::Instance(role) => {
-                let all = self.s.instances.role(role);
+                let all = self.s.roster.instances().role(role);
                 all.filter(|i| self.instance_row(i) == row).count()
             }
             Machine::Gang => usize::from(self.gang_row() == row),
             Machine::Node => {
                 let rows = self
                     .s
-                    .nodes
+                    .roster
+                    .nodes()
                     .iter()
                     .map(|n| node_row(Some(n.state), n.cordoned));
                 rows.filter(|of| *of == row).count()

@@ -30,7 +30,7 @@ impl Core {
         match input {
             Input::Start => self.on_start(),
             Input::Timeout => {}
-            Input::Role(from, event) => match self.s.instances.current(from) {
+            Input::Role(from, event) => match self.s.roster.instances().current(from) {
                 Some(current) => self.take_from_role(current, event),
                 None => match self.mistaken_for(from, &event) {
                     Some(present) => self.take_from_role(present, event),
@@ -67,7 +67,8 @@ impl Core {
         }
         let replaced = |i: &&Instance| i.before.as_ref().is_some_and(|(life, _)| *life == former);
         self.s
-            .instances
+            .roster
+            .instances()
             .iter()
             .find(replaced)
             .map(Instance::current)
@@ -165,7 +166,7 @@ impl Core {
                 oldest_version,
             } => self.on_finished(from, None, trajectory, reward, oldest_version),
             // An engine that was asked to end computes until it does, and the ranks wait for that.
-            RoleEvent::Exited { .. } => self.s.instances.has_left(from),
+            RoleEvent::Exited { .. } => self.s.roster.has_left(from),
             // The present incarnation, if there is one, speaks for itself.
             RoleEvent::Spawned { .. }
             | RoleEvent::SpawnFailed { .. }
@@ -212,7 +213,7 @@ impl Core {
     fn take_from_node(&mut self, from: NodeId, state: NodeState, event: NodeEvent) {
         match event {
             // Of one that is lost too: it is heard of again before it joins.
-            NodeEvent::Beat => self.s.nodes.beat(from, self.now),
+            NodeEvent::Beat => self.s.roster.beat(from, self.now),
             NodeEvent::Left { reason } => {
                 // The leader's own never leaves, and one that is gone cannot again.
                 if from != NodeId::LEADER && state == NodeState::Here {

@@ -159,22 +159,28 @@ impl Core {
             started: s.started_at,
             nodes: self.node_views(),
             instances: s
-                .instances
+                .roster
+                .instances()
                 .iter()
                 .map(|i| self.instance_view(i, now))
                 .collect(),
             incidents: s.recover.incidents().iter().cloned().collect(),
-            armed: all_armed(&s.instances),
+            armed: all_armed(s.roster.instances()),
             ettr: s.ledger.figures(now),
         }
     }
 
     fn node_views(&self) -> Vec<NodeView> {
-        let nodes = self.s.nodes.ids().zip(self.s.nodes.iter());
+        let nodes = self
+            .s
+            .roster
+            .nodes()
+            .ids()
+            .zip(self.s.roster.nodes().iter());
         nodes
             .map(|(id, node)| NodeView {
                 node: node.clone(),
-                instances: u32::try_from(self.index_now().slots().on_node(id).len())
+                instances: u32::try_from(self.s.index_now().slots().on_node(id).len())
                     .unwrap_or(u32::MAX),
             })
             .collect()

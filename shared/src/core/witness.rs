@@ -19,7 +19,13 @@ impl Core {
 
     /// Whoever holds what others wait for must be the one that is there now.
     fn holder_that_is_gone(&self) -> Option<String> {
-        let there = |life| self.s.instances.life(life).is_some_and(|i| i.has_process());
+        let there = |life| {
+            self.s
+                .roster
+                .instances()
+                .life(life)
+                .is_some_and(|i| i.has_process())
+        };
         let held = self.s.work.requests.table().leased();
         let mut orphans = held.iter().filter(|(_, agent)| !there(*agent));
         if let Some((trajectory, agent)) = orphans.next() {
@@ -27,8 +33,8 @@ impl Core {
                 "{trajectory} is held by {agent}, which is not there"
             ));
         }
-        let there = |life: &Incarnation| self.s.instances.life(*life).is_some();
-        let mut pullers = self.s.instances.engines();
+        let there = |life: &Incarnation| self.s.roster.instances().life(*life).is_some();
+        let mut pullers = self.s.roster.instances().engines();
         let stranded = pullers.find_map(|i| {
             // One that has everything reads from nobody any more.
             let pull = self.s.weights.of(i.id).pull();
@@ -40,7 +46,7 @@ impl Core {
             return stranded;
         }
         let called = self.s.gang.is_called();
-        let mut ranks = self.s.instances.role(Role::Trainer);
+        let mut ranks = self.s.roster.instances().role(Role::Trainer);
         let absent = ranks.find(|rank| !rank.has_process()).filter(|_| called);
         absent.map(|rank| format!("the gang is called, and {} has no process", rank.id))
     }
@@ -54,13 +60,11 @@ impl Core {
         }
         let mut again = self.clone();
         again.out.clear();
-        (again.slots_due, again.retire_due) = (true, true);
         again.s.recover.look_again();
         again.s.weights.look_again();
-        drop(again.s.instances.iter_mut());
-        again.s.nodes = std::mem::take(&mut again.s.nodes).all_changed();
+        again.s.roster.look_again();
         again.advance();
-        again.sync();
+        again.derive();
         let told = |output: &&Output| !matches!(output, Output::Event(_));
         let undone = again.out.iter().find(told);
         undone.map(|output| format!("nothing changed, and yet this can be done: {output:?}"))

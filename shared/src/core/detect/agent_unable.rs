@@ -56,7 +56,7 @@ impl Core {
     /// An agent worker gave a trajectory back. If that is all it does, it is the worker's fault.
     pub(in crate::core) fn note_given_back(&mut self, agent: Current, reason: &str) {
         let now = self.now;
-        let a = self.s.instances.of_mut(agent);
+        let a = self.s.roster.of_mut(agent);
         if a.given_back.times == 0 {
             a.given_back.since = now;
         }

@@ -43,10 +43,10 @@ impl Core {
         let now = self.now;
         for &id in fallen {
             self.left_for_good(id);
-            let Some(i) = self.s.instances.get(id) else {
+            let Some(i) = self.s.roster.instances().get(id) else {
                 continue;
             };
-            if due(&self.sight(), i).is_some_and(|at| at <= now) {
+            if due(&self.s.sight(self.now, &self.config), i).is_some_and(|at| at <= now) {
                 let since = i.turn.waits_since().unwrap_or(now);
                 let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
                 self.switch_failed(id, &what);
@@ -58,8 +58,8 @@ impl Core {
     fn left_for_good(&mut self, id: InstanceId) {
         let now = self.now;
         let overdue = |i: &Instance| i.leaving.is_some_and(|(_, until)| until <= now);
-        if self.s.instances.get(id).is_some_and(overdue)
-            && let Some(i) = self.s.instances.get_mut(id)
+        if self.s.roster.instances().get(id).is_some_and(overdue)
+            && let Some(i) = self.s.roster.get_mut(id)
         {
             i.leaving = None;
         }

@@ -46,7 +46,7 @@ impl Core {
         failures: u32,
         reason: &str,
     ) {
-        let i = self.s.instances.of(puller);
+        let i = self.s.roster.instances().of(puller);
         let who = i.id;
         if failures >= OWN_FAILURES && i.condemned.is_none() {
             let cause = Cause::of_error(reason);
@@ -66,7 +66,7 @@ impl Core {
             // No call is under way.
             return;
         }
-        let rank = rank.and_then(|rank| self.s.instances.life(rank));
+        let rank = rank.and_then(|rank| self.s.roster.instances().life(rank));
         let who = rank.map_or(any_rank(), |i| i.id);
         match fault {
             CallFault::Exception => {

@@ -57,7 +57,7 @@ impl Core {
         exit: &Exit,
         detail: &str,
     ) {
-        let i = self.s.instances.of(current);
+        let i = self.s.roster.instances().of(current);
         if !i.has_process() {
             return;
         }
@@ -87,7 +87,7 @@ impl Core {
     /// Whether an engine of this role has, or had, weights, or a gang was ever restored. One that attached
     /// and then said that it cannot start proves nothing by having attached.
     fn has_served(&self, role: Role) -> bool {
-        let mut of_role = self.s.instances.role(role);
+        let mut of_role = self.s.roster.instances().role(role);
         match role {
             Role::Agent => true,
             Role::Trainer => self.s.restored || self.s.committed > Step(0),

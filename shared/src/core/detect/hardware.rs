@@ -53,7 +53,7 @@ impl Core {
         // A process often ends of what its device does before the device is heard of: the next life is
         // in the same slot then.
         let place = |life: &Incarnation| {
-            let instances = &self.s.instances;
+            let instances = self.s.roster.instances();
             let next = || instances.life(self.successor(*life)?);
             let i = instances.life(*life).or_else(next)?;
             Some((i.id, i.incarnation, i.slot.clone()?))
@@ -65,8 +65,16 @@ impl Core {
         for (_, _, slot) in &hit {
             match advice {
                 Advice::Ignore | Advice::Note => {}
-                Advice::Drain => self.drain_slot(slot, &shown),
-                Advice::Fault => drop(self.lose_slot(slot)),
+                Advice::Drain if self.s.roster.drain_slot(slot) => {
+                    let slot = self.s.roster.nodes().named(slot);
+                    let text = format!("{slot} is drained: {shown}");
+                    self.event(Severity::Warn, "slot", None, text);
+                }
+                Advice::Drain => {}
+                Advice::Fault => {
+                    self.derive();
+                    self.s.roster.lose_slot(&self.config, slot);
+                }
             }
         }
         let mut first = None;
@@ -82,7 +90,7 @@ impl Core {
             let before = i.before.as_ref();
             before.is_some_and(|(old, slot)| *old == life && i.slot.as_ref() == Some(slot))
         };
-        let next = self.s.instances.iter().find(after)?;
+        let next = self.s.roster.instances().iter().find(after)?;
         Some(next.incarnation).filter(|life| life.0 != 0)
     }
 
@@ -95,7 +103,7 @@ impl Core {
         first: Option<IncidentId>,
     ) -> Option<IncidentId> {
         let same = |i: &&crate::core::roster::instance::Instance| i.incarnation == life;
-        let there = self.s.instances.get(who).filter(same);
+        let there = self.s.roster.instances().get(who).filter(same);
         let strikes =
             |i: &crate::core::roster::instance::Instance| i.has_process() && i.condemned.is_none();
         if !there.is_some_and(strikes) || self.s.outcome().is_some() {

@@ -109,7 +109,7 @@ impl Core {
     /// A new life of an engine: its first probe waits until it can be expected to be warm.
     pub(in crate::core) fn begin_health(&mut self, id: InstanceId) {
         let next = self.now + self.config.rules.health_probe.first_wait.of(id.role);
-        if let Some(i) = self.s.instances.get_mut(id) {
+        if let Some(i) = self.s.roster.get_mut(id) {
             i.health = Health {
                 next,
                 ..Health::default()
@@ -122,7 +122,7 @@ impl Core {
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
             let interval = self.config.rules.health_probe.interval.of(id.role);
             let holder = self.s.weights.of(id);
-            let Some(i) = self.s.instances.get_mut(id) else {
+            let Some(i) = self.s.roster.get_mut(id) else {
                 continue;
             };
             if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i, holder)
@@ -145,7 +145,7 @@ impl Core {
     fn ask_health(&mut self, id: InstanceId) {
         let timeout = self.config.rules.health_probe.timeout.of(id.role);
         let until = self.now + timeout;
-        let Some(i) = self.s.instances.get_mut(id) else {
+        let Some(i) = self.s.roster.get_mut(id) else {
             return;
         };
         i.health.asked = Some(until);
@@ -164,7 +164,7 @@ impl Core {
     pub(in crate::core) fn generates(&mut self, current: Current) {
         let interval = &self.config.rules.health_probe.interval;
         let next = self.now + interval.of(current.id.role);
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         i.suspect = None;
         (i.health.failures, i.health.asked) = (0, None);
         i.health.next = i.health.next.max(next);
@@ -180,7 +180,7 @@ impl Core {
 
     fn probe_succeeded(&mut self, current: Current) {
         let (now, rules) = (self.now, &self.config.rules);
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         let (id, failures) = (i.id, i.health.failures);
         let next = now + rules.health_probe.interval.of(id.role);
         i.health = Health {
@@ -200,7 +200,7 @@ impl Core {
 
     fn probe_failed(&mut self, current: Current, what: &str) {
         let (now, set) = (self.now, &self.config.rules.health_probe);
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         let next = now + set.interval.of(i.id.role);
         (i.health.asked, i.health.next) = (None, next);
         // Paused meanwhile: it could not answer.

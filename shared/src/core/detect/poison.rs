@@ -114,7 +114,7 @@ impl Core {
         let before = self.s.recover.deaths.charge(id);
         for death in &before {
             let (kind, at) = (death.kind, death.engine.at);
-            if let Some(i) = self.s.instances.get_mut(death.engine.who) {
+            if let Some(i) = self.s.roster.get_mut(death.engine.who) {
                 i.strikes.take_back(kind, at);
                 if let Some(cause) = death.cause {
                     i.causes.take_back(cause, at);
@@ -137,7 +137,7 @@ impl Core {
         verdict: &Verdict,
         incident: IncidentId,
     ) {
-        let Some(i) = self.s.instances.get(verdict.who) else {
+        let Some(i) = self.s.roster.instances().get(verdict.who) else {
             return;
         };
         let last = Taken {
@@ -165,7 +165,7 @@ impl Core {
     /// Whether the engine failed, and nothing but its requests is known to explain that.
     fn fails_by_itself(&self, verdict: &Verdict) -> bool {
         let rules = [&exit::RULE, &rollout_silent::RULE, &health_probe::RULE];
-        let engine = self.s.instances.get(verdict.who);
+        let engine = self.s.roster.instances().get(verdict.who);
         let struck = engine.is_none_or(|i| i.struck.is_some());
         verdict.who.role.is_engine()
             && rules.contains(&verdict.rule)
@@ -175,7 +175,12 @@ impl Core {
 
     fn died_with(&self, verdict: &Verdict) -> InFlight {
         let since = verdict.exited.unwrap_or(self.now) - BROKEN_OFF;
-        let engine = self.s.instances.get(verdict.who).map(|i| i.incarnation);
+        let engine = self
+            .s
+            .roster
+            .instances()
+            .get(verdict.who)
+            .map(|i| i.incarnation);
         let given = engine.and_then(|life| self.s.work.rollouts.in_flight(life, since));
         given.into_iter().flatten().collect()
     }

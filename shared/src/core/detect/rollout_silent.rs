@@ -78,15 +78,15 @@ impl Core {
     pub(super) fn check_rollouts_silent(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
-            let Some(i) = self.s.instances.get(id) else {
+            let Some(i) = self.s.roster.instances().get(id) else {
                 continue;
             };
-            if due(&self.sight(), i).is_some_and(|at| at <= now) {
+            if due(&self.s.sight(self.now, &self.config), i).is_some_and(|at| at <= now) {
                 let (incarnation, phase) = (i.incarnation, i.phase);
                 let timeout = self.config.rules.rollout_silent.probe_timeout.of(id.role);
                 let until = now + timeout;
                 let silence = now.since(i.tokens_at).as_secs_f64();
-                if let Some(i) = self.s.instances.get_mut(id) {
+                if let Some(i) = self.s.roster.get_mut(id) {
                     i.suspect = Some(until);
                 }
                 self.out.push(Output::Probe {
@@ -109,7 +109,7 @@ impl Core {
 
     pub(in crate::core) fn on_probed(&mut self, current: Current, ok: bool) {
         let now = self.now;
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         if i.condemned.is_some() {
             return;
         }
@@ -132,7 +132,7 @@ impl Core {
     fn silent_for_good(&mut self, current: Current, what: &str) {
         let now = self.now;
         let forgets = self.config.mutant(Mutation::ForgetProbe);
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         if forgets {
             i.suspect = Some(Time::FAR);
             return;

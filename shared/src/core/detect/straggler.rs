@@ -45,7 +45,8 @@ impl Core {
         );
         let mut times: Vec<Duration> = self
             .s
-            .instances
+            .roster
+            .instances()
             .role(Role::Trainer)
             .map(|i| i.alone)
             .collect();
@@ -56,8 +57,8 @@ impl Core {
             .unwrap_or_default();
         let limit = median.mul_f64(factor).max(median + least);
         let mut slow = Vec::new();
-        for id in self.s.instances.ids(Role::Trainer) {
-            let Some(i) = self.s.instances.get_mut(id) else {
+        for id in self.s.roster.instances().ids(Role::Trainer) {
+            let Some(i) = self.s.roster.get_mut(id) else {
                 continue;
             };
             let took = std::mem::take(&mut i.alone);

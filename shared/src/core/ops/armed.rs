@@ -27,6 +27,7 @@
 use crate::core::effects::Cx;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Record, Severity};
+use crate::core::roster::Roster;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::{Current, Instances};
 use crate::fault::{At, Carrier, Fault};
@@ -89,7 +90,7 @@ pub(in crate::core) struct Armory<'a> {
     /// What it is given.
     pub cx: Cx<'a>,
     /// For whom.
-    pub instances: &'a mut Instances,
+    pub roster: &'a mut Roster,
     /// The number of the next one.
     pub next: &'a mut u64,
 }
@@ -111,7 +112,7 @@ impl Armory<'_> {
             since: self.cx.now,
             after: at.filter(|at| at.is_start_up()).map(|_| incarnation),
         };
-        let Some(i) = self.instances.get_mut(id) else {
+        let Some(i) = self.roster.get_mut(id) else {
             return Err(Refusal::NotArmed { number });
         };
         // Of one for a later life there may be several, for a life each.
@@ -153,7 +154,10 @@ impl Armory<'_> {
     }
 
     fn hand_over(&mut self, incarnation: Incarnation, armed: &Armed) {
-        let peer = armed.fault.peer().and_then(|p| self.instances.get(p));
+        let peer = armed
+            .fault
+            .peer()
+            .and_then(|p| self.roster.instances().get(p));
         self.cx.out.push(Output::Carry {
             incarnation,
             number: armed.number,
@@ -166,7 +170,7 @@ impl Armory<'_> {
     /// The role linked: it may have lost what it was told.
     pub fn hand_over_again(&mut self, current: Current) {
         self.hand_on(current);
-        let armed = self.instances.of(current).armed.clone();
+        let armed = self.roster.instances().of(current).armed.clone();
         for armed in armed.iter().filter(|a| a.is_carried() && a.after.is_none()) {
             self.hand_over(current.incarnation, armed);
         }
@@ -177,12 +181,12 @@ impl Armory<'_> {
         let Current {
             id, incarnation, ..
         } = current;
-        let i = self.instances.of(current);
+        let i = self.roster.instances().of(current);
         let mine = |a: &&Armed| a.after.is_some() && a.is_carried() && a.concerns(i);
         let Some(number) = i.armed.iter().find(mine).map(|a| a.number) else {
             return;
         };
-        let mut armed = self.instances.of_mut(current).armed.iter_mut();
+        let mut armed = self.roster.of_mut(current).armed.iter_mut();
         if let Some(armed) = armed.find(|a| a.number == number) {
             armed.after = None;
         }
@@ -192,7 +196,7 @@ impl Armory<'_> {
 
     /// One strikes this life's start-up: the others wait for later ones.
     fn leave_to_next(&mut self, id: InstanceId, incarnation: Incarnation) {
-        let armed = self.instances.get_mut(id).map(|i| &mut i.armed);
+        let armed = self.roster.get_mut(id).map(|i| &mut i.armed);
         for armed in armed.into_iter().flatten() {
             armed.after = armed.after.map(|_| incarnation);
         }
@@ -200,7 +204,7 @@ impl Armory<'_> {
 
     /// What waits for where the instance is. `pulled`: what came of the pull under way.
     pub fn due(&self, current: Current, pulled: Option<(u64, u64)>) -> Vec<Armed> {
-        let i = self.instances.of(current);
+        let i = self.roster.instances().of(current);
         if i.condemned.is_some() {
             return Vec::new();
         }
@@ -221,7 +225,7 @@ impl Armory<'_> {
 
     /// It waits no more.
     pub fn take_armed(&mut self, id: InstanceId, number: u64) -> Option<Armed> {
-        let i = self.instances.get_mut(id)?;
+        let i = self.roster.get_mut(id)?;
         let at = i.armed.iter().position(|a| a.number == number)?;
         let armed = i.armed.remove(at);
         self.record_armed(id, number, false);
@@ -230,7 +234,7 @@ impl Armory<'_> {
 
     /// A life is over, and with it what waited for it.
     pub fn disarm_dead(&mut self, id: InstanceId, old: Incarnation) {
-        let Some(i) = self.instances.get_mut(id) else {
+        let Some(i) = self.roster.get_mut(id) else {
             return;
         };
         if i.incarnation != old {
@@ -249,7 +253,7 @@ impl Armory<'_> {
 
     /// No life comes here any more: what waited for one is gone.
     pub fn disarm_place(&mut self, id: InstanceId, why: &str) {
-        let place = self.instances.get_mut(id);
+        let place = self.roster.get_mut(id);
         let later = place.map(|i| i.armed.extract_if(.., |a| a.after.is_some()));
         for armed in later.into_iter().flatten().collect::<Vec<_>>() {
             self.record_armed(id, armed.number, false);
@@ -261,7 +265,7 @@ impl Armory<'_> {
     /// The same, of the whole job.
     pub fn disarm_places(&mut self, why: &str) {
         let waits = |i: &&Instance| i.armed.iter().any(|a| a.after.is_some());
-        let ids = self.instances.iter().filter(waits).map(|i| i.id);
+        let ids = self.roster.instances().iter().filter(waits).map(|i| i.id);
         for id in ids.collect::<Vec<_>>() {
             self.disarm_place(id, why);
         }
@@ -269,7 +273,7 @@ impl Armory<'_> {
 
     /// One fault, or all, shall not strike any more.
     pub fn disarm(&mut self, number: Option<u64>) -> Result<Reply, Refusal> {
-        let found = check_disarm(self.instances, number)?;
+        let found = check_disarm(self.roster.instances(), number)?;
         for on in &found {
             self.take_armed(on.id, on.armed.number);
             let told = on.armed.is_carried() && on.armed.after.is_none();

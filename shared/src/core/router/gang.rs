@@ -20,7 +20,7 @@ impl Core {
             last,
             batches: s.work.requests.table(),
             weights: &s.weights,
-            instances: &s.instances,
+            instances: s.roster.instances(),
         };
         let cx = Cx {
             now: self.now,
@@ -37,15 +37,15 @@ impl Core {
             last: self.s.orders.last_to_begin(&self.config),
             batches: self.s.work.requests.table(),
             weights: &self.s.weights,
-            instances: &self.s.instances,
+            instances: self.s.roster.instances(),
         }
     }
 
     /// Whether every rank can be commanded and none is about to be killed.
     pub(in crate::core) fn gang_attached(&self) -> bool {
-        let sound = self.index_now().counts(Role::Trainer).sound;
+        let sound = self.s.index_now().counts(Role::Trainer).sound;
         let missing = u32::from(self.config.mutant(Mutation::CallHalfGang));
-        sound + missing >= self.s.instances.count(Role::Trainer)
+        sound + missing >= self.s.roster.instances().count(Role::Trainer)
     }
 
     /// Whether it may be restarted without anything being done twice.
@@ -63,7 +63,7 @@ impl Core {
 
     /// Issues the call that is due, if one is.
     pub(in crate::core) fn advance_gang(&mut self) {
-        self.sync();
+        self.derive();
         if !self.gang_attached() {
             return;
         }
@@ -180,18 +180,21 @@ impl Core {
         if self.config.hybrids == 0 {
             return;
         }
-        let engines = self.index().counts(Role::Hybrid);
+        self.derive();
+        let engines = self.s.roster.counts(Role::Hybrid);
         let (gang, mut cx, around) = self.gang();
         gang.switch(&mut cx, &around, (engines.unpaused, engines.unrolling));
-        while let Some(id) = self.index().to_tell() {
+        self.derive();
+        while let Some(id) = self.s.roster.index().to_tell() {
             self.command_engine(id);
+            self.derive();
         }
     }
 
     fn command_engine(&mut self, id: InstanceId) {
         let current = self.s.weights.is_current(id);
         let gang = &self.s.gang;
-        let Some(i) = self.s.instances.get_mut(id) else {
+        let Some(i) = self.s.roster.get_mut(id) else {
             return;
         };
         let (engine, since) = (i.incarnation, self.now);
@@ -213,7 +216,7 @@ impl Core {
 
     /// An engine answered a command, or refused it.
     pub(in crate::core) fn on_switched(&mut self, engine: Current, paused: bool, ok: bool) {
-        let i = self.s.instances.of_mut(engine);
+        let i = self.s.roster.of_mut(engine);
         if !i.turn.awaits(paused) || i.condemned.is_some() {
             return;
         }
@@ -226,13 +229,18 @@ impl Core {
     /// An engine that is to end computes until it does: its slot is not its rank's before. Nobody hears
     /// of an end on a node that is lost, and no rank computes there.
     pub(in crate::core) fn note_leaving(&mut self, id: InstanceId) {
-        let slot = self.s.instances.get(id).and_then(|i| i.slot.as_ref());
-        let node = slot.and_then(|slot| self.s.nodes.get(slot.node));
+        let slot = self
+            .s
+            .roster
+            .instances()
+            .get(id)
+            .and_then(|i| i.slot.as_ref());
+        let node = slot.and_then(|slot| self.s.roster.nodes().get(slot.node));
         if node.is_none_or(|node| node.state != NodeState::Here) {
             return;
         }
         let until = self.now + self.config.rules.context_switch.window.of(id.role);
-        if let Some(i) = self.s.instances.get_mut(id) {
+        if let Some(i) = self.s.roster.get_mut(id) {
             i.note_leaving(until);
         }
     }

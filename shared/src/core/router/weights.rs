@@ -25,7 +25,7 @@ impl Core {
     }
 
     pub(in crate::core) fn plan_pulls(&mut self) {
-        self.sync();
+        self.derive();
         let readable = self.s.gang.is_restored() && self.gang_attached();
         let serves = self.s.gang.serves().filter(|_| readable);
         let (weights, mut cx) = self.weights();
@@ -71,8 +71,6 @@ impl Core {
         generation: Generation,
     ) -> Option<&mut Instance> {
         self.s.weights.reborn(&self.config, id, incarnation);
-        self.s
-            .instances
-            .reborn(id, incarnation, generation, self.now)
+        self.s.roster.reborn(id, incarnation, generation, self.now)
     }
 }

@@ -15,7 +15,7 @@ use crate::phase::Phase;
 /// [`super::Globals`], from its requests, its leases and the pulls from it; whatever changes one of
 /// these touches the instance.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::core) struct Facts {
+pub struct Facts {
     pub incarnation: Incarnation,
     /// Linked.
     pub linked: bool,
@@ -77,13 +77,11 @@ impl Facts {
     }
 }
 
-/// What the facts of an instance follow from, besides the instance.
+/// What the facts of an instance follow from, besides who is where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Basis<'a> {
+pub struct Others<'a> {
     /// The job's values.
     pub config: &'a CoreConfig,
-    /// Where instances are.
-    pub nodes: &'a NodeTable,
     /// Whose turn the trainer's slots are.
     pub gang: &'a Gang,
     /// Who has which version.
@@ -92,9 +90,9 @@ pub(super) struct Basis<'a> {
     pub work: &'a Work,
 }
 
-impl Basis<'_> {
-    /// What is derived from an instance.
-    pub fn facts(&self, i: &Instance) -> Facts {
+impl Others<'_> {
+    /// What is derived from an instance, and from where it is.
+    pub fn facts(&self, nodes: &NodeTable, i: &Instance) -> Facts {
         let sound = i.attached() && i.condemned.is_none();
         let common = Facts {
             incarnation: i.incarnation,
@@ -112,7 +110,7 @@ impl Basis<'_> {
                 works: i.phase.is_trainer_compute(),
                 ..common
             },
-            Role::Hybrid | Role::Rollout => self.engine_facts(i, common),
+            Role::Hybrid | Role::Rollout => self.engine_facts(nodes, i, common),
             Role::Agent => {
                 let leases = self.work.requests.table().leases(i.incarnation);
                 let takes = sound && !i.going();
@@ -126,7 +124,7 @@ impl Basis<'_> {
         }
     }
 
-    fn engine_facts(&self, i: &Instance, common: Facts) -> Facts {
+    fn engine_facts(&self, nodes: &NodeTable, i: &Instance, common: Facts) -> Facts {
         let holder = self.weights.of(i.id);
         let serves = self.work.rollouts.running(i.incarnation) > 0
             || self.weights.pullers_of(i.incarnation) > 0;
@@ -138,29 +136,11 @@ impl Basis<'_> {
                 .version()
                 .filter(|_| self.eligible(i))
                 .map(Takes::Requests),
-            peer: Some(self.peer(i)),
+            peer: Some(peer(nodes, i)),
             unpaused: i.holds_slot() && i.turn != Turn::Paused || i.leaving.is_some(),
             unrolling: i.holds_slot() && i.condemned.is_none() && i.turn != Turn::Rolls,
             to_tell: self.gang.due_command(i, self.weights.is_current(i.id)),
             ..common
-        }
-    }
-
-    /// What the weights are told of an engine.
-    fn peer(&self, i: &Instance) -> Peer {
-        let node = i.slot.as_ref().map(|slot| slot.node);
-        let spec = node.and_then(|node| self.nodes.get(node));
-        Peer {
-            life: i.incarnation,
-            sound: i.attached() && i.condemned.is_none(),
-            condemned: i.condemned.is_some(),
-            going: i.going(),
-            suspect: i.suspect.is_some(),
-            quarantined: i.quarantined,
-            place: Place {
-                node,
-                rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
-            },
         }
     }
 
@@ -173,5 +153,23 @@ impl Basis<'_> {
             && r.condemned.is_none()
             && (r.id.role != Role::Hybrid || self.gang.lets_generate(r.turn))
             && !r.going()
+    }
+}
+
+/// What the weights are told of an engine.
+fn peer(nodes: &NodeTable, i: &Instance) -> Peer {
+    let node = i.slot.as_ref().map(|slot| slot.node);
+    let spec = node.and_then(|node| nodes.get(node));
+    Peer {
+        life: i.incarnation,
+        sound: i.attached() && i.condemned.is_none(),
+        condemned: i.condemned.is_some(),
+        going: i.going(),
+        suspect: i.suspect.is_some(),
+        quarantined: i.quarantined,
+        place: Place {
+            node,
+            rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
+        },
     }
 }

@@ -59,6 +59,12 @@ impl Placement<'_> {
         !matches!(self.home(id, &Given::default()), Home::Waits(_))
     }
 
+    /// Whether an instance is to leave its slot: a process works in it, and it would have another one.
+    pub fn may_leave(&self, id: InstanceId) -> bool {
+        let works = |i: &Instance| !i.going() && i.condemned.is_none() && i.has_process();
+        self.instances.get(id).is_some_and(works) && self.is_housed(id)
+    }
+
     /// Ranks of a gang of this size that would have no slot. New ones take none that is rollouts'.
     pub fn ranks_without_slot(&self, ranks: u32) -> u32 {
         let mut now = self.instances.ids(Role::Trainer);

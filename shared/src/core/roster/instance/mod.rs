@@ -294,6 +294,39 @@ impl Instance {
         };
     }
 
+    /// It is to run in another slot, or nowhere yet. A process that it has goes on where it is.
+    pub fn move_to(&mut self, slot: Option<SlotRef>) {
+        let left = std::mem::replace(&mut self.slot, slot);
+        if let Some(left) = left.filter(|_| self.incarnation.0 != 0) {
+            self.before = Some((self.incarnation, left));
+        }
+    }
+
+    /// Nothing runs there, and it has no slot.
+    pub fn wait_for_slot(&mut self) {
+        (self.life, self.slot) = (Life::Homeless, None);
+    }
+
+    /// Nothing runs there, and nothing will.
+    pub fn vacate(&mut self) {
+        (self.life, self.slot, self.retiring) = (Life::None, None, true);
+    }
+
+    /// The daemon was away: its link is gone, and may come again until then.
+    pub fn rejoin(&mut self, now: Time, grace: Time) {
+        match &mut self.life {
+            Life::Attached => self.life = Life::Unlinked { until: grace },
+            Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
+                *until = grace;
+            }
+            Life::None | Life::Waiting { .. } | Life::Homeless => {}
+        }
+        self.suspect = None;
+        (self.health.asked, self.health.failures) = (None, 0);
+        (self.sampled_at, self.active_at) = (Time(0), now);
+        (self.moved_at, self.tokens_at) = (now, now);
+    }
+
     /// It did useful work: what fails from now on is not in a row with what failed before.
     pub fn succeeded(&mut self) {
         self.strikes.clear();

@@ -9,7 +9,7 @@ use crate::phase::Phase;
 
 impl Core {
     pub(in crate::core) fn on_spawned(&mut self, current: Current, pid: u32) {
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         let rules = &self.config.rules;
         let until = self.now + rules.attach_overdue.window.of(i.id.role);
         i.pid = pid;
@@ -25,7 +25,7 @@ impl Core {
         let Current {
             id, incarnation, ..
         } = current;
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         let again = i.was_attached();
         i.greet(now);
         if !self.s.proven.contains(&id.role) {
@@ -69,7 +69,7 @@ impl Core {
             self.s.gang.lost_its_state();
             return;
         }
-        self.sync();
+        self.derive();
         if again && self.started && self.gang_attached() {
             self.call_gang();
         }
@@ -82,7 +82,7 @@ impl Core {
             let (work, cx) = self.work();
             work.requests.void(&cx, current.incarnation);
         }
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         if i.attached() {
             i.life = Life::Unlinked { until };
         }
@@ -90,10 +90,10 @@ impl Core {
 
     pub(in crate::core) fn on_phase(&mut self, current: Current, phase: Phase, step: Step) {
         let now = self.now;
-        let i = self.s.instances.of(current);
+        let i = self.s.roster.instances().of(current);
         let (role, left, took) = (i.id.role, i.phase, now.since(i.phase_since));
         let changes = (i.phase, i.phase_step) != (phase, step);
-        let i = self.s.instances.enter(current, phase, step, now);
+        let i = self.s.roster.enter(current, phase, step, now);
         let (id, trains) = (
             i.id,
             i.id.role == Role::Trainer && phase.is_trainer_compute(),
@@ -117,13 +117,13 @@ impl Core {
         if sample.running == 0 {
             self.s.work.rollouts.seen_idle(current.incarnation);
         }
-        let tokens = self.s.instances.of(current).sample.tokens_total;
-        let i = self.s.instances.measure(current, sample, now);
+        let tokens = self.s.roster.instances().of(current).sample.tokens_total;
+        let i = self.s.roster.measure(current, sample, now);
         if i.sample.tokens_total > tokens && i.id.role.is_engine() {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
             if i.has_failed() {
-                self.s.instances.of_mut(current).succeeded();
+                self.s.roster.of_mut(current).succeeded();
             }
             self.generates(current);
         }
