@@ -191,7 +191,7 @@ impl Core {
                     instance.map_or(0, |i| self.instance_row(i)),
                     role_column(event),
                 );
-                if let Some(column) = instance.and_then(|i| gang_column_of(i.id.role, event)) {
+                if let Some(column) = instance.and_then(|i| gang_column_of(i.id().role, event)) {
                     meet(GANG, self.gang_row(), column);
                 }
                 if let Some((trajectory, column)) = trajectory_column(event) {
@@ -286,17 +286,17 @@ impl Core {
     }
 
     fn instance_row(&self, i: &Instance) -> usize {
-        match i.life {
+        match i.life() {
             // A place whose process is gone has no incarnation that anybody speaks for, but while its number
             // is on record and its restart waits.
             Life::None | Life::Waiting { .. } | Life::Homeless => 1,
             Life::Spawning { .. } => 2,
             Life::Starting { .. } => 3,
-            _ if i.condemned.is_some() => 8,
+            _ if i.condemned().is_some() => 8,
             Life::Unlinked { .. } => 9,
             Life::Attached if i.going() => 7,
-            Life::Attached if i.suspect.is_some() => 6,
-            Life::Attached if self.s.weights.of(i.id).pull().is_some() => 5,
+            Life::Attached if i.suspect().is_some() => 6,
+            Life::Attached if self.s.weights.of(i.id()).pull().is_some() => 5,
             Life::Attached => 4,
         }
     }

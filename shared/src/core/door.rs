@@ -65,7 +65,7 @@ impl Core {
         if !ends || !self.config.mutant(Mutation::ExitOfFormer) {
             return None;
         }
-        let replaced = |i: &&Instance| i.before.as_ref().is_some_and(|(life, _)| *life == former);
+        let replaced = |i: &&Instance| i.before().is_some_and(|(life, _)| *life == former);
         self.s
             .roster
             .instances()

@@ -219,7 +219,7 @@ impl Core {
 
     /// The place whose present life this is. None: it is fenced, and its link is to be refused.
     pub fn is_current(&self, incarnation: Incarnation) -> Option<InstanceId> {
-        self.s.roster.instances().life(incarnation).map(|i| i.id)
+        self.s.roster.instances().life(incarnation).map(|i| i.id())
     }
 
     /// Does whatever can be done now, from verdicts to dispatches, until nothing more can be: what one part

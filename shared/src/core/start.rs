@@ -39,7 +39,7 @@ impl Core {
             .instances()
             .engines()
             .filter(|i| i.has_process());
-        let there = there.map(|i| i.incarnation);
+        let there = there.map(|i| i.incarnation());
         self.s.work.rollouts.adopt(there);
         self.s.roster.rejoin(now, &self.config);
         self.s.weights.rejoin(&self.config, now);

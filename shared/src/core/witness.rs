@@ -37,10 +37,10 @@ impl Core {
         let mut pullers = self.s.roster.instances().engines();
         let stranded = pullers.find_map(|i| {
             // One that has everything reads from nobody any more.
-            let pull = self.s.weights.of(i.id).pull();
+            let pull = self.s.weights.of(i.id()).pull();
             let pull = pull.filter(|pull| pull.reads())?;
             let gone = pull.sources.iter().find(|source| !there(source))?;
-            Some(format!("{} pulls from {gone}, which is replaced", i.id))
+            Some(format!("{} pulls from {gone}, which is replaced", i.id()))
         });
         if stranded.is_some() {
             return stranded;
@@ -48,7 +48,7 @@ impl Core {
         let called = self.s.gang.is_called();
         let mut ranks = self.s.roster.instances().role(Role::Trainer);
         let absent = ranks.find(|rank| !rank.has_process()).filter(|_| called);
-        absent.map(|rank| format!("the gang is called, and {} has no process", rank.id))
+        absent.map(|rank| format!("the gang is called, and {} has no process", rank.id()))
     }
 
     /// Everything that can be done without another input was done: all parts are asked once more, as if

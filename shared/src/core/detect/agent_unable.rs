@@ -57,11 +57,8 @@ impl Core {
     pub(in crate::core) fn note_given_back(&mut self, agent: Current, reason: &str) {
         let now = self.now;
         let a = self.s.roster.of_mut(agent);
-        if a.given_back.times == 0 {
-            a.given_back.since = now;
-        }
-        a.given_back.times += 1;
-        let (who, row, condemned) = (a.id, a.given_back, a.condemned.is_some());
+        let row = a.gives_back(now);
+        let (who, condemned) = (a.id(), a.condemned().is_some());
         let set = &self.config.rules.agent_unable;
         let lasts = now.since(row.since) >= set.lasting.of(Role::Agent);
         if row.times < set.times.of(Role::Agent)

@@ -34,7 +34,7 @@ settings! {
 /// When the rule falls, if no answer comes.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let window = || sight.config.rules.context_switch.window.of(Role::Hybrid);
-    let since = i.turn.waits_since().filter(|_| i.condemned.is_none())?;
+    let since = i.turn().waits_since().filter(|_| i.condemned().is_none())?;
     i.was_attached().then(|| since + window())
 }
 
@@ -47,7 +47,7 @@ impl Core {
                 continue;
             };
             if due(&self.s.sight(self.now, &self.config), i).is_some_and(|at| at <= now) {
-                let since = i.turn.waits_since().unwrap_or(now);
+                let since = i.turn().waits_since().unwrap_or(now);
                 let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
                 self.switch_failed(id, &what);
             }
@@ -57,11 +57,11 @@ impl Core {
     /// Nobody said that an engine ended which was to: its node is lost, or the word of it was.
     fn left_for_good(&mut self, id: InstanceId) {
         let now = self.now;
-        let overdue = |i: &Instance| i.leaving.is_some_and(|(_, until)| until <= now);
+        let overdue = |i: &Instance| i.leaving().is_some_and(|(_, until)| until <= now);
         if self.s.roster.instances().get(id).is_some_and(overdue)
             && let Some(i) = self.s.roster.get_mut(id)
         {
-            i.leaving = None;
+            i.has_left();
         }
     }
 

@@ -53,17 +53,16 @@ impl Core {
     ) {
         self.suspect_puller(puller, source);
         let accused = self.s.roster.instances().get(puller);
-        if accused.is_some_and(|i| i.corrupt_sources.len() > 1 && i.condemned.is_none()) {
+        if accused.is_some_and(|i| i.corrupt_sources().len() > 1 && i.condemned().is_none()) {
             let reason = "chunks from two sources differ in their digests at this puller only";
             return self.fault(Verdict::new(puller, &RULE, reason));
         }
         let Some(i) = self.s.roster.life_mut(source) else {
             return;
         };
-        i.corrupt_reports += 1;
-        let (who, reports) = (i.id, i.corrupt_reports);
+        let (who, reports) = (i.id(), i.is_reported());
         let most = self.config.rules.corruption.reports.of(who.role);
-        if reports < most || i.condemned.is_some() {
+        if reports < most || i.condemned().is_some() {
             return;
         }
         let reason = format!(
@@ -90,7 +89,7 @@ impl Core {
 
     /// Bytes changed in an engine's own memory after it verified them.
     pub(in crate::core) fn damaged_itself(&mut self, engine: Current, what: &str) {
-        if self.s.roster.instances().of(engine).condemned.is_none() {
+        if self.s.roster.instances().of(engine).condemned().is_none() {
             let reason =
                 format!("{what} are not what it verified when they came; it is quarantined");
             self.fault(Verdict::new(engine.id, &RULE, reason));
@@ -100,13 +99,17 @@ impl Core {
     /// Notes that a puller found a source corrupt, as far as that may be the puller's own doing: not
     /// where another life found it too, nor where the source was replaced for something else since.
     fn suspect_puller(&mut self, puller: InstanceId, source: Incarnation) {
-        let Some(life) = self.s.roster.instances().get(puller).map(|i| i.incarnation) else {
+        let Some(life) = self
+            .s
+            .roster
+            .instances()
+            .get(puller)
+            .map(|i| i.incarnation())
+        else {
             return;
         };
-        let finders = self.s.roster.life_mut(source).map(|s| {
-            s.corrupt_to.insert(life);
-            s.corrupt_to.clone()
-        });
+        let accused = self.s.roster.life_mut(source);
+        let finders = accused.map(|s| s.is_corrupt_to(life));
         let others: Vec<Incarnation> = finders
             .into_iter()
             .flatten()
@@ -114,7 +117,7 @@ impl Core {
             .collect();
         for &other in &others {
             if let Some(i) = self.s.roster.life_mut(other) {
-                i.corrupt_sources.remove(&source);
+                i.blames_no_more(source);
             }
         }
         let known = self
@@ -122,7 +125,7 @@ impl Core {
             .roster
             .instances()
             .get(puller)
-            .map(|i| &i.corrupt_sources);
+            .map(|i| i.corrupt_sources());
         let counts = |life: &Incarnation| {
             let fell_for_it = |i: &Incident| i.incarnation == *life && i.rule == RULE.name;
             self.is_current(*life).is_some() || self.s.recover.incidents().iter().any(fell_for_it)
@@ -133,7 +136,7 @@ impl Core {
             found.insert(source);
         }
         if let Some(i) = self.s.roster.get_mut(puller) {
-            i.corrupt_sources = found;
+            i.blames(found);
         }
     }
 }

@@ -47,8 +47,8 @@ impl Core {
         reason: &str,
     ) {
         let i = self.s.roster.instances().of(puller);
-        let who = i.id;
-        if failures >= OWN_FAILURES && i.condemned.is_none() {
+        let who = i.id();
+        if failures >= OWN_FAILURES && i.condemned().is_none() {
             let cause = Cause::of_error(reason);
             let reason = format!("{failures} pulls in a row failed by themselves: {reason}");
             self.fault(Verdict::new(who, &RULE, reason).came_of(cause));
@@ -67,7 +67,7 @@ impl Core {
             return;
         }
         let rank = rank.and_then(|rank| self.s.roster.instances().life(rank));
-        let who = rank.map_or(any_rank(), |i| i.id);
+        let who = rank.map_or(any_rank(), |i| i.id());
         match fault {
             CallFault::Exception => {
                 let cause = Cause::of_error(&reason);

@@ -61,7 +61,7 @@ impl Core {
         if !i.has_process() {
             return;
         }
-        if i.condemned.is_some() {
+        if i.condemned().is_some() {
             // Its verdict fell before it went by itself.
             return self.execute(current.id, Some(current.incarnation));
         }
@@ -71,7 +71,7 @@ impl Core {
             // An engine takes minutes to come up, and its process attaches long before that.
             Exit::Code(code) => !i.was_attached() || *code == COULD_NOT_START,
         };
-        let mut verdict = Verdict::new(i.id, &RULE, words.clone())
+        let mut verdict = Verdict::new(i.id(), &RULE, words.clone())
             .came_of(Cause::of_exit(exit, detail))
             .ended();
         if !i.was_attached() || failed_start {
@@ -80,7 +80,7 @@ impl Core {
         verdict.exited = at;
         verdict.explained = *exit == Exit::Code(WRONG_WEIGHTS);
         verdict.startup_error = failed_start.then_some(words);
-        verdict.never_served = i.was_attached() && !self.has_served(i.id.role);
+        verdict.never_served = i.was_attached() && !self.has_served(i.id().role);
         self.fault(verdict);
     }
 
@@ -92,8 +92,8 @@ impl Core {
             Role::Agent => true,
             Role::Trainer => self.s.restored || self.s.committed > Step(0),
             Role::Rollout | Role::Hybrid => {
-                let had = |i: &Instance| self.s.weights.of(i.id).version().is_some();
-                of_role.any(|i| had(i) || i.tokens_before > 0)
+                let had = |i: &Instance| self.s.weights.of(i.id()).version().is_some();
+                of_role.any(|i| had(i) || i.tokens_before() > 0)
             }
         }
     }

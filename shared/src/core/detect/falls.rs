@@ -76,7 +76,7 @@ impl Core {
             Finding::Failed(verdict) => self.fault(verdict),
             Finding::Lasts(text) => {
                 if let Some(i) = self.s.roster.get_mut(id) {
-                    i.overrun = true;
+                    i.note_overrun();
                 }
                 self.event(Severity::Warn, kind, Some(id), text);
             }

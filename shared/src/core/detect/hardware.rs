@@ -56,7 +56,7 @@ impl Core {
             let instances = self.s.roster.instances();
             let next = || instances.life(self.successor(*life)?);
             let i = instances.life(*life).or_else(next)?;
-            Some((i.id, i.incarnation, i.slot.clone()?))
+            Some((i.id(), i.incarnation(), i.slot().cloned()?))
         };
         let mut hit: Vec<_> = users.iter().filter_map(place).collect();
         // A rank's fault is the first: the others' are folded under it.
@@ -87,11 +87,11 @@ impl Core {
     /// The life that runs in the slot in which this one ran before it.
     pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
         let after = |i: &&crate::core::roster::instance::Instance| {
-            let before = i.before.as_ref();
-            before.is_some_and(|(old, slot)| *old == life && i.slot.as_ref() == Some(slot))
+            let before = i.before();
+            before.is_some_and(|(old, slot)| *old == life && i.slot() == Some(slot))
         };
         let next = self.s.roster.instances().iter().find(after)?;
-        Some(next.incarnation).filter(|life| life.0 != 0)
+        Some(next.incarnation()).filter(|life| life.0 != 0)
     }
 
     /// The first rank's verdict takes its peers along, so another user may be another life by now.
@@ -102,10 +102,11 @@ impl Core {
         shown: &str,
         first: Option<IncidentId>,
     ) -> Option<IncidentId> {
-        let same = |i: &&crate::core::roster::instance::Instance| i.incarnation == life;
+        let same = |i: &&crate::core::roster::instance::Instance| i.incarnation() == life;
         let there = self.s.roster.instances().get(who).filter(same);
-        let strikes =
-            |i: &crate::core::roster::instance::Instance| i.has_process() && i.condemned.is_none();
+        let strikes = |i: &crate::core::roster::instance::Instance| {
+            i.has_process() && i.condemned().is_none()
+        };
         if !there.is_some_and(strikes) || self.s.outcome().is_some() {
             return None;
         }

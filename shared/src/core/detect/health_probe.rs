@@ -11,7 +11,7 @@
 //! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
 //! too: an engine so loaded that a probe starves is not sick (I-8).
 use super::{ByRole, Fall, Rule, Setting, Values, Verdict, Watch, settings};
-use crate::core::roster::instance::{Health, Instance};
+use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::weights::Holder;
 use crate::core::{Core, FaultKind, Output, Severity};
@@ -38,7 +38,7 @@ pub const RULE: Rule = Rule {
     kind: Some(FaultKind::Health),
     event: None,
     watch: Some(Watch {
-        due: |sight, i| due(i, sight.weights.of(i.id)),
+        due: |sight, i| due(i, sight.weights.of(i.id())),
         fall: Fall::Act(Core::check_health),
         is_learned: false,
     }),
@@ -91,18 +91,18 @@ impl HealthProbe {
 }
 
 fn applies(i: &Instance, holder: &Holder) -> bool {
-    let silent_rule_decides = i.suspect.is_some() && i.health.failures == 0;
-    i.id.role.is_engine()
+    let silent_rule_decides = i.suspect().is_some() && i.health().failures == 0;
+    i.id().role.is_engine()
         && i.attached()
         && holder.is_admitted()
-        && i.condemned.is_none()
+        && i.condemned().is_none()
         && !silent_rule_decides
-        && RULE.phases.contains(&i.phase)
+        && RULE.phases.contains(&i.phase())
 }
 
 /// When a probe is to be sent, or counts as failed.
 pub fn due(i: &Instance, holder: &Holder) -> Option<Time> {
-    applies(i, holder).then(|| i.health.asked.unwrap_or(i.health.next))
+    applies(i, holder).then(|| i.health().asked.unwrap_or(i.health().next))
 }
 
 impl Core {
@@ -110,10 +110,7 @@ impl Core {
     pub(in crate::core) fn begin_health(&mut self, id: InstanceId) {
         let next = self.now + self.config.rules.health_probe.first_wait.of(id.role);
         if let Some(i) = self.s.roster.get_mut(id) {
-            i.health = Health {
-                next,
-                ..Health::default()
-            };
+            i.begin_probes(next);
         }
     }
 
@@ -125,13 +122,14 @@ impl Core {
             let Some(i) = self.s.roster.get_mut(id) else {
                 continue;
             };
-            if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i, holder)
+            if i.health().failures > 0
+                && i.suspect().is_some_and(|at| at <= now)
+                && !applies(i, holder)
             {
                 // Paused or unlinked: what was said of it before is void.
-                (i.suspect, i.health.asked, i.health.failures) = (None, None, 0);
-                i.health.next = now + interval;
+                i.void_probes(now + interval);
             }
-            let (current, asked) = (i.current(), i.health.asked);
+            let (current, asked) = (i.current(), i.health().asked);
             if due(i, holder).is_none_or(|at| at > now) {
                 continue;
             }
@@ -148,11 +146,7 @@ impl Core {
         let Some(i) = self.s.roster.get_mut(id) else {
             return;
         };
-        i.health.asked = Some(until);
-        if i.suspect.is_some() {
-            i.suspect = Some(until);
-        }
-        let (incarnation, suspect) = (i.incarnation, i.suspect.is_some());
+        let (suspect, incarnation) = (i.ask(until), i.incarnation());
         self.out.push(Output::Probe {
             incarnation,
             timeout,
@@ -164,10 +158,7 @@ impl Core {
     pub(in crate::core) fn generates(&mut self, current: Current) {
         let interval = &self.config.rules.health_probe.interval;
         let next = self.now + interval.of(current.id.role);
-        let i = self.s.roster.of_mut(current);
-        i.suspect = None;
-        (i.health.failures, i.health.asked) = (0, None);
-        i.health.next = i.health.next.max(next);
+        self.s.roster.of_mut(current).generates(next);
     }
 
     /// The answer to a probe of this rule.
@@ -181,17 +172,10 @@ impl Core {
     fn probe_succeeded(&mut self, current: Current) {
         let (now, rules) = (self.now, &self.config.rules);
         let i = self.s.roster.of_mut(current);
-        let (id, failures) = (i.id, i.health.failures);
+        let id = current.id;
         let next = now + rules.health_probe.interval.of(id.role);
-        i.health = Health {
-            next,
-            ..Health::default()
-        };
-        i.last_sign = now;
+        let failures = i.probe_succeeded(now, next);
         if failures > 0 {
-            i.suspect = None;
-            // The silent rule counts from here: it got no requests meanwhile.
-            i.tokens_at = now;
             let text =
                 format!("{id} generates again after {failures} failed probes and gets traffic");
             self.event(Severity::Info, "suspect", Some(id), text);
@@ -201,23 +185,22 @@ impl Core {
     fn probe_failed(&mut self, current: Current, what: &str) {
         let (now, set) = (self.now, &self.config.rules.health_probe);
         let i = self.s.roster.of_mut(current);
-        let next = now + set.interval.of(i.id.role);
-        (i.health.asked, i.health.next) = (None, next);
+        let next = now + set.interval.of(i.id().role);
+        i.probe_is_over(next);
         // Paused meanwhile: it could not answer.
-        if !applies(i, self.s.weights.of(i.id)) {
+        if !applies(i, self.s.weights.of(i.id())) {
             return;
         }
-        i.health.failures += 1;
-        let (id, failures) = (i.id, i.health.failures);
+        let (id, failures) = (i.id(), i.probe_failed());
         if failures >= set.threshold.of(id.role) {
-            i.suspect = None;
+            i.trust();
             let reason = format!(
                 "{failures} probes in a row failed in {}, the last one: {what}; it is quarantined",
-                i.phase
+                i.phase()
             );
             return self.fault(Verdict::new(id, &RULE, reason).hanging());
         }
-        i.suspect = Some(next);
+        i.suspect_until(next);
         if failures == 1 {
             let text =
                 format!("{id} is suspect: a health probe failed ({what}); it gets no traffic");

@@ -115,10 +115,7 @@ impl Core {
         for death in &before {
             let (kind, at) = (death.kind, death.engine.at);
             if let Some(i) = self.s.roster.get_mut(death.engine.who) {
-                i.strikes.take_back(kind, at);
-                if let Some(cause) = death.cause {
-                    i.causes.take_back(cause, at);
-                }
+                i.take_back(kind, death.cause, at);
             }
         }
         let how = verdict.reason.clone();
@@ -142,7 +139,7 @@ impl Core {
         };
         let last = Taken {
             who: verdict.who,
-            incarnation: i.incarnation,
+            incarnation: i.incarnation(),
             at: self.now,
             how: blame.how,
             incident,
@@ -166,7 +163,7 @@ impl Core {
     fn fails_by_itself(&self, verdict: &Verdict) -> bool {
         let rules = [&exit::RULE, &rollout_silent::RULE, &health_probe::RULE];
         let engine = self.s.roster.instances().get(verdict.who);
-        let struck = engine.is_none_or(|i| i.struck.is_some());
+        let struck = engine.is_none_or(|i| i.struck().is_some());
         verdict.who.role.is_engine()
             && rules.contains(&verdict.rule)
             && !struck
@@ -180,7 +177,7 @@ impl Core {
             .roster
             .instances()
             .get(verdict.who)
-            .map(|i| i.incarnation);
+            .map(|i| i.incarnation());
         let given = engine.and_then(|life| self.s.work.rollouts.in_flight(life, since));
         given.into_iter().flatten().collect()
     }

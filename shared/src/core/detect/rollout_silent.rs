@@ -47,29 +47,33 @@ settings! {
 }
 
 fn silent_since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
-    let applies =
-        i.id.role.is_engine() && i.was_attached() && i.condemned.is_none() && i.suspect.is_none();
-    let paused = i.phase == Phase::Paused;
-    let loaded = match i.phase {
-        _ if i.turn != Turn::Rolls => false,
-        Phase::Generating => i.sample.running > 0 || sight.work.rollouts.running(i.incarnation) > 0,
+    let applies = i.id().role.is_engine()
+        && i.was_attached()
+        && i.condemned().is_none()
+        && i.suspect().is_none();
+    let paused = i.phase() == Phase::Paused;
+    let loaded = match i.phase() {
+        _ if i.turn() != Turn::Rolls => false,
+        Phase::Generating => {
+            i.sample().running > 0 || sight.work.rollouts.running(i.incarnation()) > 0
+        }
         Phase::AwaitingTool | Phase::Paused => false,
-        _ => sight.work.rollouts.running(i.incarnation) > 0,
+        _ => sight.work.rollouts.running(i.incarnation()) > 0,
     };
-    let pulls = sight.weights.of(i.id).is_about_to_pull();
+    let pulls = sight.weights.of(i.id()).is_about_to_pull();
     let since = match (loaded, pulls) {
-        (true, _) => i.tokens_at,
-        (false, true) if !paused || i.id.role == Role::Hybrid => i.tokens_at.max(i.moved_at),
+        (true, _) => i.tokens_at(),
+        (false, true) if !paused || i.id().role == Role::Hybrid => i.tokens_at().max(i.moved_at()),
         (false, _) => return None,
     };
-    (applies && i.sampled_at > since).then_some(since)
+    (applies && i.sampled_at() > since).then_some(since)
 }
 
 /// When the rule falls, if no token comes.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let window = || {
         let rules = &sight.config.rules;
-        rules.rollout_silent.window.at(i.id.role, i.phase)
+        rules.rollout_silent.window.at(i.id().role, i.phase())
     };
     silent_since(sight, i).map(|since| since + window())
 }
@@ -82,12 +86,12 @@ impl Core {
                 continue;
             };
             if due(&self.s.sight(self.now, &self.config), i).is_some_and(|at| at <= now) {
-                let (incarnation, phase) = (i.incarnation, i.phase);
+                let (incarnation, phase) = (i.incarnation(), i.phase());
                 let timeout = self.config.rules.rollout_silent.probe_timeout.of(id.role);
                 let until = now + timeout;
-                let silence = now.since(i.tokens_at).as_secs_f64();
+                let silence = now.since(i.tokens_at()).as_secs_f64();
                 if let Some(i) = self.s.roster.get_mut(id) {
-                    i.suspect = Some(until);
+                    i.suspect_until(until);
                 }
                 self.out.push(Output::Probe {
                     incarnation,
@@ -97,9 +101,9 @@ impl Core {
                 let text =
                     format!("{id} is suspect: no sign of work in {phase} for {silence:.1} s");
                 self.event(Severity::Warn, "suspect", Some(id), text);
-            } else if i.suspect.is_some_and(|at| at <= now)
-                && i.health.failures == 0
-                && i.condemned.is_none()
+            } else if i.suspect().is_some_and(|at| at <= now)
+                && i.health().failures == 0
+                && i.condemned().is_none()
             {
                 let current = i.current();
                 self.silent_for_good(current, "a health probe got no answer in time");
@@ -110,11 +114,11 @@ impl Core {
     pub(in crate::core) fn on_probed(&mut self, current: Current, ok: bool) {
         let now = self.now;
         let i = self.s.roster.of_mut(current);
-        if i.condemned.is_some() {
+        if i.condemned().is_some() {
             return;
         }
-        if i.suspect.is_none() || i.health.failures > 0 {
-            if i.health.asked.is_some() {
+        if i.suspect().is_none() || i.health().failures > 0 {
+            if i.health().asked.is_some() {
                 self.on_health(current, ok);
             }
             return;
@@ -122,9 +126,8 @@ impl Core {
         if !ok {
             return self.silent_for_good(current, "a health probe failed");
         }
-        (i.suspect, i.tokens_at, i.last_sign) = (None, now, now);
-        i.health.asked = None;
-        let id = i.id;
+        i.answered(now);
+        let id = i.id();
         let text = format!("{id} answered its probe and gets traffic again");
         self.event(Severity::Info, "suspect", Some(id), text);
     }
@@ -134,16 +137,16 @@ impl Core {
         let forgets = self.config.mutant(Mutation::ForgetProbe);
         let i = self.s.roster.of_mut(current);
         if forgets {
-            i.suspect = Some(Time::FAR);
+            i.suspect_until(Time::FAR);
             return;
         }
-        i.suspect = None;
-        let silence = now.since(i.tokens_at).as_secs_f64();
+        i.trust();
+        let silence = now.since(i.tokens_at()).as_secs_f64();
         let reason = format!(
             "no sign of work in {} for {silence:.1} s, then {what}",
-            i.phase
+            i.phase()
         );
-        let who = i.id;
+        let who = i.id();
         self.fault(Verdict::new(who, &RULE, reason).hanging());
     }
 }

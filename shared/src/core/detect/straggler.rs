@@ -48,7 +48,7 @@ impl Core {
             .roster
             .instances()
             .role(Role::Trainer)
-            .map(|i| i.alone)
+            .map(|i| i.alone())
             .collect();
         times.sort_unstable();
         let median = times
@@ -61,9 +61,8 @@ impl Core {
             let Some(i) = self.s.roster.get_mut(id) else {
                 continue;
             };
-            let took = std::mem::take(&mut i.alone);
-            i.slow_steps = if took > limit { i.slow_steps + 1 } else { 0 };
-            if i.slow_steps == steps {
+            let (took, in_a_row) = i.end_step(limit);
+            if in_a_row == steps {
                 slow.push((id, took));
             }
         }

@@ -104,15 +104,15 @@ impl Read {
                 self.nodes.get_mut(id.0 as usize)?.beat_at = at;
             }
             (EntryKey::Instance(id), Value::Instance(i)) => {
-                let before = self.instances.last().map(|i| i.id);
+                let before = self.instances.last().map(|i| i.id());
                 let place = match before.filter(|before| before.role == id.role) {
                     Some(before) => before.index + 1,
                     None => 0,
                 };
-                (id == i.id && id.index == place).then(|| self.instances.push(*i))?;
+                (id == i.id() && id.index == place).then(|| self.instances.push(*i))?;
             }
             (EntryKey::Measured(id), Value::Measured(measured)) => {
-                let at = self.instances.binary_search_by_key(&id, |i| i.id);
+                let at = self.instances.binary_search_by_key(&id, |i| i.id());
                 let at = at.ok()?;
                 measured.put_back(self.instances.get_mut(at)?);
             }

@@ -4,7 +4,7 @@ use super::head::{Head, Now, Plans};
 use super::{Changes, EntryKey, Value};
 use crate::changed::Layers;
 use crate::core::gang::Gang;
-use crate::core::roster::measured::Measured;
+use crate::core::roster::instance::measured::Measured;
 use crate::ids::{InstanceId, NodeId, Role, TrajectoryId};
 use crate::phase::Phase;
 
@@ -103,7 +103,7 @@ impl State {
 
     fn take_instances(&mut self, changes: &mut Changes) {
         let taken = self.roster.take_changed_instances(changes.whole);
-        let changed = taken.unwrap_or_else(|| all(self.roster.instances().iter().map(|i| i.id)));
+        let changed = taken.unwrap_or_else(|| all(self.roster.instances().iter().map(|i| i.id())));
         let instance = |id: InstanceId| self.roster.instances().get(id);
         for id in changed.whole {
             let value = instance(id).map(|i| Value::Instance(i.clone().into()));

@@ -140,10 +140,10 @@ impl Gang {
     /// What a hybrid engine is to be told: true to go on, false to pause. `current`: it has the published
     /// version.
     pub fn due_command(&self, engine: &Instance, current: bool) -> Option<bool> {
-        if !engine.holds_slot() || !engine.attached() || engine.condemned.is_some() {
+        if !engine.holds_slot() || !engine.attached() || engine.condemned().is_some() {
             return None;
         }
-        match (self.context.wants_engines(), engine.turn) {
+        match (self.context.wants_engines(), engine.turn()) {
             (false, Turn::Rolls | Turn::Resuming { .. } | Turn::Unknown) => Some(false),
             (true, Turn::Paused | Turn::Pausing { .. } | Turn::Unknown) if current => Some(true),
             _ => None,

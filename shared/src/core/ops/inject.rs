@@ -82,25 +82,25 @@ pub(super) fn choose(
 ) -> Result<(InstanceId, Incarnation), Refusal> {
     ask.running_job()?;
     let instances = ask.state.roster.instances();
-    let runs = |i: &&Instance| i.attached() && i.condemned.is_none();
-    let lowest = || instances.role(role).find(runs).map_or(0, |i| i.id.index);
+    let runs = |i: &&Instance| i.attached() && i.condemned().is_none();
+    let lowest = || instances.role(role).find(runs).map_or(0, |i| i.id().index);
     let lived = life.and_then(|life| instances.life(life));
-    let lived = lived.map(|i| i.id).filter(|id| id.role == role);
+    let lived = lived.map(|i| i.id()).filter(|id| id.role == role);
     let index = index.or(lived.map(|id| id.index)).unwrap_or_else(lowest);
     let id = InstanceId { role, index };
     let Some(instance) = instances.get(id) else {
         let count = instances.count(role);
         return Err(Refusal::UnknownIndex { role, index, count });
     };
-    if let Some(asked) = life.filter(|life| *life != instance.incarnation) {
-        let now = instance.incarnation;
+    if let Some(asked) = life.filter(|life| *life != instance.incarnation()) {
+        let now = instance.incarnation();
         return Err(Refusal::OtherLife { id, asked, now });
     }
     if !later && !runs(&instance) {
         let state = ask.state.instance_word(instance).to_owned();
         return Err(Refusal::NotRunning { id, state });
     }
-    Ok((id, instance.incarnation))
+    Ok((id, instance.incarnation()))
 }
 
 impl Core {
@@ -152,7 +152,7 @@ impl Core {
             .roster
             .instances()
             .get(id)
-            .and_then(|i| i.slot.clone());
+            .and_then(|i| i.slot().cloned());
         let Some(slot) = slot.filter(|_| *fault == Fault::LoseSlot) else {
             self.strike(id, incarnation, fault);
             return None;
@@ -167,7 +167,7 @@ impl Core {
                 .instances()
                 .get(taker)
                 .filter(|i| i.has_process());
-            if let Some(life) = lives.map(|i| i.incarnation) {
+            if let Some(life) = lives.map(|i| i.incarnation()) {
                 self.strike(taker, life, fault);
             }
         }
@@ -190,8 +190,7 @@ impl Core {
         // Without memory it goes on until it wants some: then its end is the fault's instant.
         let ends = fault.kind().ends_life() && *fault != Fault::Oom;
         if let Some(i) = self.s.roster.get_mut(id).filter(|_| ends) {
-            // The first injected fault of a life is the one an incident counts from.
-            i.struck.get_or_insert(now);
+            i.is_struck(now);
         }
         let text = format!("{id} {incarnation} is {} on request", fault.done());
         self.event(Severity::Warn, "inject", Some(id), text);

@@ -369,9 +369,9 @@ impl Core {
         let serves = |index: u32| {
             let before = self.s.roster.instances().get(InstanceId { role, index });
             before.is_none_or(|i| {
-                let admitted = self.s.weights.of(i.id).is_admitted();
+                let admitted = self.s.weights.of(i.id()).is_admitted();
                 !i.has_process()
-                    || i.attached() && (admitted || i.quarantined || role != Role::Rollout)
+                    || i.attached() && (admitted || i.quarantined() || role != Role::Rollout)
             })
         };
         if next > rolling.first && !serves(next - 1) {
@@ -383,8 +383,8 @@ impl Core {
         }
         let restarts = i.has_process()
             && !i.going()
-            && i.condemned.is_none()
-            && rolling.concerns(i.incarnation);
+            && i.condemned().is_none()
+            && rolling.concerns(i.incarnation());
         if restarts && !self.s.placement(self.now, &self.config).is_housed(id) {
             // Nobody who works is stopped to wait for a slot.
             return false;

@@ -115,11 +115,11 @@ impl Core {
     pub(in crate::core) fn replace_others(&mut self, why: &str, before: Option<Incarnation>) {
         self.s.orders.stop_rolling();
         self.derive();
-        let housed = |i: &Instance| self.s.placement(self.now, &self.config).is_housed(i.id);
+        let housed = |i: &Instance| self.s.placement(self.now, &self.config).is_housed(i.id());
         let others = self.s.roster.instances().iter();
-        let others = others.filter(|i| i.id.role != Role::Trainer && replaceable(i) && housed(i));
-        let others = others.filter(|i| before.is_none_or(|before| i.incarnation < before));
-        let ids: Vec<InstanceId> = others.map(|i| i.id).collect();
+        let others = others.filter(|i| i.id().role != Role::Trainer && replaceable(i) && housed(i));
+        let others = others.filter(|i| before.is_none_or(|before| i.incarnation() < before));
+        let ids: Vec<InstanceId> = others.map(|i| i.id()).collect();
         self.replace(&ids, why);
     }
 }
@@ -129,13 +129,13 @@ impl Core {
     pub fn node_of(&self, id: InstanceId) -> Result<Option<NodeId>, Refusal> {
         self.ask().place(id.role, id.index)?;
         let there = self.s.roster.instances().get(id);
-        let slot = there.and_then(|i| i.slot.as_ref().or(i.before.as_ref().map(|(_, slot)| slot)));
+        let slot = there.and_then(|i| i.slot().or(i.before().map(|(_, slot)| slot)));
         Ok(slot.map(|slot| slot.node))
     }
 }
 
 fn replaceable(i: &Instance) -> bool {
-    i.has_process() && !i.going() && i.condemned.is_none()
+    i.has_process() && !i.going() && i.condemned().is_none()
 }
 
 impl fmt::Display for RestartTarget {

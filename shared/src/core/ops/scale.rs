@@ -112,18 +112,23 @@ impl Core {
         self.note_revision(revision);
         for index in 0..places {
             if let Some(i) = self.s.roster.get_mut(InstanceId { role, index }) {
-                i.retiring = index >= count;
+                i.retire(index >= count);
             }
         }
-        let idle = self.s.roster.instances().role(role).filter(|i| i.retiring);
-        let idle = idle.filter(|i| !i.has_process() && i.life != Life::None);
-        for id in idle.map(|i| i.id).collect::<Vec<_>>() {
+        let idle = self
+            .s
+            .roster
+            .instances()
+            .role(role)
+            .filter(|i| i.retiring());
+        let idle = idle.filter(|i| !i.has_process() && i.life() != Life::None);
+        for id in idle.map(|i| i.id()).collect::<Vec<_>>() {
             self.vacate(id);
         }
         // One that was to go and is gone already comes back as a new one would.
         let gone = self.s.roster.instances().role(role);
-        let gone = gone.filter(|i| !i.retiring && i.life == Life::None);
-        let mut new: Vec<_> = gone.map(|i| i.id).collect();
+        let gone = gone.filter(|i| !i.retiring() && i.life() == Life::None);
+        let mut new: Vec<_> = gone.map(|i| i.id()).collect();
         new.extend((places..count).map(|_| self.s.roster.add_place(role)));
         self.config.set_count(role, count);
         self.issue(&new);
@@ -173,7 +178,7 @@ impl Core {
                 .instances()
                 .get(id)
                 .filter(|i| i.has_process());
-            let ends = ends.map(|i| (i.incarnation, i.retiring));
+            let ends = ends.map(|i| (i.incarnation(), i.retiring()));
             if let (true, Some((_, false))) = (idle, ends) {
                 self.move_on(id);
             } else if let (true, Some((life, true))) = (idle, ends) {
@@ -193,7 +198,7 @@ impl Core {
         let Some(i) = self.s.roster.instances().get(id) else {
             return;
         };
-        let (incarnation, node) = (i.incarnation, i.slot.as_ref().map(|s| s.node));
+        let (incarnation, node) = (i.incarnation(), i.slot().map(|s| s.node));
         if !ended {
             let reason = format!("{id} {incarnation} was to go and failed");
             self.out.push(Output::Kill {
@@ -220,7 +225,8 @@ impl Core {
 
     /// Places are numbered without gaps, so they go from the highest down.
     pub(in crate::core) fn drop_vacated(&mut self, role: Role) {
-        let vacated = |i: &crate::core::roster::instance::Instance| i.retiring && !i.has_process();
+        let vacated =
+            |i: &crate::core::roster::instance::Instance| i.retiring() && !i.has_process();
         while self.s.roster.instances().last(role).is_some_and(vacated) {
             self.s.roster.drop_place(role);
         }

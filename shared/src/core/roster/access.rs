@@ -74,7 +74,7 @@ impl Roster {
     pub fn rejoin(&mut self, now: Time, config: &CoreConfig) {
         let window = &config.rules.attach_overdue.window;
         for i in self.instances.iter_mut() {
-            i.rejoin(now, now + window.of(i.id.role));
+            i.rejoin(now, now + window.of(i.id().role));
         }
     }
 

@@ -151,7 +151,7 @@ impl Roster {
     pub fn refresh(&mut self, id: InstanceId, others: Others<'_>) -> Option<News> {
         let i = self.instances.get(id);
         let new = i.map_or_else(Facts::default, |i| others.facts(&self.nodes, i));
-        let slot = i.and_then(|i| i.slot.as_ref());
+        let slot = i.and_then(|i| i.slot());
         let moved = self.index.place(id, slot, &self.nodes, others.config);
         self.due.slots |= moved;
         let places = self.instances.count(id.role) as usize;
@@ -171,7 +171,7 @@ impl Roster {
     pub fn settle(&mut self, now: Globals, before: Globals, again: &mut Vec<InstanceId>) {
         self.index.keep(now);
         if now.wanted && !before.wanted {
-            again.extend(self.instances.role(Role::Trainer).map(|i| i.id));
+            again.extend(self.instances.role(Role::Trainer).map(|i| i.id()));
         }
     }
 

@@ -14,9 +14,7 @@ mod derived;
 pub(in crate::core) mod index;
 pub(in crate::core) mod instance;
 pub(in crate::core) mod instances;
-pub(in crate::core) mod measured;
 pub(in crate::core) mod nodes;
-mod turns;
 
 pub use derived::News;
 

@@ -44,7 +44,7 @@ impl Core {
 
     /// The instance reported where it is: what waits for that strikes now.
     pub(in crate::core) fn spring(&mut self, current: Current) {
-        if self.s.roster.instances().of(current).armed.is_empty() {
+        if self.s.roster.instances().of(current).armed().is_empty() {
             return;
         }
         let pulled = self.s.weights.of(current.id).progress();

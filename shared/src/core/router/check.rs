@@ -36,13 +36,13 @@ impl Core {
             }
         }
         for i in self.s.roster.instances().iter() {
-            let timer = self.timers.get(TimerKey::Instance(i.id));
+            let timer = self.timers.get(TimerKey::Instance(i.id()));
             if let Some(due) = self.s.sight(self.now, &self.config).own_deadline(i)
                 && timer.is_none_or(|at| at > due)
             {
                 return Err(format!(
                     "{}'s deadline {due} has its timer at {timer:?}",
-                    i.id
+                    i.id()
                 ));
             }
         }

@@ -108,7 +108,7 @@ impl Deriving<'_> {
             roster.touch(engine);
         }
         while let Some(life) = work.next_changed() {
-            if let Some(id) = roster.instances().life(life).map(|i| i.id) {
+            if let Some(id) = roster.instances().life(life).map(|i| i.id()) {
                 roster.touch(id);
             }
         }

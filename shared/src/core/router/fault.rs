@@ -24,7 +24,7 @@ impl Core {
             .roster
             .instances()
             .get(verdict.who)
-            .is_some_and(|i| i.retiring)
+            .is_some_and(|i| i.retiring())
         {
             self.gone_early(verdict.who, verdict.ended);
             return None;
@@ -39,7 +39,7 @@ impl Core {
                 .roster
                 .instances()
                 .get(verdict.who)
-                .map(|i| i.incarnation);
+                .map(|i| i.incarnation());
             self.execute(hung, life.filter(|_| verdict.ended));
             return None;
         }
@@ -67,7 +67,7 @@ impl Core {
                     .roster
                     .instances()
                     .get(verdict.who)
-                    .map(|i| i.incarnation);
+                    .map(|i| i.incarnation());
                 let rooted = || self.s.recover.rooted_in(verdict.who, life?);
                 let first = verdict.under.or_else(rooted)?;
                 Some(self.s.recover.first_of(first))
@@ -80,11 +80,11 @@ impl Core {
         let Some(i) = self.s.roster.get_mut(verdict.who) else {
             return;
         };
-        let incarnation = i.incarnation;
+        let incarnation = i.incarnation();
         if verdict.hangs && plan.action != Action::FailJob {
             let until = self.now + self.config.evidence_timeout;
             let wait = plan.wait;
-            i.condemned = Some(Condemned {
+            i.condemn(Condemned {
                 incident,
                 until,
                 wait,
@@ -100,14 +100,19 @@ impl Core {
     /// The rank whose evidence is waited for.
     fn condemned_rank(&self) -> Option<InstanceId> {
         let mut ranks = self.s.roster.instances().role(Role::Trainer);
-        ranks.find(|i| i.condemned.is_some()).map(|i| i.id)
+        ranks.find(|i| i.condemned().is_some()).map(|i| i.id())
     }
 
     /// Kills what was condemned and whose evidence is in or late.
     pub(in crate::core) fn execute_condemned(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
-            let condemned = self.s.roster.instances().get(id).and_then(|i| i.condemned);
+            let condemned = self
+                .s
+                .roster
+                .instances()
+                .get(id)
+                .and_then(|i| i.condemned());
             if condemned.is_some_and(|c| c.until <= now) {
                 self.execute(id, None);
             }
@@ -120,7 +125,7 @@ impl Core {
         let Some(i) = self.s.roster.get_mut(who) else {
             return;
         };
-        let Some(condemned) = i.condemned.take() else {
+        let Some(condemned) = i.take_condemned() else {
             return;
         };
         self.conclude(condemned.incident, condemned.until <= self.now);
@@ -148,7 +153,7 @@ impl Core {
     pub fn failures_in_a_row(&self, who: InstanceId, kind: FaultKind) -> u32 {
         let window = self.config.budgets.of(kind).window;
         let i = self.s.roster.instances().get(who);
-        i.map_or(0, |i| i.strikes.in_a_row(kind, window, self.now))
+        i.map_or(0, |i| i.strikes().in_a_row(kind, window, self.now))
     }
 
     /// The counters that the decision table looks at, this fault included unless its requests are to
@@ -180,9 +185,12 @@ impl Core {
             let i = self.s.roster.get_mut(verdict.who);
             i.map_or(0, |i| match (folded, poisoned) {
                 // Whatever was counted before, this is not what exceeds it.
-                (true, _) => i.strikes.in_a_row(kind, budget.window, now).min(budget.max),
-                (false, true) => i.strikes.in_a_row(kind, budget.window, now),
-                (false, false) => i.strikes.strike(kind, budget.window, now),
+                (true, _) => i
+                    .strikes()
+                    .in_a_row(kind, budget.window, now)
+                    .min(budget.max),
+                (false, true) => i.strikes().in_a_row(kind, budget.window, now),
+                (false, false) => i.strikes_mut().strike(kind, budget.window, now),
             })
         };
         let failures = match self.config.mutant(Mutation::ForgetBudget) {

@@ -2,7 +2,6 @@
 //! told to the others.
 use crate::core::detect::numeric::not_a_number;
 use crate::core::effects::Cx;
-use crate::core::gang::context::Turn;
 use crate::core::gang::{Around, Due, Gang, any_rank};
 use crate::core::output::{Outcome, Output, Record, Severity};
 use crate::core::roster::instances::Current;
@@ -197,17 +196,15 @@ impl Core {
         let Some(i) = self.s.roster.get_mut(id) else {
             return;
         };
-        let (engine, since) = (i.incarnation, self.now);
+        let (engine, since) = (i.incarnation(), self.now);
         let due = gang.due_command(i, current);
         match due {
             Some(true) => {
-                i.turn = Turn::Resuming { since };
+                i.told_to_resume(since);
                 self.out.push(Output::Resume { engine });
             }
             Some(false) => {
-                i.turn = Turn::Pausing { since };
-                // A probe would be sent away like any request; its answer is what it is judged by now.
-                i.suspect = None;
+                i.told_to_pause(since);
                 self.out.push(Output::Pause { engine });
             }
             None => {}
@@ -217,7 +214,7 @@ impl Core {
     /// An engine answered a command, or refused it.
     pub(in crate::core) fn on_switched(&mut self, engine: Current, paused: bool, ok: bool) {
         let i = self.s.roster.of_mut(engine);
-        if !i.turn.awaits(paused) || i.condemned.is_some() {
+        if !i.turn().awaits(paused) || i.condemned().is_some() {
             return;
         }
         match ok {
@@ -229,12 +226,7 @@ impl Core {
     /// An engine that is to end computes until it does: its slot is not its rank's before. Nobody hears
     /// of an end on a node that is lost, and no rank computes there.
     pub(in crate::core) fn note_leaving(&mut self, id: InstanceId) {
-        let slot = self
-            .s
-            .roster
-            .instances()
-            .get(id)
-            .and_then(|i| i.slot.as_ref());
+        let slot = self.s.roster.instances().get(id).and_then(|i| i.slot());
         let node = slot.and_then(|slot| self.s.roster.nodes().get(slot.node));
         if node.is_none_or(|node| node.state != NodeState::Here) {
             return;

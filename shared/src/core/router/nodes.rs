@@ -51,7 +51,7 @@ impl Core {
         self.timers.arm_node(roster, config, node, self.now);
         for &incarnation in running {
             let current = roster.instances().life(incarnation);
-            let there = current.and_then(|i| i.slot.as_ref()).map(|s| s.node);
+            let there = current.and_then(|i| i.slot()).map(|s| s.node);
             if there != Some(node) && !config.mutant(Mutation::ForgetStale) {
                 self.out.push(Output::Fence { node, incarnation });
             }
@@ -62,8 +62,8 @@ impl Core {
                 continue;
             };
             // An order to start may still be on its way; a process that runs is named.
-            let ran = i.has_process() && !matches!(i.life, Life::Spawning { .. });
-            if ran && !running.contains(&i.incarnation) {
+            let ran = i.has_process() && !matches!(i.life(), Life::Spawning { .. });
+            if ran && !running.contains(&i.incarnation()) {
                 let current = i.current();
                 self.on_exited(current, None, &Exit::Gone, "gone while its node was away");
             }
@@ -128,7 +128,7 @@ impl Core {
         self.derive();
         let lives = |core: &Self, id: InstanceId| {
             let i = core.s.roster.instances().get(id);
-            Some(i.filter(|i| i.has_process())?.incarnation)
+            Some(i.filter(|i| i.has_process())?.incarnation())
         };
         let there = self.s.roster.on_node(node);
         let mut there: Vec<_> = there
@@ -143,7 +143,13 @@ impl Core {
             if lives(self, who) != Some(life) || self.s.outcome().is_some() {
                 continue;
             }
-            match self.s.roster.instances().get(who).and_then(|i| i.condemned) {
+            match self
+                .s
+                .roster
+                .instances()
+                .get(who)
+                .and_then(|i| i.condemned())
+            {
                 // Its fault is counted and decided on already.
                 Some(_) => self.execute(who, lives(self, who)),
                 None => {

@@ -49,7 +49,7 @@ impl Core {
             verdict,
             plan,
             cause,
-            incarnation: life.map(|i| i.incarnation).unwrap_or_default(),
+            incarnation: life.map(|i| i.incarnation()).unwrap_or_default(),
             struck: struck(self.s.roster.instances(), verdict, self.now),
             committed: self.s.committed,
         };
@@ -85,7 +85,12 @@ impl Core {
 
     /// Notes an incarnation that ends with the recoveries that cover its place.
     pub(in crate::core) fn sweep(&mut self, id: InstanceId, life: Incarnation) {
-        let condemned = self.s.roster.instances().get(id).and_then(|i| i.condemned);
+        let condemned = self
+            .s
+            .roster
+            .instances()
+            .get(id)
+            .and_then(|i| i.condemned());
         if let Some(condemned) = condemned {
             // Another fault restarts it, too: what was found of its hang until now is all there is.
             self.conclude(condemned.incident, false);
@@ -109,10 +114,8 @@ impl Core {
     pub(in crate::core) fn on_evidence(&mut self, current: Current, text: &str, seen: &Seen) {
         for heard in self.s.recover.testify(current.incarnation, text, seen) {
             let hung = self.s.roster.get_mut(heard.who);
-            let condemned = hung.and_then(|i| i.condemned.as_mut());
-            let whole = condemned.filter(|c| c.incident == heard.incident && heard.is_whole);
-            if let Some(condemned) = whole {
-                condemned.until = condemned.until.min(self.now);
+            if let Some(hung) = hung.filter(|_| heard.is_whole) {
+                hung.evidence_is_in(heard.incident, self.now);
             }
         }
     }
@@ -135,7 +138,7 @@ impl Core {
             // Of ranks it is the gang that fails.
             Role::Trainer => self.s.gang.causes_mut(),
             Role::Hybrid | Role::Rollout | Role::Agent => {
-                &mut self.s.roster.get_mut(verdict.who)?.causes
+                self.s.roster.get_mut(verdict.who)?.causes_mut()
             }
         };
         Some(causes.count(&self.config, cause, is_innocent, self.now))

@@ -12,7 +12,7 @@ impl Core {
     /// First start of the job: every place, one generation.
     pub(in crate::core) fn spawn_everything(&mut self) {
         self.form_gang(false);
-        let ids: Vec<_> = self.s.roster.instances().iter().map(|i| i.id).collect();
+        let ids: Vec<_> = self.s.roster.instances().iter().map(|i| i.id()).collect();
         self.issue(&ids);
     }
 
@@ -34,8 +34,10 @@ impl Core {
             let lost = self.config.mutant(Mutation::QuarantineLost);
             let reborn = self.reborn(id, incarnation, generation);
             if let Some(i) = reborn {
-                i.life = Life::Spawning { until };
-                i.quarantined &= !lost;
+                i.told_to_start(until);
+                if lost {
+                    i.quarantine(false);
+                }
             }
             self.out.record(Record::Issued { id, incarnation });
             spawns.push(Output::Spawn {
@@ -75,7 +77,7 @@ impl Core {
     /// Does what was decided. `ended`: the life whose process is known to be gone.
     pub(in crate::core) fn carry_out(&mut self, plan: &Plan, ended: Option<Incarnation>) {
         let of = |core: &Self, role: Option<Role>| -> Vec<InstanceId> {
-            let all = core.s.roster.instances().iter().map(|i| i.id);
+            let all = core.s.roster.instances().iter().map(|i| i.id());
             all.filter(|id| role.is_none_or(|r| r == id.role)).collect()
         };
         match plan.action {
@@ -109,7 +111,7 @@ impl Core {
                 .roster
                 .instances()
                 .get(*id)
-                .is_some_and(|i| i.retiring)
+                .is_some_and(|i| i.retiring())
         };
         let (going, ids): (Vec<_>, Vec<_>) = ids.iter().copied().partition(retiring);
         for id in going {
@@ -122,11 +124,11 @@ impl Core {
                 continue;
             };
             let (old, alive) = (
-                i.incarnation,
-                i.has_process() && ended != Some(i.incarnation),
+                i.incarnation(),
+                i.has_process() && ended != Some(i.incarnation()),
             );
             i.note_restart(restarted);
-            let node = i.slot.as_ref().map(|s| s.node);
+            let node = i.slot().map(|s| s.node);
             let there = node.and_then(|node| self.s.roster.nodes().get(node));
             // A lost node hears nothing; what it still runs is fenced when it comes back.
             if alive && there.is_none_or(|n| n.state == NodeState::Here) {
@@ -145,7 +147,7 @@ impl Core {
             self.forget_life(id, old);
             if let Some(i) = self.s.roster.get_mut(id) {
                 // Whoever gets its slot in what follows has nobody to ask to end any more.
-                i.life = Life::Waiting { until: self.now };
+                i.wait_until(self.now);
             }
         }
         if wait == Duration::ZERO {
@@ -155,7 +157,7 @@ impl Core {
         for &id in ids {
             let reborn = self.reborn(id, Incarnation(0), generation);
             if let Some(i) = reborn {
-                i.life = Life::Waiting { until };
+                i.wait_until(until);
             }
         }
     }
@@ -171,7 +173,7 @@ impl Core {
         else {
             return;
         };
-        let incarnation = i.incarnation;
+        let incarnation = i.incarnation();
         self.note_leaving(id);
         // After a record: a daemon that dies in between must not take its end for a fault.
         self.note_revision(0);
@@ -204,9 +206,9 @@ impl Core {
     pub(in crate::core) fn respawn_due(&mut self, fallen: &[InstanceId]) {
         let due = |life: Life| matches!(life, Life::Waiting { until } if until <= self.now);
         let instances = self.s.roster.instances();
-        let waits = |id: &InstanceId| instances.get(*id).is_some_and(|i| due(i.life));
+        let waits = |id: &InstanceId| instances.get(*id).is_some_and(|i| due(i.life()));
         let ids = fallen.iter().copied().filter(waits);
-        let retiring = |id: &InstanceId| instances.get(*id).is_some_and(|i| i.retiring);
+        let retiring = |id: &InstanceId| instances.get(*id).is_some_and(|i| i.retiring());
         let (gone, ids): (Vec<_>, Vec<_>) = ids.partition(retiring);
         for id in gone {
             self.vacate(id);

@@ -63,7 +63,7 @@ impl Core {
             }
             Role::Rollout | Role::Agent => {
                 if let Some(i) = self.s.roster.get_mut(id) {
-                    i.moving = true;
+                    i.is_to_move(true);
                 }
                 let text =
                     format!("{id} gets nothing new and moves when it has nothing left to do");
@@ -75,7 +75,7 @@ impl Core {
     /// One that moves has nothing left to do.
     pub(in crate::core) fn move_on(&mut self, id: InstanceId) {
         if let Some(i) = self.s.roster.get_mut(id) {
-            i.moving = false;
+            i.is_to_move(false);
         }
         let placement = self.s.placement(self.now, &self.config);
         if matches!(
@@ -95,7 +95,7 @@ impl Core {
         let slot = match placement.home(id, &Given::default()) {
             Home::Stays => {
                 let i = self.s.roster.instances().get(id);
-                return i.and_then(|i| i.slot.clone());
+                return i.and_then(|i| i.slot().cloned());
             }
             Home::Moves(slot) => Some(slot),
             Home::Takes { rollout, slot } => {
@@ -121,7 +121,7 @@ impl Core {
         let homeless = self.s.roster.index().homeless();
         let forgets = self.config.mutant(Mutation::ForgetHomeless);
         for id in homeless.into_iter().filter(|_| !forgets) {
-            let waits = |i: &Instance| i.life == Life::Homeless && !i.retiring;
+            let waits = |i: &Instance| i.life() == Life::Homeless && !i.retiring();
             let waits = self.s.roster.instances().get(id).is_some_and(waits);
             if !waits || full.contains(&id.role) {
                 continue;
@@ -138,7 +138,7 @@ impl Core {
     fn displace(&mut self, rollout: InstanceId, rank: InstanceId) {
         self.retire(rollout);
         let there = self.s.roster.instances().get(rollout);
-        if there.is_some_and(|i| i.retiring) {
+        if there.is_some_and(|i| i.retiring()) {
             return self.vacate(rollout);
         }
         self.note_replaced(rollout, &format!("{rank} needs its slot"));

@@ -1,6 +1,5 @@
 //! The work (`core/work`): what the other machines know is told to it, and what it found out is told to them.
 use crate::core::config::Policy;
-use crate::core::detect::agent_unable::GivenBack;
 use crate::core::effects::Cx;
 use crate::core::input::ReturnedBy;
 use crate::core::output::{Output, Record};
@@ -93,10 +92,7 @@ impl Core {
             .requests
             .finished(&mut cx, restores, (agent, id), brought);
         if let Some(present) = present.filter(|_| useful) {
-            let a = self.s.roster.of_mut(present);
-            a.succeeded();
-            a.given_back = GivenBack::default();
-            a.last_sign = self.now;
+            self.s.roster.of_mut(present).finished(self.now);
         }
     }
 

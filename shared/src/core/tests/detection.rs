@@ -14,7 +14,7 @@ fn found(w: &mut World, rule: &str, within: Duration) -> Incident {
 }
 
 fn in_phase(w: &World, who: InstanceId, phase: Phase) -> bool {
-    w.core.s.roster.instances().get(who).unwrap().phase == phase
+    w.core.s.roster.instances().get(who).unwrap().phase() == phase
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_missing_evidence_delays_the_kill_by_a_second_only() {
         .instances()
         .get(T0)
         .unwrap()
-        .condemned
+        .condemned()
         .unwrap()
         .until;
     assert_eq!(due, verdict + Duration::from_secs(1));
@@ -171,9 +171,12 @@ fn a_rollout_that_answers_its_probe_gets_traffic_again() {
     w.until("generating", LONG, |w| in_phase(w, who, Phase::Generating));
     let incarnation = w.life(who);
     let i = w.core.s.roster.life_mut(incarnation).unwrap();
-    i.suspect = Some(w.now + ms(500));
+    i.suspect_until(w.now + ms(500));
     w.feed(Input::Role(incarnation, RoleEvent::Probed { ok: true }));
-    assert_eq!(w.core.s.roster.instances().get(who).unwrap().suspect, None);
+    assert_eq!(
+        w.core.s.roster.instances().get(who).unwrap().suspect(),
+        None
+    );
     w.run_to_end();
     assert!(w.incidents().is_empty());
 }

@@ -17,7 +17,7 @@ fn started() -> World {
     let mut w = World::new(small(Mode::Async, 8), 1);
     w.until("training", LONG, |w| {
         let rank = w.core.s.roster.instances().get(T0);
-        w.committed() > 1 && rank.is_some_and(|i| i.phase == Phase::Update)
+        w.committed() > 1 && rank.is_some_and(|i| i.phase() == Phase::Update)
     });
     w
 }

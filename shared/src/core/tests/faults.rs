@@ -16,7 +16,7 @@ fn recovered(w: &World) -> bool {
 }
 
 fn in_phase(w: &World, phase: Phase) -> bool {
-    w.core.s.roster.instances().get(T0).unwrap().phase == phase
+    w.core.s.roster.instances().get(T0).unwrap().phase() == phase
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn the_trainers_death_restarts_only_the_gang_and_trains_the_same_batch_again() {
         .roster
         .instances()
         .iter()
-        .map(|i| (i.id, i.incarnation))
+        .map(|i| (i.id(), i.incarnation()))
         .collect();
     w.inject(Fault::Kill, Role::Trainer, 1);
     let struck = w.now;
@@ -235,7 +235,7 @@ fn a_pull_continues_from_the_new_generation_when_the_trainer_dies_in_it() {
     w.until("a pull from the trainer", LONG, |w| {
         let pull = |id| w.core.s.weights.of(id).pull();
         let mut all = w.core.s.roster.instances().iter();
-        all.any(|i| pull(i.id).is_some_and(|p| p.from_trainer))
+        all.any(|i| pull(i.id()).is_some_and(|p| p.from_trainer))
     });
     w.kill(T0);
     w.run_to_end();
@@ -297,7 +297,7 @@ fn under_the_task_policy_every_fault_restarts_everything() {
         .roster
         .instances()
         .iter()
-        .map(|i| i.incarnation)
+        .map(|i| i.incarnation())
         .collect();
     w.kill(id(Role::Agent, 1));
     w.until("verdict", LONG, |w| !w.incidents().is_empty());
@@ -307,7 +307,7 @@ fn under_the_task_policy_every_fault_restarts_everything() {
             .roster
             .instances()
             .iter()
-            .all(|i| !before.contains(&i.incarnation))
+            .all(|i| !before.contains(&i.incarnation()))
     );
     w.run_to_end();
     assert_eq!(w.committed(), 5);
@@ -426,7 +426,7 @@ fn a_restart_of_the_daemon_restarts_no_living_role() {
         .roster
         .instances()
         .iter()
-        .map(|i| i.incarnation)
+        .map(|i| i.incarnation())
         .collect();
     w.crash_daemon();
     w.run_to_end();
@@ -436,7 +436,7 @@ fn a_restart_of_the_daemon_restarts_no_living_role() {
         .roster
         .instances()
         .iter()
-        .map(|i| i.incarnation)
+        .map(|i| i.incarnation())
         .collect();
     assert_eq!(before, after);
     assert!(w.incidents().is_empty());

@@ -24,7 +24,7 @@ fn rollout(n: u32) -> InstanceId {
 fn idle_world() -> World {
     let mut w = probing(Mode::Async, 3);
     w.until("all admitted", LONG, |w| {
-        let admitted = |r: &Instance| w.core.s.weights.of(r.id).is_admitted();
+        let admitted = |r: &Instance| w.core.s.weights.of(r.id()).is_admitted();
         w.core
             .s
             .roster
@@ -43,7 +43,7 @@ fn is_suspect(w: &World, n: u32) -> bool {
         .instances()
         .get(rollout(n))
         .unwrap()
-        .suspect
+        .suspect()
         .is_some()
 }
 
@@ -56,7 +56,7 @@ fn an_engine_is_probed_as_often_as_the_job_file_says_for_its_role() {
     config.rules.health_probe = CoreConfig::from(&job).rules.health_probe;
     let mut w = World::journaled(config, Timing::default(), 1);
     w.until("all admitted", LONG, |w| {
-        let admitted = |r: &Instance| w.core.s.weights.of(r.id).is_admitted();
+        let admitted = |r: &Instance| w.core.s.weights.of(r.id()).is_admitted();
         w.core
             .s
             .roster
@@ -109,8 +109,15 @@ fn an_idle_engine_that_does_not_generate_is_suspect_then_quarantined_and_restart
         weights.published(),
         "verified before it is admitted"
     );
-    let budget = &w.core.s.roster.instances().get(rollout(1)).unwrap().strikes;
-    assert_ne!(budget, &Strikes::default());
+    let budget = &w
+        .core
+        .s
+        .roster
+        .instances()
+        .get(rollout(1))
+        .unwrap()
+        .strikes();
+    assert_ne!(*budget, &Strikes::default());
 }
 
 #[test]
@@ -129,7 +136,7 @@ fn one_success_restores_a_suspect_before_the_threshold() {
             .instances()
             .get(rollout(0))
             .unwrap()
-            .health
+            .health()
             .failures,
         0
     );
@@ -182,10 +189,10 @@ fn an_engine_that_gives_tokens_is_not_sick_however_long_a_probe_waits() {
     for n in 1..200 {
         let i = w.core.s.roster.life_mut(incarnation).unwrap();
         let sample = Sample {
-            tokens_total: i.sample.tokens_total + n,
+            tokens_total: i.sample().tokens_total + n,
             running: 1,
-            busy: i.sample.busy + ms(200),
-            ..i.sample
+            busy: i.sample().busy + ms(200),
+            ..*i.sample()
         };
         w.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
         w.run_for(ms(400));
@@ -197,7 +204,7 @@ fn ask(w: &mut World, out: bool, role: Role, index: u32) -> Result<Reply, Refusa
     // Else somebody would have to pull from elsewhere.
     let pulls = |w: &World| {
         let mut all = w.core.s.roster.instances().iter();
-        all.any(|i| w.core.s.weights.of(i.id).pull().is_some())
+        all.any(|i| w.core.s.weights.of(i.id()).pull().is_some())
     };
     w.until("nobody pulls", LONG, |w| !pulls(w));
     let request = match out {

@@ -63,7 +63,7 @@ fn quick_rules() -> RuleSet {
 impl Core {
     /// Requests the engine in a place is given.
     fn routes_of(&self, id: InstanceId) -> u32 {
-        let engine = self.s.roster.instances().get(id).map(|i| i.incarnation);
+        let engine = self.s.roster.instances().get(id).map(|i| i.incarnation());
         engine.map_or(0, |engine| self.s.work.rollouts.running(engine))
     }
 }

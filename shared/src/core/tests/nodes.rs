@@ -39,7 +39,14 @@ fn one_node(mode: Mode, ranks: u32, rollouts: u32) -> World {
 }
 
 fn slot(w: &World, who: InstanceId) -> Option<SlotRef> {
-    w.core.s.roster.instances().get(who).unwrap().slot.clone()
+    w.core
+        .s
+        .roster
+        .instances()
+        .get(who)
+        .unwrap()
+        .slot()
+        .cloned()
 }
 
 fn step_two(w: &mut World) {
@@ -160,7 +167,7 @@ fn a_recovery_does_not_wait_for_who_has_no_slot() {
     for rank in [T0, T1] {
         w.until("it trains", MINUTE, |w| {
             let rank = w.core.s.roster.instances().get(rank).unwrap();
-            rank.phase == crate::phase::Phase::Update && rank.restarts > 0
+            rank.phase() == crate::phase::Phase::Update && rank.restarts() > 0
         });
         w.kill(rank);
         w.run_for(ms(50));

@@ -8,7 +8,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn training(mode: Mode) -> (World, Generation, Step) {
     let mut w = World::new(small(mode, 6), 3);
     w.until("training", LONG, |w| {
-        w.committed() == 2 && w.core.s.roster.instances().get(T0).unwrap().phase == Phase::Update
+        w.committed() == 2 && w.core.s.roster.instances().get(T0).unwrap().phase() == Phase::Update
     });
     let (generation, step, _) = w.trained.last().cloned().unwrap();
     (w, generation, step)

@@ -75,7 +75,7 @@ fn count(w: &World, role: Role) -> u32 {
 
 fn lives(w: &World, role: Role) -> Vec<Incarnation> {
     let of = w.core.s.roster.instances().role(role);
-    of.map(|i| i.incarnation).collect()
+    of.map(|i| i.incarnation()).collect()
 }
 
 /// Nothing happened that counts as a fault.
@@ -93,7 +93,7 @@ fn rollouts_and_agents_join_and_leave_while_the_job_runs() {
         assert_eq!(count(&w, role), 4);
         w.until("the new ones serve", MINUTE, |w| {
             let serves = |i: &crate::core::roster::instance::Instance| {
-                let admitted = w.core.s.weights.of(i.id).is_admitted();
+                let admitted = w.core.s.weights.of(i.id()).is_admitted();
                 i.attached() && (admitted || !role.is_engine())
             };
             w.core.s.roster.instances().role(role).all(serves)
@@ -118,7 +118,7 @@ fn one_that_is_to_go_stays_when_it_is_wanted_again() {
     let before = lives(&w, Role::Agent);
     w.until("the last agent works", MINUTE, |w| {
         let last = w.core.s.roster.instances().last(Role::Agent).unwrap();
-        w.core.s.work.requests.table().leases(last.incarnation) > 0
+        w.core.s.work.requests.table().leases(last.incarnation()) > 0
     });
     scale(&mut w, Role::Agent, 1).unwrap();
     scale(&mut w, Role::Agent, 2).unwrap();
@@ -332,7 +332,7 @@ fn nobody_who_works_is_stopped_for_a_change_to_wait_for_a_slot() {
 
 fn shows(w: &mut World, kind: FindingKind, who: InstanceId) -> SlotRef {
     let i = w.core.s.roster.instances().get(who).unwrap();
-    let (users, slot) = (vec![i.incarnation], i.slot.clone().unwrap());
+    let (users, slot) = (vec![i.incarnation()], i.slot().cloned().unwrap());
     let text = "as the driver says".to_owned();
     w.feed(Input::Node(
         NodeId::LEADER,
@@ -346,7 +346,14 @@ fn shows(w: &mut World, kind: FindingKind, who: InstanceId) -> SlotRef {
 }
 
 fn slot(w: &World, who: InstanceId) -> Option<SlotRef> {
-    w.core.s.roster.instances().get(who).unwrap().slot.clone()
+    w.core
+        .s
+        .roster
+        .instances()
+        .get(who)
+        .unwrap()
+        .slot()
+        .cloned()
 }
 
 const R1: InstanceId = InstanceId {
@@ -373,7 +380,7 @@ fn a_rollout_leaves_a_slot_that_is_about_to_fail_when_its_turns_are_done() {
         .roster
         .instances()
         .iter()
-        .any(|i| i.slot == Some(left.clone()));
+        .any(|i| i.slot() == Some(&left));
     assert!(!taken, "nobody comes to it");
 }
 
@@ -381,7 +388,7 @@ fn a_rollout_leaves_a_slot_that_is_about_to_fail_when_its_turns_are_done() {
 fn a_rank_leaves_a_slot_that_is_about_to_fail_at_the_next_step_boundary() {
     let mut w = world(roomy(Mode::Async, 20));
     w.until("it trains", MINUTE, |w| {
-        w.core.s.roster.instances().get(T0).unwrap().phase == crate::phase::Phase::Update
+        w.core.s.roster.instances().get(T0).unwrap().phase() == crate::phase::Phase::Update
     });
     let (old, step) = (w.life(T0), w.committed());
     let left = shows(&mut w, FindingKind::RowRemapPending, T0);

@@ -93,26 +93,26 @@ pub struct Others<'a> {
 impl Others<'_> {
     /// What is derived from an instance, and from where it is.
     pub fn facts(&self, nodes: &NodeTable, i: &Instance) -> Facts {
-        let sound = i.attached() && i.condemned.is_none();
+        let sound = i.attached() && i.condemned().is_none();
         let common = Facts {
-            incarnation: i.incarnation,
+            incarnation: i.incarnation(),
             linked: i.attached(),
             sound,
-            spawned: i.has_process() && !matches!(i.life, Life::Spawning { .. }),
-            condemned: i.condemned.is_some(),
+            spawned: i.has_process() && !matches!(i.life(), Life::Spawning { .. }),
+            condemned: i.condemned().is_some(),
             going: i.going(),
-            homeless: i.life == Life::Homeless,
-            absent: i.life == Life::Homeless || i.life == Life::None && i.retiring,
+            homeless: i.life() == Life::Homeless,
+            absent: i.life() == Life::Homeless || i.life() == Life::None && i.retiring(),
             ..Facts::default()
         };
-        match i.id.role {
+        match i.id().role {
             Role::Trainer => Facts {
-                works: i.phase.is_trainer_compute(),
+                works: i.phase().is_trainer_compute(),
                 ..common
             },
             Role::Hybrid | Role::Rollout => self.engine_facts(nodes, i, common),
             Role::Agent => {
-                let leases = self.work.requests.table().leases(i.incarnation);
+                let leases = self.work.requests.table().leases(i.incarnation());
                 let takes = sound && !i.going();
                 Facts {
                     takes: takes.then_some(Takes::Trajectories),
@@ -125,48 +125,48 @@ impl Others<'_> {
     }
 
     fn engine_facts(&self, nodes: &NodeTable, i: &Instance, common: Facts) -> Facts {
-        let holder = self.weights.of(i.id);
-        let serves = self.work.rollouts.running(i.incarnation) > 0
-            || self.weights.pullers_of(i.incarnation) > 0;
+        let holder = self.weights.of(i.id());
+        let serves = self.work.rollouts.running(i.incarnation()) > 0
+            || self.weights.pullers_of(i.incarnation()) > 0;
         Facts {
-            works: common.linked && i.suspect.is_none() && i.phase == Phase::Generating,
+            works: common.linked && i.suspect().is_none() && i.phase() == Phase::Generating,
             idle: i.going() && !serves,
-            serves: holder.is_admitted() && i.suspect.is_none(),
+            serves: holder.is_admitted() && i.suspect().is_none(),
             takes: holder
                 .version()
                 .filter(|_| self.eligible(i))
                 .map(Takes::Requests),
             peer: Some(peer(nodes, i)),
-            unpaused: i.holds_slot() && i.turn != Turn::Paused || i.leaving.is_some(),
-            unrolling: i.holds_slot() && i.condemned.is_none() && i.turn != Turn::Rolls,
-            to_tell: self.gang.due_command(i, self.weights.is_current(i.id)),
+            unpaused: i.holds_slot() && i.turn() != Turn::Paused || i.leaving().is_some(),
+            unrolling: i.holds_slot() && i.condemned().is_none() && i.turn() != Turn::Rolls,
+            to_tell: self.gang.due_command(i, self.weights.is_current(i.id())),
             ..common
         }
     }
 
     /// Whether requests may be routed to it, whatever its version.
     fn eligible(&self, r: &Instance) -> bool {
-        r.id.role.is_engine()
+        r.id().role.is_engine()
             && r.attached()
-            && self.weights.of(r.id).is_admitted()
-            && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
-            && r.condemned.is_none()
-            && (r.id.role != Role::Hybrid || self.gang.lets_generate(r.turn))
+            && self.weights.of(r.id()).is_admitted()
+            && (r.suspect().is_none() || self.config.mutant(Mutation::RouteToSuspect))
+            && r.condemned().is_none()
+            && (r.id().role != Role::Hybrid || self.gang.lets_generate(r.turn()))
             && !r.going()
     }
 }
 
 /// What the weights are told of an engine.
 fn peer(nodes: &NodeTable, i: &Instance) -> Peer {
-    let node = i.slot.as_ref().map(|slot| slot.node);
+    let node = i.slot().map(|slot| slot.node);
     let spec = node.and_then(|node| nodes.get(node));
     Peer {
-        life: i.incarnation,
-        sound: i.attached() && i.condemned.is_none(),
-        condemned: i.condemned.is_some(),
+        life: i.incarnation(),
+        sound: i.attached() && i.condemned().is_none(),
+        condemned: i.condemned().is_some(),
         going: i.going(),
-        suspect: i.suspect.is_some(),
-        quarantined: i.quarantined,
+        suspect: i.suspect().is_some(),
+        quarantined: i.quarantined(),
         place: Place {
             node,
             rack: spec.and_then(|n| Rack::of(&n.spec.labels)),

@@ -1,7 +1,7 @@
 //! What an instance does and what is measured of it: it changes with every phase and sample, so it is stored
 //! apart from what else is known of it, and short.
+use super::Instance;
 use crate::core::input::Sample;
-use crate::core::roster::instance::Instance;
 use crate::ids::Step;
 use crate::phase::Phase;
 use crate::time::Time;

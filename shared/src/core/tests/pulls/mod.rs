@@ -281,7 +281,7 @@ fn a_late_joiner_pulls_from_its_node_then_from_its_rack_and_from_whoever_has_eve
             .instances()
             .get(rollout(n))
             .unwrap()
-            .slot
+            .slot()
             .clone()
     };
     let nodes: Vec<u32> = (0..6).map(|n| slot(n).unwrap().node.0).collect();
@@ -329,7 +329,7 @@ fn a_chain_leaves_a_node_and_a_rack_only_when_all_there_are_served() {
             .instances()
             .get(rollout(n))
             .unwrap()
-            .slot
+            .slot()
             .clone();
         slot.unwrap().node.0
     };
