@@ -21,33 +21,19 @@
 //! a rank whose link broke may have lost its call. Workers answer a repeated call from memory.
 //!
 //! # The machines
-//! The life of an instance (`instance`, `detect`, `restart`); each arrow to the left is a new
-//! incarnation, and whatever an older one still says is dropped at the `door` (I-1):
-//! ```text
-//!            Spawn          Spawned          Attached
-//!  waiting ───────► spawning ──────► starting ──────► attached ◄──────► unlinked
-//!     ▲                │ SpawnFailed    │ overdue,       │ Exited, verdict   │ grace over,
-//!     └────────────────┴────────────────┴── Exited ──────┴───────────────────┘ Exited
-//! ```
-//! The gang (`gang`); one rank's end is the end of the generation (I-1), and a version is published
-//! only after its step is committed, so that a trainer can be restored at it (I-5):
-//! ```text
-//!            all ranks attached        Restored          Published(committed)
-//!  forming ──────────► restoring ──────────► ready ───► publishing ──► ready ──► training
-//!     ▲                                        ▲                      batch done    │
-//!     └── any fault: new generation            └───────── StepDone: committed ──────┘
-//! ```
-//! Between *ready* and *training* a semi-sync gang prepares (`prepare`); whether the ranks or the hybrid
-//! engines have the trainer's slots is a machine of its own (`context`).
+//! Each is drawn beside its states, and a test fails where one is not in the drawing:
 //!
-//! A job that is paused begins nothing beyond a step; the module `pause` draws that machine.
-//!
-//! The job:
-//! ```text
-//!  new ── Start ──► running ──┬── last step committed and published ──► completed
-//!                             ├── Stop ─────────────────────────────► stopped
-//!                             └── no restart can help, budget spent ──► failed      (I-7)
-//! ```
+//! | machine | states | drawn in |
+//! | --- | --- | --- |
+//! | the job | `JobState`, `Outcome` | `state` |
+//! | an instance | `Life` | `roster/instance` |
+//! | a node | `NodeState` | `roster/nodes/table` |
+//! | the gang | `Stage` | `gang` |
+//! | whose the trainer's slots are; one engine in that | `Context`, `Turn` | `gang/context` |
+//! | a trajectory | `Place` | `work/trajectories/table` |
+//! | what a pull's source has for it | `Supply` | `weights/holder` |
+//! | an incident | `IncidentOutcome` | `recover/incident` |
+//! | a pause, a fault that waits, a planned change | | `ops/pause`, `ops/armed`, `ops/planned` |
 mod cells;
 mod config;
 mod detect;

@@ -52,6 +52,14 @@ pub struct State {
 }
 
 /// Where the job is in its life.
+///
+/// ```text
+///       Start
+///  new ──────► running ──┬── last step committed and published ──► over: completed
+///   ▲                    ├── Stop ───────────────────────────────► over: stopped
+///   │                    └── no restart can help, budget spent ──► over: failed      (I-7)
+///   └── a job that was stopped is gone on with
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
     /// Never started.

@@ -23,6 +23,7 @@
 //!  rolls ───────────► pausing ───────────────► paused ───────────────────────► resuming ─► rolls
 //!    ▲                   │ no answer within the rule's window: killed              │
 //!    └── a new life ◄────┴────────────────────────────────────────────────────────┘
+//!  unknown, after the daemon was away ──► whatever the context asks for
 //! ```
 //! - It dies while it rolls: its requests go on elsewhere, its new life joins when it is current.
 //! - It dies while it pauses or is paused: a dead engine holds no slot, so the ranks go on. Its new

@@ -21,6 +21,21 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Where the present process of an instance is in its life.
+///
+/// ```text
+///               Spawn           Spawned          Attached
+///  none ──┬──► spawning ──────► starting ──────► attached ◄──────► unlinked
+///         │       │ SpawnFailed    │ overdue,       │ Exited,         │ grace over,
+///         │       │                │ Exited         │ verdict         │ Exited
+///         │       └────────────────┴───┬────────────┴─────────────────┘
+///         │                            ▼
+///         ├──────────────────── waiting: for its backoff, which is mostly none
+///         │                            │ no slot is free for it
+///         └────── a slot is free ─── homeless
+/// ```
+/// Each way to *spawning* is a new incarnation, and whatever an older one still says is dropped at the
+/// `door` (I-1). A place that is to go is *none* for good when it has nothing left to do. That a verdict fell
+/// ([`Condemned`]), that it is suspect, or that it is to go, are marks upon these states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
     /// Nothing was ever started.
