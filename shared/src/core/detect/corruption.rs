@@ -14,6 +14,7 @@
 //! struck engine is found though nobody pulls from it. Of an engine of the user's what lies in shared
 //! memory is read, not what the engine made of it in its own.
 use super::{ByRole, Rule, Setting, Verdict, settings};
+use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::{Core, FaultKind, Incident};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
@@ -53,7 +54,9 @@ impl Core {
     ) {
         self.suspect_puller(puller, source);
         let accused = self.s.roster.instances().get(puller);
-        if accused.is_some_and(|i| i.corrupt_sources().len() > 1 && i.condemned().is_none()) {
+        if accused.is_some_and(|i| {
+            i.corrupt_sources().is_some_and(|s| s.len() > 1) && i.condemned().is_none()
+        }) {
             let reason = "chunks from two sources differ in their digests at this puller only";
             return self.fault(Verdict::new(puller, &RULE, reason));
         }
@@ -125,7 +128,7 @@ impl Core {
             .roster
             .instances()
             .get(puller)
-            .map(|i| i.corrupt_sources());
+            .and_then(Instance::corrupt_sources);
         let counts = |life: &Incarnation| {
             let fell_for_it = |i: &Incident| i.incarnation == *life && i.rule == RULE.name;
             self.is_current(*life).is_some() || self.s.recover.incidents().iter().any(fell_for_it)

@@ -137,8 +137,10 @@ impl Instance {
             }
             Life::None | Life::Waiting { .. } | Life::Homeless => {}
         }
-        self.suspect = None;
-        (self.health.asked, self.health.failures) = (None, 0);
+        if let Some(engine) = self.engine_mut() {
+            engine.suspect = None;
+            (engine.health.asked, engine.health.failures) = (None, 0);
+        }
         (self.sampled_at, self.active_at) = (Time(0), now);
         (self.moved_at, self.tokens_at) = (now, now);
     }

@@ -1,12 +1,11 @@
 //! One instance: the life of its present process and what is known of it.
 mod engine;
+mod kind;
 mod life;
 pub(in crate::core) mod measured;
 mod reads;
 mod work;
 
-use crate::core::detect::agent_unable::GivenBack;
-use crate::core::gang::context::Turn;
 use crate::core::input::Sample;
 use crate::core::ops::armed::Armed;
 use crate::core::recover::budget::Strikes;
@@ -19,6 +18,8 @@ use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
+
+use kind::{Agent, Engine, Kind, Place, Rank};
 
 /// Where the present process of an instance is in its life.
 ///
@@ -111,8 +112,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// One place of the job and its present process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Its place.
-    id: InstanceId,
+    /// Its place, and what only instances of its role have.
+    #[serde(flatten)]
+    place: Place,
     /// The present life's fencing number.
     incarnation: Incarnation,
     /// The gang's fencing number (trainers).
@@ -183,23 +185,6 @@ pub struct Instance {
     /// Injected faults that wait for their moment in this life, or for the start-up of a later one.
     #[serde(default, skip_serializing_if = "is_default")]
     armed: Vec<Armed>,
-    /// Agent worker: what it gave back since it last finished a trajectory.
-    #[serde(default, skip_serializing_if = "is_default")]
-    given_back: GivenBack,
-    /// Rollout: it is being probed until then, and gets no traffic.
-    suspect: Option<Time>,
-    /// Engine: what its probes said.
-    #[serde(default, skip_serializing_if = "is_default")]
-    health: Health,
-    /// Engine: an operator took it out; restarts do not end that.
-    #[serde(default, skip_serializing_if = "is_default")]
-    quarantined: bool,
-    /// Trainer: time in phases without exchange, in the step under way.
-    #[serde(default, skip_serializing_if = "is_default")]
-    alone: Duration,
-    /// Trainer: steps in a row in which that was too long.
-    #[serde(default, skip_serializing_if = "is_default")]
-    slow_steps: u32,
     /// It was said that its phase takes too long.
     #[serde(default, skip_serializing_if = "is_default")]
     overrun: bool,
@@ -209,18 +194,8 @@ pub struct Instance {
     /// Lives that found its chunks to be corrupt.
     #[serde(default, skip_serializing_if = "is_default")]
     corrupt_to: BTreeSet<Incarnation>,
-    /// Sources whose chunks it found corrupt, and nobody else did.
-    #[serde(default, skip_serializing_if = "is_default")]
-    corrupt_sources: BTreeSet<Incarnation>,
     /// A verdict fell and its kill is due.
     condemned: Option<Condemned>,
-    /// Hybrid: whether it has its slot.
-    #[serde(default, skip_serializing_if = "is_default")]
-    turn: Turn,
-    /// Hybrid: a life before that was to end while it had its slot, and until when its end is waited
-    /// for.
-    #[serde(default, skip_serializing_if = "is_default")]
-    leaving: Option<(Incarnation, Time)>,
     /// What an earlier build stored here of the weights that it has; taken out when it is read.
     #[serde(flatten, skip_serializing, deserialize_with = "read_former")]
     former: Option<Box<Holder>>,
@@ -230,7 +205,10 @@ impl Instance {
     /// A place where nothing runs yet.
     pub fn new(id: InstanceId) -> Self {
         Self {
-            id,
+            place: Place {
+                id,
+                kind: Kind::of(id.role),
+            },
             incarnation: Incarnation(0),
             generation: Generation(0),
             life: Life::None,
@@ -260,19 +238,10 @@ impl Instance {
             last_sign: Time(0),
             struck: None,
             armed: Vec::new(),
-            given_back: GivenBack::default(),
-            suspect: None,
-            health: Health::default(),
-            quarantined: false,
-            alone: Duration::ZERO,
-            slow_steps: 0,
             overrun: false,
             corrupt_reports: 0,
             corrupt_to: BTreeSet::new(),
-            corrupt_sources: BTreeSet::new(),
             condemned: None,
-            turn: Turn::default(),
-            leaving: None,
             former: None,
         }
     }
@@ -296,9 +265,7 @@ impl Instance {
             restarted: std::mem::take(&mut self.restarted),
             strikes: std::mem::take(&mut self.strikes),
             causes: std::mem::take(&mut self.causes),
-            quarantined: self.quarantined,
             retiring: self.retiring,
-            leaving: self.leaving,
             armed: std::mem::take(&mut self.armed)
                 .into_iter()
                 .filter(|armed| armed.after.is_some())
@@ -311,7 +278,49 @@ impl Instance {
                 },
             },
             slot,
-            ..Self::new(self.id)
+            place: Place {
+                id: self.place.id,
+                kind: self.place.kind.reborn(),
+            },
+            ..Self::new(self.place.id)
         };
+    }
+}
+
+/// What only instances of one role have; none: it is of another.
+impl Instance {
+    fn rank(&self) -> Option<&Rank> {
+        match &self.place.kind {
+            Kind::Rank(rank) => Some(rank),
+            Kind::Engine(_) | Kind::Agent(_) => None,
+        }
+    }
+
+    fn rank_mut(&mut self) -> Option<&mut Rank> {
+        match &mut self.place.kind {
+            Kind::Rank(rank) => Some(rank),
+            Kind::Engine(_) | Kind::Agent(_) => None,
+        }
+    }
+
+    fn engine(&self) -> Option<&Engine> {
+        match &self.place.kind {
+            Kind::Engine(engine) => Some(engine),
+            Kind::Rank(_) | Kind::Agent(_) => None,
+        }
+    }
+
+    fn engine_mut(&mut self) -> Option<&mut Engine> {
+        match &mut self.place.kind {
+            Kind::Engine(engine) => Some(engine),
+            Kind::Rank(_) | Kind::Agent(_) => None,
+        }
+    }
+
+    fn agent_mut(&mut self) -> Option<&mut Agent> {
+        match &mut self.place.kind {
+            Kind::Agent(agent) => Some(agent),
+            Kind::Rank(_) | Kind::Engine(_) => None,
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 impl Instance {
     /// Its place.
     pub fn id(&self) -> InstanceId {
-        self.id
+        self.place.id
     }
 
     /// The present incarnation's fencing number; 0: there is none.
@@ -154,22 +154,22 @@ impl Instance {
 
     /// Of an engine: it is being probed until then, and gets no traffic.
     pub fn suspect(&self) -> Option<Time> {
-        self.suspect
+        self.engine().and_then(|e| e.suspect)
     }
 
     /// Of an engine: what its probes said.
     pub fn health(&self) -> Health {
-        self.health
+        self.engine().map_or_else(Health::default, |e| e.health)
     }
 
     /// Of an engine: an operator took it out.
     pub fn quarantined(&self) -> bool {
-        self.quarantined
+        self.engine().is_some_and(|e| e.quarantined)
     }
 
     /// Of a rank: time in phases without exchange, in the step under way.
     pub fn alone(&self) -> Duration {
-        self.alone
+        self.rank().map_or(Duration::ZERO, |r| r.alone)
     }
 
     /// Whether it was said that its phase takes too long.
@@ -184,8 +184,8 @@ impl Instance {
     }
 
     /// Sources whose chunks it found corrupt, and nobody else did.
-    pub fn corrupt_sources(&self) -> &BTreeSet<Incarnation> {
-        &self.corrupt_sources
+    pub fn corrupt_sources(&self) -> Option<&BTreeSet<Incarnation>> {
+        self.engine().map(|e| &e.corrupt_sources)
     }
 
     /// A verdict fell and its kill is due.
@@ -195,12 +195,12 @@ impl Instance {
 
     /// Of a hybrid engine: whether it has its slot.
     pub fn turn(&self) -> Turn {
-        self.turn
+        self.engine().map_or_else(Turn::default, |e| e.turn)
     }
 
     /// Of a hybrid engine: an earlier incarnation that was to end while it had its slot, and until when
     /// that is waited for.
     pub fn leaving(&self) -> Option<(Incarnation, Time)> {
-        self.leaving
+        self.engine().and_then(|e| e.leaving)
     }
 }

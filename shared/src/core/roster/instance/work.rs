@@ -23,7 +23,10 @@ impl Instance {
             self.tokens_at = now;
         }
         if matches!(self.phase, Phase::RefLogprob | Phase::OldLogprob) {
-            self.alone += now.since(self.phase_since);
+            let alone = now.since(self.phase_since);
+            if let Some(rank) = self.rank_mut() {
+                rank.alone += alone;
+            }
         }
         self.overrun = false;
         (self.phase, self.phase_step, self.phase_since) = (phase, step, now);
@@ -95,27 +98,36 @@ impl Instance {
     /// A rank's step is over, of which so much time of its own is too much. Returns how long it took, and in
     /// how many steps in a row that was too long.
     pub fn end_step(&mut self, limit: Duration) -> (Duration, u32) {
-        let took = std::mem::take(&mut self.alone);
-        self.slow_steps = match took > limit {
-            true => self.slow_steps + 1,
+        let Some(rank) = self.rank_mut() else {
+            return (Duration::ZERO, 0);
+        };
+        let took = std::mem::take(&mut rank.alone);
+        rank.slow_steps = match took > limit {
+            true => rank.slow_steps + 1,
             false => 0,
         };
-        (took, self.slow_steps)
+        (took, rank.slow_steps)
     }
 
     /// An agent worker gave a trajectory back. Returns what it gave back since it last finished one.
     pub fn gives_back(&mut self, now: Time) -> GivenBack {
-        if self.given_back.times == 0 {
-            self.given_back.since = now;
+        let Some(agent) = self.agent_mut() else {
+            return GivenBack::default();
+        };
+        let row = &mut agent.given_back;
+        if row.times == 0 {
+            row.since = now;
         }
-        self.given_back.times += 1;
-        self.given_back
+        row.times += 1;
+        *row
     }
 
     /// An agent worker finished a trajectory.
     pub fn finished(&mut self, now: Time) {
         self.succeeded();
-        self.given_back = GivenBack::default();
+        if let Some(agent) = self.agent_mut() {
+            agent.given_back = GivenBack::default();
+        }
         self.last_sign = now;
     }
 }
