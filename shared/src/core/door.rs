@@ -14,6 +14,7 @@
 //! instance that was replaced, and after the job's end.
 use super::output::{Outcome, Output};
 use super::state::JobState;
+use crate::core::detect::{corruption, exception, exit};
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::roster::nodes::NodeState;
@@ -99,7 +100,7 @@ impl Core {
     fn take_from_role(&mut self, from: Current, event: RoleEvent) {
         match event {
             RoleEvent::Spawned { pid } => self.on_spawned(from, pid),
-            RoleEvent::SpawnFailed { reason } => self.on_spawn_failed(from, &reason),
+            RoleEvent::SpawnFailed { reason } => self.fault(exit::not_started(from.id, &reason)),
             RoleEvent::Attached { hello } => self.on_attached(from, &hello),
             RoleEvent::Detached => self.on_detached(from),
             RoleEvent::Exited { at, exit, detail } => self.on_exited(from, at, &exit, &detail),
@@ -126,7 +127,14 @@ impl Core {
                 version,
                 chunks,
                 total,
-            } => self.on_damaged(from, version, (chunks, total)),
+            } => {
+                let engine = self.s.roster.instances().of(from);
+                let chunks = (chunks, total);
+                let found = corruption::damaged(&self.s.weights, engine, version, chunks);
+                if let Some(verdict) = found {
+                    self.fault(verdict);
+                }
+            }
             RoleEvent::TrajectoryFinished {
                 trajectory,
                 reward,
@@ -204,7 +212,11 @@ impl Core {
                 reason,
             } => {
                 let reason = format!("step {step} failed: {reason}");
-                self.on_step_failed(rank, fault, reason);
+                let (gang, _, around) = self.gang();
+                let failed = exception::call_failed(&around, gang, rank, fault, reason);
+                if let Some(verdict) = failed {
+                    self.fault(verdict);
+                }
             }
             GangEvent::Published { version, bytes, .. } => self.on_published(version, bytes),
         }

@@ -183,6 +183,11 @@ impl State {
         self.roster.instances().iter().count()
     }
 
+    /// The life that runs in the slot in which this one ran before it.
+    pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
+        self.roster.instances().successor(life)
+    }
+
     /// The last committed step.
     pub fn committed(&self) -> Step {
         self.committed

@@ -157,37 +157,35 @@ impl Core {
             context: (self.config.hybrids > 0).then_some(s.gang.context()),
             pause: self.pause(),
             started: s.started_at,
-            nodes: self.node_views(),
+            nodes: s.node_views(),
             instances: s
                 .roster
                 .instances()
                 .iter()
-                .map(|i| self.instance_view(i, now))
+                .map(|i| s.instance_view(i, now))
                 .collect(),
             incidents: s.recover.incidents().iter().cloned().collect(),
             armed: all_armed(s.roster.instances()),
             ettr: s.ledger.figures(now),
         }
     }
+}
 
+impl State {
     fn node_views(&self) -> Vec<NodeView> {
-        let nodes = self
-            .s
-            .roster
-            .nodes()
-            .ids()
-            .zip(self.s.roster.nodes().iter());
+        let nodes = self.roster.nodes();
+        let nodes = nodes.ids().zip(nodes.iter());
         nodes
             .map(|(id, node)| NodeView {
                 node: node.clone(),
-                instances: u32::try_from(self.s.index_now().slots().on_node(id).len())
+                instances: u32::try_from(self.index_now().slots().on_node(id).len())
                     .unwrap_or(u32::MAX),
             })
             .collect()
     }
 
     fn instance_view(&self, i: &Instance, now: Time) -> InstanceView {
-        let holder = self.s.weights.of(i.id());
+        let holder = self.weights.of(i.id());
         let pulled = holder.pull_seen();
         let sampled_lately = now.since(i.sampled_at()) < Duration::from_secs(5);
         InstanceView {
@@ -195,11 +193,11 @@ impl Core {
             incarnation: i.incarnation(),
             slot: i.slot().cloned(),
             pid: i.pid(),
-            state: self.s.instance_word(i),
+            state: self.instance_word(i),
             phase: i.phase(),
             phase_since: i.phase_since(),
             version: match i.id().role {
-                Role::Trainer => self.s.gang.serves(),
+                Role::Trainer => self.gang.serves(),
                 Role::Hybrid | Role::Rollout => holder.version(),
                 Role::Agent => None,
             },
@@ -215,8 +213,8 @@ impl Core {
                 Role::Hybrid | Role::Rollout => i
                     .sample()
                     .running
-                    .max(self.s.work.rollouts.running(i.incarnation())),
-                Role::Agent => self.s.work.requests.table().leases(i.incarnation()),
+                    .max(self.work.rollouts.running(i.incarnation())),
+                Role::Agent => self.work.requests.table().leases(i.incarnation()),
                 Role::Trainer => 0,
             },
             restarts: i.restarts(),
@@ -233,9 +231,7 @@ impl Core {
             pull_total: pulled.map_or(0, |p| p.total),
         }
     }
-}
 
-impl State {
     /// What the job is about, in a word.
     pub(super) fn job_word(&self, config: &CoreConfig) -> &'static str {
         match &self.job {

@@ -42,7 +42,7 @@ impl Core {
     pub(super) fn check_context_switches(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
-            self.left_for_good(id);
+            self.s.roster.end_leaving(id, now);
             let Some(i) = self.s.roster.instances().get(id) else {
                 continue;
             };
@@ -51,17 +51,6 @@ impl Core {
                 let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
                 self.switch_failed(id, &what);
             }
-        }
-    }
-
-    /// Nobody said that an engine ended which was to: its node is lost, or the word of it was.
-    fn left_for_good(&mut self, id: InstanceId) {
-        let now = self.now;
-        let overdue = |i: &Instance| i.leaving().is_some_and(|(_, until)| until <= now);
-        if self.s.roster.instances().get(id).is_some_and(overdue)
-            && let Some(i) = self.s.roster.get_mut(id)
-        {
-            i.has_left();
         }
     }
 

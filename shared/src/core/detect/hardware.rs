@@ -4,6 +4,7 @@
 //! (`nodes::drain`). A device that nobody of the job uses is only reported.
 use super::{Rule, Verdict};
 use crate::core::output::Severity;
+use crate::core::roster::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::hardware::{Advice, Finding};
 use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Role};
@@ -54,7 +55,7 @@ impl Core {
         // in the same slot then.
         let place = |life: &Incarnation| {
             let instances = self.s.roster.instances();
-            let next = || instances.life(self.successor(*life)?);
+            let next = || instances.life(instances.successor(*life)?);
             let i = instances.life(*life).or_else(next)?;
             Some((i.id(), i.incarnation(), i.slot().cloned()?))
         };
@@ -84,16 +85,6 @@ impl Core {
         }
     }
 
-    /// The life that runs in the slot in which this one ran before it.
-    pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
-        let after = |i: &&crate::core::roster::instance::Instance| {
-            let before = i.before();
-            before.is_some_and(|(old, slot)| *old == life && i.slot() == Some(slot))
-        };
-        let next = self.s.roster.instances().iter().find(after)?;
-        Some(next.incarnation()).filter(|life| life.0 != 0)
-    }
-
     /// The first rank's verdict takes its peers along, so another user may be another life by now.
     fn device_failed(
         &mut self,
@@ -102,11 +93,9 @@ impl Core {
         shown: &str,
         first: Option<IncidentId>,
     ) -> Option<IncidentId> {
-        let same = |i: &&crate::core::roster::instance::Instance| i.incarnation() == life;
+        let same = |i: &&Instance| i.incarnation() == life;
         let there = self.s.roster.instances().get(who).filter(same);
-        let strikes = |i: &crate::core::roster::instance::Instance| {
-            i.has_process() && i.condemned().is_none()
-        };
+        let strikes = |i: &Instance| i.has_process() && i.condemned().is_none();
         if !there.is_some_and(strikes) || self.s.outcome().is_some() {
             return None;
         }

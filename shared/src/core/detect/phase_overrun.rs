@@ -4,8 +4,8 @@
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
 use super::{ByPhase, ByRole, Fall, Finding, Rule, Setting, Sight, Watch, settings};
-use crate::core::Core;
 use crate::core::roster::instance::Instance;
+use crate::core::state::State;
 use crate::core::weights::Supply;
 use crate::ids::Role;
 use crate::phase::Phase;
@@ -104,12 +104,10 @@ fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
     )))
 }
 
-impl Core {
-    /// Learns how long the phase took that an instance leaves; nothing of one that a pause fell into.
-    pub(in crate::core) fn learn_phase(&mut self, role: Role, phase: Phase, took: Duration) {
-        let paused = self.s.orders.is_paused() || self.now.since(self.s.orders.resumed_at()) < took;
-        if RULE.phases.contains(&phase) && !paused {
-            self.s.durations.add(role, phase, took);
-        }
+/// Learns how long the phase took that an instance leaves; nothing of one that a pause fell into.
+pub(in crate::core) fn learn(s: &mut State, now: Time, role: Role, phase: Phase, took: Duration) {
+    let paused = s.orders.is_paused() || now.since(s.orders.resumed_at()) < took;
+    if RULE.phases.contains(&phase) && !paused {
+        s.durations.add(role, phase, took);
     }
 }

@@ -70,6 +70,16 @@ impl Roster {
         self.instances.has_left(incarnation);
     }
 
+    /// Nobody said until now that an engine ended which was to: its node is lost, or the word of it was.
+    pub fn end_leaving(&mut self, id: InstanceId, now: Time) {
+        let overdue = |i: &Instance| i.leaving().is_some_and(|(_, until)| until <= now);
+        if self.instances.get(id).is_some_and(overdue)
+            && let Some(i) = self.instances.get_mut(id)
+        {
+            i.has_left();
+        }
+    }
+
     /// The daemon was away: links are gone, and nobody saw what anybody did meanwhile.
     pub fn rejoin(&mut self, now: Time, config: &CoreConfig) {
         let window = &config.rules.attach_overdue.window;

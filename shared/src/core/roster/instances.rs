@@ -129,6 +129,16 @@ impl Instances {
         (place.incarnation() == incarnation && incarnation.0 != 0).then_some(place)
     }
 
+    /// The life that runs in the slot in which this one ran before it.
+    pub fn successor(&self, life: Incarnation) -> Option<Incarnation> {
+        let after = |i: &&Instance| {
+            let before = i.before();
+            before.is_some_and(|(old, slot)| *old == life && i.slot() == Some(slot))
+        };
+        let next = self.iter().find(after)?.incarnation();
+        Some(next).filter(|life| life.0 != 0)
+    }
+
     /// The fence (I-1): the instance whose present incarnation this is, for whoever takes in what it
     /// says; none for an older one.
     pub fn current(&self, incarnation: Incarnation) -> Option<Current> {

@@ -8,15 +8,26 @@
 //! ```
 use crate::core::Core;
 use crate::core::config::CoreConfig;
-use crate::core::roster::News;
+use crate::core::effects::Cx;
 use crate::core::roster::index::{Globals, Index, Others};
 use crate::core::roster::nodes::Placement;
+use crate::core::roster::{News, Roster};
 use crate::core::state::State;
 use crate::core::timers::{TimerKey, Timers};
 use crate::ids::{InstanceId, Role};
 use crate::time::Time;
 
 impl Core {
+    /// Who is where, and what it is given with whatever it is to take in.
+    pub(in crate::core) fn roster(&mut self) -> (&mut Roster, Cx<'_>) {
+        let cx = Cx {
+            now: self.now,
+            config: &self.config,
+            out: &mut self.out,
+        };
+        (&mut self.s.roster, cx)
+    }
+
     /// Derives anew what follows from everything that was touched, and tells whom it concerns.
     pub(in crate::core) fn derive(&mut self) {
         let mut deriving = Deriving {
@@ -161,7 +172,7 @@ impl Deriving<'_> {
             }
             Role::Hybrid | Role::Rollout => {
                 if old.peer != new.peer {
-                    weights.tell(config, *id, new.peer.clone().unwrap_or_default());
+                    weights.tell(config, *id, new.peer.unwrap_or_default());
                 }
             }
             Role::Agent => {}

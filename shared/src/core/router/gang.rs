@@ -1,6 +1,6 @@
 //! The gang (`core/gang`): it is shown the others, what is due of it is done, and what its answers mean is
 //! told to the others.
-use crate::core::detect::numeric::not_a_number;
+use crate::core::detect::{numeric, straggler};
 use crate::core::effects::Cx;
 use crate::core::gang::{Around, Due, Gang, any_rank};
 use crate::core::output::{Outcome, Output, Record, Severity};
@@ -110,8 +110,9 @@ impl Core {
         if !self.s.gang.is_training(&self.config, step) {
             return;
         }
-        if let Some(what) = not_a_number(&metrics) {
-            return self.numeric(any_rank(), format!("step {step} brought {what}"));
+        if let Some(what) = numeric::not_a_number(&metrics) {
+            let reason = format!("step {step} brought {what}");
+            return self.fault(numeric::verdict(any_rank(), reason));
         }
         let trajectories = match self.config.own_loop {
             Some(_) => Some(Vec::new()),
@@ -120,7 +121,8 @@ impl Core {
         let Some(trajectories) = trajectories else {
             return;
         };
-        self.compare_ranks(step);
+        let (roster, mut cx) = self.roster();
+        straggler::compare(&mut cx, roster, step);
         let (gang, mut cx, around) = self.gang();
         if gang.step_done(&mut cx, &around, step) {
             self.s.recover.gang_succeeded();

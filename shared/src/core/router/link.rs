@@ -1,4 +1,5 @@
 //! What processes report of their life: spawned, linked, unlinked, phases and samples.
+use crate::core::detect::{health_probe, phase_overrun};
 use crate::core::gang::Stage;
 use crate::core::output::Severity;
 use crate::core::roster::instances::Current;
@@ -42,7 +43,8 @@ impl Core {
             Role::Trainer => self.on_rank_attached(hello, again),
             Role::Hybrid | Role::Rollout => {
                 if !again {
-                    self.begin_health(id);
+                    let (roster, cx) = self.roster();
+                    health_probe::begin(&cx, roster.of_mut(current));
                 }
                 let (weights, mut cx) = self.weights();
                 weights.attached(&mut cx, id, hello.version);
@@ -99,7 +101,7 @@ impl Core {
             }
         }
         if changes {
-            self.learn_phase(role, left, took);
+            phase_overrun::learn(&mut self.s, now, role, left, took);
         }
         self.spring(current);
     }
@@ -117,7 +119,8 @@ impl Core {
             if i.has_failed() {
                 self.s.roster.of_mut(current).succeeded();
             }
-            self.generates(current);
+            let (roster, cx) = self.roster();
+            health_probe::generates(&cx, roster.of_mut(current));
         }
     }
 }

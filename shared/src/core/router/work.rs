@@ -1,5 +1,6 @@
 //! The work (`core/work`): what the other machines know is told to it, and what it found out is told to them.
 use crate::core::config::Policy;
+use crate::core::detect::agent_unable;
 use crate::core::effects::Cx;
 use crate::core::input::ReturnedBy;
 use crate::core::output::{Output, Record};
@@ -107,7 +108,11 @@ impl Core {
         let whose = (agent.incarnation, agent.id);
         let held = work.requests.returned(&mut cx, whose, id, reason, by);
         if held && by != ReturnedBy::Daemon {
-            self.note_given_back(agent, reason);
+            let (roster, cx) = self.roster();
+            let unable = agent_unable::gives_back(&cx, roster.of_mut(agent), reason);
+            if let Some(verdict) = unable {
+                self.fault(verdict);
+            }
         }
     }
 

@@ -150,7 +150,8 @@ fn logprobs_take(w: &mut World, slow: Duration) {
             i.enter(phase, Step(1), at);
         }
     }
-    w.core.compare_ranks(Step(1));
+    let (roster, mut cx) = w.core.roster();
+    crate::core::detect::straggler::compare(&mut cx, roster, Step(1));
 }
 
 #[test]

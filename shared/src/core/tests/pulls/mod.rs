@@ -282,7 +282,7 @@ fn a_late_joiner_pulls_from_its_node_then_from_its_rack_and_from_whoever_has_eve
             .get(rollout(n))
             .unwrap()
             .slot()
-            .clone()
+            .cloned()
     };
     let nodes: Vec<u32> = (0..6).map(|n| slot(n).unwrap().node.0).collect();
     let here = |node: u32| {
@@ -330,7 +330,7 @@ fn a_chain_leaves_a_node_and_a_rack_only_when_all_there_are_served() {
             .get(rollout(n))
             .unwrap()
             .slot()
-            .clone();
+            .cloned();
         slot.unwrap().node.0
     };
     let nodes: Vec<u32> = (0..6).map(node).collect();
