@@ -1,5 +1,5 @@
 //! Whether somebody waits for what nobody will do. Three things wake a part of the controller that waits:
-//! an input, a timer (`index::check` holds those against the deadlines), and another part. Here it is
+//! an input, a timer (`router/check` holds those against the deadlines), and another part. Here it is
 //! looked at whether all that could be done was done, and whether those that are waited for are there.
 use super::Core;
 use super::output::Output;

@@ -1,7 +1,7 @@
 //! Hardware: what a device shows of itself (`crate::hardware` says how grave it is). A device that
 //! failed takes the slots of those that compute on it with it; one that announces a failure is
 //! drained first: a rollout finishes its turns and moves, ranks move at the next step boundary
-//! (`nodes::drain`). A device that nobody of the job uses is only reported.
+//! (`router/slots`). A device that nobody of the job uses is only reported.
 use super::{Rule, Verdict};
 use crate::core::output::Severity;
 use crate::core::roster::instance::Instance;

@@ -1,5 +1,5 @@
-//! The machines of the job and their slots: who is there, what is lost, where everybody lives
-//! ([`NodeState`] is drawn). The leader's own node is always here. What runs on a node that comes back and is over is fenced
+//! The machines of the job and their slots: who is there ([`NodeState`]), what is lost, where everybody
+//! lives. The leader's own node is always here. What runs on a node that comes back and is over is fenced
 //! (I-1); what is current goes on.
 mod homes;
 mod placement;
